@@ -1,0 +1,40 @@
+# Nothing but Python 3.11 or newer and make is needed.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+HOST ?= 127.0.0.1
+PORT ?= 8080
+
+.PHONY: help install run test lint bench clean
+
+help:
+	@echo 'make install   .venv with everything in it'
+	@echo 'make run       install, start PostgreSQL, load a demo company, serve on $(HOST):$(PORT)'
+	@echo 'make test      install, run every test'
+	@echo 'make lint      install, check style and types'
+	@echo 'make bench     install, measure against the floors (ROWS=, ITEMS=, SCALE=, JSON=1)'
+
+install: $(VENV)/.installed
+
+$(VENV)/.installed: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+run: install
+	@$(BIN)/bds demo --serve --host $(HOST) --port $(PORT)
+
+test: install
+	$(BIN)/python -m pytest
+
+lint: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: install
+	@$(BIN)/python -m tests.bench $(if $(ROWS),--rows $(ROWS)) $(if $(ITEMS),--items $(ITEMS)) $(if $(SCALE),--scale $(SCALE)) $(if $(JSON),--json)
+
+clean:
+	rm -rf $(VENV) *.egg-info .mypy_cache .ruff_cache .pytest_cache

@@ -1,0 +1,1 @@
+"""The doorman: authenticates, parses three small languages, compiles them to SQL, and moves bytes."""

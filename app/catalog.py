@@ -1,0 +1,127 @@
+"""Entities as the database describes them.
+
+The registry in the database (`bds.entities`, `bds.fields`, `bds.navigations`) is the only description of the model.  This module
+reads it into frozen values, swapped whole when the registry changes, so that a request sees one consistent model from its first
+byte to its last.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, LiteralString
+
+Type = Literal["text", "int2", "int4", "int8", "numeric", "float8", "bool", "date", "time", "timestamptz", "uuid"]
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One scalar field of an entity: a column of its view."""
+
+    name: str  # in every API and in the view, camelCase
+    column: str  # in the table, snake_case
+    type: Type
+    precision: int | None  # digits of a numeric, else None
+    scale: int | None
+    max_length: int | None  # characters of a bounded text, else None
+    required: bool  # never null
+    has_default: bool
+    generated: bool  # computed by the database, never written
+    unique: bool  # within the company, hence a lookup kind
+    reference: str | None  # the navigation whose foreign key this is: "category" for categoryId
+    description: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Navigation:
+    """A way from a row to related rows: `products.category` (one) or `categories.products` (many)."""
+
+    name: str
+    many: bool
+    target: str  # name of the entity it leads to
+    field: str  # the foreign key's API name: on this entity if one, on the target if many
+    partner: str  # the same relation seen from the other side
+    child: bool  # many only: the rows are content of this one (`invoices.items`)
+    required: bool  # one only: the reference is never null
+
+
+@dataclass(frozen=True, slots=True)
+class Entity:
+    """One entity set: `select ... from api."<name>"`, whose columns are the fields' API names and `company_id`."""
+
+    name: str
+    singular: str  # name of its type: "product"
+    table: str  # schema-qualified and quoted where needed, for people
+    parent: str | None  # of a child entity: its parent's name
+    parent_navigation: str | None  # and the navigation to it: "invoice" of invoiceItems
+    collection: str | None  # and its name inside the parent: "items"
+    fields: Mapping[str, Field]
+    navigations: Mapping[str, Navigation]
+    description: str | None
+
+    def __repr__(self) -> str:
+        return f"<Entity {self.name}>"
+
+    @property
+    def children(self) -> Iterable[Navigation]:
+        """The child collections, nested inside a row in /c, import and export."""
+        return (n for n in self.navigations.values() if n.child)
+
+    @property
+    def alternate_keys(self) -> Iterable[Field]:
+        """Fields other than the id that identify a row of one company."""
+        return (f for f in self.fields.values() if f.unique)
+
+
+@dataclass(frozen=True, slots=True)
+class Catalog:
+    """The whole model, in the order of registration."""
+
+    entities: Mapping[str, Entity]
+    version: str  # changes whenever the model does
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.entities
+
+    def __getitem__(self, name: str) -> Entity:
+        return self.entities[name]
+
+    @classmethod
+    def from_rows(
+        cls, entities: Sequence[dict[str, Any]], fields: Sequence[dict[str, Any]], navigations: Sequence[dict[str, Any]]
+    ) -> Catalog:
+        """The model from the rows of ENTITIES, FIELDS and NAVIGATIONS."""
+        version = hashlib.sha256(repr((entities, fields, navigations)).encode()).hexdigest()[:16]
+        return cls(
+            {
+                row["name"]: Entity(
+                    **row,
+                    parent=next((n["target"] for n in navigations if n["entity"] == row["name"] and n["name"] == row["parent_navigation"]), None),
+                    fields={f["name"]: Field(**_without_entity(f)) for f in fields if f["entity"] == row["name"]},
+                    navigations={n["name"]: Navigation(**_without_entity(n)) for n in navigations if n["entity"] == row["name"]},
+                )
+                for row in entities
+            },
+            version,
+        )
+
+
+def _without_entity(row: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in row.items() if key != "entity"}
+
+
+ENTITIES: LiteralString = """
+    select name, singular, table_name::text as "table", parent_navigation, collection,
+        obj_description(table_name, 'pg_class') as description
+    from bds.entities order by ordinal
+"""
+FIELDS: LiteralString = """
+    select f.entity, f.name, f.column_name as "column", f.type, f.precision, f.scale, f.max_length, f.required, f.has_default,
+        f.generated, f.is_unique as "unique", f.reference, col_description(e.table_name, f.ordinal) as description
+    from bds.fields f join bds.entities e on e.name = f.entity
+    order by f.entity, f.ordinal
+"""
+NAVIGATIONS: LiteralString = """
+    select entity, name, many, target, field, partner, child, required from bds.navigations order by entity, ordinal
+"""

@@ -1,0 +1,180 @@
+"""The only room that opens connections: pools, company-scoped sessions, LISTEN.
+
+Reads run as `bds_reader`, which may see the views of one company; imports as `bds_writer`, under row level security; keys and hooks as
+`bds_service`.  A session names its company in a statement before the one that reads, never in the same one, where a view may read the
+old setting first; a connection remembers what it has named, which saves the round trip.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable
+from typing import Any, LiteralString
+
+import psycopg
+from psycopg.rows import dict_row
+from psycopg_pool import AsyncConnectionPool
+
+from app import embedded, migrate
+from app.catalog import ENTITIES, FIELDS, NAVIGATIONS, Catalog
+from app.config import Config
+
+log = logging.getLogger("bds.db")
+
+RECONNECT = 1.0  # seconds between attempts of the listener
+CHANNELS: tuple[LiteralString, ...] = ("bds_catalog", "bds_keys")
+
+
+class Session(psycopg.AsyncConnection[Any]):
+    """A pooled connection that knows which company it has named."""
+
+    company: str | None = None
+
+
+def resolve(config: Config) -> str:
+    """The connection string of the database in use.  Without one in the configuration, the embedded PostgreSQL is started and migrated."""
+    if config.database_url:
+        return config.database_url
+    url = embedded.start(config.data_dir)
+    if not migrate.is_current(url):
+        migrate.migrate(url)
+    return url
+
+
+def connect(url: str, role: LiteralString | None = None) -> psycopg.Connection[Any]:
+    """A synchronous connection in autocommit mode, for commands and imports, acting as `role`."""
+    connection = psycopg.connect(url, autocommit=True, application_name="bds")
+    connection.execute("set timezone = 'UTC'")
+    if role:
+        connection.execute(f"set role {role}")
+    return connection
+
+
+def read_catalog(connection: psycopg.Connection[Any]) -> Catalog:
+    """The model, as the registry has it now."""
+    with connection.cursor(row_factory=dict_row) as cursor:
+        return Catalog.from_rows(*(cursor.execute(query).fetchall() for query in (ENTITIES, FIELDS, NAVIGATIONS)))
+
+
+class Database:
+    """One process's way to the database.  `catalog` is swapped whole when the registry changes."""
+
+    def __init__(self, config: Config, url: str, catalog: Catalog) -> None:
+        self.config = config
+        self.url = url
+        self.catalog = catalog
+        self._readers = self._pool(config.read_database_url or url, "bds_reader", config.pool_size)
+        self._services = self._pool(url, "bds_service", 4)
+        self._callbacks: dict[str, list[Callable[[str], None]]] = defaultdict(list)
+        self._listener: asyncio.Task[None] | None = None
+
+    @classmethod
+    async def open(cls, config: Config) -> Database:
+        """Connect, read the catalog, begin to listen.  Raises psycopg.Error if the database cannot be reached."""
+        url = await asyncio.to_thread(resolve, config)
+        self = cls(config, url, await asyncio.to_thread(_load_catalog, url))
+        await self._readers.open(wait=True, timeout=30)
+        await self._services.open()
+        listening = asyncio.Event()
+        self._listener = asyncio.create_task(self._listen(listening))
+        await listening.wait()
+        return self
+
+    async def close(self) -> None:
+        """Give every connection back."""
+        if self._listener:
+            self._listener.cancel()
+            await asyncio.gather(self._listener, return_exceptions=True)
+        await self._readers.close()
+        await self._services.close()
+
+    def _pool(self, url: str, role: LiteralString, size: int) -> AsyncConnectionPool[Session]:
+        async def configure(connection: Session) -> None:
+            await connection.execute(
+                f"set role {role}; set timezone = 'UTC'; set jit = off;"
+                + (f"set default_transaction_read_only = on; set statement_timeout = '{self.config.statement_timeout}s'" if role == "bds_reader" else "")
+            )
+
+        return AsyncConnectionPool(
+            url,
+            connection_class=Session,
+            min_size=1,
+            max_size=size,
+            open=False,
+            configure=configure,
+            kwargs={"autocommit": True, "application_name": "bds", "prepare_threshold": 2},
+            check=AsyncConnectionPool.check_connection if role == "bds_service" else None,
+        )
+
+    @contextlib.asynccontextmanager
+    async def session(self, company: str) -> AsyncIterator[Session]:
+        """A reader's connection in autocommit mode, bound to `company`."""
+        async with self._readers.connection() as connection:
+            if connection.company != company:
+                connection.company = None  # until the server has said yes
+                await connection.execute("select set_config('bds.company', %s, false)", (company,))
+                connection.company = company
+            yield connection
+
+    @contextlib.asynccontextmanager
+    async def snapshot(self, company: str) -> AsyncIterator[Session]:
+        """The same inside a transaction with one snapshot for all of its statements."""
+        async with self.session(company) as connection:
+            await connection.execute("begin isolation level repeatable read, read only")
+            try:
+                yield connection
+            finally:
+                if not connection.closed:
+                    await connection.execute("rollback")
+
+    @contextlib.asynccontextmanager
+    async def service(self) -> AsyncIterator[Session]:
+        """A connection for accounts, bound to no company."""
+        async with self._services.connection() as connection:
+            yield connection
+
+    def on_notify(self, channel: str, callback: Callable[[str], None]) -> None:
+        """Call back, in the event loop, with the payload of each notification on one of CHANNELS; with '' after a reconnect."""
+        self._callbacks[channel].append(callback)
+
+    @property
+    def listening(self) -> bool:
+        """Whether notifications arrive: while they do not, nothing that they would end may be kept."""
+        return self._hears
+
+    _hears = False
+
+    async def _listen(self, listening: asyncio.Event) -> None:
+        while True:
+            try:
+                url = self.config.listen_database_url or self.url
+                async with await psycopg.AsyncConnection.connect(url, autocommit=True, application_name="bds listen") as connection:
+                    for channel in CHANNELS:
+                        await connection.execute(f"listen {channel}")
+                    self._hears = True
+                    # whatever was said while nobody listened
+                    self.catalog = await asyncio.to_thread(_load_catalog, self.url)
+                    for channel in CHANNELS:
+                        self._call_back(channel, "")
+                    listening.set()
+                    async for notify in connection.notifies():
+                        if notify.channel == "bds_catalog":
+                            self.catalog = await asyncio.to_thread(_load_catalog, self.url)
+                        self._call_back(notify.channel, notify.payload)
+            except psycopg.Error as error:
+                log.warning("the listening connection was lost: %s", type(error).__name__)
+            finally:
+                self._hears = False
+            await asyncio.sleep(RECONNECT)
+
+    def _call_back(self, channel: str, payload: str) -> None:
+        for callback in self._callbacks[channel]:
+            callback(payload)
+
+
+def _load_catalog(url: str) -> Catalog:
+    with connect(url) as connection:
+        return read_catalog(connection)

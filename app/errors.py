@@ -1,0 +1,86 @@
+"""The one table of errors: a stable code, its HTTP status, its title.
+
+    ServiceError          anything a client is told: code, message, target, further members
+      QueryError          a text in one of the languages is wrong at a character of an option
+
+Every code that leaves the service, and every SQLSTATE of class BD that the database raises, stands in ERRORS; the room that answers
+(OData or problem+json) gives it its shape.  Nothing else of an exception reaches a client: no database text, no traceback.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+# code -> (status, title)
+ERRORS: dict[str, tuple[int, str]] = {
+    "malformed_request": (400, "The request is malformed"),
+    "malformed_query": (400, "The query is malformed"),
+    "malformed_document": (400, "The document is not well formed"),
+    "invalid_document": (400, "The document is not an import document"),
+    "invalid_directive": (400, "A directive of the document is wrong"),
+    "unknown_entity": (400, "The document names an unknown entity"),
+    "unauthorized": (401, "Credentials are missing or wrong"),
+    "forbidden": (403, "This key may not do that"),
+    "not_found": (404, "There is nothing here"),
+    "method_not_allowed": (405, "The method is not allowed here"),
+    "not_acceptable": (406, "None of the accepted media types can be served"),
+    "conflict": (409, "The state of the resource does not allow that"),
+    "gone": (410, "That part of the log is no longer kept"),
+    "too_large": (413, "The body is too large"),
+    "uri_too_long": (414, "The URL is too long"),
+    "unsupported_media_type": (415, "The body's media type or encoding is not supported"),
+    "internal": (500, "The service failed"),
+    "not_supported": (501, "Recognised, but not supported"),
+    "busy": (503, "The database did not answer in time"),
+}
+
+# SQLSTATEs that the database's own functions raise -> code
+SQLSTATES: dict[str, str] = {
+    "BD001": "forbidden",  # another company than the one the session has named, or none
+    "BD002": "not_found",  # no such company, entity, row or import
+    "BD003": "busy",  # the company's turn did not come within lock_timeout
+    "BD004": "conflict",  # the state does not allow it
+    "BD005": "malformed_request",  # an argument is not of the form that was asked for
+    "BD006": "gone",  # before the first change that is kept
+}
+
+
+class ServiceError(Exception):
+    """Something a client is told.
+
+    code: a key of ERRORS; message: a sentence; target: the option, header or field it is about; more: further members of the answer;
+    headers: to be sent with it.
+    """
+
+    def __init__(
+        self,
+        code: str,
+        message: str,
+        *,
+        target: str | None = None,
+        headers: dict[str, str] | None = None,
+        **more: Any,
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.target = target
+        self.headers = headers or {}
+        self.more = more
+
+    @property
+    def status(self) -> int:
+        return ERRORS[self.code][0]
+
+    @property
+    def title(self) -> str:
+        return ERRORS[self.code][1]
+
+
+class QueryError(ServiceError):
+    """A query text is wrong: `position` counts the option's characters from 1, `expected` says what would have been right there."""
+
+    def __init__(self, message: str, *, target: str | None = None, position: int | None = None, code: str = "malformed_query") -> None:
+        at = f"{message} (at character {position})" if position is not None else message
+        super().__init__(code, at, target=target, **({"position": position} if position is not None else {}))
+        self.position = position

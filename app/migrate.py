@@ -1,0 +1,100 @@
+"""Brings a database up to `sql/`: numbered migrations once, in order; functions and views again whenever their file changes.
+
+Safe to run twice, and at the same time from several processes: one works, the others wait and find nothing to do.  Each file runs in a
+transaction of its own, which writes the file's row first.  A migration that has been applied never changes, which its checksum proves;
+a database that knows migrations which this program does not is newer than it, and is left alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+
+SQL = Path(__file__).resolve().parent.parent / "sql"
+LOCK = 20261120  # advisory lock of the runner
+
+PREPARE = """
+    create table if not exists public.bds_migrations (
+        name        text primary key,
+        checksum    text not null,
+        applied_at  timestamptz not null default clock_timestamp()
+    );
+    comment on table public.bds_migrations is 'Files of sql/ that were applied to this database';
+"""
+
+
+class MigrationError(Exception):
+    """The database and `sql/` do not fit together, or a file failed: the message says which."""
+
+
+def migrate(url: str) -> list[str]:
+    """Apply what is due; returns the names of the files applied."""
+    with psycopg.connect(url, autocommit=True, application_name="bds migrate") as connection:
+        version = connection.info.server_version
+        if version < 170000:
+            raise MigrationError(f"PostgreSQL 17 or newer is needed, this is {version // 10000}")
+        connection.execute("set client_min_messages = warning; set lock_timeout = 0")
+        connection.execute("select pg_advisory_lock(%s)", (LOCK,))
+        connection.execute(PREPARE)
+        applied = dict(connection.execute("select name, checksum from public.bds_migrations").fetchall())
+        return list(_apply_due(connection, applied))
+
+
+def is_current(url: str) -> bool:
+    """Whether nothing is due."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        if connection.execute("select to_regclass('public.bds_migrations')").fetchone() == (None,):
+            return False
+        applied = dict(connection.execute("select name, checksum from public.bds_migrations").fetchall())
+    return all(applied.get(name) == checksum for name, checksum, _ in _files())
+
+
+def _files() -> Iterator[tuple[str, str, str]]:
+    """(name, checksum, text) of each file, in the order in which they are applied."""
+    for path in (*sorted((SQL / "migrations").glob("*.sql")), *sorted(SQL.glob("*.sql"))):
+        text = path.read_text(encoding="utf-8")
+        yield path.relative_to(SQL).as_posix(), hashlib.sha256(text.encode()).hexdigest(), text
+
+
+def _apply_due(connection: psycopg.Connection, applied: dict[str, str]) -> Iterator[str]:
+    files = list(_files())
+    unknown = sorted(name for name in applied if name.startswith("migrations/") and name not in {name for name, _, _ in files})
+    if unknown:
+        raise MigrationError(f"the database is newer than this program: it knows {', '.join(unknown)}")
+    changed = False
+    for name, checksum, text in files:
+        numbered = name.startswith("migrations/")
+        if applied.get(name) == checksum:
+            # grants stand on everything before them, so they follow whatever was made anew
+            if not (changed and name.startswith("99")):
+                continue
+        elif numbered and name in applied:
+            raise MigrationError(f"sql/{name} was changed after it was applied: write a new migration instead")
+        _apply(connection, name, checksum, text)
+        changed = True
+        yield name
+    if changed:
+        with connection.transaction():
+            connection.execute("set local role bds_owner")
+            connection.execute("select bds.refresh_entities()")
+            connection.execute("select pg_notify('bds_catalog', '')")
+
+
+def _apply(connection: psycopg.Connection, name: str, checksum: str, text: str) -> None:
+    try:
+        with connection.transaction():
+            connection.execute(
+                "insert into public.bds_migrations (name, checksum) values (%s, %s)"
+                " on conflict (name) do update set checksum = excluded.checksum, applied_at = clock_timestamp()",
+                (name, checksum),
+            )
+            if connection.execute("select to_regrole('bds_owner')").fetchone() != (None,) and not name.endswith("0001_core.sql"):
+                connection.execute("set local role bds_owner")
+            connection.execute(text.encode())
+    except psycopg.Error as error:
+        position = error.diag.statement_position
+        line = f", line {text.count(chr(10), 0, int(position)) + 1}" if position else ""
+        raise MigrationError(f"sql/{name}{line}: {error}") from error

@@ -1,0 +1,126 @@
+"""A real PostgreSQL for every test: one embedded server for the run, one template database, a fresh copy of it wherever a test asks."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from pytest_postgresql.janitor import DatabaseJanitor
+
+from app import embedded, migrate
+
+TEMPLATE = "bds_template"
+SHARED = Path(__file__).resolve().parent.parent.parent / "shared"
+_numbers = count(1)
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[str]:
+    """A connection string of the run's own server, with the template database in it."""
+    directory = Path(tempfile.mkdtemp(prefix="bds-tests-"))
+    url = embedded.start(directory)
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("alter system set fsync = off")
+        connection.execute("select pg_reload_conf()")
+        connection.execute(f"create database {TEMPLATE} template template0 encoding 'UTF8' locale 'C.UTF-8'")
+    migrate.migrate(make_conninfo(url, dbname=TEMPLATE))
+    yield url
+    embedded.stop(directory)
+    shutil.rmtree(directory)
+
+
+def _database(server: str) -> Iterator[str]:
+    where = conninfo_to_dict(server)
+    name = f"test_{next(_numbers)}"
+    janitor = DatabaseJanitor(
+        user=str(where["user"]), host=str(where["host"]), port=where.get("port") or 5432, dbname=name, template_dbname=TEMPLATE
+    )
+    with janitor:
+        yield make_conninfo(server, dbname=name)
+
+
+@pytest.fixture
+def database_url(server: str) -> Iterator[str]:
+    """A fresh, migrated database for one test."""
+    yield from _database(server)
+
+
+@pytest.fixture(scope="module")
+def module_database_url(server: str) -> Iterator[str]:
+    """A fresh, migrated database for the tests of one module, which keep apart by company."""
+    yield from _database(server)
+
+
+@dataclass(frozen=True)
+class Operator:
+    """The operator's connection (autocommit), and what an operator does before a test."""
+
+    connection: psycopg.Connection[Any]
+
+    def company(self, name: str, tenant: str | None = None) -> str:
+        self.connection.execute("select bds.create_company(%s, %s)", (name, tenant))
+        return name
+
+    def key(self, *companies: str, tenant: str | None = None, scopes: tuple[str, ...] = ("read", "import", "hooks")) -> str:
+        """An API key for the companies, or for all of the tenant's."""
+        key = "bds_" + secrets.token_urlsafe(32)
+        self.connection.execute(
+            "select bds.create_key(%s, 'test', %s, %s, %s)",
+            (hashlib.sha256(key.encode()).digest(), list(companies) or None, tenant, list(scopes)),
+        )
+        return key
+
+    def write(self, company: str, statement: str, parameters: tuple[Any, ...] = (), **context: Any) -> list[tuple[Any, ...]]:
+        """Run a statement in a transaction that names the company; returns its rows."""
+        with self.connection.transaction():
+            self.connection.execute(
+                "select bds.set_context(%s, %s, %s)", (company, context.get("actor"), context.get("change_set"))
+            )
+            cursor = self.connection.execute(statement.encode(), parameters)
+            return cursor.fetchall() if cursor.description else []
+
+    def rows(self, query: str, parameters: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+        return self.connection.execute(query.encode(), parameters).fetchall()
+
+
+@pytest.fixture
+def operator(database_url: str) -> Iterator[Operator]:
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        yield Operator(connection)
+
+
+@pytest.fixture
+def connect(database_url: str) -> Iterator[Callable[..., psycopg.Connection[Any]]]:
+    """Open further connections to the test's database, in autocommit mode, as a role if one is named."""
+    opened: list[psycopg.Connection[Any]] = []
+
+    def connect(role: str | None = None, company: str | None = None) -> psycopg.Connection[Any]:
+        connection = psycopg.connect(database_url, autocommit=True)
+        opened.append(connection)
+        if role:
+            connection.execute(f"set role {role}".encode())
+        if company:
+            connection.execute("select set_config('bds.company', %s, false)", (company,))
+        return connection
+
+    yield connect
+    for connection in opened:
+        connection.close()
+
+
+@pytest.fixture
+def shared() -> Path:
+    """The folder of real input; tests that need it are skipped where it is not."""
+    if not (SHARED / "tools" / "make_feed.py").exists():
+        pytest.skip("no real input beside the project")
+    return SHARED

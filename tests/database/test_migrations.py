@@ -1,0 +1,80 @@
+"""Migrations: once, in order, safe from two processes at once, and never silently changed."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import psycopg
+import pytest
+from psycopg.conninfo import make_conninfo
+
+from app import migrate
+
+
+@pytest.fixture
+def empty_url(server: str, request: pytest.FixtureRequest):
+    name = f"empty_{request.node.name}"[:60]
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute(f"create database {name} template template0".encode())
+        yield make_conninfo(server, dbname=name)
+        connection.execute(f"drop database {name} with (force)".encode())
+
+
+def test_a_second_run_finds_nothing_to_do(empty_url: str) -> None:
+    assert migrate.migrate(empty_url)[0] == "migrations/0001_core.sql"
+    assert migrate.is_current(empty_url)
+    assert migrate.migrate(empty_url) == []
+
+
+def test_two_processes_at_once_apply_each_file_once(empty_url: str) -> None:
+    program = "import sys; from app import migrate; print(len(migrate.migrate(sys.argv[1])))"
+    workers = [
+        subprocess.Popen([sys.executable, "-c", program, empty_url], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for _ in range(4)
+    ]
+    outputs = [worker.communicate(timeout=60) for worker in workers]
+    assert all(worker.returncode == 0 for worker in workers), outputs
+    assert sorted(int(out) for out, _ in outputs)[:3] == [0, 0, 0]
+
+
+@pytest.fixture
+def own_sql(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    copy = tmp_path / "sql"
+    shutil.copytree(migrate.SQL, copy)
+    monkeypatch.setattr(migrate, "SQL", copy)
+    return copy
+
+
+def test_functions_are_applied_again_when_their_file_changes(empty_url: str, own_sql: Path) -> None:
+    migrate.migrate(empty_url)
+    with (own_sql / "01_tenancy.sql").open("a") as file:
+        file.write("create or replace function bds.newcomer() returns int language sql return 7;\n")
+    assert not migrate.is_current(empty_url)
+    assert migrate.migrate(empty_url) == ["01_tenancy.sql", "99_grants.sql"]
+    with psycopg.connect(empty_url) as connection:
+        assert connection.execute("select bds.newcomer()").fetchone() == (7,)
+
+
+def test_a_migration_that_was_applied_may_not_change(empty_url: str, own_sql: Path) -> None:
+    migrate.migrate(empty_url)
+    with (own_sql / "migrations" / "0002_business.sql").open("a") as file:
+        file.write("-- an afterthought\n")
+    with pytest.raises(migrate.MigrationError, match="0002_business.sql was changed after it was applied"):
+        migrate.migrate(empty_url)
+
+
+def test_a_database_that_is_newer_is_left_alone(empty_url: str, own_sql: Path) -> None:
+    (own_sql / "migrations" / "0099_future.sql").write_text("select 1;\n")
+    migrate.migrate(empty_url)
+    (own_sql / "migrations" / "0099_future.sql").unlink()
+    with pytest.raises(migrate.MigrationError, match="newer than this program.*0099_future"):
+        migrate.migrate(empty_url)
+
+
+def test_a_file_that_fails_leaves_nothing_and_names_its_line(empty_url: str, own_sql: Path) -> None:
+    (own_sql / "migrations" / "0003_wrong.sql").write_text("create table data.half (id int);\nselect nothing_like_it;\n")
+    with pytest.raises(migrate.MigrationError, match=r"0003_wrong.sql, line 2: .*nothing_like_it"):
+        migrate.migrate(empty_url)
+    with psycopg.connect(empty_url) as connection:
+        assert connection.execute("select to_regclass('data.half')").fetchone() == (None,)
