@@ -1,0 +1,232 @@
+"""Turns decoded records into lines for COPY into the staging tables.
+
+A line holds text only: the database checks and types it.  Records of one shape (the same members in the same order) share a plan of
+which member goes to which column, so that the work for a record is a loop over its values.  What is wrong with the structure of a record
+(a member that is no field, an object where text belongs) is noted here, with the same codes as what the database finds.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from app.catalog import Catalog, Entity, Navigation
+from app.errors import ServiceError
+
+# COPY's text format with delimiters that text seldom holds; a backslash escapes them, and itself.
+DELIMITER = "\x02"
+ABSENT = "\x03"
+NULL = "\x01"  # the document's null, as the staging tables know it
+COPY_OPTIONS = "(delimiter e'\\x02', null e'\\x03')"
+
+_ESCAPES = str.maketrans({"\\": "\\\\", "\n": "\\n", "\r": "\\r", DELIMITER: "\\" + DELIMITER, ABSENT: "\\" + ABSENT})
+
+IGNORED = -1  # accepted, without effect
+UNKNOWN = -2
+CHILD = -3
+REMOVE_ALL = -4
+DIRECTIVE = -5
+
+
+@dataclass(slots=True)
+class Table:
+    """The lines of one entity that wait to be copied."""
+
+    columns: tuple[str, ...]  # names of the staging columns
+    slots: dict[str, int]  # member of a record -> column
+    booleans: frozenset[int]  # columns that take true and false
+    children: dict[str, Navigation]
+    fixed: frozenset[str]  # members without effect: what the database sets itself
+    lines: list[str] = field(default_factory=list)
+    count: int = 0  # rows so far: numbers them
+    positions: int = 0  # records of the top-level collection so far
+    plans: dict[tuple[str, ...], list[tuple[int, str]]] = field(default_factory=dict)
+
+
+class Rows:
+    """Collects the lines of all entities; `size` is about their bytes."""
+
+    def __init__(self, catalog: Catalog, merge: bool = False) -> None:
+        self.merge = merge  # child arrays add to what is there, instead of replacing it
+        self.tables: dict[str, Table] = {}
+        self.errors: list[str] = []
+        self.records = 0
+        self.size = 0
+        self._catalog = catalog
+
+    def table(self, entity: str) -> Table:
+        """The table of an entity.  Raises ServiceError `unknown_entity`."""
+        table = self.tables.get(entity)
+        if table is None:
+            if entity not in self._catalog:
+                known = ", ".join(self._catalog.entities)
+                raise ServiceError("unknown_entity", f"there is no entity {entity!r}; there are {known}", target=entity)
+            table = self.tables[entity] = _table(self._catalog[entity])
+        return table
+
+    def add(self, entity: str, records: Iterable[Any], odd: bool) -> None:
+        """Add top-level records.  Raises ServiceError `invalid_document` if one is no object."""
+        table = self.table(entity)
+        for record in records:
+            if not isinstance(record, dict):
+                raise ServiceError("invalid_document", f"{entity}[{table.positions}]: expected an object, got {_kind(record)}")
+            self._row(entity, table, record, ABSENT, table.positions, odd)
+            table.positions += 1
+        self.records = sum(t.positions for t in self.tables.values())
+
+    def take(self) -> Iterable[tuple[str, Table, bytes]]:
+        """(entity, table, COPY data) of all that waits, which then waits no more."""
+        for entity, table in self.tables.items():
+            if table.lines:
+                data = "\n".join(table.lines).encode() + b"\n"
+                table.lines.clear()
+                yield entity, table, data
+        self.size = 0
+
+    def take_errors(self) -> bytes:
+        """COPY data of the errors noted since the last time."""
+        data = "".join(self.errors).encode()
+        self.errors.clear()
+        return data
+
+    def _row(self, entity: str, table: Table, record: dict[str, Any], parent: str, position: int, odd: bool) -> None:
+        ordinal = table.count
+        table.count += 1
+        shape = tuple(record)
+        plan = table.plans.get(shape)
+        if plan is None:
+            plan = table.plans[shape] = _plan(table, shape)
+        row = [ABSENT] * len(table.columns)
+        row[0], row[1], row[2] = str(ordinal), parent, str(position)
+        flags: dict[str, bool] | None = None
+        for (slot, member), value in zip(plan, record.values(), strict=True):
+            if slot >= 0:
+                if type(value) is str:
+                    row[slot] = value
+                elif value is None:
+                    row[slot] = NULL
+                elif type(value) is int:
+                    row[slot] = str(value)
+                else:
+                    row[slot] = self._odd_value(entity, ordinal, table, slot, member, value)
+            elif slot == CHILD:
+                self._children(entity, ordinal, table.children[member], value, odd)
+                flags = {member: not self.merge} | (flags or {})
+            elif slot == REMOVE_ALL:
+                flags = (flags or {}) | self._remove_all(entity, ordinal, record, member, value)
+            elif slot != IGNORED:
+                self._member_error(entity, ordinal, slot, member, value)
+        if row[3] == NULL:
+            row[3] = ABSENT  # an id that is null names nothing
+        for collection, remove in (flags or {}).items():
+            row[table.slots[collection + "@present"]] = "t" if remove else "f"
+        self._append(table, row, entity, ordinal, odd)
+
+    def _append(self, table: Table, row: list[str], entity: str, ordinal: int, odd: bool) -> None:
+        line = DELIMITER.join(row)
+        if odd:
+            line = DELIMITER.join(self._sanitize(row, table, entity, ordinal))
+        elif "\\" in line or "\n" in line or "\r" in line:
+            line = DELIMITER.join([v if v == ABSENT else v.translate(_ESCAPES) for v in row])
+        table.lines.append(line)
+        self.size += len(line)
+
+    def _sanitize(self, row: list[str], table: Table, entity: str, ordinal: int) -> list[str]:
+        """Control characters that JSON wrote as escapes: some have a meaning here, and PostgreSQL has no NUL."""
+        clean = row[:3]
+        for slot, value in enumerate(row[3:], 3):
+            if "\0" in value:
+                self.error(entity, ordinal, table.columns[slot], "invalid_value", "text cannot hold the character U+0000")
+                value = ABSENT
+            elif value is not ABSENT and value is not NULL:
+                value = (NULL + value if value.startswith(NULL) else value).translate(_ESCAPES)
+            clean.append(value)
+        return clean
+
+    def _children(self, entity: str, ordinal: int, navigation: Navigation, value: Any, odd: bool) -> None:
+        items = value if isinstance(value, list) else [] if value is None else [value]
+        table = self.table(navigation.target)
+        for position, item in enumerate(items):
+            if isinstance(item, dict):
+                self._row(navigation.target, table, item, str(ordinal), position, odd)
+            else:
+                self.error(entity, ordinal, f"{navigation.name}[{position}]", "invalid_value", f"expected an object, got {_kind(item)}")
+
+    def _remove_all(self, entity: str, ordinal: int, record: dict[str, Any], member: str, value: Any) -> dict[str, bool]:
+        collection = member.partition("@")[0]
+        if value is None:
+            return {}
+        if not isinstance(value, bool):
+            self.error(entity, ordinal, member, "invalid_directive", f"expected true or false, got {_kind(value)}")
+        elif collection not in record:
+            self.error(entity, ordinal, member, "invalid_directive", f"there is no array {collection} beside it")
+        else:
+            return {collection: value}
+        return {}
+
+    def _odd_value(self, entity: str, ordinal: int, table: Table, slot: int, member: str, value: Any) -> str:
+        """A value that is neither text, a whole number nor null."""
+        if isinstance(value, bool) and slot in table.booleans:
+            return "true" if value else "false"
+        self.error(entity, ordinal, member, "invalid_value", f"expected a single value, got {_kind(value)}")
+        return ABSENT
+
+    def _member_error(self, entity: str, ordinal: int, slot: int, member: str, value: Any) -> None:
+        if slot == UNKNOWN:
+            self.error(entity, ordinal, member, "unknown_field", f"{entity} has no field {member}")
+        elif value is not None and not (member == "@operation" and value == "upsert"):
+            self.error(entity, ordinal, member, "invalid_directive", f"{member} with {_shown(value)} is not supported yet")
+
+    def error(self, entity: str, ordinal: int, name: str | None, code: str, message: str) -> None:
+        """Note what is wrong with a row."""
+        values = (entity, str(ordinal), ABSENT if name is None else name, code, message)
+        self.errors.append(
+            DELIMITER.join(v if v == ABSENT else v.replace("\0", "\N{REPLACEMENT CHARACTER}").translate(_ESCAPES) for v in values) + "\n"
+        )
+
+
+def _table(entity: Entity) -> Table:
+    fields = [f for f in entity.fields.values() if f.name not in ("id", "updatedAt") and not f.generated]
+    children = {n.name: n for n in entity.children}
+    names = [f.reference or f.name for f in fields]
+    columns = ("@ordinal", "@parent", "@position", "@id", *names, *(f"{name}@present" for name in children))
+    slots = {name: slot for slot, name in enumerate(columns) if slot > 2}
+    slots["id"] = slots.pop("@id")
+    for each in fields:
+        if each.reference:
+            slots[each.name] = slots[each.reference]  # categoryId beside category
+    return Table(
+        columns,
+        slots,
+        frozenset(slots[f.name] for f in fields if f.type == "bool"),
+        children,
+        frozenset({"updatedAt"} | {f.name for f in entity.fields.values() if f.generated}),
+    )
+
+
+def _plan(table: Table, shape: tuple[str, ...]) -> list[tuple[int, str]]:
+    """Where each member of a record of this shape goes."""
+    return [(_slot(table, member), member) for member in shape]
+
+
+def _slot(table: Table, member: str) -> int:
+    collection, at, directive = member.partition("@")
+    if at:
+        return REMOVE_ALL if directive == "removeAll" and collection in table.children else DIRECTIVE
+    if member in table.children:
+        return CHILD
+    if member in table.fixed:
+        return IGNORED
+    return table.slots.get(member, UNKNOWN)
+
+
+def _kind(value: Any) -> str:
+    if value is None:
+        return "null"
+    return {dict: "an object", list: "an array", str: "text", bool: "true or false"}.get(type(value), "a number")
+
+
+def _shown(value: Any) -> str:
+    return repr(value) if isinstance(value, (str, int, bool)) else _kind(value)

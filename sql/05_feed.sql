@@ -1,0 +1,313 @@
+-- Imports as a SQL API: begin, stage rows with COPY, run.
+--
+--     begin; select bds.set_context('acme', 'me'); select bds.import_begin('acme'); commit;           -- the import's id
+--     select bds.import_stage('acme', <id>, 'products');                                              -- a table to copy into
+--     \copy staging.i1_products (code, name, price) from products.csv csv
+--     begin; select bds.import_run('acme', <id>); commit;                                             -- the report
+--
+-- A staged row holds text by the names of the import document: absent is null, the document's null is chr(1), a reference or the
+-- row's own "@id" is a lookup such as code:X.  Everything here runs with the caller's rights, so row level security holds.
+
+create or replace view bds.import_columns as
+select f.entity, coalesce(f.reference, f.name) as name, f.column_name, f.type, format_type(a.atttypid, a.atttypmod) as sql_type,
+    f.required, pg_get_expr(d.adbin, d.adrelid) as default_expression, f.is_unique, n.target,
+    f.reference is not null and f.reference = e.parent_navigation as is_parent, f.ordinal
+from bds.fields f
+join bds.entities e on e.name = f.entity
+join pg_attribute a on a.attrelid = e.table_name and a.attname = f.column_name
+left join pg_attrdef d on d.adrelid = a.attrelid and d.adnum = a.attnum
+left join bds.navigations n on n.entity = f.entity and n.name = f.reference and not n.many
+where f.name not in ('id', 'updatedAt') and not f.generated;
+comment on view bds.import_columns is 'What an import may say of an entity: fields, and references by the name of their navigation';
+
+create or replace function bds.staging_table(import_number bigint, entity text)
+    returns text
+    language sql
+    immutable
+    return format('staging.%I', 'i' || import_number || '_' || entity);
+comment on function bds.staging_table(bigint, text) is 'Name of the table that holds an import''s rows of one entity';
+
+create or replace function bds.find_import(company text, import_id uuid, wanted_state text default null)
+    returns bds.imports
+    language plpgsql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    found_import bds.imports;
+begin
+    perform bds.require_company(company);
+    select * into found_import from bds.imports i where i.company_id = company and i.id = import_id;
+    if not found then
+        raise exception using errcode = 'BD002', message = format('company %s has no import %s', company, import_id);
+    end if;
+    if found_import.state <> wanted_state then
+        raise exception using
+            errcode = 'BD004',
+            message = format('import %s is %s, not %s', import_id, found_import.state, wanted_state);
+    end if;
+    return found_import;
+end
+$$;
+comment on function bds.find_import(text, uuid, text) is 'The import; raises BD002 if there is none, BD004 if its state is not the wanted one';
+
+create or replace function bds.import_begin(company text, actor text default null, dry_run boolean default false)
+    returns uuid
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    import_id     uuid;
+    import_number bigint;
+begin
+    perform bds.require_company(company);
+    insert into bds.imports (company_id, actor, dry_run)
+    values (company, coalesce(actor, nullif(current_setting('bds.actor', true), ''), session_user), dry_run)
+    returning id, number into import_id, import_number;
+    -- what is wrong with which row: both the reader of the document and the comparison write here
+    execute format(
+        'create unlogged table %s (entity text not null, ordinal bigint not null, field text, code text not null, message text not null)',
+        bds.staging_table(import_number, 'errors')
+    );
+    return import_id;
+end
+$$;
+comment on function bds.import_begin(text, text, boolean) is 'Begins an import and returns its id';
+
+create or replace function bds.import_stage(company text, import_id uuid, entity_name text)
+    returns text
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    import  bds.imports := bds.find_import(company, import_id, 'receiving');
+    target  text := bds.staging_table(import.number, entity_name);
+    columns text;
+begin
+    if to_regclass(target) is not null then
+        return target;
+    end if;
+    select string_agg(format('%I text', c.name), ', ' order by c.ordinal) into columns
+    from bds.import_columns c where c.entity = entity_name;
+    if columns is null then
+        raise exception using errcode = 'BD002', message = format('there is no entity %L', entity_name);
+    end if;
+    columns := columns || coalesce((
+        select string_agg(format(', %I boolean', n.name || '@present'), '' order by n.ordinal)
+        from bds.navigations n where n.entity = entity_name and n.child
+    ), '');
+    execute format(
+        'create unlogged table %s ('
+        '"@ordinal" bigint generated by default as identity, "@parent" bigint, "@position" bigint, "@id" text, %s)',
+        target, columns
+    );
+    execute format(
+        'create trigger own_company before insert on %s for each statement execute function bds.check_staging_company(%L)',
+        target, company
+    );
+    return target;
+end
+$$;
+comment on function bds.import_stage(text, uuid, text) is
+    'Makes the staging table of an entity and returns its name: "@ordinal" numbers the rows, "@parent" is the parent row''s number, '
+    '"@position" the place in its array, "@id" the row''s own lookup';
+
+create or replace function bds.check_staging_company()
+    returns trigger
+    language plpgsql
+as $$
+begin
+    perform bds.require_company(tg_argv[0]);
+    return null;
+end
+$$;
+comment on function bds.check_staging_company() is 'Statement trigger: rows are staged by sessions of the import''s company alone';
+
+create or replace function bds.import_received(company text, import_id uuid, atomic text, bytes bigint, records bigint)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    import bds.imports := bds.find_import(company, import_id, 'receiving');
+begin
+    update bds.imports i
+    set state = 'running', atomic = import_received.atomic, bytes = import_received.bytes, records = import_received.records,
+        heartbeat_at = clock_timestamp()
+    where i.company_id = company and i.id = import_id;
+end
+$$;
+comment on function bds.import_received(text, uuid, text, bigint, bigint) is 'The whole document is staged: the import may run';
+
+create or replace function bds.import_progress(company text, import_id uuid, bytes bigint, records bigint, done bigint)
+    returns void
+    language sql
+    set search_path = pg_catalog, pg_temp
+    begin atomic
+        update bds.imports i
+        set bytes = greatest(i.bytes, import_progress.bytes), records = greatest(i.records, import_progress.records),
+            done = greatest(i.done, import_progress.done), heartbeat_at = clock_timestamp()
+        where i.company_id = company and i.id = import_id and i.finished_at is null;
+    end;
+comment on function bds.import_progress(text, uuid, bigint, bigint, bigint) is 'Shows how far an import is, and that it lives';
+
+create or replace function bds.import_run(company text, import_id uuid, atomic text default 'batch')
+    returns jsonb
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    import      bds.imports := bds.find_import(company, import_id);
+    entity_name text;
+    counts      jsonb := '{}';
+    written     boolean;
+begin
+    if import.state = 'receiving' then
+        perform bds.import_received(company, import_id, atomic, 0, 0);
+    end if;
+    perform bds.import_prepare(company, import_id);
+    written := bds.import_may_write(company, import_id);
+    if written then
+        begin
+            foreach entity_name in array bds.import_order(import.number) loop
+                counts := counts || bds.import_write(company, import_id, entity_name);
+            end loop;
+            foreach entity_name in array bds.import_order(import.number) loop
+                counts := bds.import_remove(company, import_id, entity_name, counts);
+            end loop;
+            if import.dry_run then
+                raise exception using errcode = 'BD000', message = 'dry run';
+            end if;
+        exception when sqlstate 'BD000' then
+            null;  -- what was written is undone, what was counted is kept
+        end;
+    end if;
+    return bds.import_finish(company, import_id, counts, written);
+end
+$$;
+comment on function bds.import_run(text, uuid, text) is 'Compares the staged rows with the stored ones, writes what differs, returns the report';
+
+create or replace function bds.import_drop_staging(import_number bigint)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    name text;
+begin
+    for name in
+        select format('staging.%I', c.relname) from pg_class c
+        where c.relnamespace = 'staging'::regnamespace and c.relkind = 'r' and c.relname ^@ ('i' || import_number || '_')
+    loop
+        execute 'drop table ' || name;
+    end loop;
+    perform bds.import_drop_temporary();
+end
+$$;
+comment on function bds.import_drop_staging(bigint) is 'Drops every table of an import';
+
+create or replace function bds.import_fail(company text, import_id uuid, new_state text default 'failed')
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    import bds.imports := bds.find_import(company, import_id);
+begin
+    if import.finished_at is not null then
+        return;
+    end if;
+    perform bds.import_drop_staging(import.number);
+    update bds.imports i set state = new_state, finished_at = clock_timestamp()
+    where i.company_id = company and i.id = import_id;
+end
+$$;
+comment on function bds.import_fail(text, uuid, text) is 'Ends an import without a result, and drops what it staged';
+
+create or replace function bds.import_add_error(
+    company text, import_id uuid, path text, record text, code text, message text
+)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    update bds.imports i set error_count = i.error_count + 1 where i.company_id = company and i.id = import_id;
+    insert into bds.import_errors (company_id, import_id, n, path, record, code, message)
+    select company, import_id, i.error_count, import_add_error.path, import_add_error.record, import_add_error.code, import_add_error.message
+    from bds.imports i where i.company_id = company and i.id = import_id;
+end
+$$;
+comment on function bds.import_add_error(text, uuid, text, text, text, text) is 'Adds one error to an import';
+
+create or replace function bds.import_finish(company text, import_id uuid, counts jsonb, written boolean)
+    returns jsonb
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    import      bds.imports := bds.find_import(company, import_id, 'running');
+    entity_name text;
+    failed      bigint;
+    total       bigint;
+    all_failed  bigint := 0;
+    all_records bigint := 0;
+    problems    bigint;
+begin
+    foreach entity_name in array bds.import_order(import.number) loop
+        execute format('select count(*), count(*) filter (where failed) from pg_temp.%I', 'map_' || entity_name) into total, failed;
+        all_records := all_records + total;
+        all_failed := all_failed + failed;
+        counts := counts || jsonb_build_object(
+            entity_name, coalesce(counts -> entity_name, '{}') || jsonb_build_object('failed', failed)
+        );
+    end loop;
+    -- every entity with every count
+    select coalesce(jsonb_object_agg(c.key, '{"created": 0, "updated": 0, "deleted": 0, "unchanged": 0, "failed": 0}'::jsonb || c.value), '{}')
+    into counts from jsonb_each(counts) c;
+    problems := bds.import_collect_errors(company, import_id);
+    perform bds.import_drop_staging(import.number);
+    update bds.imports i
+    set finished_at = clock_timestamp(), entities = counts, error_count = i.error_count + problems, done = i.records,
+        state = case
+            when not written or (all_failed > 0 and all_failed = all_records) then 'failed'
+            when all_failed > 0 then 'partial'
+            else 'completed'
+        end
+    where i.company_id = company and i.id = import_id;
+    return bds.import_report(company, import_id);
+end
+$$;
+comment on function bds.import_finish(text, uuid, jsonb, boolean) is 'Ends an import that has run, keeps its errors, drops what it staged; returns the report';
+
+create or replace function bds.import_report(company text, import_id uuid)
+    returns jsonb
+    language plpgsql
+    stable
+    set search_path = pg_catalog, pg_temp
+    set timezone = 'UTC'
+as $$
+declare
+    import bds.imports := bds.find_import(company, import_id);
+begin
+    return jsonb_build_object(
+        'importId', import.id,
+        'changeSetId', import.id,
+        'state', import.state,
+        'atomic', case import.atomic when 'batch' then to_jsonb('batch'::text) else import.atomic::jsonb end,
+        'dryRun', import.dry_run,
+        'startedAt', to_char(import.started_at, 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'),
+        'finishedAt', to_char(import.finished_at, 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'),
+        'progress', jsonb_build_object('bytes', import.bytes, 'records', import.records, 'done', import.done),
+        'entities', import.entities,
+        'errorCount', import.error_count,
+        'errors', (
+            select coalesce(jsonb_agg(jsonb_build_object(
+                'path', e.path, 'record', e.record, 'code', e.code, 'message', e.message) order by e.n), '[]')
+            from bds.import_errors e
+            where e.company_id = company and e.import_id = import_report.import_id and e.n <= 1000
+        )
+    );
+end
+$$;
+comment on function bds.import_report(text, uuid) is 'What an import has done: state, counts by entity, the first 1,000 errors';
