@@ -152,7 +152,7 @@ create or replace function bds.import_progress(company text, import_id uuid, byt
 comment on function bds.import_progress(text, uuid, bigint, bigint, bigint) is 'Shows how far an import is, and that it lives';
 
 create or replace function bds.import_run(company text, import_id uuid, atomic text default 'batch')
-    returns jsonb
+    returns json
     language plpgsql
     set search_path = pg_catalog, pg_temp
 as $$
@@ -241,7 +241,7 @@ $$;
 comment on function bds.import_add_error(text, uuid, text, text, text, text) is 'Adds one error to an import';
 
 create or replace function bds.import_finish(company text, import_id uuid, counts jsonb, written boolean)
-    returns jsonb
+    returns json
     language plpgsql
     set search_path = pg_catalog, pg_temp
 as $$
@@ -280,8 +280,8 @@ end
 $$;
 comment on function bds.import_finish(text, uuid, jsonb, boolean) is 'Ends an import that has run, keeps its errors, drops what it staged; returns the report';
 
-create or replace function bds.import_report(company text, import_id uuid)
-    returns jsonb
+create or replace function bds.import_report(company text, import_id uuid, with_errors boolean default true)
+    returns json
     language plpgsql
     stable
     set search_path = pg_catalog, pg_temp
@@ -290,24 +290,58 @@ as $$
 declare
     import bds.imports := bds.find_import(company, import_id);
 begin
-    return jsonb_build_object(
-        'importId', import.id,
-        'changeSetId', import.id,
-        'state', import.state,
-        'atomic', case import.atomic when 'batch' then to_jsonb('batch'::text) else import.atomic::jsonb end,
-        'dryRun', import.dry_run,
-        'startedAt', to_char(import.started_at, 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'),
-        'finishedAt', to_char(import.finished_at, 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'),
-        'progress', jsonb_build_object('bytes', import.bytes, 'records', import.records, 'done', import.done),
-        'entities', import.entities,
-        'errorCount', import.error_count,
-        'errors', (
-            select coalesce(jsonb_agg(jsonb_build_object(
-                'path', e.path, 'record', e.record, 'code', e.code, 'message', e.message) order by e.n), '[]')
+    return json_object(
+        'importId': import.id,
+        'changeSetId': import.id,
+        'state': import.state,
+        'atomic': case import.atomic when 'batch' then to_json('batch'::text) else import.atomic::json end,
+        'dryRun': import.dry_run,
+        'startedAt': to_char(import.started_at, 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'),
+        'finishedAt': to_char(import.finished_at, 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'),
+        'progress': json_object('bytes': import.bytes, 'records': import.records, 'done': import.done),
+        'entities': (
+            select coalesce(json_object_agg(e.name, json_object(
+                'created': c.value -> 'created', 'updated': c.value -> 'updated', 'deleted': c.value -> 'deleted',
+                'unchanged': c.value -> 'unchanged', 'failed': c.value -> 'failed' returning json) order by e.ordinal), '{}')
+            from jsonb_each(import.entities) c join bds.entities e on e.name = c.key
+        ),
+        'errorCount': import.error_count,
+        'errors': case when with_errors then (
+            select coalesce(json_agg(json_object('path': e.path, 'record': e.record, 'code': e.code, 'message': e.message) order by e.n), '[]')
             from bds.import_errors e
             where e.company_id = company and e.import_id = import_report.import_id and e.n <= 1000
-        )
+        ) end
     );
 end
 $$;
-comment on function bds.import_report(text, uuid) is 'What an import has done: state, counts by entity, the first 1,000 errors';
+comment on function bds.import_report(text, uuid, boolean) is 'What an import has done: state, counts by entity, the first 1,000 errors';
+
+create or replace function bds.reap_imports(silence interval default '20 seconds')
+    returns bigint
+    language plpgsql
+    security definer
+    set search_path = pg_catalog, pg_temp
+    set lock_timeout = '1s'
+as $$
+declare
+    dead   bds.imports;
+    reaped bigint := 0;
+begin
+    for dead in
+        select * from bds.imports i
+        where i.finished_at is null and i.heartbeat_at < clock_timestamp() - silence
+        for update skip locked
+    loop
+        begin
+            perform bds.import_drop_staging(dead.number);
+            update bds.imports i set state = 'failed', finished_at = clock_timestamp()
+            where i.company_id = dead.company_id and i.id = dead.id;
+            reaped := reaped + 1;
+        exception when lock_not_available then
+            null;  -- it lives after all, or dies more slowly: the next call sees
+        end;
+    end loop;
+    return reaped;
+end
+$$;
+comment on function bds.reap_imports(interval) is 'Ends imports that have given no sign of life for a while: their process is gone';

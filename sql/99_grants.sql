@@ -24,11 +24,13 @@ grant execute on function
     bds.create_company(text, text), bds.make_partitions(int)
     to bds_operator;
 
+grant execute on function bds.reap_imports(interval) to bds_writer, bds_service, bds_operator;
+
 -- imports run with the writer's own rights
 grant select on bds.import_columns to bds_writer, bds_operator;
 grant usage, create on schema staging to bds_operator;
 grant execute on function
-    bds.staging_table(bigint, text), bds.find_import(text, uuid, text), bds.import_report(text, uuid)
+    bds.staging_table(bigint, text), bds.find_import(text, uuid, text), bds.import_report(text, uuid, boolean)
     to bds_reader, bds_writer, bds_operator;
 grant execute on function
     bds.import_begin(text, text, boolean), bds.import_stage(text, uuid, text), bds.check_staging_company(),

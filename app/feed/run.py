@@ -63,6 +63,9 @@ class Import:
         self._staging: dict[str, str] = {}
         self._atomic = "batch"
         self._number = 0
+        self._done = 0
+        self._stopped = threading.Event()
+        self._turn = threading.Lock()  # an abort waits for the block that is being staged
 
     def begin(self) -> UUID:
         """Make the import known.  Raises psycopg.Error BD002 if there is no such company."""
@@ -78,31 +81,34 @@ class Import:
 
     def receive(self, data: bytes) -> None:
         """Take in the next bytes of the document.  Raises ServiceError if it is malformed, not an import document, or too large."""
-        self.bytes += len(data)
-        if self._limit is not None and self.bytes > self._limit:
-            raise ServiceError("too_large", f"the document is larger than {self._limit} bytes")
-        for part in self._document.feed(data):
-            self._take(part)
-        self._on_progress("receiving", self.bytes, self._rows.records, 0)
+        with self._turn:
+            self.bytes += len(data)
+            if self._limit is not None and self.bytes > self._limit:
+                raise ServiceError("too_large", f"the document is larger than {self._limit} bytes")
+            for part in self._document.feed(data):
+                self._take(part)
+        self._phase("receiving")
 
     def run(self) -> dict[str, Any]:
         """The document is complete: compare, write, report."""
         for part in self._document.finish():
             self._take(part)
         self._flush()
-        with self._writer() as connection, self._heartbeat() as beat:
+        with self._writer() as connection:
             connection.execute(
                 "select bds.import_received(%s, %s, %s, %s, %s)", (self.company, self.id, self._atomic, self.bytes, self._rows.records)
             )
-            report = self._compare_and_write(connection, beat)
-        self._on_progress("done", self.bytes, self._rows.records, self._rows.records)
+            report = self._compare_and_write(connection)
+        self._phase("done", self._rows.records)
+        self._stopped.set()
         return report
 
     def abort(self, state: str = "failed") -> None:
         """End the import without a result: what was staged is dropped, what was written is rolled back already."""
+        self._stopped.set()
         if self.id is None:
             return
-        with self._writer() as connection:
+        with self._turn, self._writer() as connection:
             connection.execute(
                 "select bds.import_progress(%s, %s, %s, %s, 0)", (self.company, self.id, self.bytes, self._rows.records)
             )
@@ -157,10 +163,10 @@ class Import:
 
     # Running.
 
-    def _compare_and_write(self, connection: psycopg.Connection[Any], beat: Beat) -> dict[str, Any]:
+    def _compare_and_write(self, connection: psycopg.Connection[Any]) -> dict[str, Any]:
         arguments = (self.company, self.id)
         with connection.transaction():
-            beat.phase("comparing", 0)
+            self._phase("comparing")
             connection.execute("select bds.import_prepare(%s, %s)", arguments)
             written = _value(connection, "select bds.import_may_write(%s, %s)", arguments)
             counts: dict[str, Any] = {}
@@ -168,7 +174,7 @@ class Import:
                 order = _value(connection, "select bds.import_order(%s)", (self._number,))
                 try:
                     with connection.transaction(force_rollback=self._dry_run):
-                        counts = self._write(connection, order, beat)
+                        counts = self._write(connection, order)
                 except (psycopg.errors.IntegrityError, psycopg.errors.DataError) as error:
                     written = False
                     self._note_refusal(connection, error)
@@ -177,11 +183,11 @@ class Import:
             )
         return report
 
-    def _write(self, connection: psycopg.Connection[Any], order: list[str], beat: Beat) -> dict[str, Any]:
+    def _write(self, connection: psycopg.Connection[Any], order: list[str]) -> dict[str, Any]:
         counts: dict[str, Any] = {}
         done = 0
         for entity in order:
-            beat.phase(f"writing {entity}", done)
+            self._phase(f"writing {entity}", done)
             counts |= _value(connection, "select bds.import_write(%s, %s, %s)", (self.company, self.id, entity))
             done += self._rows.tables[entity].positions
         for entity in order:
@@ -206,37 +212,18 @@ class Import:
             connection.execute("select set_config('bds.company', %s, false)", (self.company,))
             yield connection
 
-    @contextlib.contextmanager
-    def _heartbeat(self) -> Iterator[Beat]:
-        """Show, from a connection of its own, that the import lives while the database works."""
-        beat, stopped = Beat(self), threading.Event()
+    # Signs of life, from a thread of its own: whoever sees none for a while takes the import for dead.
 
-        def run() -> None:
+    def _beat(self) -> None:
+        while not self._stopped.wait(HEARTBEAT):
             with contextlib.suppress(psycopg.Error), self._writer() as connection:
-                while not stopped.wait(HEARTBEAT):
-                    connection.execute(
-                        "select bds.import_progress(%s, %s, 0, 0, %s)", (self.company, self.id, beat.done)
-                    )
+                connection.execute(
+                    "select bds.import_progress(%s, %s, %s, %s, %s)", (self.company, self.id, self.bytes, self._rows.records, self._done)
+                )
 
-        thread = threading.Thread(target=run, name=f"heartbeat of import {self.id}", daemon=True)
-        thread.start()
-        try:
-            yield beat
-        finally:
-            stopped.set()
-            thread.join()
-
-
-class Beat:
-    """How far a running import is."""
-
-    def __init__(self, owner: Import) -> None:
-        self.done = 0
-        self._owner = owner
-
-    def phase(self, name: str, done: int) -> None:
-        self.done = done
-        self._owner._on_progress(name, self._owner.bytes, self._owner._rows.records, done)
+    def _phase(self, name: str, done: int = 0) -> None:
+        self._done = done
+        self._on_progress(name, self.bytes, self._rows.records, done)
 
 
 def _copy(connection: psycopg.Connection[Any], table: str, columns: tuple[str, ...], data: bytes) -> None:

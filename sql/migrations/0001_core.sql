@@ -21,7 +21,7 @@ begin
     if not pg_has_role(current_user, 'bds_owner', 'set') or not pg_has_role(current_user, 'bds_operator', 'member') then
         execute format('grant bds_owner, bds_operator, bds_reader, bds_writer, bds_service to %I', current_user);
     end if;
-    grant bds_operator to bds_owner;
+    grant bds_operator, bds_writer to bds_owner;
 exception when unique_violation then
     null;  -- another database of the cluster granted them at the same moment
 end

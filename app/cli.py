@@ -1,0 +1,272 @@
+"""The `bds` command: everything an operator does, each with --help.
+
+Results go to standard output and nothing else does; what is going on goes to standard error.  Exit codes: 0 done, 1 failed, 2 wrong
+usage, 3 an import of which some records failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import psycopg
+
+from app import auth, db, demo, embedded, migrate
+from app.config import Config
+from app.errors import SQLSTATES, ServiceError
+from app.feed.run import Import
+from app.progress import Progress
+
+FAILED, PARTIAL = 1, 3
+SCOPES = ("read", "import", "hooks")
+READ = 1 << 20  # bytes read at once from a file
+
+Command = Callable[[argparse.Namespace, Config], int]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns its exit code."""
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    options = parser().parse_args(arguments)
+    try:
+        code: int = options.command(options, Config.load())
+        return code
+    except ServiceError as error:
+        return _fail(error.message)
+    except psycopg.Error as error:
+        return _fail(error.diag.message_primary if error.sqlstate in SQLSTATES else str(error), error.diag.message_hint)
+    except (ValueError, OSError, migrate.MigrationError) as error:
+        return _fail(str(error))
+    except KeyboardInterrupt:
+        return _fail("interrupted")
+
+
+def _fail(message: str | None, hint: str | None = None) -> int:
+    print(f"bds: {(message or 'failed').strip()}" + (f"\n     {hint}" if hint else ""), file=sys.stderr)
+    return FAILED
+
+
+# Commands -------------------------------------------------------------------------------------------------------------------------
+
+
+def migrate_database(options: argparse.Namespace, config: Config) -> int:
+    url = config.database_url or embedded.start(config.data_dir)
+    for name in migrate.migrate(url):
+        print(f"sql/{name}", file=sys.stderr)
+    return 0
+
+
+def serve(options: argparse.Namespace, config: Config) -> int:
+    from app import server  # the only command that needs the web's packages
+
+    server.serve(config, options.host, options.port, lambda host, port: _say(f"serving on {_base(host, port)}"))
+    return 0
+
+
+def create_company(options: argparse.Namespace, config: Config) -> int:
+    with db.connect(db.resolve(config)) as connection:
+        connection.execute("select bds.create_company(%s, %s)", (options.id, options.tenant))
+    return 0
+
+
+def create_key(options: argparse.Namespace, config: Config) -> int:
+    with db.connect(db.resolve(config)) as connection:
+        print(_new_key(connection, options.name, options.company, options.scope))
+    return 0
+
+
+def list_keys(options: argparse.Namespace, config: Config) -> int:
+    with db.connect(db.resolve(config)) as connection:
+        rows = connection.execute(
+            "select id, name, coalesce(array_to_string(companies, ','), 'all of ' || tenant_id), array_to_string(scopes, ','),"
+            " to_char(created_at, 'YYYY-MM-DD HH24:MI'),"
+            " case when revoked_at is not null then 'revoked' when expires_at <= now() then 'expired' else 'valid' end"
+            " from bds.api_keys order by created_at"
+        ).fetchall()
+    _table(("id", "name", "companies", "scopes", "created (UTC)", "state"), rows)
+    return 0
+
+
+def revoke_key(options: argparse.Namespace, config: Config) -> int:
+    with db.connect(db.resolve(config)) as connection:
+        row = connection.execute("select bds.revoke_key(%s::uuid)", (options.id,)).fetchone()
+    return 0 if row == (True,) else _fail(f"there is no valid key {options.id}")
+
+
+def print_dsn(options: argparse.Namespace, config: Config) -> int:
+    print(db.resolve(config))
+    return 0
+
+
+def stop(options: argparse.Namespace, config: Config) -> int:
+    if config.database_url:
+        return _fail("the database of BDS_DATABASE_URL is not ours to stop")
+    return 0 if embedded.stop(config.data_dir) else _fail(f"no PostgreSQL runs in {config.data_dir}")
+
+
+def import_file(options: argparse.Namespace, config: Config) -> int:
+    url = db.resolve(config)
+    size = None if options.file == "-" else Path(options.file).stat().st_size
+    with sys.stdin.buffer if options.file == "-" else Path(options.file).open("rb") as file:
+        report = run_import(url, config, options.company, file, size, dry_run=options.dry_run)
+    if options.json:
+        print(json.dumps(report, ensure_ascii=False, indent=2))
+    else:
+        _print_report(report)
+    return {"completed": 0, "partial": PARTIAL}.get(report["state"], FAILED)
+
+
+def load_demo(options: argparse.Namespace, config: Config) -> int:
+    url = db.resolve(config)
+    with db.connect(url) as connection:
+        if not connection.execute("select from bds.companies where id = %s", (demo.COMPANY,)).fetchone():
+            connection.execute("select bds.create_company(%s)", (demo.COMPANY,))
+        run_import(url, config, demo.COMPANY, demo.Stream(), None)
+        connection.execute("select bds.revoke_key(id) from bds.api_keys where name = 'demo' and revoked_at is null")
+        key = _new_key(connection, "demo", demo.COMPANY, list(SCOPES))
+    if not options.serve:
+        print(key)
+        return 0
+    return _serve_demo(options, config, key)
+
+
+def _serve_demo(options: argparse.Namespace, config: Config, key: str) -> int:
+    from app import server
+
+    def announce(host: str, port: int) -> None:
+        base = _base(host, port)
+        print(f"URL:      {base}\ncompany:  {demo.COMPANY}\nAPI key:  {key}\n")
+        print(f"Try:      curl -u api:{key} '{base}/api/odata/{demo.COMPANY}/products?$top=2'")
+        print(f"          psql '{db.resolve(config)}' -c 'select * from bds.changes order by id desc limit 5'\n")
+        print("Ctrl-C ends it.", flush=True)
+
+    try:
+        server.serve(config, options.host, options.port, announce)
+    finally:
+        if not config.database_url:
+            embedded.stop(config.data_dir)
+    return 0
+
+
+# What they share ------------------------------------------------------------------------------------------------------------------
+
+
+def run_import(
+    url: str, config: Config, company: str, file: BinaryIO | demo.Stream, size: int | None, *, dry_run: bool = False
+) -> dict[str, Any]:
+    """Import a document, showing how far it is; returns the report.  Raises ServiceError, psycopg.Error."""
+    progress = Progress()
+
+    def on_progress(phase: str, received: int, records: int, done: int) -> None:
+        share = (received / size if size else None) if phase == "receiving" else (done / records if records else None)
+        progress.show(phase, share, f"{received / 1e6:,.1f} MB, {records:,} records")
+
+    with db.connect(url, "bds_reader") as connection:
+        catalog = db.read_catalog(connection)
+    feed = Import(url, catalog, company, dry_run=dry_run, limit=config.import_max, on_progress=on_progress)
+    try:
+        feed.begin()
+        while data := file.read(READ):
+            feed.receive(data)
+        return feed.run()
+    except BaseException:
+        feed.abort()
+        raise
+    finally:
+        progress.close()
+
+
+def _new_key(connection: psycopg.Connection[Any], name: str, company: str, scopes: list[str]) -> str:
+    key = auth.make_key()
+    connection.execute("select bds.create_key(%s, %s, %s, null, %s)", (auth.hash_key(key), name, [company], scopes))
+    return key
+
+
+def _print_report(report: dict[str, Any]) -> None:
+    counts = ("created", "updated", "deleted", "unchanged", "failed")
+    _table(("entity", *counts), [(name, *(f"{c[k]:,}" for k in counts)) for name, c in report["entities"].items()])
+    for error in report["errors"][:20]:
+        record = f" ({error['record']})" if error["record"] else ""
+        print(f"{error['path']}{record}: {error['code']}: {error['message']}")
+    if report["errorCount"] > 20:
+        print(f"... and {report['errorCount'] - 20:,} more errors")
+    print(f"{report['state']}{', dry run: nothing was written' if report['dryRun'] else ''}, import {report['importId']}")
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    """Columns that line up, numbers to the right."""
+    cells = [[str(value) for value in row] for row in rows]
+    widths = [max(len(row[n]) for row in [list(header), *cells]) for n in range(len(header))]
+    numeric = [bool(cells) and all(row[n].replace(",", "").isdigit() for row in cells) for n in range(len(header))]
+    for row in [list(header), *cells]:
+        line = "  ".join(c.rjust(w) if right else c.ljust(w) for c, w, right in zip(row, widths, numeric, strict=True))
+        print(line.rstrip())
+
+
+def _base(host: str, port: int) -> str:
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _scopes(text: str) -> list[str]:
+    scopes = [scope.strip() for scope in text.split(",")]
+    wrong = [scope for scope in scopes if scope not in SCOPES]
+    if wrong:
+        raise argparse.ArgumentTypeError(f"expected some of {','.join(SCOPES)}, got {wrong[0]!r}")
+    return scopes
+
+
+# The command line -----------------------------------------------------------------------------------------------------------------
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line's grammar."""
+    top = argparse.ArgumentParser(prog="bds", description="A company's business data straight from PostgreSQL.")
+    commands = top.add_subparsers(title="commands", required=True, metavar="COMMAND")
+
+    def add(where: Any, name: str, command: Command, help: str) -> argparse.ArgumentParser:
+        each: argparse.ArgumentParser = where.add_parser(name, help=help, description=help[0].upper() + help[1:] + ".")
+        each.set_defaults(command=command)
+        return each
+
+    def add_address(each: argparse.ArgumentParser) -> None:
+        each.add_argument("--host", default="127.0.0.1", help="address to listen on (%(default)s)")
+        each.add_argument("--port", type=int, default=8080, help="port to listen on, 0 for any free one (%(default)s)")
+
+    add_address(add(commands, "serve", serve, "serve HTTP until SIGTERM"))
+    add(commands, "migrate", migrate_database, "bring the database up to this program's sql/; prints the files applied")
+
+    company = commands.add_parser("company", help="make companies").add_subparsers(required=True, metavar="ACTION")
+    each = add(company, "create", create_company, "make a company")
+    each.add_argument("id", metavar="ID", help="1 to 63 characters of a-z 0-9 - _")
+    each.add_argument("--tenant", help="the tenant that it belongs to; made if it is new")
+
+    key = commands.add_parser("key", help="make, list and revoke API keys").add_subparsers(required=True, metavar="ACTION")
+    each = add(key, "create", create_key, "make an API key and print it, this once")
+    each.add_argument("--company", required=True, metavar="ID", help="the company that it opens")
+    each.add_argument("--scope", type=_scopes, default=list(SCOPES), help=f"what it may do: some of {','.join(SCOPES)} (all)")
+    each.add_argument("--name", default="cli", help="what it is called in lists (%(default)s)")
+    add(key, "list", list_keys, "list API keys")
+    add(key, "revoke", revoke_key, "end an API key at once").add_argument("id", metavar="ID", help="as `bds key list` shows it")
+
+    add(commands, "dsn", print_dsn, "print the connection string of the database in use, for psql")
+    add(commands, "stop", stop, "stop the embedded PostgreSQL")
+
+    each = add(commands, "import", import_file, "import a document of desired values into a company")
+    each.add_argument("file", metavar="FILE", help="a JSON import document, - for standard input")
+    each.add_argument("--company", required=True, metavar="ID")
+    each.add_argument("--dry-run", action="store_true", help="report what would happen, write nothing")
+    each.add_argument("--json", action="store_true", help="print the whole report as JSON")
+
+    each = add(commands, "demo", load_demo, f"make the company {demo.COMPANY} with generated data; prints an API key")
+    each.add_argument("--serve", action="store_true", help="then serve, and stop the embedded PostgreSQL at the end")
+    add_address(each)
+    return top

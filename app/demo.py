@@ -1,0 +1,119 @@
+"""A demo company that the project makes up itself: a hardware shop with two years of trade, the same at every call."""
+
+from __future__ import annotations
+
+import io
+import json
+import random
+from collections.abc import Iterator
+from datetime import date, timedelta
+from decimal import Decimal
+from typing import Any
+
+COMPANY = "demo"
+
+UNITS = (("PCE", "piece", "pc"), ("BOX", "box", None), ("MTR", "metre", "m"), ("KGM", "kilogram", "kg"), ("LTR", "litre", "l"))
+SECTIONS = {
+    "Tools": ("Hammers", "Saws", "Drills", "Screwdrivers", "Measuring"),
+    "Fixings": ("Screws", "Nails", "Anchors", "Hinges"),
+    "Paint": ("Wall paint", "Varnish", "Brushes"),
+    "Electrical": ("Cable", "Switches", "Lamps"),
+    "Garden": ("Hoses", "Spades", "Seeds"),
+}
+SIZES = ("S", "M", "L", "XL")
+QUALITIES = ("basic", "solid", "professional", "light", "long", "short", "steel", "oak", "brass", "copper")
+FIRST = ("Anna", "Bruno", "Chiara", "Dmitri", "Elif", "Femke", "Goran", "Hana", "Igor", "Jana", "Karim", "Luca", "Mira", "Noor")
+LAST = ("Berger", "Costa", "Dvořák", "Eriksen", "Fischer", "García", "Horvat", "Ivanova", "Jansen", "Kowalski", "Lefèvre", "Moretti")
+PLACES = (("Germany", "Köln"), ("Austria", "Wien"), ("Slovenia", "Ljubljana"), ("France", "Lyon"), ("Italy", "Trieste"), ("Poland", "Kraków"))
+START = date(2024, 11, 1)
+PRODUCTS, CUSTOMERS, ORDERS = 240, 80, 600
+
+
+def document() -> Iterator[tuple[str, Iterator[dict[str, Any]]]]:
+    """The collections of the import document, each with its records."""
+    chance = random.Random(20241101)
+    prices = [Decimal(chance.randrange(99, 19999)) / 100 for _ in range(PRODUCTS)]
+    orders = list(_orders(chance, prices))
+    yield "units", ({"code": code, "name": name, "symbol": symbol} for code, name, symbol in UNITS)
+    yield "categories", _categories()
+    yield "products", _products(chance, prices)
+    yield "customers", _customers(chance)
+    yield "orders", ({**order, "status": "closed"} for order in orders)
+    yield "invoices", _invoices(orders)
+
+
+def _categories() -> Iterator[dict[str, Any]]:
+    for section, shelves in SECTIONS.items():
+        yield {"code": section.lower(), "name": section}
+        for shelf in shelves:
+            yield {"code": shelf.lower().replace(" ", "-"), "name": shelf, "parent": f"code:{section.lower()}"}
+
+
+def _products(chance: random.Random, prices: list[Decimal]) -> Iterator[dict[str, Any]]:
+    shelves = [shelf for each in SECTIONS.values() for shelf in each]
+    for number, price in enumerate(prices):
+        shelf, quality = shelves[number % len(shelves)], QUALITIES[number // len(shelves) % len(QUALITIES)]
+        record = {
+            "code": f"A{number + 1:04}",
+            "name": f"{shelf}, {quality}",
+            "description": f"{quality.capitalize()} {shelf.lower()} of our own make." if number % 3 else None,
+            "barcode": f"4{chance.randrange(10**11):011}{number % 10}",
+            "price": str(price),
+            "active": number % 17 != 0,
+            "category": f"code:{shelf.lower().replace(' ', '-')}",
+            "unit": f"code:{UNITS[number % len(UNITS)][0]}",
+        }
+        if number % 5 == 0:
+            record["variants"] = [{"code": f"A{number + 1:04}-{size}", "name": size, "price": str(price)} for size in SIZES]
+        yield record
+
+
+def _customers(chance: random.Random) -> Iterator[dict[str, Any]]:
+    for number in range(CUSTOMERS):
+        country, city = PLACES[number % len(PLACES)]
+        yield {
+            "code": f"C{number + 1:03}",
+            "name": f"{FIRST[number % len(FIRST)]} {LAST[number % len(LAST)]}",
+            "email": f"c{number + 1:03}@example.com",
+            "country": country,
+            "city": city,
+            "postalCode": f"{chance.randrange(10000, 99999)}",
+        }
+
+
+def _orders(chance: random.Random, prices: list[Decimal]) -> Iterator[dict[str, Any]]:
+    for number in range(ORDERS):
+        lines = [(product, chance.randrange(1, 12)) for product in chance.sample(range(PRODUCTS), chance.randrange(1, 9))]
+        yield {
+            "code": f"SO-{number + 1:05}",
+            "customer": f"code:C{chance.randrange(CUSTOMERS) + 1:03}",
+            "orderDate": (START + timedelta(days=number * 740 // ORDERS)).isoformat(),
+            "total": str(sum(prices[product] * quantity for product, quantity in lines)),
+            "items": [
+                {"product": f"code:A{product + 1:04}", "quantity": quantity, "price": str(prices[product])} for product, quantity in lines
+            ],
+        }
+
+
+def _invoices(orders: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    for number, order in enumerate(orders):
+        if number % 8 == 7:
+            continue  # not invoiced yet
+        day = date.fromisoformat(order["orderDate"]) + timedelta(days=3)
+        yield {
+            "code": order["code"].replace("SO", "INV"),
+            "customer": order["customer"],
+            "order": f"code:{order['code']}",
+            "invoiceDate": day.isoformat(),
+            "dueDate": (day + timedelta(days=30)).isoformat(),
+            "status": "paid" if number < ORDERS - 60 else "posted",
+            "total": order["total"],
+            "items": order["items"],
+        }
+
+
+class Stream(io.BytesIO):
+    """The import document as a file to read."""
+
+    def __init__(self) -> None:
+        super().__init__(json.dumps({name: list(records) for name, records in document()}, ensure_ascii=False).encode())

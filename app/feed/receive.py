@@ -1,0 +1,186 @@
+"""Imports over HTTP: the body goes to the import as it arrives, the answer is the report.
+
+The work is done in threads, so that other requests go on; a client that sends slowly holds no connection, one that leaves before the
+whole body is in ends its import, one that leaves afterwards does not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import zlib
+from collections.abc import AsyncIterator
+from typing import Any
+from uuid import UUID
+
+import psycopg
+from aiohttp import web
+
+from app.db import Database
+from app.errors import ServiceError
+from app.feed.run import Import
+
+log = logging.getLogger("bds.feed")
+
+CHUNK = 1 << 20  # bytes that are handed over at once
+PAGE = 100  # rows of a list unless its limit says otherwise
+LONGEST_PAGE = 10_000
+
+
+async def receive(database: Database, request: web.Request, company: str, actor: str) -> tuple[int, dict[str, Any]]:
+    """Import a request's body; returns (status, report).  Raises ServiceError when nothing of the document could be imported."""
+    if request.content_type != "application/json":
+        raise ServiceError("unsupported_media_type", f"expected application/json, got {request.content_type}")
+    options = _options(request)
+    bodies = _decoded(request)
+    feed = Import(
+        database.url,
+        database.catalog,
+        company,
+        actor=actor,
+        dry_run=options["dryRun"],
+        limit=database.config.import_max,
+    )
+    await asyncio.to_thread(feed.begin)
+    try:
+        async for chunk in bodies:
+            await asyncio.to_thread(feed.receive, chunk)
+    except BaseException as error:
+        state = "failed" if isinstance(error, ServiceError) else "cancelled"
+        await asyncio.shield(asyncio.to_thread(feed.abort, state))
+        raise _with_id(error, feed.id)
+    report = await asyncio.shield(asyncio.to_thread(_run, feed))
+    return 422 if report["state"] == "failed" else 200, report
+
+
+def _run(feed: Import) -> dict[str, Any]:
+    try:
+        return feed.run()
+    except BaseException as error:
+        feed.abort()
+        raise _with_id(error, feed.id) from None
+
+
+def _with_id(error: BaseException, import_id: UUID | None) -> BaseException:
+    """The error, naming the import that it ended."""
+    if isinstance(error, ServiceError) and import_id is not None:
+        error.more.setdefault("importId", str(import_id))
+    return error
+
+
+def _options(request: web.Request) -> dict[str, bool]:
+    for name in request.query:
+        if name == "mapper":
+            raise ServiceError("not_supported", "mappers are not supported yet", target=name)
+        if name != "dryRun":
+            raise ServiceError("malformed_request", f"expected dryRun, got {name}", target=name)
+    dry_run = request.query.get("dryRun", "false").lower()
+    if dry_run not in ("true", "false"):
+        raise ServiceError("malformed_request", f"dryRun: expected true or false, got {dry_run}", target="dryRun")
+    return {"dryRun": dry_run == "true"}
+
+
+async def _decoded(request: web.Request) -> AsyncIterator[bytes]:
+    """The body in chunks, decompressed.  Raises ServiceError."""
+    coding = request.headers.get("Content-Encoding", "identity").strip().lower()
+    if coding not in ("identity", "gzip", ""):
+        raise ServiceError("unsupported_media_type", f"expected Content-Encoding gzip or none, got {coding}", target="Content-Encoding")
+    inflate = zlib.decompressobj(wbits=31) if coding == "gzip" else None
+    async for data in _chunks(request):
+        if inflate is None:
+            yield data
+            continue
+        while data:
+            try:
+                yield inflate.decompress(data, CHUNK)  # never more at once: a small body may be a huge document
+            except zlib.error:
+                raise ServiceError("malformed_document", "the body is not valid gzip") from None
+            data = inflate.unconsumed_tail
+    if inflate is not None and not inflate.eof:
+        raise ServiceError("malformed_document", "the gzip body ends before its end")
+
+
+async def _chunks(request: web.Request) -> AsyncIterator[bytes]:
+    waiting: list[bytes] = []
+    size = 0
+    async for data in request.content.iter_any():
+        waiting.append(data)
+        size += len(data)
+        if size >= CHUNK:
+            yield b"".join(waiting)
+            waiting, size = [], 0
+    if waiting:
+        yield b"".join(waiting)
+
+
+async def show(database: Database, company: str, import_id: str) -> dict[str, Any]:
+    """The report of one import.  Raises not_found."""
+    async with database.session(company) as connection:
+        cursor = await connection.execute("select bds.import_report(%s, %s)", (company, _uuid(import_id)))
+        row = await cursor.fetchone()
+    assert row is not None
+    report: dict[str, Any] = row[0]
+    return report
+
+
+async def imports(database: Database, company: str, options: list[tuple[str, str]]) -> dict[str, Any]:
+    """A page of imports, newest first, without their errors."""
+    limit, offset = _page(options)
+    async with database.session(company) as connection:
+        cursor = await connection.execute(
+            "select bds.import_report(i.company_id, i.id, false) from bds.imports i where i.company_id = %s"
+            " order by i.number desc limit %s offset %s",
+            (company, limit + 1, offset),
+        )
+        rows = [row[0] for row in await cursor.fetchall()]
+    return {"data": rows[:limit], "hasMore": len(rows) > limit}
+
+
+async def errors(database: Database, company: str, import_id: str, options: list[tuple[str, str]]) -> dict[str, Any]:
+    """A page of an import's errors, in the document's order.  Raises not_found."""
+    limit, offset = _page(options)
+    async with database.session(company) as connection:
+        await connection.execute("select bds.find_import(%s, %s)", (company, _uuid(import_id)))
+        cursor = await connection.execute(
+            "select json_object('path': path, 'record': record, 'code': code, 'message': message) from bds.import_errors"
+            " where company_id = %s and import_id = %s and n > %s order by n limit %s",
+            (company, import_id, offset, limit + 1),
+        )
+        rows = [row[0] for row in await cursor.fetchall()]
+    return {"data": rows[:limit], "hasMore": len(rows) > limit}
+
+
+def _uuid(text: str) -> str:
+    try:
+        return str(UUID(text))
+    except ValueError:
+        raise ServiceError("not_found", f"there is no import {text}") from None
+
+
+def _page(options: list[tuple[str, str]]) -> tuple[int, int]:
+    """limit and offset.  Raises malformed_request."""
+    page = {"limit": PAGE, "offset": 0}
+    for name, value in options:
+        if name in page:
+            least = 1 if name == "limit" else 0
+            if not value.isascii() or not value.isdigit() or not least <= int(value[:18]) <= (LONGEST_PAGE if name == "limit" else 1 << 53):
+                raise ServiceError("malformed_request", f"{name}: expected a whole number from {least}, got {value!r}", target=name)
+            page[name] = int(value)
+    return page["limit"], page["offset"]
+
+
+async def reap(database: Database, every: float = 5.0) -> None:
+    """End, again and again, imports whose process has died."""
+    while True:
+        try:
+            async with database.service() as connection:
+                await connection.execute("select bds.reap_imports()")
+        except psycopg.Error as error:
+            log.warning("dead imports could not be looked for: %s", type(error).__name__)
+        await asyncio.sleep(every)
+
+
+def dump(report: dict[str, Any]) -> bytes:
+    """A report as it is sent."""
+    return json.dumps(report, ensure_ascii=False).encode()

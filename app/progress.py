@@ -1,0 +1,46 @@
+"""How far long work is: a bar on a terminal, a line now and then elsewhere, always on standard error."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TextIO
+
+WIDTH = 30
+REFRESH = 0.1  # seconds between two pictures of the bar
+SILENCE = 5.0  # seconds between two lines where there is no terminal
+
+
+class Progress:
+    """Shows a phase, a share of the whole, and what was counted."""
+
+    def __init__(self, out: TextIO | None = None) -> None:
+        self._out = out or sys.stderr
+        self._terminal = self._out.isatty()
+        self._begun = time.monotonic()
+        self._shown = self._begun if not self._terminal else 0.0  # short work needs no lines
+
+    def show(self, phase: str, share: float | None, detail: str) -> None:
+        """share: 0 to 1, None if it cannot be known."""
+        now = time.monotonic()
+        if now - self._shown < (REFRESH if self._terminal else SILENCE):
+            return
+        self._shown = now
+        seconds = now - self._begun
+        if self._terminal:
+            filled = round((share or 0) * WIDTH)
+            bar = "█" * filled + "·" * (WIDTH - filled)
+            self._out.write(f"\r\x1b[K{bar} {_percent(share)} {phase}, {detail}, {seconds:.0f} s")
+        else:
+            self._out.write(f"{phase}, {_percent(share).strip() or '...'}, {detail}, {seconds:.0f} s\n")
+        self._out.flush()
+
+    def close(self) -> None:
+        """Leave the line to what comes next."""
+        if self._terminal and self._shown:
+            self._out.write("\r\x1b[K")
+            self._out.flush()
+
+
+def _percent(share: float | None) -> str:
+    return "    " if share is None else f"{share:4.0%}"
