@@ -285,7 +285,7 @@ begin
     );
     execute format('create policy every_company on %s to bds_operator using (true)', this.table_name);
     execute format('revoke all on %s from public, bds_reader', this.table_name);
-    execute format('grant select, insert, update, delete on %s to bds_writer, bds_operator', this.table_name);
+    execute format('grant select, insert, update, delete, maintain on %s to bds_writer, bds_operator', this.table_name);
     -- an identity column needs no grant on its sequence, a serial one does
     execute coalesce(
         format('grant usage on sequence %s to bds_writer, bds_operator', pg_get_serial_sequence(this.table_name::text, 'id')),

@@ -161,6 +161,7 @@ create or replace function bds.name_collection(
     language plpgsql
     set search_path = pg_catalog, pg_temp
     -- A plan made for three parents is kept for a million: index probes are right for both, hash joins for neither.
+    set enable_nestloop = on
     set enable_hashjoin = off
     set enable_mergejoin = off
 as $$

@@ -163,7 +163,7 @@ declare
     written     boolean;
 begin
     if import.state = 'receiving' then
-        perform bds.import_received(company, import_id, atomic, 0, 0);
+        perform bds.import_received(company, import_id, atomic, 0, bds.count_staged(import.number));
     end if;
     perform bds.import_prepare(company, import_id);
     written := bds.import_may_write(company, import_id);
@@ -186,6 +186,26 @@ begin
 end
 $$;
 comment on function bds.import_run(text, uuid, text) is 'Compares the staged rows with the stored ones, writes what differs, returns the report';
+
+create or replace function bds.count_staged(import_number bigint)
+    returns bigint
+    language plpgsql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    entity_name text;
+    staged      bigint;
+    total       bigint := 0;
+begin
+    foreach entity_name in array bds.import_order(import_number) loop
+        execute format('select count(*) from %s where "@parent" is null', bds.staging_table(import_number, entity_name)) into staged;
+        total := total + staged;
+    end loop;
+    return total;
+end
+$$;
+comment on function bds.count_staged(bigint) is 'How many top-level records are staged';
 
 create or replace function bds.import_drop_staging(import_number bigint)
     returns void
@@ -266,6 +286,7 @@ begin
     select coalesce(jsonb_object_agg(c.key, '{"created": 0, "updated": 0, "deleted": 0, "unchanged": 0, "failed": 0}'::jsonb || c.value), '{}')
     into counts from jsonb_each(counts) c;
     problems := bds.import_collect_errors(company, import_id);
+    perform bds.analyze_changed(counts);
     perform bds.import_drop_staging(import.number);
     update bds.imports i
     set finished_at = clock_timestamp(), entities = counts, error_count = i.error_count + problems, done = i.records,
@@ -279,6 +300,24 @@ begin
 end
 $$;
 comment on function bds.import_finish(text, uuid, jsonb, boolean) is 'Ends an import that has run, keeps its errors, drops what it staged; returns the report';
+
+create or replace function bds.analyze_changed(counts jsonb)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    changed regclass;
+begin
+    for changed in
+        select e.table_name from jsonb_each(counts) c join bds.entities e on e.name = c.key
+        where (c.value ->> 'created')::bigint + (c.value ->> 'updated')::bigint > 10000
+    loop
+        execute 'analyze ' || changed;
+    end loop;
+end
+$$;
+comment on function bds.analyze_changed(jsonb) is 'Refreshes the statistics of tables that an import has filled: readers come before autovacuum does';
 
 create or replace function bds.import_report(company text, import_id uuid, with_errors boolean default true)
     returns json

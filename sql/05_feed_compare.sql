@@ -156,6 +156,7 @@ begin
     perform bds.set_context(company, import.actor, import_id);
     perform bds.lock_company(company);
     perform bds.import_drop_temporary();
+    perform bds.plan_for(import.records);
     foreach entity_name in array ordered loop
         execute 'analyze ' || bds.staging_table(import.number, entity_name);
     end loop;
@@ -169,6 +170,17 @@ begin
 end
 $$;
 comment on function bds.import_prepare(text, uuid) is 'Compares all that was staged with what is stored; holds the company''s lock from here on';
+
+create or replace function bds.plan_for(records bigint)
+    returns void
+    language sql
+    set search_path = pg_catalog, pg_temp
+    -- A table that this very transaction fills has no statistics, and of many companies the planner expects one row: nested loops
+    -- over all of both sides follow.  So a large feed hashes, whatever it seems to cost; a small one probes the indexes.
+    begin atomic
+        select set_config('enable_nestloop', case when records > 1000 then 'off' else 'on' end, true);
+    end;
+comment on function bds.plan_for(bigint) is 'Sets the planner for the size of an import, until the end of the transaction';
 
 create or replace function bds.import_drop_temporary()
     returns void

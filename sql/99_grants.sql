@@ -39,7 +39,7 @@ grant execute on function
     bds.import_add_error(text, uuid, text, text, text, text), bds.import_finish(text, uuid, jsonb, boolean), bds.root_of(text),
     bds.import_order(bigint), bds.staged_text(text), bds.staged_is_valid(text, text, text), bds.staged_value(text, text, text),
     bds.expected_value(text, text), bds.staged_columns(bigint, text), bds.import_prepare(text, uuid), bds.import_drop_temporary(),
-    bds.import_prepare_family(text, bds.imports, text[]), bds.check_values(bigint, text, text[]), bds.lookup_kind(text),
+    bds.plan_for(bigint), bds.count_staged(bigint), bds.analyze_changed(jsonb), bds.import_prepare_family(text, bds.imports, text[]), bds.check_values(bigint, text, text[]), bds.lookup_kind(text),
     bds.lookup_value(text), bds.lookup_id(text), bds.lookup_kinds(text), bds.map_by_keys(text, bigint, text, text[]),
     bds.check_keys(text, bigint, text, text[]), bds.resolve_references(text, bigint, text, text[]), bds.check_required(bigint, text),
     bds.make_diff(text, bigint, text, text[]), bds.check_constraints(text, bigint, text), bds.mark_failed(bds.imports, text[]),

@@ -1,0 +1,1 @@
+"""Change detection: rows by `updatedAt`, the change log."""

@@ -1,0 +1,141 @@
+"""Reading under /c: the rows of an entity, one row, the change log; each in one statement, by the SQL-like filter.
+
+A reader that goes on after the last `updatedAt` or the last change id that it saw gets every row and every change: rows that share
+a timestamp are never split between two pages, and ids have no gaps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from app.catalog import Catalog, Entity, Field, Type
+from app.db import Database
+from app.errors import QueryError
+from app.language import sql, where
+from app.language.check_where import Where
+from app.language.literals import INT8
+from app.language.query import Query, about
+from app.language.row import NESTED, ODATA, Style
+from app.language.tree import Column, Comparison, Constant, Expression, Order
+
+DEFAULT_LIMIT = 1_000
+MAX_LIMIT = 10_000
+
+
+def _field(name: str, type: Type, *, required: bool = True, reference: str | None = None) -> Field:
+    return Field(
+        name=name,
+        column=name,
+        type=type,
+        precision=None,
+        scale=None,
+        max_length=None,
+        required=required,
+        has_default=False,
+        generated=True,
+        unique=False,
+        reference=reference,
+        description=None,
+    )
+
+
+# The change log as if it were an entity.
+CHANGES = Entity(
+    name="changes",
+    singular="change",
+    table="bds.changes",
+    parent=None,
+    parent_navigation=None,
+    collection=None,
+    fields={
+        field.name: field
+        for field in (
+            _field("id", "int8"),
+            _field("entity", "text"),
+            _field("rowId", "text", reference="row"),
+            _field("operation", "text"),
+            _field("changeSetId", "uuid", required=False),
+            _field("createdAt", "timestamptz"),
+        )
+    },
+    navigations={},
+    description=None,
+)
+
+
+class Answer(NamedTuple):
+    """A JSON body (None: there is no such row), and the position in the change log of the data that it was made of."""
+
+    body: bytes | None
+    position: int
+
+
+async def read_rows(database: Database, company: str, entity: Entity, params: Sequence[tuple[str, str]]) -> Answer:
+    """`{"data": [rows], "hasMore": bool}` by filter, sort and limit.  Raises QueryError about one of them."""
+    return await _list(database, company, list_query(database.catalog, entity, params), NESTED)
+
+
+async def read_changes(database: Database, company: str, params: Sequence[tuple[str, str]]) -> Answer:
+    """`{"data": [change records], "hasMore": bool}`.  Raises QueryError about filter, sort or limit."""
+    return await _list(database, company, list_query(database.catalog, CHANGES, params), ODATA)
+
+
+async def read_row(database: Database, company: str, entity: Entity, id: str) -> Answer:
+    """One row by its id."""
+    number = int(id) if id.isascii() and id.isdigit() and len(id) <= len(str(INT8.stop)) else -1
+    field = entity.fields["id"]
+    key = Comparison(0, "bool", "eq", Column(0, field.type, (), field), Constant(0, "int8", str(min(number, INT8.stop - 1))), False)
+    query = Query(database.catalog, entity, filter=key, single=True, nested=True)
+    async with database.session(company) as connection:
+        statement = sql.page(query, company, NESTED)
+        row = await (await connection.execute(statement.text, statement.parameters)).fetchone()
+    assert row is not None
+    body, _, position = row
+    return Answer(body.encode() if body is not None else None, position)
+
+
+def list_query(catalog: Catalog, entity: Entity, params: Sequence[tuple[str, str]]) -> Query:
+    """The query of a filter, a sort and a limit; other parameters are ignored."""
+    given: dict[str, str] = {}
+    for name, value in params:
+        if name in ("filter", "sort", "limit"):
+            if name in given:
+                raise QueryError(f"{name} is given twice", target=name)
+            given[name] = value
+    checker = Where(catalog, entity)
+    with about("limit"):
+        limit = _limit(given["limit"]) if "limit" in given else DEFAULT_LIMIT
+    with about("filter"):
+        filter = _filter(checker, given.get("filter", ""))
+    with about("sort"):
+        order = checker.order(where.parse_sort(given["sort"])) if "sort" in given else ()
+    return Query(catalog, entity, filter=filter, order=order, top=limit, nested=True)
+
+
+def _filter(checker: Where, text: str) -> Expression | None:
+    node = where.parse_filter(text)
+    return checker.condition(node) if node else None
+
+
+def _limit(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 5 and 1 <= int(text) <= MAX_LIMIT):
+        raise QueryError(f"expected a whole number from 1 to {MAX_LIMIT:,}", position=1)
+    return int(text)
+
+
+def _by_time(order: tuple[Order, ...]) -> bool:
+    """Whether the last row's updatedAt tells a reader where to go on."""
+    if not order or order[0].descending:
+        return False
+    key = order[0].key
+    return isinstance(key, Column) and key.field.name == "updatedAt"
+
+
+async def _list(database: Database, company: str, query: Query, style: Style) -> Answer:
+    statement = sql.listing(query, company, style, ties=_by_time(query.order))
+    async with database.session(company) as connection:
+        row = await (await connection.execute(statement.text, statement.parameters)).fetchone()
+    assert row is not None
+    body, more, position = row
+    return Answer(b'{"data":[%b],"hasMore":%b}' % ((body or "").encode(), b"true" if more else b"false"), position)

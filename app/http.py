@@ -1,0 +1,263 @@
+"""Routes, three lines each, and what every request passes through: a request id, errors in their room's shape, a line in the log.
+
+Under /api/odata an error is an OData error, elsewhere problem+json (RFC 9457).  Of a failure that is not ours nothing is told but
+the request id under which the log has it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import re
+import secrets
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import psycopg
+from aiohttp import web
+
+from app import wire
+from app.auth import Gate
+from app.catalog import Entity
+from app.changes import read as changes
+from app.db import Database
+from app.errors import ERRORS, SQLSTATES, ServiceError
+from app.feed import receive
+from app.odata.response import respond
+
+log = logging.getLogger("bds.http")
+access = logging.getLogger("bds.access")
+
+DATABASE = web.AppKey("database", Database)
+GATE = web.AppKey("gate", Gate)
+STREAMS = web.AppKey("streams", wire.Streams)
+REQUEST_ID = web.RequestKey("request_id", str)
+ODATA = "/api/odata"
+JSON = {"Content-Type": "application/json"}
+GIVEN_ID = re.compile(r"[\x21-\x7e]{1,100}")
+GONE = 499  # in the log: the client left before it had its answer
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def create_app(database: Database, stall: float = 60.0) -> web.Application:
+    """The service as an application.  stall: seconds after which a client that takes nothing of its answer is cut off."""
+    app = web.Application(middlewares=[around])
+    app[DATABASE], app[GATE] = database, Gate(database)
+    app[STREAMS] = wire.Streams(database.config.pool_size, database.config.statement_timeout, stall)
+    app.on_response_prepare.append(finish)
+    app.cleanup_ctx.append(housekeeping)
+    for method, path, handler in ROUTES:
+        app.router.add_route(method, path, handler, expect_handler=expect)
+        if method == "GET":
+            app.router.add_route("HEAD", path, handler, expect_handler=expect)
+    return app
+
+
+# Routes ---------------------------------------------------------------------------------------------------------------------------
+
+
+async def odata(request: web.Request) -> web.StreamResponse:
+    identity = await request.app[GATE].identify(request.headers, basic_only=True)
+    identity.require("read", company_of(request))
+    return await respond(request.app[DATABASE], request, request.app[STREAMS])
+
+
+async def rows(request: web.Request) -> web.StreamResponse:
+    company, entity = await readable(request), entity_of(request)
+    options = wire.decode_query(request.rel_url.raw_path_qs)
+    return await data(request, await changes.read_rows(request.app[DATABASE], company, entity, options))
+
+
+async def row(request: web.Request) -> web.StreamResponse:
+    company, entity = await readable(request), entity_of(request)
+    return await data(request, await changes.read_row(request.app[DATABASE], company, entity, request.match_info["id"]))
+
+
+async def change_log(request: web.Request) -> web.StreamResponse:
+    company, options = await readable(request), wire.decode_query(request.rel_url.raw_path_qs)
+    return await data(request, await changes.read_changes(request.app[DATABASE], company, options))
+
+
+async def import_document(request: web.Request) -> web.StreamResponse:
+    company, actor = await importable(request)
+    status, report = await receive.receive(request.app[DATABASE], request, company, actor)
+    return web.Response(status=status, body=receive.dump(report), content_type="application/json")
+
+
+async def imports(request: web.Request) -> web.StreamResponse:
+    (company, _), options = await importable(request), wire.decode_query(request.rel_url.raw_path_qs)
+    return await wire.send(request, receive.dump(await receive.imports(request.app[DATABASE], company, options)), JSON)
+
+
+async def import_report(request: web.Request) -> web.StreamResponse:
+    company, _ = await importable(request)
+    return await wire.send(
+        request, receive.dump(await receive.show(request.app[DATABASE], company, request.match_info["id"])), JSON
+    )
+
+
+async def import_errors(request: web.Request) -> web.StreamResponse:
+    (company, _), options = await importable(request), wire.decode_query(request.rel_url.raw_path_qs)
+    page = await receive.errors(request.app[DATABASE], company, request.match_info["id"], options)
+    return await wire.send(request, receive.dump(page), JSON)
+
+
+async def alive(_request: web.Request) -> web.StreamResponse:
+    return web.json_response({"status": "ok"})
+
+
+async def ready(request: web.Request) -> web.StreamResponse:
+    async with asyncio.timeout(5), request.app[DATABASE].service() as connection:
+        await connection.execute("select")
+    return web.json_response({"status": "ok"})
+
+
+# method, path, handler; GET includes HEAD
+ROUTES: tuple[tuple[str, str, Handler], ...] = (
+    ("*", ODATA, odata),
+    ("*", ODATA + "/{path:(?s:.*)}", odata),
+    ("GET", "/c/{company}/changes", change_log),
+    ("GET", "/c/{company}/{entity}", rows),
+    ("GET", "/c/{company}/{entity}/{id}", row),
+    ("POST", "/api/{company}/import", import_document),
+    ("GET", "/api/{company}/imports", imports),
+    ("GET", "/api/{company}/imports/{id}", import_report),
+    ("GET", "/api/{company}/imports/{id}/errors", import_errors),
+    ("GET", "/healthz", alive),
+    ("GET", "/readyz", ready),
+)
+
+
+def company_of(request: web.Request) -> str:
+    """The company that a path under /api/odata names; '' if none."""
+    return (wire.decode_path(request.rel_url.raw_path)[2:3] or [""])[0]
+
+
+async def readable(request: web.Request) -> str:
+    """The company of a path that names one, which the sender may read.  Raises malformed_request, unauthorized or forbidden."""
+    wire.decode_path(request.rel_url.raw_path)  # the router is lenient
+    identity = await request.app[GATE].identify(request.headers)
+    identity.require("read", request.match_info["company"])
+    return request.match_info["company"]
+
+
+async def importable(request: web.Request) -> tuple[str, str]:
+    """The company of a path into which the sender may import, and who that is.  Raises as `readable`."""
+    wire.decode_path(request.rel_url.raw_path)
+    identity = await request.app[GATE].identify(request.headers)
+    identity.require("import", request.match_info["company"])
+    return request.match_info["company"], f"key {identity.key_id}"
+
+
+def entity_of(request: web.Request) -> Entity:
+    """The entity that the path names.  Raises not_found."""
+    catalog, name = request.app[DATABASE].catalog, request.match_info["entity"]
+    if name not in catalog:
+        raise ServiceError("not_found", f"there is no entity {name}")
+    return catalog[name]
+
+
+async def data(request: web.Request, answer: changes.Answer) -> web.StreamResponse:
+    """An answer of /c: JSON with a tag made of the data's position, or 304."""
+    if answer.body is None:
+        raise ServiceError("not_found", "there is no such row")
+    tag = wire.weak_tag(request.app[DATABASE].catalog.version, request.rel_url.raw_path_qs, answer.position)
+    headers = {"Content-Type": "application/json", "ETag": tag, "Cache-Control": "private, no-cache", "Vary": "Accept-Encoding"}
+    if wire.matches(request.headers, tag):
+        return web.Response(status=304, headers=headers)
+    return await wire.send(request, answer.body, headers)
+
+
+# What every request passes through ------------------------------------------------------------------------------------------------
+
+
+async def housekeeping(app: web.Application) -> AsyncIterator[None]:
+    """What goes on beside the requests."""
+    reaper = asyncio.create_task(receive.reap(app[DATABASE]))
+    yield
+    reaper.cancel()
+    await asyncio.gather(reaper, return_exceptions=True)
+
+
+@web.middleware
+async def around(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Name the request, answer what is raised, write the log's line."""
+    given = request.headers.get("X-Request-Id", "")
+    request[REQUEST_ID] = given if GIVEN_ID.fullmatch(given) else secrets.token_hex(8)
+    started, status, size = time.perf_counter(), GONE, 0
+    try:
+        response = await handler(request)
+        status, size = response.status, response.content_length or 0
+        return response
+    except Exception as error:
+        failure = understand(error, request[REQUEST_ID])
+        if request.writer.output_size:
+            raise ConnectionResetError("the answer had begun") from error
+        status = failure.status
+        return error_response(failure, request.path)
+    finally:
+        line = {
+            "id": request[REQUEST_ID],
+            "remote": request.remote,
+            "method": request.method,
+            "path": request.rel_url.raw_path,
+            "status": status,
+            "bytes": request.writer.output_size or size,
+            "ms": round((time.perf_counter() - started) * 1000, 1),
+        }
+        access.info("%s", json.dumps(line, ensure_ascii=True))
+
+
+async def finish(request: web.Request, response: web.StreamResponse) -> None:
+    """The headers that every answer carries."""
+    response.headers["X-Request-Id"] = request[REQUEST_ID]
+    if is_odata(request.path):
+        response.headers["OData-Version"] = "4.0"
+
+
+async def expect(request: web.Request) -> None:
+    """Let a client that waits for it send its body; an expectation that we do not know is none (RFC 9110, 10.1.1)."""
+    if request.headers["Expect"].lower() == "100-continue" and request.version >= (1, 1):
+        await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        request.writer.output_size = 0
+
+
+def is_odata(path: str) -> bool:
+    return path == ODATA or path.startswith(ODATA + "/")
+
+
+def understand(error: Exception, request_id: str) -> ServiceError:
+    """What a client is told of an exception."""
+    if isinstance(error, ServiceError):
+        return error
+    if isinstance(error, web.HTTPException):
+        code = next((code for code, (status, _) in ERRORS.items() if status == error.status), "malformed_request")
+        allow = {"Allow": error.headers["Allow"]} if "Allow" in error.headers else {}
+        return ServiceError(code, ERRORS[code][1], headers=allow)
+    if isinstance(error, psycopg.Error) and error.sqlstate in SQLSTATES:
+        return ServiceError(SQLSTATES[error.sqlstate], error.diag.message_primary or "")
+    if isinstance(error, (psycopg.OperationalError, TimeoutError)):  # cancelled by a timeout, no connection, none free
+        log.warning("request %s: %s", request_id, type(error).__name__)
+        return ServiceError("busy", "the database did not answer in time; try again later", headers={"Retry-After": "5"})
+    if isinstance(error, ConnectionError):
+        return ServiceError("internal", "the client left")
+    log.error("request %s failed", request_id, exc_info=error)
+    return ServiceError("internal", f"the service failed; its log has request {request_id}")
+
+
+def error_response(error: ServiceError, path: str) -> web.Response:
+    """An error in the shape of the room that `path` leads to; its entity tag is its body's hash."""
+    if is_odata(path):
+        content: dict[str, object] = {"error": {"code": error.code, "message": error.message}}
+        if error.target:
+            content = {"error": {"code": error.code, "message": error.message, "target": error.target}}
+        headers = {"Content-Type": "application/json;odata.metadata=minimal", "OData-Version": "4.0"}
+    else:
+        about = {"target": error.target} if error.target else {}
+        content = {"type": f"urn:bds:error:{error.code}", "title": error.title, "status": error.status, "detail": error.message}
+        content |= {"code": error.code, **about, **error.more}
+        headers = {"Content-Type": "application/problem+json"}
+    body = json.dumps(content, ensure_ascii=False, default=str).encode("utf-8", "replace")
+    return web.Response(status=error.status, body=body, headers={**headers, "ETag": wire.weak_tag(body), **error.headers})

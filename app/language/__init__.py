@@ -1,0 +1,1 @@
+"""The query languages of the service: text -> tree -> checked tree -> SQL."""

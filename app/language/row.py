@@ -1,0 +1,129 @@
+"""A row as JSON that PostgreSQL writes.
+
+Objects are concatenated by hand, at 1.1 times the cost of a plain row_to_json, times in UTC included; json_build_object takes 1.5.
+A value is never null here, for null would swallow the row that it is concatenated to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from psycopg.sql import SQL, Composable, Composed, Identifier, Literal
+
+from app.catalog import Catalog, Entity, Field, Navigation
+
+NAMESPACE = "bds"  # of the entities' types in OData
+
+# Types that a reader of JSON would not guess.
+EDM_TYPES = {
+    "int2": "Int16",
+    "int4": "Int32",
+    "int8": "Int64",
+    "numeric": "Decimal",
+    "date": "Date",
+    "time": "TimeOfDay",
+    "timestamptz": "DateTimeOffset",
+    "uuid": "Guid",
+}
+
+# The change log reads like an entity: its view, with the names that the API gives.
+CHANGES = SQL(
+    '(select c.company_id, c.id, c.entity, c.row_id as "rowId", c.operation, c.change_set_id as "changeSetId",'
+    ' c.created_at as "createdAt" from bds.changes as c)'
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """How a row is written."""
+
+    numbers_as_strings: bool = False  # Int64 and Decimal, as IEEE754Compatible asks
+    base: str | None = None  # the service root's URL, for OData's full metadata inside the row
+    ids_as_strings: bool = False  # id and every xId
+    nested: bool = False  # children inside their parents
+
+
+ODATA = Style()
+IEEE754 = Style(numbers_as_strings=True)
+NESTED = Style(ids_as_strings=True, nested=True)
+
+
+def view(entity: str) -> Composable:
+    """Where the rows of an entity are read.  (No entity can be called changes: paths use the word.)"""
+    return CHANGES if entity == "changes" else Identifier("api", entity)
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """Writes rows in a style.  `company` and `base` are the parameters that stand for them."""
+
+    catalog: Catalog
+    style: Style
+    company: Composable
+    base: Composable
+
+    def row(self, entity: Entity, alias: Identifier, fields: Iterable[Field]) -> Composed:
+        """The text of a JSON object: the fields in order, then, if the style nests them, the child collections."""
+        members: list[tuple[str, Composable]] = []
+        if self.style.base:
+            members += self.metadata(entity, alias)
+        for field in fields:
+            if self.style.base and field.type in EDM_TYPES:
+                members.append((f"{field.name}@odata.type", Literal(f'"#{EDM_TYPES[field.type]}"')))
+            members.append((field.name, self.value(alias, field)))
+        if self.style.nested:
+            members += [(child.name, self.children(child, alias)) for child in entity.children]
+        parts: list[Composable] = []
+        for number, (name, text) in enumerate(members):
+            parts += [Literal(f'{"," if number else "{"}"{name}":'), text]
+        return SQL(" || ").join([*parts, Literal("}")])
+
+    def metadata(self, entity: Entity, alias: Identifier) -> Iterator[tuple[str, Composable]]:
+        """OData's control information of a row."""
+        link = "to_json({base} || {prefix} || {id}::text || {suffix})::text"
+        parts = {"base": self.base, "prefix": Literal(f"{entity.name}("), "id": SQL("{}.id").format(alias)}
+        yield "@odata.type", Literal(f'"#{NAMESPACE}.{entity.singular}"')
+        yield "@odata.id", SQL(link).format(**parts, suffix=Literal(")"))
+        for name in entity.navigations:
+            yield f"{name}@odata.navigationLink", SQL(link).format(**parts, suffix=Literal(f")/{name}"))
+
+    def value(self, alias: Identifier, field: Field) -> Composed:
+        """The JSON text of a field."""
+        text, total = self.template(field)
+        json = SQL(text).format(SQL("{}.{}").format(alias, Identifier(field.name)))
+        return json if total and field.required else SQL("coalesce({}, 'null')").format(json)
+
+    def template(self, field: Field) -> tuple[str, bool]:
+        """The JSON text of a column, and whether there is one for every value (an infinite timestamp has none)."""
+        match field.type:
+            case "int2" | "int4" | "int8":
+                quoted = (self.style.numbers_as_strings and field.type == "int8") or (self.style.ids_as_strings and _is_id(field))
+                return ("""'"' || {}::text || '"'""" if quoted else "{}::text"), True
+            case "bool":
+                return "{}::text", True
+            case "numeric" if self.style.numbers_as_strings:
+                return """'"' || {}::text || '"'""", True
+            case "timestamptz":
+                return """'"' || to_char({} at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') || '"'""", False
+        return "to_json({})::text", True
+
+    def children(self, child: Navigation, alias: Identifier) -> Composed:
+        """The JSON text of a child collection, by id."""
+        entity = self.catalog[child.target]
+        this = Identifier(f"{alias.as_string()[1:-1]}_{child.name}")
+        return SQL(
+            "coalesce((select '[' || string_agg({row}, ',' order by {this}.id) || ']'"
+            " from {view} as {this} where {this}.company_id = {company} and {this}.{key} = {that}.id), '[]')"
+        ).format(
+            row=self.row(entity, this, entity.fields.values()),
+            view=view(entity.name),
+            this=this,
+            company=self.company,
+            key=Identifier(child.field),
+            that=alias,
+        )
+
+
+def _is_id(field: Field) -> bool:
+    return field.name == "id" or field.reference is not None

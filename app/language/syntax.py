@@ -1,0 +1,104 @@
+"""From text to syntax tree: what the parsers of all languages share.
+
+A language is a lark grammar and a builder of nodes.  Trees are built while LALR parses, so nothing recurses over what a client sent
+before its depth is known; and whatever is wrong is a QueryError at a character, saying what was expected there.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from lark import Lark, Token, Transformer
+from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
+from lark.lark import PostLex
+
+from app.errors import QueryError
+from app.language.tree import Node
+
+GRAMMARS = Path(__file__).parents[2] / "grammars"
+
+MAX_NESTING = 100  # parentheses
+MAX_DEPTH = 300  # nodes on top of each other, which chains of operators pile up too
+MAX_LIST = 1_000  # values of an `in`
+
+# Checking and compiling recurse over trees of this depth, several calls a node.
+sys.setrecursionlimit(max(sys.getrecursionlimit(), 10 * MAX_DEPTH + 1_000))
+
+WORDS = {
+    "STRING": "a quoted text",
+    "NAME": "a name",
+    "LPAR": "(",
+    "RPAR": ")",
+    "COMMA": ",",
+    "SLASH": "/",
+    "$END": "the end",
+}
+
+
+class Bounds(PostLex):
+    """Counts, as tokens pass, how deep the tree will be: a bound that holds before there is a tree."""
+
+    always_accept = ()
+
+    def process(self, stream: Iterator[Token]) -> Iterator[Token]:
+        levels = [0]  # for each open parenthesis the operators since its last and, or, comma
+        for token in stream:
+            if token.type == "LPAR":
+                levels.append(0)
+            elif token.type == "RPAR" and len(levels) > 1:
+                levels.pop()
+            elif token.type in ("AND", "OR", "COMMA"):
+                levels[-1] = 0
+            elif token.type in ("NOT", "MINUS", "EQUALITY", "RELATION", "SUM", "PRODUCT", "IN", "HAS"):
+                levels[-1] += 1
+            if len(levels) > MAX_NESTING + 1 or len(levels) + sum(levels) > MAX_DEPTH:
+                raise QueryError("nested too deeply", position=position(token))
+            yield token
+
+
+class Language:
+    """A grammar with its builder.  `words` says in human terms what each terminal is, beyond those that all share."""
+
+    def __init__(self, grammar: str, starts: list[str], builder: Transformer[Token, Any], words: Mapping[str, str]) -> None:
+        self._words = {**WORDS, **words}
+        self._lark = Lark.open(
+            str(GRAMMARS / grammar), parser="lalr", start=starts, transformer=builder, postlex=Bounds(), maybe_placeholders=True
+        )
+
+    def parse(self, text: str, start: str) -> Any:
+        """What the builder makes of `text`.  Raises QueryError with the position of the first character that is wrong."""
+        try:
+            return self._lark.parse(text, start)
+        except UnexpectedInput as wrong:
+            raise self._explain(wrong, text) from None
+
+    def _explain(self, wrong: UnexpectedInput, text: str) -> QueryError:
+        match wrong:
+            case UnexpectedToken(token=token):
+                at = len(text) if token.type == "$END" else token.start_pos or 0
+                allowed = wrong.accepts or wrong.expected
+            case UnexpectedCharacters():
+                at, allowed = wrong.pos_in_stream or 0, wrong.allowed or set()
+            case _:
+                raise wrong
+        rest = text[at:]
+        if rest[:1] in ("'", '"') and rest.count(rest[0]) % 2:
+            return QueryError("the quoted text that begins here is not closed", position=at + 1)
+        found = repr(rest[:20].split()[0]) if rest.strip() else "the end"
+        expected = ", ".join(sorted({self._words.get(terminal, terminal) for terminal in allowed}))
+        return QueryError(f"unexpected {found}, expected {expected}", position=at + 1)
+
+
+def position(token: Token) -> int:
+    """The character, from 1, at which a token begins."""
+    return (token.start_pos or 0) + 1
+
+
+def bounded(values: tuple[Node, ...]) -> tuple[Node, ...]:
+    """The values of a list, if they are not too many."""
+    if len(values) > MAX_LIST:
+        raise QueryError(f"a list holds at most {MAX_LIST:,} values", position=values[MAX_LIST].at)
+    return values

@@ -1,0 +1,159 @@
+"""The two documents that describe the service: the service document and $metadata (CSDL 4.0), both made from the catalog.
+
+What is annotated as a capability is what works, no more; descriptions are the database's own comments.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from xml.etree.ElementTree import Element, SubElement, tostring
+
+from app.catalog import Catalog, Entity, Field, Navigation
+from app.language.functions import FUNCTIONS
+
+NAMESPACE = "bds"
+CONTAINER = "Container"
+EDMX = "http://docs.oasis-open.org/odata/ns/edmx"
+EDM = "http://docs.oasis-open.org/odata/ns/edm"
+VOCABULARIES = "https://oasis-tcs.github.io/odata-vocabularies/vocabularies"
+USED = {"Core": "Org.OData.Core.V1", "Capabilities": "Org.OData.Capabilities.V1"}
+
+TYPES = {
+    "text": "Edm.String",
+    "int2": "Edm.Int16",
+    "int4": "Edm.Int32",
+    "int8": "Edm.Int64",
+    "numeric": "Edm.Decimal",
+    "float8": "Edm.Double",
+    "bool": "Edm.Boolean",
+    "date": "Edm.Date",
+    "time": "Edm.TimeOfDay",
+    "timestamptz": "Edm.DateTimeOffset",
+    "uuid": "Edm.Guid",
+}
+# term -> property of its record -> value
+SET_CAPABILITIES = {
+    "FilterRestrictions": {"Filterable": True},
+    "SortRestrictions": {"Sortable": True},
+    "CountRestrictions": {"Countable": True},
+    "ExpandRestrictions": {"Expandable": False},
+    "SearchRestrictions": {"Searchable": False},
+    "InsertRestrictions": {"Insertable": False},
+    "UpdateRestrictions": {"Updatable": False},
+    "DeleteRestrictions": {"Deletable": False},
+}
+SET_SUPPORT = {"TopSupported": True, "SkipSupported": True}
+SERVICE_SUPPORT = {
+    "BatchSupported": False,
+    "CrossJoinSupported": False,
+    "AsynchronousRequestsSupported": False,
+    "KeyAsSegmentSupported": False,
+}
+ARITHMETIC = {"add", "sub", "mul", "div", "mod", "-"}  # operators, which nobody lists
+NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+CONFORMANCE = "Capabilities.ConformanceLevelType/Minimal"
+
+
+def service_document(catalog: Catalog, context: str | None) -> bytes:
+    """The entity sets, as JSON; `context` is left out where control information is not wanted."""
+    head = {"@odata.context": context} if context else {}
+    sets = [{"name": name, "kind": "EntitySet", "url": name} for name in catalog.entities]
+    return json.dumps({**head, "value": sets}, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def csdl(catalog: Catalog) -> bytes:
+    """The EDMX document."""
+    root = Element("edmx:Edmx", {"xmlns:edmx": EDMX, "Version": "4.0"})
+    for alias, namespace in USED.items():
+        reference = SubElement(root, "edmx:Reference", Uri=f"{VOCABULARIES}/{namespace}.xml")
+        SubElement(reference, "edmx:Include", Namespace=namespace, Alias=alias)
+    schema = SubElement(SubElement(root, "edmx:DataServices"), "Schema", {"xmlns": EDM, "Namespace": NAMESPACE})
+    for entity in catalog.entities.values():
+        _entity_type(schema, catalog, entity)
+    container = SubElement(schema, "EntityContainer", Name=CONTAINER)
+    for entity in catalog.entities.values():
+        _entity_set(container, entity)
+    _annotation(container, "Capabilities.ConformanceLevel", EnumMember=CONFORMANCE)
+    for term, value in SERVICE_SUPPORT.items():
+        _annotation(container, f"Capabilities.{term}", Bool=_boolean(value))
+    listed = SubElement(_annotation(container, "Capabilities.FilterFunctions"), "Collection")
+    for function in sorted({"cast", *FUNCTIONS} - ARITHMETIC):
+        SubElement(listed, "String").text = function
+    document: bytes = tostring(root, encoding="utf-8", xml_declaration=True)
+    return document
+
+
+def _entity_type(schema: Element, catalog: Catalog, entity: Entity) -> None:
+    element = SubElement(schema, "EntityType", Name=entity.singular)
+    SubElement(SubElement(element, "Key"), "PropertyRef", Name="id")
+    for each in entity.fields.values():
+        _property(element, each)
+    for navigation in entity.navigations.values():
+        _navigation(element, catalog, navigation)
+    _description(element, entity.description)
+    keys = [each for each in entity.alternate_keys if each.name != "id"]
+    if keys:
+        collection = SubElement(_annotation(element, "Core.AlternateKeys"), "Collection")
+    for each in keys:
+        value = SubElement(SubElement(collection, "Record"), "PropertyValue", Property="Key")
+        part = SubElement(SubElement(value, "Collection"), "Record")
+        SubElement(part, "PropertyValue", Property="Name", PropertyPath=each.name)
+        SubElement(part, "PropertyValue", Property="Alias", String=each.name)
+
+
+def _property(parent: Element, each: Field) -> None:
+    facets = {"Nullable": _boolean(not each.required)}
+    if each.max_length is not None:
+        facets["MaxLength"] = str(each.max_length)
+    if each.type == "numeric":
+        facets |= {"Precision": str(each.precision)} if each.precision is not None else {}
+        facets["Scale"] = str(each.scale) if each.scale is not None else "variable"
+    if each.type in ("timestamptz", "time"):
+        facets["Precision"] = "6"
+    element = SubElement(parent, "Property", {"Name": each.name, "Type": TYPES[each.type], **facets})
+    _description(element, each.description)
+    if each.name in ("id", "updatedAt") or each.generated:
+        _annotation(element, "Core.Computed", Bool="true")
+
+
+def _navigation(parent: Element, catalog: Catalog, navigation: Navigation) -> None:
+    target = f"{NAMESPACE}.{catalog[navigation.target].singular}"
+    if navigation.many:
+        SubElement(parent, "NavigationProperty", Name=navigation.name, Type=f"Collection({target})", Partner=navigation.partner)
+        return
+    element = SubElement(
+        parent,
+        "NavigationProperty",
+        Name=navigation.name,
+        Type=target,
+        Nullable=_boolean(not navigation.required),
+        Partner=navigation.partner,
+    )
+    SubElement(element, "ReferentialConstraint", Property=navigation.field, ReferencedProperty="id")
+
+
+def _entity_set(container: Element, entity: Entity) -> None:
+    element = SubElement(container, "EntitySet", Name=entity.name, EntityType=f"{NAMESPACE}.{entity.singular}")
+    for navigation in entity.navigations.values():
+        SubElement(element, "NavigationPropertyBinding", Path=navigation.name, Target=navigation.target)
+    _description(element, entity.description)
+    for term, properties in SET_CAPABILITIES.items():
+        record = SubElement(_annotation(element, f"Capabilities.{term}"), "Record")
+        for name, value in properties.items():
+            SubElement(record, "PropertyValue", Property=name, Bool=_boolean(value))
+    for term, value in SET_SUPPORT.items():
+        _annotation(element, f"Capabilities.{term}", Bool=_boolean(value))
+
+
+def _description(parent: Element, text: str | None) -> None:
+    if text:
+        _annotation(parent, "Core.Description", String=NOT_XML.sub(" ", text))
+
+
+def _annotation(parent: Element, term: str, **value: str) -> Element:
+    return SubElement(parent, "Annotation", {"Term": term, **value})
+
+
+def _boolean(value: bool) -> str:
+    return "true" if value else "false"

@@ -1,0 +1,162 @@
+"""What an OData request asks for: the resource that its path names, and the format of the answer.
+
+Nothing is read here but the request and the catalog; whatever is wrong raises a ServiceError that says what was expected.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from multidict import MultiMapping
+
+from app.catalog import Catalog, Entity
+from app.errors import QueryError, ServiceError
+from app.wire import decode_path, decode_query, quality
+
+METHODS = ("GET", "HEAD")
+METADATA_LEVELS = ("minimal", "none", "full")
+MEDIA_RANGE = re.compile(r'((?:"(?:[^"\\]|\\.)*"|[^,"])+)')
+
+
+class Kind(Enum):
+    """What a path can name."""
+
+    SERVICE = "the service document"
+    METADATA = "$metadata"
+    COLLECTION = "a collection"
+    COUNT = "/$count"
+    ROW = "one row"
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """How JSON is written: how much control information, and whether Int64 and Decimal are strings."""
+
+    metadata: str = "minimal"
+    ieee754: bool = False
+
+    @property
+    def content_type(self) -> str:
+        return f"application/json;odata.metadata={self.metadata}" + (";IEEE754Compatible=true" if self.ieee754 else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """What a path names; `key` is the text between a row's parentheses."""
+
+    kind: Kind
+    entity: Entity | None = None
+    key: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """An OData request, understood but for its query options."""
+
+    company: str
+    resource: Resource
+    format: Format
+    options: Sequence[tuple[str, str]]
+    path: str  # with the query, as they came
+
+
+def read_request(catalog: Catalog, method: str, path: str, headers: MultiMapping[str]) -> Request:
+    """Understand a request of the raw `path`, all but its query options.  Raises ServiceError."""
+    company, *segments = decode_path(path)[2:]
+    if segments[:1] == ["$batch"]:
+        raise ServiceError("not_supported", "$batch is not supported")
+    if method not in METHODS:
+        allow = ", ".join(METHODS)
+        raise ServiceError("method_not_allowed", f"this interface is read-only: expected {allow}", headers={"Allow": allow})
+    check_version(headers)
+    resource = find_resource(catalog, segments)
+    options = decode_query(path)
+    if resource.entity is None:
+        check_options(resource.kind, options)
+    return Request(company, resource, negotiate(headers.getall("Accept", ()), resource.kind), options, path)
+
+
+def check_version(headers: MultiMapping[str]) -> None:
+    """Raises unless the client understands OData 4.0."""
+    limit = headers.get("OData-MaxVersion")
+    if limit is None:
+        return
+    if not re.fullmatch(r"\d{1,4}(\.\d{1,4})?", limit.strip()):
+        raise ServiceError("malformed_request", "expected a version such as 4.0", target="OData-MaxVersion")
+    if float(limit) < 4:
+        raise ServiceError("malformed_request", "this service speaks OData 4.0", target="OData-MaxVersion")
+
+
+def find_resource(catalog: Catalog, segments: Sequence[str]) -> Resource:
+    """The resource that the decoded segments after the company name."""
+    if not segments or list(segments) == [""]:
+        return Resource(Kind.SERVICE)
+    first, rest = segments[0], list(segments[1:])
+    if first == "$metadata" and not rest:
+        return Resource(Kind.METADATA)
+    if first in ("$all", "$entity") or first.startswith("$crossjoin"):
+        raise ServiceError("not_supported", f"{first.partition('(')[0]} is not supported")
+    name, parenthesis, key = first.partition("(")
+    if name not in catalog or (parenthesis and not key.endswith(")")):
+        raise ServiceError("not_found", f"there is no entity set {first}")
+    entity = catalog[name]
+    if not parenthesis:
+        if rest == ["$count"]:
+            return Resource(Kind.COUNT, entity)
+        if rest:
+            raise ServiceError("not_found", f"{name} has nothing called {'/'.join(rest)}")
+        return Resource(Kind.COLLECTION, entity)
+    if rest:
+        raise _beyond_row(entity, rest)
+    return Resource(Kind.ROW, entity, key[:-1])
+
+
+def _beyond_row(entity: Entity, rest: Sequence[str]) -> ServiceError:
+    if rest[0] in entity.navigations or rest[0] in entity.fields:
+        return ServiceError("not_supported", f"the path /{'/'.join(rest)} behind a row of {entity.name} is not supported")
+    return ServiceError("not_found", f"a row of {entity.name} has nothing called {rest[0]}")
+
+
+def check_options(kind: Kind, options: Sequence[tuple[str, str]]) -> None:
+    """Raises for any option but one $format: a document takes no other."""
+    given = [name for name, _ in options if name.startswith("$")]
+    for name in given:
+        if name != "$format" or given.count(name) > 1:
+            raise QueryError(f"{kind.value} does not take {name}" + (" twice" if name == "$format" else ""), target=name)
+
+
+def negotiate(accept: Sequence[str], kind: Kind) -> Format:
+    """The best format that the Accept headers admit.  Raises not_acceptable."""
+    ranges = [piece.strip() for line in accept for piece in MEDIA_RANGE.findall(line) if piece.strip()]
+    if kind is Kind.COUNT or not ranges:
+        return Format()
+    main = "application/xml" if kind is Kind.METADATA else "application/json"
+    exact: list[tuple[float, Format]] = []
+    broader: dict[str, float] = {}
+    for each in ranges:
+        media, _, parameters = each.partition(";")
+        media = media.strip().lower()
+        if media == main:
+            wanted = _format(parameters)
+            exact += [(quality(parameters), wanted)] if wanted else []
+        elif media in ("*/*", "application/*"):
+            broader[media] = quality(parameters)
+    rank, best = max(exact, key=lambda pair: pair[0], default=(broader.get("application/*", broader.get("*/*", 0.0)), Format()))
+    if rank <= 0:
+        raise ServiceError("not_acceptable", f"this can be had as {main} alone", target="Accept")
+    return best
+
+
+def _format(parameters: str) -> Format | None:
+    """The format that a media range's parameters ask for, None if there is no such format; other parameters do not matter."""
+    values: dict[str, str] = {}
+    for parameter in parameters.split(";"):
+        name, _, value = parameter.partition("=")
+        values[name.strip().lower().removeprefix("odata.")] = value.strip().strip('"').lower()
+    metadata, ieee754 = values.get("metadata", "minimal"), values.get("ieee754compatible", "false")
+    if metadata not in METADATA_LEVELS or ieee754 not in ("true", "false"):
+        return None
+    return Format(metadata, ieee754 == "true")

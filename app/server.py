@@ -1,0 +1,141 @@
+"""The listening process: connections whose refusals look like every other error, and a stop that lets running work finish.
+
+The HTTP parser refuses what it cannot read before any route is known; here those refusals get their room's shape, and the client
+the time to read them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import re
+import signal
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import uvloop
+from aiohttp import web
+from aiohttp.http_exceptions import LineTooLong
+
+from app.config import Config
+from app.db import Database
+from app.errors import ServiceError
+from app.http import create_app, error_response
+
+log = logging.getLogger("bds.http")
+
+MAX_URL = 64 << 10  # bytes
+MAX_HEADER = 16 << 10  # bytes, of one header line
+IDLE = 75.0  # seconds that a connection may stay without a request: longer than reverse proxies keep theirs
+LINGER = 2.0  # seconds that a refused client has for reading why
+GRACE = 30.0  # seconds that running requests have when the service stops
+REQUEST_LINE = re.compile(rb"(?:\r?\n)*[A-Za-z]+ +(/[^\s?#]*)")
+
+
+class Refusal(web.Response):
+    """An answer to what cannot be read: closing with unread bytes would reset the connection and take the answer with it."""
+
+    connection: Connection
+
+    async def write_eof(self, data: bytes = b"") -> None:
+        await super().write_eof(data)
+        transport = self.connection.transport
+        if transport is not None and transport.can_write_eof():
+            transport.write_eof()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LINGER):
+                await self.connection.lost.wait()
+
+
+class Connection(web.RequestHandler):
+    """One client's connection."""
+
+    def __init__(self, manager: web.Server, **settings: Any) -> None:
+        super().__init__(manager, **settings)
+        self.lost = asyncio.Event()
+        self._path = "/"  # of the request that is being read, as far as one can tell before it is parsed
+
+    def data_received(self, data: bytes) -> None:
+        line = REQUEST_LINE.match(data)
+        if line:
+            self._path = line[1].decode("latin-1")
+        super().data_received(data)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        super().connection_lost(exc)
+        self.lost.set()
+
+    def handle_error(
+        self, request: web.BaseRequest, status: int = 500, exc: BaseException | None = None, message: str | None = None
+    ) -> web.StreamResponse:
+        """The answer to a request that could not be read; none if another one has begun."""
+        if request.writer.output_size:
+            raise ConnectionResetError("the answer had begun")
+        if status == 500:
+            log.error("a request failed", exc_info=exc)
+        answer = error_response(refusal(exc if status != 500 else None), self._path)
+        response = Refusal(status=answer.status, body=answer.body, headers=answer.headers)
+        response.connection = self
+        response.force_close()
+        self.close()  # reads no further request
+        return response
+
+
+def refusal(error: BaseException | None) -> ServiceError:
+    """What a client is told whose request the parser refused."""
+    if error is None:
+        return ServiceError("internal", "the service failed")
+    if not isinstance(error, LineTooLong):
+        return ServiceError("malformed_request", "this is not an HTTP request that can be read")
+    if error.args[1] == MAX_URL:
+        return ServiceError("uri_too_long", f"the URL is longer than {MAX_URL} bytes")
+    return ServiceError("malformed_request", f"a header is longer than {MAX_HEADER} bytes")
+
+
+@contextlib.asynccontextmanager
+async def serving(
+    database: Database, host: str, port: int, *, stall: float = 60.0, reuse_port: bool = False
+) -> AsyncIterator[tuple[str, int]]:
+    """Serve until the block ends, then stop: accept no more, let running requests finish.  Gives the address listened on.
+
+    A handler is cancelled when its client leaves, so that what it holds is free for others; work that must go on needs a task of
+    its own.
+    """
+    runner = web.AppRunner(create_app(database, stall), shutdown_timeout=GRACE, handler_cancellation=True)
+    await runner.setup()
+    loop, manager = asyncio.get_running_loop(), runner.server
+    assert manager is not None  # since setup
+    settings = {
+        "loop": loop,
+        "max_line_size": MAX_URL,
+        "max_field_size": MAX_HEADER,
+        "keepalive_timeout": IDLE,
+        "auto_decompress": False,  # whoever takes a body bounds what it becomes
+        "access_log": None,
+    }
+    listening = await loop.create_server(lambda: Connection(manager, **settings), host, port, backlog=1024, reuse_port=reuse_port)
+    try:
+        yield listening.sockets[0].getsockname()[:2]
+    finally:
+        listening.close()
+        await runner.cleanup()
+
+
+async def run(config: Config, host: str, port: int, announce: Callable[[str, int], None], **settings: Any) -> None:
+    """Serve until SIGTERM or SIGINT.  `announce` is called with the address once requests are accepted."""
+    stop = asyncio.Event()
+    for each in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(each, stop.set)
+    database = await Database.open(config)
+    try:
+        async with serving(database, host, port, **settings) as address:
+            announce(*address)
+            await stop.wait()
+    finally:
+        await database.close()
+
+
+def serve(config: Config, host: str, port: int, announce: Callable[[str, int], None], **settings: Any) -> None:
+    """`run` in an event loop of its own.  Port 0 takes any free one.  Raises OSError, psycopg.Error."""
+    uvloop.run(run(config, host, port, announce, **settings))

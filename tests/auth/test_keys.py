@@ -1,0 +1,148 @@
+"""Credentials: which ones count where, what they open, and how soon they end."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from app import auth
+from app.auth import Gate, Identity, any_key, basic_key, hash_key, make_key
+from app.config import Config
+from app.db import Database
+from app.errors import ServiceError
+from tests.conftest import Operator
+
+
+def basic(user: str, password: str) -> str:
+    return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
+
+
+HEADERS = [
+    # headers, the key on OData, the key elsewhere
+    ({}, None, None),
+    ({"Authorization": basic("api", "k")}, "k", "k"),
+    ({"Authorization": basic("api", "k").replace("Basic", "bASIC")}, "k", "k"),
+    ({"Authorization": basic("api", "k:with:colons")}, "k:with:colons", "k:with:colons"),
+    ({"Authorization": basic("API", "k")}, None, None),
+    ({"Authorization": basic("", "k")}, None, None),
+    ({"Authorization": "Basic"}, None, None),
+    ({"Authorization": "Basic !!!"}, None, None),
+    ({"Authorization": "Basic Ä"}, None, None),
+    ({"Authorization": "Basic " + base64.b64encode(b"api:\xff").decode()}, None, None),
+    ({"Authorization": "Bearer k"}, None, "k"),
+    ({"X-API-Key": "k"}, None, "k"),
+    ({"X-API-Key": "k", "Authorization": "Bearer other"}, None, "other"),
+    ({"X-API-Key": "k", "Authorization": "Digest other"}, None, None),
+]
+
+
+@pytest.mark.parametrize(("headers", "odata", "elsewhere"), HEADERS)
+def test_credentials_that_count(headers: dict[str, str], odata: str | None, elsewhere: str | None) -> None:
+    assert (basic_key(headers), any_key(headers)) == (odata, elsewhere)
+
+
+def test_a_key_is_256_random_bits_behind_a_prefix() -> None:
+    key = make_key()
+    assert auth.KEY.fullmatch(key)
+    assert len(base64.urlsafe_b64decode(key.removeprefix("bds_") + "=")) == 32
+    assert key != make_key()
+    assert len(hash_key(key)) == 32
+
+
+def test_an_identity_may_what_its_scopes_say_where_its_companies_are() -> None:
+    identity = Identity("id", None, frozenset({"acme"}), frozenset({"read"}))
+    assert identity.may("read", "acme")
+    assert not identity.may("import", "acme")
+    assert not identity.may("read", "other")
+    with pytest.raises(ServiceError, match="no import access") as refused:
+        identity.require("import", "acme")
+    assert refused.value.code == "forbidden"
+
+
+@asynccontextmanager
+async def gate(url: str) -> AsyncIterator[Gate]:
+    database = await Database.open(Config(database_url=url))
+    try:
+        yield Gate(database)
+    finally:
+        await database.close()
+
+
+async def identify(gate: Gate, key: str) -> Identity | None:
+    try:
+        return await gate.identify({"Authorization": f"Bearer {key}"})
+    except ServiceError as error:
+        assert (error.code, "WWW-Authenticate" in error.headers) == ("unauthorized", True)
+        return None
+
+
+def test_a_key_opens_its_companies_or_all_of_its_tenant(operator: Operator, database_url: str) -> None:
+    for company, tenant in (("acme", None), ("north", "group"), ("south", "group")):
+        operator.company(company, tenant)
+    one, whole = operator.key("acme", scopes=("read",)), operator.key(tenant="group")
+
+    async def check() -> None:
+        async with gate(database_url) as opened:
+            first, second = await identify(opened, one), await identify(opened, whole)
+            assert first and (first.tenant, first.companies, first.scopes) == (None, {"acme"}, {"read"})
+            assert second and (second.tenant, second.companies) == ("group", {"north", "south"})
+            assert second.scopes == {"read", "import", "hooks"}
+
+    asyncio.run(check())
+
+
+def test_unknown_revoked_and_expired_keys_open_nothing(operator: Operator, database_url: str) -> None:
+    operator.company("acme")
+    expired, known = operator.key("acme"), operator.key("acme")
+    operator.rows(
+        "update bds.api_keys set expires_at = clock_timestamp() - interval '1 s' where hash = %s returning 1", (hash_key(expired),)
+    )
+
+    async def check() -> None:
+        async with gate(database_url) as opened:
+            assert await identify(opened, make_key()) is None
+            assert await identify(opened, "not a key") is None
+            assert await identify(opened, expired) is None
+            identity = await identify(opened, known)
+            assert identity and await identify(opened, known) is identity
+            operator.rows("select bds.revoke_key(%s)", (identity.key_id,))
+            async with asyncio.timeout(auth.CACHE_SECONDS / 2):
+                while await identify(opened, known):
+                    await asyncio.sleep(0)
+
+    asyncio.run(check())
+
+
+def test_an_answer_that_a_revocation_overtook_is_not_kept(operator: Operator, database_url: str) -> None:
+    operator.company("acme")
+    key = operator.key("acme")
+
+    async def check() -> None:
+        async with gate(database_url) as opened:
+            asking = asyncio.create_task(identify(opened, key))
+            await asyncio.sleep(0)
+            opened._forget("")
+            assert await asking
+            assert not opened._known
+
+    asyncio.run(check())
+
+
+def test_nothing_is_kept_while_revocations_would_not_be_heard(operator: Operator, database_url: str) -> None:
+    operator.company("acme")
+    key = operator.key("acme")
+
+    async def check() -> None:
+        async with gate(database_url) as opened:
+            identity = await identify(opened, key)
+            operator.rows("select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'bds listen'")
+            async with asyncio.timeout(5):
+                while opened._database.listening:
+                    await asyncio.sleep(0.01)
+            assert await identify(opened, key) is not identity
+
+    asyncio.run(check())

@@ -1,0 +1,113 @@
+"""$metadata and the service document, made from the registry."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from xml.etree import ElementTree
+
+import psycopg
+import pytest
+
+from app.catalog import Catalog
+from app.db import read_catalog
+from app.odata.metadata import csdl, service_document
+
+EDM = "{http://docs.oasis-open.org/odata/ns/edm}"
+
+
+@pytest.fixture(scope="module")
+def catalog(module_database_url: str) -> Iterator[Catalog]:
+    with psycopg.connect(module_database_url) as connection:
+        yield read_catalog(connection)
+
+
+@pytest.fixture(scope="module")
+def schema(catalog: Catalog) -> ElementTree.Element:
+    return ElementTree.fromstring(csdl(catalog)).find(f".//{EDM}Schema")
+
+
+def named(parent: ElementTree.Element, tag: str, name: str) -> ElementTree.Element:
+    found = parent.find(f"{EDM}{tag}[@Name='{name}']")
+    assert found is not None, f"{tag} {name}"
+    return found
+
+
+def test_every_entity_is_a_type_and_a_set(catalog: Catalog, schema: ElementTree.Element) -> None:
+    sets = {each.get("Name"): each.get("EntityType") for each in schema.iter(f"{EDM}EntitySet")}
+    assert sets == {name: f"bds.{entity.singular}" for name, entity in catalog.entities.items()}
+    assert [named(schema, "EntityType", entity.singular) for entity in catalog.entities.values()]
+
+
+PROPERTIES = [
+    ("product", "id", {"Type": "Edm.Int64", "Nullable": "false"}),
+    ("product", "code", {"Type": "Edm.String", "Nullable": "false"}),
+    ("product", "description", {"Type": "Edm.String", "Nullable": "true"}),
+    ("product", "price", {"Type": "Edm.Decimal", "Nullable": "true", "Precision": "19", "Scale": "4"}),
+    ("product", "active", {"Type": "Edm.Boolean", "Nullable": "false"}),
+    ("product", "categoryId", {"Type": "Edm.Int64", "Nullable": "true"}),
+    ("product", "updatedAt", {"Type": "Edm.DateTimeOffset", "Nullable": "false", "Precision": "6"}),
+    ("order", "orderDate", {"Type": "Edm.Date", "Nullable": "false"}),
+]
+
+
+@pytest.mark.parametrize(("type_name", "name", "facets"), PROPERTIES)
+def test_properties_have_types_and_facets(schema: ElementTree.Element, type_name: str, name: str, facets: dict[str, str]) -> None:
+    assert named(named(schema, "EntityType", type_name), "Property", name).attrib == {"Name": name, **facets}
+
+
+def test_navigations_lead_both_ways(catalog: Catalog, schema: ElementTree.Element) -> None:
+    for entity in catalog.entities.values():
+        for navigation in entity.navigations.values():
+            element = named(named(schema, "EntityType", entity.singular), "NavigationProperty", navigation.name)
+            target = catalog[navigation.target]
+            assert navigation.partner in target.navigations
+            assert element.get("Partner") == navigation.partner
+            assert element.get("Type") == (f"Collection(bds.{target.singular})" if navigation.many else f"bds.{target.singular}")
+            constraint = element.find(f"{EDM}ReferentialConstraint")
+            assert (constraint is None) is navigation.many
+            binding = named(schema, "EntityContainer", "Container").find(
+                f"{EDM}EntitySet[@Name='{entity.name}']/{EDM}NavigationPropertyBinding[@Path='{navigation.name}']"
+            )
+            assert binding is not None and binding.get("Target") == navigation.target
+    category = named(named(schema, "EntityType", "product"), "NavigationProperty", "category")
+    assert category.get("Nullable") == "true"
+    assert category.find(f"{EDM}ReferentialConstraint").attrib == {"Property": "categoryId", "ReferencedProperty": "id"}
+
+
+def test_every_type_has_its_key_first_and_its_alternate_keys(catalog: Catalog, schema: ElementTree.Element) -> None:
+    for entity in catalog.entities.values():
+        element = named(schema, "EntityType", entity.singular)
+        assert element[0].tag == f"{EDM}Key"
+        paths = [each.get("PropertyPath") for each in element.iter(f"{EDM}PropertyValue") if each.get("PropertyPath")]
+        assert paths == [each.name for each in entity.alternate_keys if each.name != "id"]
+
+
+def test_capabilities_and_descriptions_are_annotated(schema: ElementTree.Element) -> None:
+    products = named(named(schema, "EntityContainer", "Container"), "EntitySet", "products")
+    terms = {each.get("Term").removeprefix("Capabilities.") for each in products.iter(f"{EDM}Annotation")}
+    assert terms >= {
+        "FilterRestrictions", "SortRestrictions", "ExpandRestrictions", "CountRestrictions", "SearchRestrictions",
+        "TopSupported", "SkipSupported",
+    }  # fmt: skip
+    functions = schema.find(f".//{EDM}Annotation[@Term='Capabilities.FilterFunctions']")
+    listed = {each.text for each in functions.iter(f"{EDM}String")}
+    assert listed >= {"contains", "tolower", "startOfDay", "cast"} and not listed & {"add", "eq"}
+    price = named(named(schema, "EntityType", "product"), "Property", "price")
+    assert price.find(f"{EDM}Annotation[@Term='Core.Description']").get("String") == "List price of one unit"
+
+
+def test_a_comment_that_xml_cannot_hold_does_no_harm(catalog: Catalog) -> None:
+    entity = replace(catalog["units"], description='a\x01b <&"> ü \ud800')
+    document = ElementTree.fromstring(csdl(Catalog({**catalog.entities, "units": entity}, "x")))
+    descriptions = [each.get("String") for each in document.iter(f"{EDM}Annotation") if each.get("Term") == "Core.Description"]
+    assert 'a b <&"> ü  ' in descriptions
+
+
+def test_the_service_document_lists_the_sets(catalog: Catalog) -> None:
+    document = json.loads(service_document(catalog, "http://x/$metadata"))
+    assert document["@odata.context"] == "http://x/$metadata"
+    assert document["value"][0] == {"name": "units", "kind": "EntitySet", "url": "units"}
+    assert [each["name"] for each in document["value"]] == list(catalog.entities)
+    assert "@odata.context" not in json.loads(service_document(catalog, None))

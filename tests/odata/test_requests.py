@@ -1,0 +1,152 @@
+"""OData's protocol: what a path names, which version, which format."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+from multidict import CIMultiDict
+
+from app.catalog import Catalog
+from app.db import read_catalog
+from app.errors import ServiceError
+from app.odata.request import Format, Kind, Request, read_request
+
+
+@pytest.fixture(scope="module")
+def catalog(module_database_url: str) -> Iterator[Catalog]:
+    with psycopg.connect(module_database_url) as connection:
+        yield read_catalog(connection)
+
+
+def read(catalog: Catalog, path: str, method: str = "GET", **headers: str) -> Request:
+    named = CIMultiDict({name.replace("_", "-"): value for name, value in headers.items()})
+    return read_request(catalog, method, "/api/odata/demo" + path, named)
+
+
+def refused(catalog: Catalog, path: str, method: str = "GET", **headers: str) -> ServiceError:
+    with pytest.raises(ServiceError) as error:
+        read(catalog, path, method, **headers)
+    return error.value
+
+
+RESOURCES = [
+    ("", Kind.SERVICE, None, None),
+    ("/", Kind.SERVICE, None, None),
+    ("/$metadata", Kind.METADATA, None, None),
+    ("/products", Kind.COLLECTION, "products", None),
+    ("/products?$top=1", Kind.COLLECTION, "products", None),
+    ("/products/$count", Kind.COUNT, "products", None),
+    ("/products(1)", Kind.ROW, "products", "1"),
+    ("/products()", Kind.ROW, "products", ""),
+    ("/products(code='a%2Fb')", Kind.ROW, "products", "code='a/b'"),
+    ("/products(code=')(')", Kind.ROW, "products", "code=')('"),
+    ("/products%281%29", Kind.ROW, "products", "1"),
+]
+
+
+@pytest.mark.parametrize(("path", "kind", "entity", "key"), RESOURCES)
+def test_paths_name_resources(catalog: Catalog, path: str, kind: Kind, entity: str | None, key: str | None) -> None:
+    asked = read(catalog, path)
+    assert (asked.company, asked.resource.kind, asked.resource.key) == ("demo", kind, key)
+    assert (asked.resource.entity.name if asked.resource.entity else None) == entity
+
+
+REFUSED = [
+    ("GET", "/nothing", "not_found"),
+    ("GET", "/Products", "not_found"),
+    ("GET", "/products/", "not_found"),
+    ("GET", "/products/1", "not_found"),
+    ("GET", "/products(1", "not_found"),
+    ("GET", "/products(1)x", "not_found"),
+    ("GET", "/products(1)/nothing", "not_found"),
+    ("GET", "/$metadata/x", "not_found"),
+    ("GET", "/total(x=1)", "not_found"),
+    ("GET", "/products(1)/category", "not_supported"),
+    ("GET", "/products(1)/name/$value", "not_supported"),
+    ("GET", "/$all", "not_supported"),
+    ("GET", "/$crossjoin(products,units)", "not_supported"),
+    ("GET", "/$batch", "not_supported"),
+    ("POST", "/$batch", "not_supported"),
+    ("POST", "/products", "method_not_allowed"),
+    ("DELETE", "/products(1)", "method_not_allowed"),
+    ("OPTIONS", "", "method_not_allowed"),
+    ("GET", "/products?$filter=%zz", "malformed_request"),
+    ("GET", "/%zz", "malformed_request"),
+    ("GET", "?$top=1", "malformed_query"),
+    ("GET", "/$metadata?$filter=x", "malformed_query"),
+    ("GET", "/$metadata?$Format=x", "malformed_query"),
+    ("GET", "?$format=a&$format=b", "malformed_query"),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "code"), REFUSED)
+def test_what_is_not_there(catalog: Catalog, method: str, path: str, code: str) -> None:
+    assert refused(catalog, path, method).code == code
+
+
+def test_a_refused_method_says_what_is_allowed(catalog: Catalog) -> None:
+    assert refused(catalog, "/products", "PATCH").headers == {"Allow": "GET, HEAD"}
+
+
+def test_options_without_a_dollar_and_format_are_no_concern(catalog: Catalog) -> None:
+    assert read(catalog, "/$metadata?x=1&x=2&$format=xml").resource.kind is Kind.METADATA
+
+
+@pytest.mark.parametrize(("version", "fine"), [("4.0", True), ("4.01", True), ("5", True), ("3.0", False), ("x", False)])
+def test_a_client_must_understand_version_4(catalog: Catalog, version: str, fine: bool) -> None:
+    if fine:
+        assert read(catalog, "", OData_MaxVersion=version)
+    else:
+        error = refused(catalog, "", OData_MaxVersion=version)
+        assert (error.code, error.target) == ("malformed_request", "OData-MaxVersion")
+
+
+JSON = "application/json"
+FORMATS = [
+    ("*/*", Format()),
+    ("application/*;q=0.1", Format()),
+    (JSON, Format()),
+    (f"{JSON};odata.metadata=none", Format("none")),
+    (f"{JSON}; odata.metadata = full ; odata.streaming=true", Format("full")),
+    (f"{JSON};metadata=full", Format("full")),
+    (f"{JSON};IEEE754Compatible=true", Format(ieee754=True)),
+    (f"{JSON};odata.metadata=none;IEEE754Compatible=true", Format("none", True)),
+    (f"{JSON};odata.metadata=none;q=0.5, {JSON};odata.metadata=full", Format("full")),
+    (f"{JSON};odata.metadata=bogus, */*", Format()),
+    (f'text/html;x="a,b", {JSON};odata.metadata="none"', Format("none")),
+    ("Application/JSON;ODATA.METADATA=NONE", Format("none")),
+]
+
+
+@pytest.mark.parametrize(("accept", "expected"), FORMATS)
+def test_formats_that_are_honoured(catalog: Catalog, accept: str, expected: Format) -> None:
+    assert read(catalog, "/products", Accept=accept).format == expected
+
+
+@pytest.mark.parametrize(
+    ("path", "accept"),
+    [
+        ("/products", "application/xml"),
+        ("/products", "text/html,application/atom+xml"),
+        ("/products", f"{JSON};q=0"),
+        ("/products", f"{JSON};q=0, */*"),
+        ("/products", "*/*;q=0"),
+        ("/products", f"{JSON};odata.metadata=bogus"),
+        ("/products(1)", "nonsense"),
+        ("", "application/atomsvc+xml"),
+        ("/$metadata", JSON),
+    ],
+)
+def test_formats_that_cannot_be_served(catalog: Catalog, path: str, accept: str) -> None:
+    assert refused(catalog, path, Accept=accept).code == "not_acceptable"
+
+
+def test_a_count_is_text_whatever_is_accepted(catalog: Catalog) -> None:
+    assert read(catalog, "/products/$count", Accept="application/xml").resource.kind is Kind.COUNT
+
+
+def test_the_content_type_says_what_was_honoured() -> None:
+    assert Format().content_type == "application/json;odata.metadata=minimal"
+    assert Format("none", True).content_type == "application/json;odata.metadata=none;IEEE754Compatible=true"

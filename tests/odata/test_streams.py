@@ -1,0 +1,168 @@
+"""Collections as streams: one snapshot, constant memory, and clients and servers that leave in the middle."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+
+import psutil
+import psycopg
+import pytest
+
+from tests.http.serving import Reply, Service, running, wait_until
+
+ROWS = 40_000
+STALL = 0.5
+TIMEOUT = 1
+
+
+@pytest.fixture(scope="module")
+def service(module_database_url: str) -> Iterator[Service]:
+    with running(module_database_url, stall=STALL, statement_timeout=TIMEOUT, pool_size=2) as service:
+        fill(service)
+        yield service
+
+
+def fill(service: Service) -> None:
+    service.operator.write(
+        "demo",
+        "insert into data.units (company_id, code, name) select 'demo', g, repeat('x', 200) from generate_series(1, %s) g",
+        (ROWS,),
+    )
+
+
+def readers(service: Service, condition: str) -> int:
+    """How many of the service's connections are in a state."""
+    query = (
+        f"select count(*) from pg_stat_activity where application_name = 'bds' and datname = current_database() and ({condition})"
+    )
+    return int(service.operator.rows(query)[0][0])
+
+
+def begin(service: Service) -> socket.socket:
+    """A client that has begun to read and takes no more for now."""
+    client = service.connect(receive_buffer=4096)
+    client.sendall(service.request("/units"))
+    assert client.recv(1024).startswith(b"HTTP/1.1 200 OK\r\n")
+    return client
+
+
+def ends_whole(client: socket.socket) -> bool:
+    """Whether the rest of an answer comes to its proper end."""
+    last = b""
+    try:
+        while piece := client.recv(1 << 20):
+            last = (last + piece)[-7:]
+            if last == b"\r\n0\r\n\r\n":
+                return True
+    except ConnectionResetError:
+        pass
+    return False
+
+
+def test_every_row_comes_once_and_memory_stays(service: Service) -> None:
+    process = psutil.Process()
+    before = process.memory_info().rss
+    connection = http.client.HTTPConnection(service.host, service.port)
+    connection.request("GET", "/api/odata/demo/units", headers={"Authorization": service.basic})
+    response, rows, size = connection.getresponse(), 0, 0
+    with closing(connection):
+        while piece := response.read(1 << 16):
+            rows += piece.count(b'"x')
+            size += len(piece)
+    assert response.headers["Transfer-Encoding"] == "chunked"
+    assert size > ROWS * 250
+    assert process.memory_info().rss - before < 16 << 20
+
+
+def test_the_answer_is_of_one_moment(service: Service) -> None:
+    with service.connect(receive_buffer=4096) as client:
+        client.sendall(service.request("/units?$count=true"))
+        response = http.client.HTTPResponse(client)
+        response.begin()
+        service.operator.write("demo", "update data.units set name = 'changed' where code = %s", (str(ROWS),))
+        answer = json.load(response)
+    assert answer["@odata.count"] == len(answer["value"]) == ROWS
+    assert {row["name"] for row in answer["value"]} == {"x" * 200}
+
+
+def test_a_client_that_stops_reading_is_cut(service: Service) -> None:
+    with begin(service) as client:
+        wait_until(lambda: readers(service, "state = 'idle in transaction'") == 1)
+        wait_until(lambda: readers(service, "state <> 'idle'") == 0)
+        assert not ends_whole(client)
+
+
+def test_a_client_that_leaves_frees_its_connection(service: Service) -> None:
+    for _ in range(4):  # twice the pool
+        begin(service).close()
+    wait_until(lambda: readers(service, "state <> 'idle'") == 0)
+    assert service.odata("/units?$top=1").status == 200
+
+
+def test_a_failure_after_the_first_byte_cuts_the_connection(service: Service) -> None:
+    with begin(service) as client:
+        end_readers(service)
+        assert not ends_whole(client)
+    with begin_1_0(service) as client, pytest.raises(ConnectionResetError):
+        end_readers(service)
+        while client.recv(1 << 20):
+            pass
+
+
+def end_readers(service: Service) -> None:
+    """End the connections of those who are in the middle of reading, which wait for their client."""
+    query = "select pg_terminate_backend(pid) from pg_stat_activity where state = 'idle in transaction'"
+    wait_until(lambda: bool(service.operator.rows(query)))
+
+
+def begin_1_0(service: Service) -> socket.socket:
+    client = service.connect(receive_buffer=4096)
+    client.sendall(service.request("/units").replace(b"HTTP/1.1", b"HTTP/1.0"))
+    assert client.recv(1024).startswith(b"HTTP/1.0 200 OK\r\n")
+    return client
+
+
+@pytest.fixture
+def locked(service: Service) -> Iterator[None]:
+    """While nobody can read units."""
+    with service.operator.connection.transaction():
+        service.operator.connection.execute("lock table data.units in access exclusive mode")
+        yield
+
+
+@pytest.mark.parametrize("path", ["/units", "/units?$top=1", "/units(1)", "/units/$count"])
+def test_no_first_row_in_time_is_a_503(service: Service, locked: None, path: str) -> None:
+    reply = service.odata(path)
+    assert (reply.status, reply.json["error"]["code"]) == (503, "busy")
+    assert int(reply.headers["Retry-After"]) > 0
+
+
+def test_a_client_that_leaves_before_the_first_row_frees_its_connection(database_url: str) -> None:
+    with running(database_url) as service, psycopg.connect(database_url) as other:
+        other.execute("lock table data.units in access exclusive mode")
+        with service.connect() as client:
+            client.sendall(service.request("/units"))
+            wait_until(lambda: readers(service, "wait_event_type = 'Lock'") == 1)
+        wait_until(lambda: readers(service, "wait_event_type = 'Lock' or state = 'idle in transaction'") == 0)
+
+
+def test_slow_readers_leave_room_for_small_answers(database_url: str) -> None:
+    with running(database_url, statement_timeout=TIMEOUT, pool_size=2) as service:
+        fill(service)
+        with begin(service):
+            assert service.odata("/units").json["error"]["code"] == "busy"
+            assert service.odata("/units?$top=1").status == 200
+        wait_until(lambda: service.odata("/units").status == 200)
+
+
+def test_more_readers_than_connections_take_turns(service: Service) -> None:
+    def read(_: int) -> Reply:
+        return service.odata("/units?$top=10&$skip=100")
+
+    with ThreadPoolExecutor(8) as pool:
+        assert {reply.status for reply in pool.map(read, range(40))} == {200}
