@@ -70,7 +70,7 @@ def _configure(server: Any) -> None:
     with psycopg.connect(server.get_uri("postgres"), autocommit=True) as connection:
         for name, value in SETTINGS.items():
             connection.execute(sql.SQL("alter system set {} = {}").format(sql.Identifier(name), sql.Literal(value)))
-    _wheel().pg_ctl(["-w", "-m", "fast", "restart"], pgdata=server.pgdata, user=server.system_user)
+    _wheel().pg_ctl(["-w", "-m", "fast", "-l", str(server.log), "restart"], pgdata=server.pgdata, user=server.system_user)
 
 
 def stop(data_dir: Path) -> bool:

@@ -178,7 +178,8 @@ create or replace function bds.plan_for(records bigint)
     -- A table that this very transaction fills has no statistics, and of many companies the planner expects one row: nested loops
     -- over all of both sides follow.  So a large feed hashes, whatever it seems to cost; a small one probes the indexes.
     begin atomic
-        select set_config('enable_nestloop', case when records > 1000 then 'off' else 'on' end, true);
+        select set_config('enable_nestloop', case when records > 1000 then 'off' else 'on' end, true),
+            set_config('work_mem', case when records > 1000 then '64MB' else current_setting('work_mem') end, true);
     end;
 comment on function bds.plan_for(bigint) is 'Sets the planner for the size of an import, until the end of the transaction';
 
@@ -396,13 +397,14 @@ begin
 
     -- every later row with the target or with a unique value of an earlier one
     for key in
-        select 'target' as expression, null as field, null as column_name
+        -- a new row has a target of its own
+        select 'target' as expression, 'not m.is_new' as condition, null as field, null as column_name
         union all
-        select format('%I', 'key_' || c.name), c.name, c.column_name::text
+        select format('%I', 'key_' || c.name), format('m.%I is not null', 'key_' || c.name), c.name, c.column_name::text
         from bds.import_columns c
         where c.entity = entity_name and c.is_unique and (c.name = any (columns) or '@id' = any (columns))
     loop
-        execute format('select exists (select from %1$s where %2$s is not null group by %2$s having count(*) > 1)', map, key.expression)
+        execute format('select exists (select from %s m where %s group by m.%s having count(*) > 1)', map, key.condition, key.expression)
             into duplicates;
         if duplicates then
             execute format(
@@ -411,13 +413,13 @@ begin
                 select distinct %2$L, d.ordinal, %5$L, 'duplicate_record', 'an earlier record of this document names the same row'
                 from (
                     select m.ordinal, row_number() over (partition by m.%4$s order by m.ordinal) as n
-                    from %3$s m where m.%4$s is not null
+                    from %3$s m where %6$s
                 ) d
                 where d.n > 1 and not exists (
                     select from %1$s e where e.entity = %2$L and e.ordinal = d.ordinal and e.code = 'duplicate_record'
                 )
                 $sql$,
-                errors, entity_name, map, key.expression, key.field
+                errors, entity_name, map, key.expression, key.field, key.condition
             );
             execute format(  -- at once: no lookup may find them
                 'update %s m set failed = true from %s e where e.entity = %L and e.ordinal = m.ordinal and e.code = ''duplicate_record''',
@@ -532,20 +534,19 @@ create or replace function bds.check_required(import_number bigint, entity_name 
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    missing text;
+    missing     text;
+    any_missing text;
 begin
-    select string_agg(
-        format(
-            -- null where something is required; of a new row also nothing at all, unless its lookup or its parent says it
-            $sql$(%1$L, s.%1$I = e'\x01' or (m.is_new and s.%1$I is null%2$s%3$s))$sql$,
-            c.name,
-            case when c.is_unique then format(' and m.%I is null', 'key_' || c.name) else '' end,
-            case when c.is_parent then ' and s."@parent" is null' else '' end
-        ),
-        ', ' order by c.ordinal
-    )
-    into missing
+    select string_agg(format('(%L, %s)', c.name, m.condition), ', ' order by c.ordinal), string_agg(m.condition, ' or ' order by c.ordinal)
+    into missing, any_missing
     from bds.import_columns c
+    cross join lateral (select format(
+        -- null where something is required; of a new row also nothing at all, unless its lookup or its parent says it
+        $sql$s.%1$I = e'\x01' or (m.is_new and s.%1$I is null%2$s%3$s)$sql$,
+        c.name,
+        case when c.is_unique then format(' and m.%I is null', 'key_' || c.name) else '' end,
+        case when c.is_parent then ' and s."@parent" is null' else '' end
+    )) as m (condition)
     where c.entity = entity_name and c.required and c.default_expression is null;
     if missing is null then
         return;
@@ -557,9 +558,10 @@ begin
         from pg_temp.%3$I m
         join %4$s s on s."@ordinal" = m.ordinal
         cross join lateral (values %5$s) as v (field, is_missing)
-        where v.is_missing
+        where (%6$s) and v.is_missing
         $sql$,
-        bds.staging_table(import_number, 'errors'), entity_name, 'map_' || entity_name, bds.staging_table(import_number, entity_name), missing
+        bds.staging_table(import_number, 'errors'), entity_name, 'map_' || entity_name, bds.staging_table(import_number, entity_name),
+        missing, any_missing
     );
 end
 $$;

@@ -6,6 +6,7 @@ a timestamp are never split between two pages, and ids have no gaps.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -21,6 +22,8 @@ from app.language.tree import Column, Comparison, Constant, Expression, Order
 
 DEFAULT_LIMIT = 1_000
 MAX_LIMIT = 10_000
+
+ID = re.compile(r"0|-?[1-9]\d{0,18}", re.ASCII)
 
 
 def _field(name: str, type: Type, *, required: bool = True, reference: str | None = None) -> Field:
@@ -83,9 +86,10 @@ async def read_changes(database: Database, company: str, params: Sequence[tuple[
 
 async def read_row(database: Database, company: str, entity: Entity, id: str) -> Answer:
     """One row by its id."""
-    number = int(id) if id.isascii() and id.isdigit() and len(id) <= len(str(INT8.stop)) else -1
+    if not ID.fullmatch(id) or int(id) not in INT8:
+        return Answer(None, 0)
     field = entity.fields["id"]
-    key = Comparison(0, "bool", "eq", Column(0, field.type, (), field), Constant(0, "int8", str(min(number, INT8.stop - 1))), False)
+    key = Comparison(0, "bool", "eq", Column(0, field.type, (), field), Constant(0, "int8", id), False)
     query = Query(database.catalog, entity, filter=key, single=True, nested=True)
     async with database.session(company) as connection:
         statement = sql.page(query, company, NESTED)

@@ -95,6 +95,7 @@ class Import:
             self._take(part)
         self._flush()
         with self._writer() as connection:
+            connection.execute("set temp_buffers = '64MB'")  # for the comparison's temporary tables
             connection.execute(
                 "select bds.import_received(%s, %s, %s, %s, %s)", (self.company, self.id, self._atomic, self.bytes, self._rows.records)
             )

@@ -97,6 +97,8 @@ class Checker:
     def member(self, at: int, operand: Expression, values: Sequence[Constant]) -> Expression:
         """Whether the operand is one of the constants; null among them asks for null."""
         known = [value for value in values if value.value is not None]
+        if isinstance(operand, Constant) and operand.null:
+            return Constant(at, "bool", "true" if len(known) < len(values) else "false")
         tests: list[Expression] = []
         if known:
             pairs = [unify(at, operand, value) for value in known]

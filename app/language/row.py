@@ -63,7 +63,7 @@ class Writer:
     company: Composable
     base: Composable
 
-    def row(self, entity: Entity, alias: Identifier, fields: Iterable[Field]) -> Composed:
+    def row(self, entity: Entity, alias: str, fields: Iterable[Field]) -> Composed:
         """The text of a JSON object: the fields in order, then, if the style nests them, the child collections."""
         members: list[tuple[str, Composable]] = []
         if self.style.base:
@@ -79,19 +79,19 @@ class Writer:
             parts += [Literal(f'{"," if number else "{"}"{name}":'), text]
         return SQL(" || ").join([*parts, Literal("}")])
 
-    def metadata(self, entity: Entity, alias: Identifier) -> Iterator[tuple[str, Composable]]:
+    def metadata(self, entity: Entity, alias: str) -> Iterator[tuple[str, Composable]]:
         """OData's control information of a row."""
         link = "to_json({base} || {prefix} || {id}::text || {suffix})::text"
-        parts = {"base": self.base, "prefix": Literal(f"{entity.name}("), "id": SQL("{}.id").format(alias)}
+        parts = {"base": self.base, "prefix": Literal(f"{entity.name}("), "id": Identifier(alias, "id")}
         yield "@odata.type", Literal(f'"#{NAMESPACE}.{entity.singular}"')
         yield "@odata.id", SQL(link).format(**parts, suffix=Literal(")"))
         for name in entity.navigations:
             yield f"{name}@odata.navigationLink", SQL(link).format(**parts, suffix=Literal(f")/{name}"))
 
-    def value(self, alias: Identifier, field: Field) -> Composed:
+    def value(self, alias: str, field: Field) -> Composed:
         """The JSON text of a field."""
         text, total = self.template(field)
-        json = SQL(text).format(SQL("{}.{}").format(alias, Identifier(field.name)))
+        json = SQL(text).format(Identifier(alias, field.name))
         return json if total and field.required else SQL("coalesce({}, 'null')").format(json)
 
     def template(self, field: Field) -> tuple[str, bool]:
@@ -108,20 +108,20 @@ class Writer:
                 return """'"' || to_char({} at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') || '"'""", False
         return "to_json({})::text", True
 
-    def children(self, child: Navigation, alias: Identifier) -> Composed:
+    def children(self, child: Navigation, alias: str) -> Composed:
         """The JSON text of a child collection, by id."""
         entity = self.catalog[child.target]
-        this = Identifier(f"{alias.as_string()[1:-1]}_{child.name}")
+        name = f"{alias}_{child.name}"
         return SQL(
             "coalesce((select '[' || string_agg({row}, ',' order by {this}.id) || ']'"
-            " from {view} as {this} where {this}.company_id = {company} and {this}.{key} = {that}.id), '[]')"
+            " from {view} as {this} where {this}.company_id = {company} and {key} = {id}), '[]')"
         ).format(
-            row=self.row(entity, this, entity.fields.values()),
+            row=self.row(entity, name, entity.fields.values()),
             view=view(entity.name),
-            this=this,
+            this=Identifier(name),
             company=self.company,
-            key=Identifier(child.field),
-            that=alias,
+            key=Identifier(name, child.field),
+            id=Identifier(alias, "id"),
         )
 
 

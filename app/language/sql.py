@@ -1,47 +1,29 @@
-"""From a checked query to SQL: the only place where SQL is made.
+"""From a checked query to a statement: with compile (its expressions) and row (its output) the only place where SQL is made.
 
-Every value is a parameter, every name comes from the catalog, every operation stands in parentheses, and a node that nobody knows
-raises.  Parameters are texts with a cast to their type, so that one shape of query is one text, hence one prepared statement.
-Each view that is read is restricted to the company here as well as in itself.
-
-Rows leave as JSON that PostgreSQL writes: concatenated by hand, which costs 1.1 times a plain row_to_json, times in UTC included.
+Each view that is read is restricted to the company here as well as in itself.  Parameters are texts, cast where they stand, so that
+queries of one shape are one text: compiled once, prepared once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from psycopg.sql import SQL, Composable, Composed, Identifier
 
 from app.catalog import Navigation
 from app.language.cache import Cache
+from app.language.compile import BY_CODE_POINT, Compiler
 from app.language.query import Query, walk
 from app.language.row import ODATA, Style, Writer, view
-from app.language.tree import (
-    Call,
-    Column,
-    Comparison,
-    Constant,
-    Expression,
-    IsNull,
-    Junction,
-    Membership,
-    Not,
-    Order,
-    Type,
-)
+from app.language.tree import Column, Constant, Membership, Order
 
 COMPANY = SQL("%(company)s::text")
 BASE = SQL("%(base)s::text")
 TOP = SQL("%(top)s::int8")
 SKIP = SQL("%(skip)s::int8")
-OPERATORS = {"eq": SQL("="), "ne": SQL("<>"), "lt": SQL("<"), "le": SQL("<="), "gt": SQL(">"), "ge": SQL(">=")}
 
-# Types of the checker as PostgreSQL has them.
-CASTS: dict[Type, str] = {"whole": "numeric", "null": "text"}
-
-MANY = 100  # nodes of a query whose text is not worth keeping
+MANY = 100  # nodes; the text of a larger query is not worth keeping
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +88,7 @@ def _statement(query: Query, company: str, style: Style, kind: str, compile: Cal
         parameters["base"] = style.base
 
     def text() -> SQL:
-        return SQL(compile(Select(query, style, names)).as_string())
+        return SQL(compile(Select(query, style, Compiler(names))).as_string())
 
     shape = (kind, query.shape, replace(style, base="" if style.base else None), len(query.parts))
     return Statement(text() if len(query.parts) > MANY else _texts.get(shape, text), parameters)
@@ -114,12 +96,11 @@ def _statement(query: Query, company: str, style: Style, kind: str, compile: Cal
 
 @dataclass(slots=True)
 class Select:
-    """One statement under construction: the names of its parameters, and an alias for each way that its expressions take."""
+    """One statement under construction."""
 
     query: Query
     style: Style
-    names: dict[int, str]
-    aliases: dict[tuple[Navigation, ...], Identifier] = field(default_factory=lambda: {(): Identifier("t")})
+    expressions: Compiler
 
     # Parts of the statement
 
@@ -160,7 +141,7 @@ class Select:
     def complete(self) -> Composed:
         """A page that ends where the first key of the order changes."""
         keys = self.keys()
-        columns = [SQL("{} as {}").format(self.compile(key.key), Identifier(f"k{n}")) for n, key in enumerate(keys)]
+        columns = [SQL("{} as {}").format(self.expressions.compile(key.key), Identifier(f"k{n}")) for n, key in enumerate(keys)]
         order = [_sort(SQL("p.{}").format(Identifier(f"k{n}")), key) for n, key in enumerate(keys)]
         return SQL(
             "with p as materialized"
@@ -171,7 +152,7 @@ class Select:
             output=self.json(),
             columns=SQL(", ").join(columns),
             source=self.source(self.query.order),
-            first=self.compile(keys[0].key),
+            first=self.expressions.compile(keys[0].key),
             top=TOP,
             order=SQL(", ").join(order),
         )
@@ -196,19 +177,19 @@ class Select:
         return keys[: last + 1]
 
     def order(self, keys: Iterable[Order]) -> Composed:
-        return SQL(", ").join(_sort(self.compile(key.key), key) for key in keys)
+        return SQL(", ").join(_sort(self.expressions.compile(key.key), key) for key in keys)
 
     def json(self) -> Composed:
         query = self.query
         fields = query.select if query.select is not None else tuple(query.entity.fields.values())
-        return Writer(query.catalog, self.style, COMPANY, BASE).row(query.entity, self.alias(()), fields)
+        return Writer(query.catalog, self.style, COMPANY, BASE).row(query.entity, self.expressions.alias(()), fields)
 
     def source(self, order: Iterable[Order]) -> Composed:
         """From the entity's view, with a join for each way that the filter and the order take, where the filter holds."""
         query = self.query
         conditions = [SQL("t.company_id = {}").format(COMPANY)]
         if query.filter is not None:
-            conditions.append(self.compile(query.filter, loose=True))
+            conditions.append(self.expressions.compile(query.filter, loose=True))
         roots = [root for root in (query.filter, *(key.key for key in order)) if root is not None]
         ways = (part.way for root in roots for part in walk(root) if isinstance(part, Column))
         steps = dict.fromkeys(way[:end] for way in ways for end in range(1, len(way) + 1))
@@ -217,83 +198,15 @@ class Select:
         )
 
     def join(self, way: tuple[Navigation, ...]) -> Composed:
-        return SQL(' left join {view} as {this} on {this}.company_id = {company} and {this}."id" = {that}.{key}').format(
-            view=view(way[-1].target),
-            this=self.alias(way),
-            company=COMPANY,
-            that=self.alias(way[:-1]),
-            key=Identifier(way[-1].field),
+        reference = Identifier(self.expressions.alias(way[:-1]), way[-1].field)
+        return SQL(" left join {view} as {this} on {this}.company_id = {company} and {this}.id = {reference}").format(
+            view=view(way[-1].target), this=Identifier(self.expressions.alias(way)), company=COMPANY, reference=reference
         )
-
-    def alias(self, way: tuple[Navigation, ...]) -> Identifier:
-        return self.aliases.setdefault(way, Identifier(f"t{len(self.aliases)}"))
-
-    def parameter(self, node: Constant | Membership, type: Type, array: str = "") -> Composed:
-        return Composed([SQL(f"%({self.names[id(node)]})s::{CASTS.get(type, type)}{array}")])
-
-    # Expressions
-
-    def compile(self, node: Expression, *, loose: bool = False) -> Composed:
-        """The expression in SQL.  Where `loose`, null does as well as false: so comparisons stay plain, as indexes need them."""
-        match node:
-            case Column(way=way, field=each):
-                return SQL("{}.{}").format(self.alias(way), Identifier(each.name))
-            case Constant(value=None):
-                return Composed([SQL(f"null::{CASTS.get(node.type, node.type)}")])
-            case Constant():
-                return self.parameter(node, node.type)
-            case Call():
-                return self.call(node)
-            case Comparison():
-                return self.comparison(node, loose)
-            case Membership(operand=operand):
-                test = SQL("({} = any({}))").format(self.compile(operand), self.parameter(node, node.of, "[]"))
-                return test if loose or not (node.null_is_value and operand.nullable) else SQL("coalesce({}, false)").format(test)
-            case Not(operand=IsNull(operand=operand)):
-                return SQL("({} is not null)").format(self.compile(operand))
-            case IsNull(operand=operand):
-                return SQL("({} is null)").format(self.compile(operand))
-            case Not(operand=operand):
-                return SQL("(not {})").format(self.compile(operand))
-            case Junction(operator=operator, operands=operands):
-                parts = [self.compile(operand, loose=loose) for operand in operands]
-                return SQL("({})").format(SQL(f" {operator} ").join(parts))
-        raise TypeError(f"no SQL is known for {node!r}")
-
-    def comparison(self, node: Comparison, loose: bool) -> Composed:
-        left, right = self.compile(node.left), self.compile(node.right)
-        nullable = node.null_is_value and (node.left.nullable or node.right.nullable)
-        both = node.left.nullable and node.right.nullable
-        if nullable and (node.operator == "ne" or (node.operator == "eq" and (both or not loose))):
-            operator = SQL("is distinct from" if node.operator == "ne" else "is not distinct from")
-            return SQL("({} {} {})").format(left, operator, right)
-        if node.left.type == "text" and node.operator not in ("eq", "ne"):
-            left = SQL('{} collate "C"').format(left)
-        test = SQL("({} {} {})").format(left, OPERATORS[node.operator], right)
-        return SQL("coalesce({}, false)").format(test) if nullable and not loose and node.operator != "eq" else test
-
-    def call(self, node: Call) -> Composed:
-        """A function of the table.  What its template names twice is computed once, unless it is as simple as a column."""
-        template, arguments = node.function.template, [self.compile(argument) for argument in node.arguments]
-        if not any(template.count(f"{{{n}}}") > 1 and not _simple(argument) for n, argument in enumerate(node.arguments)):
-            return SQL(template).format(*arguments)
-        names = [SQL(f"o.a{n}") for n in range(len(arguments))]
-        columns = [SQL("{} as {}").format(argument, Identifier(f"a{n}")) for n, argument in enumerate(arguments)]
-        # offset 0 keeps the planner from putting the expression back in, as often as it is named
-        return SQL("(select {} from (select {} offset 0) as o)").format(
-            SQL(template).format(*names),
-            SQL(", ").join(columns),
-        )
-
-
-def _simple(node: Expression) -> bool:
-    """Whether naming it twice costs nothing.  A constant text is not: the planner would try its casts, whatever guards them."""
-    return isinstance(node, Column) or (isinstance(node, Constant) and node.type != "text")
 
 
 def _sort(key: Composable, order: Order) -> Composed:
     """Null comes first, descending last; said only of what can be null, so that a plain index serves the rest."""
-    text = SQL(' collate "C"') if order.key.type == "text" else SQL("")
+    text = BY_CODE_POINT if order.key.type == "text" else SQL("")
     if order.descending:
         return SQL("{}{} desc{}").format(key, text, SQL(" nulls last" if order.key.nullable else ""))
     return SQL("{}{}{}").format(key, text, SQL(" nulls first" if order.key.nullable else ""))

@@ -14,8 +14,8 @@ from app.changes.read import CHANGES, list_query
 from app.language import sql
 from app.language.query import parse_query
 from app.language.row import NESTED, Style
-from tests.language.test_answers import ANSWERS, ORDERS
 from tests.language.test_filter import PAIRS
+from tests.language.test_matching import ANSWERS, ORDERS
 from tests.language.test_where import PAIRS as WHERE
 
 FULL = Style(base="http://localhost/api/odata/acme/")

@@ -12,7 +12,7 @@ from app.db import connect, read_catalog
 from app.language import sql
 from app.language.functions import CLOCK
 from app.language.query import parse_query
-from tests.language.test_answers import ANSWERS, ORDERS
+from tests.language.test_matching import ANSWERS, ORDERS
 
 POISON = """
 create table data.extremes (

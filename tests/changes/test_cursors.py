@@ -82,7 +82,7 @@ def test_a_row_holds_its_fields_and_its_children(ask: Ask) -> None:
     assert answer.position > 0
 
 
-@pytest.mark.parametrize("id", ["99", "0", "x", "-1", "1.0", "9" * 30, "", "९"])
+@pytest.mark.parametrize("id", ["99", "0", "01", "x", "-1", "1.0", "9" * 30, "", "९"])
 def test_a_row_that_does_not_exist_is_none(id: str, ask: Ask) -> None:
     assert ask(lambda database: read_row(database, "acme", database.catalog["products"], id)).body is None
 
@@ -102,6 +102,17 @@ def test_references_are_filtered_by_lookup(ask: Ask) -> None:
     assert rows(ask, filter="category = 'code:c'")["data"] == []
     assert rows(ask, filter="category is null or category != 'code:C'")["data"] == []
     assert codes(rows(ask, "productVariants", filter="product = 'code:P1'", sort="-code")) == ["b", "a"]
+
+
+def test_ilike_knows_all_of_unicode(ask: Ask, operator: Operator) -> None:
+    operator.write("acme", "update data.products set name = 'Äpfel 10%%' where code = 'P3'")
+    for filter, found in {
+        "name ilike 'äP%'": ["P3"],
+        "name like 'äp%'": [],
+        r"name like '%10\%'": ["P3"],
+        "name like '_pf%'": ["P3"],
+    }.items():
+        assert codes(rows(ask, filter=filter)) == found
 
 
 def test_rows_of_one_timestamp_are_never_split(ask: Ask, operator: Operator) -> None:

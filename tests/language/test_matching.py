@@ -18,6 +18,8 @@ ANSWERS = [
     ("price gt 0", "A E"),
     ("not (price gt 0)", "B C D"),
     ("price in (0,null)", "B D"),
+    ("null in (1,null)", "A B C D E"),
+    ("not (null in ('x'))", "A B C D E"),
     ("not (price in (0,null))", "A C E"),
     ("not contains(description,'heavy')", "C D E"),
     ("contains(description,'heavy') eq null", "B"),

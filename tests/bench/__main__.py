@@ -1,0 +1,39 @@
+"""Measure everything in one run, on a PostgreSQL of its own: results on standard output, progress on standard error."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator
+
+from tests.bench import feed, log, memory, read
+from tests.bench.place import Place, place
+from tests.bench.table import Result, print_json, print_table
+
+SUBJECTS: dict[str, Callable[[Place, argparse.Namespace], Iterator[Result]]] = {
+    "feed": lambda where, options: feed.measure(where, options.rows, options.items),
+    "memory": lambda where, options: memory.measure(where, options.scale),
+    "read": lambda where, options: read.measure(where, options.rows),
+    "log": lambda where, _: log.measure(where),
+}
+
+
+def main() -> None:
+    options = parser().parse_args()
+    with place() as where:
+        results = [result for name in options.only or SUBJECTS for result in SUBJECTS[name](where, options)]
+    (print_json if options.json else print_table)(results)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line's grammar."""
+    each = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
+    each.add_argument("--rows", type=int, default=200_000, help="products (%(default)s)")
+    each.add_argument("--items", type=int, default=100_000, help="invoice items (%(default)s)")
+    each.add_argument("--scale", type=int, default=40, help="size of the document that memory is measured with (%(default)s)")
+    each.add_argument("--only", action="append", choices=SUBJECTS, help="this subject; may be repeated (all)")
+    each.add_argument("--json", action="store_true", help="JSON instead of a table")
+    return each
+
+
+if __name__ == "__main__":
+    main()

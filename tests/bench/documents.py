@@ -1,0 +1,174 @@
+"""The input: import documents of any size, and the same rows as files for COPY, which the floors read.
+
+The same numbers give the same bytes.  A changed document differs from its first version in one row of a hundred.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+UNITS, CATEGORIES = 20, 500
+VARIANTS_EVERY = 25  # one product of so many has variants
+VARIANTS = ("S", "M", "L")
+ITEMS = 20  # of an invoice
+CHANGED_EVERY = 100
+WORDS = (
+    "white",
+    "hanging",
+    "heart",
+    "lantern",
+    "metal",
+    "holder",
+    "cream",
+    "cupid",
+    "knitted",
+    "flag",
+    "bottle",
+    "retro",
+    "wool",
+    "spot",
+)
+
+Record = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """An import document and its rows: for each table a file in COPY's text format, and how many rows that has."""
+
+    path: Path
+    copies: dict[str, Path]
+    rows: dict[str, int]
+
+    @property
+    def total(self) -> int:
+        return sum(self.rows.values())
+
+
+def write_basis(directory: Path) -> Path:
+    """The units and categories that products refer to."""
+    path = directory / "basis.json"
+    units = [{"code": f"U{n}", "name": f"unit {n}"} for n in range(UNITS)]
+    categories = [{"code": f"C{n}", "name": f"category {n}"} for n in range(CATEGORIES)]
+    path.write_text(json.dumps({"units": units, "categories": categories}))
+    return path
+
+
+def write_products(directory: Path, rows: int, *, changed: bool = False) -> Document:
+    """rows products, some with variants."""
+    name = f"products{'_changed' * changed}"
+    return _write(directory, name, "products", (product(n, changed) for n in range(rows)), _product_lines)
+
+
+def write_invoices(directory: Path, items: int, products: int, *, changed: bool = False) -> Document:
+    """Invoices with so many items together, of so many products."""
+    name = f"invoices{'_changed' * changed}"
+    return _write(directory, name, "invoices", (invoice(n, products, changed) for n in range(items // ITEMS)), _invoice_lines)
+
+
+def write_everything(path: Path, scale: int) -> None:
+    """One document with `scale` times 3,000 products and 50,000 items, about 5.4 MB each, where the real data is not at hand."""
+    products, invoices = 3_000 * scale, 2_500 * scale
+    with path.open("w", encoding="utf-8") as out:
+        out.write(write_basis(path.parent).read_text()[:-1] + ",")
+        _write_collection(out, "products", (product(n, False) for n in range(products)))
+        out.write(",")
+        _write_collection(out, "invoices", (invoice(n, products, False) for n in range(invoices)))
+        out.write("}")
+
+
+def product(n: int, changed: bool) -> Record:
+    """The product number n; a changed one has another price."""
+    name = " ".join(WORDS[(n // step) % len(WORDS)] for step in (1, 14, 196)).upper()
+    price = (n * 37 % 9_000 + 100) / 100
+    record: Record = {
+        "code": f"P{n:07}",
+        "name": name,
+        "description": f"{name.capitalize()}. Stock code P{n:07}.",
+        "price": price + (changed and n % CHANGED_EVERY == 0),
+        "active": n % 10 != 0,
+        "category": f"code:C{n % CATEGORIES}",
+        "unit": f"code:U{n % UNITS}",
+    }
+    if n % VARIANTS_EVERY == 0:
+        record["variants"] = [{"code": f"P{n:07}-{size}", "name": f"{name} {size}", "price": price} for size in VARIANTS]
+    return record
+
+
+def invoice(n: int, products: int, changed: bool) -> Record:
+    """The invoice number n, of ITEMS different products; in a changed one an item may have another quantity."""
+    items = [item(n * ITEMS + i, (n * 131 + i) % products, changed) for i in range(ITEMS)]
+    return {
+        "code": f"I{n:07}",
+        "invoiceDate": f"2026-{n % 12 + 1:02}-{n % 28 + 1:02}",
+        "status": "posted",
+        "currency": "GBP",
+        "total": round(sum(each["quantity"] * each["price"] for each in items), 2),
+        "items": items,
+    }
+
+
+def item(n: int, product_number: int, changed: bool) -> Record:
+    sold = product(product_number, False)
+    return {
+        "product": f"code:{sold['code']}",
+        "quantity": n % 12 + 1 + (changed and n % CHANGED_EVERY == 0),
+        "price": sold["price"],
+        "description": sold["name"],
+    }
+
+
+def _product_lines(record: Record) -> Iterator[tuple[str, Iterable[Any]]]:
+    fields = ("code", "name", "description", "price", "active", "category", "unit")
+    yield "products", (record[name] for name in fields)
+    for each in record.get("variants", ()):
+        yield "product_variants", (each["code"], each["name"], each["price"], record["code"])
+
+
+def _invoice_lines(record: Record) -> Iterator[tuple[str, Iterable[Any]]]:
+    yield "invoices", (record[name] for name in ("code", "invoiceDate", "status", "currency", "total"))
+    for each in record["items"]:
+        yield "invoice_items", (record["code"], *(each[name] for name in ("product", "quantity", "price", "description")))
+
+
+def _write(
+    directory: Path,
+    name: str,
+    collection: str,
+    records: Iterable[Record],
+    lines: Callable[[Record], Iterator[tuple[str, Iterable[Any]]]],
+) -> Document:
+    """The document, and beside it a file for each table that `lines` names."""
+    copies: dict[str, Path] = {}
+    rows: dict[str, int] = {}
+    with contextlib.ExitStack() as files:
+        outs: dict[str, TextIO] = {}
+
+        def copied() -> Iterator[Record]:
+            for record in records:
+                for table, values in lines(record):
+                    if table not in outs:
+                        copies[table] = directory / f"{name}.{table}.copy"
+                        outs[table] = files.enter_context(copies[table].open("w", encoding="utf-8"))
+                    outs[table].write("\t".join(str(value).removeprefix("code:") for value in values) + "\n")
+                    rows[table] = rows.get(table, 0) + 1
+                yield record
+
+        path = directory / f"{name}.json"
+        out = files.enter_context(path.open("w", encoding="utf-8"))
+        out.write("{")
+        _write_collection(out, collection, copied())
+        out.write("}")
+    return Document(path, copies, rows)
+
+
+def _write_collection(out: TextIO, name: str, records: Iterable[Record]) -> None:
+    out.write(f'"{name}":[')
+    for number, record in enumerate(records):
+        out.write((",\n" if number else "\n") + json.dumps(record, separators=(",", ":")))
+    out.write("]")

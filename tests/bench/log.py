@@ -1,0 +1,95 @@
+"""What the change log costs: the same writes into two registered tables, of which one has its triggers switched off."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from tests.bench.place import COMPANY, Place, pgbench, settle
+from tests.bench.table import Result, rate, rates, say, timed
+
+ROUNDS = 3
+ROWS = 100_000
+DURATION = 5  # seconds of a round of single-row commits
+BULK = {
+    "insert": "insert into data.{} (company_id, code, name, updated_at)"
+    " select '{}', 'code ' || n, 'name ' || n, clock_timestamp() from generate_series(1, {}) n",
+    "update": "update data.{} set name = name || '.' where company_id = '{}'",
+    "delete": "delete from data.{} where company_id = '{}'",
+}
+SINGLE = """\\set id random(:first, :last)
+\\set value random(1, 1000000000)
+update data.{} set name = 'name ' || :value where company_id = '{}' and id = :id;
+"""
+
+
+def measure(place: Place) -> Iterator[Result]:
+    """Rows a second, commits a second."""
+    with place.database(COMPANY) as url:
+        for table in ("bench_logged", "bench_plain"):
+            _make(url, table)
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute("alter table data.bench_plain disable trigger user")
+        yield from _bulk(url)
+        for clients in (1, 4):
+            yield _commits(url, clients, place.directory)
+
+
+def _make(url: str, table: str) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(f"create table data.{table} (like data.units including all)".encode())
+        connection.execute("select bds.register(%s)", (f"data.{table}",))
+
+
+def _bulk(url: str) -> Iterator[Result]:
+    times: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for number in range(ROUNDS):
+        say(f"log: {ROWS:,} rows, round {number + 1} of {ROUNDS}")
+        for operation, statement in BULK.items():
+            for table in ("bench_logged", "bench_plain"):
+                settle(url)
+                times[operation, table].append(_write(url, statement.format(table, COMPANY, ROWS)))
+        settle(url, vacuum=True)
+    for operation in BULK:
+        ours, floor = times[operation, "bench_logged"], times[operation, "bench_plain"]
+        yield rate(f"log, {operation}", "rows/s", ROWS, ours, floor, f"{ROWS:,} rows in a statement; floor: triggers off")
+
+
+def _write(url: str, statement: str) -> float:
+    with psycopg.connect(url) as connection:
+        return timed(_commit, connection, statement)[0]
+
+
+def _commit(connection: psycopg.Connection[Any], statement: str) -> None:
+    connection.execute("select bds.set_context(%s)", (COMPANY,))
+    connection.execute(statement.encode())
+    connection.commit()
+
+
+def _commits(url: str, clients: int, directory: Path) -> Result:
+    """Updates of one row each, at random."""
+    say(f"log: single-row commits, {clients} clients")
+    speeds: dict[str, list[float]] = defaultdict(list)
+    ranges = {table: _fill(url, table) for table in ("bench_logged", "bench_plain")}
+    settle(url, vacuum=True)
+    for _ in range(ROUNDS):
+        for table, (first, last) in ranges.items():
+            script = directory / f"{table}.sql"
+            script.write_text(SINGLE.format(table, COMPANY))
+            speeds[table].append(pgbench(url, script, "bds_writer", clients, DURATION, first=first, last=last))
+    note = f"single-row updates, {clients} client{'s' * (clients > 1)}; floor: triggers off"
+    return rates(f"log, commits of {clients}", "commits/s", speeds["bench_logged"], speeds["bench_plain"], note)
+
+
+def _fill(url: str, table: str) -> tuple[int, int]:
+    """Fresh rows; returns their first and last id."""
+    for operation in ("delete", "insert"):
+        _write(url, BULK[operation].format(table, COMPANY, ROWS))
+    with psycopg.connect(url) as connection:
+        row = connection.execute(f"select min(id), max(id) from data.{table}".encode()).fetchone()
+    assert row is not None
+    return row[0], row[1]

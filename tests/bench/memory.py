@@ -1,0 +1,46 @@
+"""How much memory the importing process takes for a document far larger than that."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.bench.documents import write_everything
+from tests.bench.place import BDS, COMPANY, Place
+from tests.bench.table import Result, say, timed
+
+TARGET = 200  # MB
+MAKER = Path(__file__).resolve().parents[3] / "shared" / "tools" / "make_feed.py"
+
+# A small process between: a child's peak begins with what its parent held when it forked.
+WATCH = """
+import resource, subprocess, sys
+code = subprocess.run(sys.argv[1:], stdout=sys.stderr).returncode
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
+sys.exit(code)
+"""
+
+
+def measure(place: Place, scale: int) -> Iterator[Result]:
+    """The peak of `bds import`, in MB."""
+    document = place.directory / "large.json"
+    say(f"memory: writing a document at scale {scale}")
+    if MAKER.exists():
+        subprocess.run([sys.executable, MAKER, "--scale", str(scale), "-o", document], check=True)
+    else:
+        write_everything(document, scale)
+    size = document.stat().st_size / 1e6
+    say(f"memory: importing {size:.0f} MB")
+    with place.database(COMPANY) as url:
+        took, peak = timed(_peak, url, document)
+    document.unlink()
+    yield Result("feed, memory", "MB", peak, note=f"{size:.0f} MB in {took:.0f} s; target < {TARGET}")
+
+
+def _peak(url: str, document: Path) -> float:
+    command: list[str | Path] = [sys.executable, "-c", WATCH, BDS, "import", document, "--company", COMPANY]
+    run = subprocess.run(command, env=os.environ | {"BDS_DATABASE_URL": url}, stdout=subprocess.PIPE, check=True)
+    return int(run.stdout) * 1024 / 1e6

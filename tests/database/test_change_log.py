@@ -1,0 +1,193 @@
+"""The change log: one record for each real change, whoever writes; nothing for what changes nothing."""
+
+from __future__ import annotations
+
+from uuid import uuid4
+
+import psycopg
+import pytest
+from conftest import Operator
+
+
+@pytest.fixture
+def acme(operator: Operator) -> Operator:
+    operator.company("acme")
+    operator.write("acme", "insert into data.products (code, name, price) values ('A', 'Apple', 1), ('B', 'Beer', 2)", actor="setup")
+    return operator
+
+
+def log(operator: Operator, after: int = 0) -> list[tuple[object, ...]]:
+    return operator.rows(
+        "select entity, operation, columns, old from bds.changes where company_id = 'acme' and id > %s order by id", (after,)
+    )
+
+
+def last_id(operator: Operator) -> int:
+    return int(operator.rows("select last_id from bds.clocks where company_id = 'acme'")[0][0])
+
+
+def test_a_create_stores_nothing_but_the_record(acme: Operator) -> None:
+    changes = log(acme)
+    assert [(entity, operation, old) for entity, operation, _, old in changes] == [("products", "create", None)] * 2
+    assert "variants" in changes[0][2] and "code" in changes[0][2], "a create changes all columns"
+
+
+def test_an_update_keeps_the_old_values_of_the_columns_that_changed_null_included(acme: Operator) -> None:
+    start = last_id(acme)
+    acme.write("acme", "update data.products set price = 9, description = 'red', name = name where code = 'A'")
+    assert log(acme, start) == [("products", "update", ["price", "description"], {"price": 1.0, "description": None})]
+
+
+def test_a_delete_keeps_the_row(acme: Operator) -> None:
+    start = last_id(acme)
+    acme.write("acme", "delete from data.products where code = 'B'")
+    [(entity, operation, _, old)] = log(acme, start)
+    assert (entity, operation, old["code"], old["price"], old["barcode"]) == ("products", "delete", "B", 2.0, None)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "update data.products set price = price",
+        "update data.products set price = 1.00000 where code = 'A'",
+        "update data.products set updated_at = '2001-01-01'",
+        "merge into data.products t using (values ('A', 1)) s (code, price) on t.company_id = 'acme' and t.code = s.code"
+        " when matched then update set price = s.price when not matched then do nothing",
+        "update data.products set price = 5 where code = 'none'",
+    ],
+)
+def test_an_update_that_changes_nothing_leaves_no_trace(acme: Operator, statement: str) -> None:
+    before = acme.rows("select * from data.products order by id"), last_id(acme), acme.rows("select * from bds.entity_positions")
+    acme.write("acme", statement)
+    assert (acme.rows("select * from data.products order by id"), last_id(acme), acme.rows("select * from bds.entity_positions")) == before
+
+
+def test_who_when_and_in_which_change_set_and_transaction(acme: Operator) -> None:
+    start, change_set = last_id(acme), uuid4()
+    acme.write("acme", "update data.products set price = price + 1", actor="maria", change_set=change_set)
+    rows = acme.rows("select actor, change_set_id, count(distinct transaction_id), count(*) from bds.changes where id > %s group by 1, 2", (start,))
+    assert rows == [("maria", change_set, 1, 2)]
+
+
+def test_a_dba_without_context_is_named_by_the_database_user(acme: Operator) -> None:
+    start = last_id(acme)
+    acme.connection.execute("update data.products set price = 77 where company_id = 'acme' and code = 'A'")
+    assert acme.rows("select actor = session_user, change_set_id from bds.changes where id > %s", (start,)) == [(True, None)]
+
+
+def test_a_child_changes_its_parent_with_the_collection_among_the_columns(acme: Operator) -> None:
+    start = last_id(acme)
+    stamp = "select updated_at from data.products where code = 'A'"
+    before = acme.rows(stamp)
+    acme.write("acme", "insert into data.product_variants (code, product_id) select 'A-1', id from data.products where code = 'A'")
+    assert [change[:3] for change in log(acme, start)][1:] == [("products", "update", ["variants"])]
+    assert acme.rows(stamp) > before
+
+
+def test_a_parent_that_the_transaction_has_recorded_gets_no_second_record(acme: Operator) -> None:
+    start = last_id(acme)
+    with acme.connection.transaction():
+        acme.connection.execute("select bds.set_context('acme')")
+        acme.connection.execute("update data.products set price = 50 where code = 'A'")
+        acme.connection.execute("insert into data.product_variants (code, product_id) select 'A-1', id from data.products where code = 'A'")
+        acme.connection.execute("update data.product_variants set name = 'one'")
+        acme.connection.execute("insert into data.products (code, name) values ('C', 'Corn')")
+        acme.connection.execute("insert into data.product_variants (code, product_id) select 'C-1', id from data.products where code = 'C'")
+    assert [(e, o, c if o == "update" else None) for e, o, c, _ in log(acme, start)] == [
+        ("products", "update", ["price", "variants"]),
+        ("productVariants", "create", None),
+        ("productVariants", "update", ["name"]),
+        ("products", "create", None),
+        ("productVariants", "create", None),
+    ]
+
+
+def test_a_child_that_moves_touches_both_of_its_parents(acme: Operator) -> None:
+    acme.write("acme", "insert into data.product_variants (code, product_id) select 'V', id from data.products where code = 'A'")
+    start = last_id(acme)
+    acme.write("acme", "update data.product_variants set product_id = (select id from data.products where code = 'B')")
+    assert sorted((e, c) for e, _, c, _ in log(acme, start)) == [
+        ("productVariants", ["productId"]),
+        ("products", ["variants"]),
+        ("products", ["variants"]),
+    ]
+
+
+def test_a_parent_deleted_with_its_children_is_one_record_and_theirs(acme: Operator) -> None:
+    acme.write("acme", "insert into data.product_variants (code, product_id) select 'V' || n, id from data.products, generate_series(1, 3) n where code = 'A'")
+    start = last_id(acme)
+    acme.write("acme", "delete from data.products where code = 'A'")
+    assert sorted((e, o) for e, o, _, _ in log(acme, start)) == [("productVariants", "delete")] * 3 + [("products", "delete")]
+
+
+def test_truncate_is_refused(acme: Operator) -> None:
+    with pytest.raises(psycopg.Error) as caught:
+        acme.connection.execute("truncate data.products cascade")
+    assert caught.value.sqlstate == "BD004"
+
+
+def test_a_row_keeps_its_company_and_its_id(acme: Operator) -> None:
+    acme.company("beta")
+    for assignment in ("company_id = 'beta'", "id = id + 1000"):
+        with pytest.raises(psycopg.Error) as caught:
+            acme.connection.execute(f"update data.products set {assignment} where company_id = 'acme'".encode())
+        assert caught.value.sqlstate == "BD004"
+
+
+def test_a_rolled_back_transaction_takes_its_ids_with_it(acme: Operator) -> None:
+    start = last_id(acme)
+    with pytest.raises(ZeroDivisionError), acme.connection.transaction():
+        acme.connection.execute("select bds.set_context('acme')")
+        acme.connection.execute("update data.products set price = price + 1")
+        raise ZeroDivisionError
+    acme.write("acme", "update data.products set price = price + 1 where code = 'A'")
+    assert acme.rows("select id from bds.changes where id > %s", (start,)) == [(start + 1,)]
+
+
+def test_a_savepoint_that_is_rolled_back_leaves_the_lock_and_the_ids_right(acme: Operator) -> None:
+    start = last_id(acme)
+    with acme.connection.transaction():
+        acme.connection.execute("select bds.set_context('acme')")
+        with pytest.raises(ZeroDivisionError), acme.connection.transaction():
+            acme.connection.execute("update data.products set price = 1000")
+            raise ZeroDivisionError
+        acme.connection.execute("update data.products set price = 2000 where code = 'A'")
+    assert acme.rows("select id, old ->> 'price' from bds.changes where id > %s", (start,)) == [(start + 1, "1.0000")]
+
+
+def test_one_notification_for_each_transaction_and_company(acme: Operator, connect) -> None:
+    acme.company("beta")
+    listener = connect()
+    listener.execute("listen bds_changes")
+    with acme.connection.transaction():
+        acme.connection.execute("select bds.set_context('acme')")
+        acme.connection.execute("update data.products set price = price + 1")
+        acme.connection.execute("insert into data.units (code, name) values ('u', 'U')")
+    acme.write("beta", "insert into data.units (code, name) values ('u', 'U')")
+    assert [n.payload for n in listener.notifies(timeout=5, stop_after=2)] == ["acme", "beta"]
+    assert list(listener.notifies(timeout=0.2)) == []
+
+
+def test_the_services_roles_cannot_alter_the_log(acme: Operator, connect) -> None:
+    for role in ("bds_reader", "bds_writer", "bds_service", "bds_operator"):
+        connection = connect(role, "acme")
+        for statement in (
+            "update bds.change_log set actor = 'nobody'",
+            "delete from bds.change_log",
+            "insert into bds.change_log (id) values (1)",
+            "truncate bds.change_log",
+            "update bds.clocks set last_id = 0",
+            "select bds.advance('acme', 'products', 1, now())",
+            "update bds.changes set actor = 'nobody'",
+        ):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                connection.execute(statement.encode())
+
+
+def test_records_go_to_the_partition_of_their_month(acme: Operator) -> None:
+    assert acme.rows("select count(*) from bds.change_log_default") == [(0,)]
+    assert acme.rows(
+        "select count(*) from bds.change_log where tableoid::regclass::text = 'bds.change_log_' || to_char(now() at time zone 'UTC', 'YYYY_MM')"
+    ) == [(2,)]
+    acme.connection.execute("select bds.make_partitions(1)")  # again: nothing to do
+    assert acme.rows("select count(*) from pg_inherits where inhparent = 'bds.change_log'::regclass") == [(5,)]
