@@ -97,7 +97,7 @@ class Catalog:
             {
                 row["name"]: Entity(
                     **row,
-                    parent=next((n["target"] for n in navigations if n["entity"] == row["name"] and n["name"] == row["parent_navigation"]), None),
+                    parent=_parent(row, navigations),
                     fields={f["name"]: Field(**_without_entity(f)) for f in fields if f["entity"] == row["name"]},
                     navigations={n["name"]: Navigation(**_without_entity(n)) for n in navigations if n["entity"] == row["name"]},
                 )
@@ -105,6 +105,11 @@ class Catalog:
             },
             version,
         )
+
+
+def _parent(entity: dict[str, Any], navigations: Sequence[dict[str, Any]]) -> str | None:
+    up = (entity["name"], entity["parent_navigation"])
+    return next((n["target"] for n in navigations if (n["entity"], n["name"]) == up), None)
 
 
 def _without_entity(row: dict[str, Any]) -> dict[str, Any]:

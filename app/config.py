@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+HERE = Path(__file__).resolve().parent.parent
+
 
 def setting(name: str, default: Any, help: str) -> Any:
     """A dataclass field that is read from the environment variable `name`."""
@@ -19,9 +21,9 @@ class Config:
     """What can be set.  A value that cannot be read as its default's type is an error that names the variable."""
 
     database_url: str | None = setting("BDS_DATABASE_URL", None, "PostgreSQL to use; unset: the embedded one")
-    listen_database_url: str | None = setting("BDS_LISTEN_DATABASE_URL", None, "where LISTEN works, if a pooler stands before the other")
+    listen_database_url: str | None = setting("BDS_LISTEN_DATABASE_URL", None, "where LISTEN works, behind a pooler")
     read_database_url: str | None = setting("BDS_READ_DATABASE_URL", None, "a replica that serves the reads")
-    data_dir: Path = setting("BDS_DATA_DIR", Path(__file__).resolve().parent.parent / ".data", "files of the embedded PostgreSQL")
+    data_dir: Path = setting("BDS_DATA_DIR", HERE / ".data", "files of the embedded PostgreSQL")
     pool_size: int = setting("BDS_POOL_SIZE", 16, "connections for reads, in each process")
     statement_timeout: int = setting("BDS_STATEMENT_TIMEOUT", 30, "seconds that a read may take to its first row")
     lock_timeout: int = setting("BDS_LOCK_TIMEOUT", 30, "seconds that a single write waits for its company's turn")

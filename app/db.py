@@ -1,8 +1,8 @@
 """The only room that opens connections: pools, company-scoped sessions, LISTEN.
 
-Reads run as `bds_reader`, which may see the views of one company; imports as `bds_writer`, under row level security; keys and hooks as
-`bds_service`.  A session names its company in a statement before the one that reads, never in the same one, where a view may read the
-old setting first; a connection remembers what it has named, which saves the round trip.
+Reads run as `bds_reader`, which may see the views of one company; imports as `bds_writer`, under row level security; keys and
+hooks as `bds_service`.  A session names its company in a statement before the one that reads, never in the same one, where a view
+may read the old setting first; a connection remembers what it has named, which saves the round trip.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Session(psycopg.AsyncConnection[Any]):
 
 
 def resolve(config: Config) -> str:
-    """The connection string of the database in use.  Without one in the configuration, the embedded PostgreSQL is started and migrated."""
+    """The connection string of the database in use; without one in the configuration, of the embedded one, started and migrated."""
     if config.database_url:
         return config.database_url
     url = embedded.start(config.data_dir)
@@ -93,10 +93,11 @@ class Database:
 
     def _pool(self, url: str, role: LiteralString, size: int) -> AsyncConnectionPool[Session]:
         async def configure(connection: Session) -> None:
-            await connection.execute(
-                f"set role {role}; set timezone = 'UTC'; set jit = off;"
-                + (f"set default_transaction_read_only = on; set statement_timeout = '{self.config.statement_timeout}s'" if role == "bds_reader" else "")
-            )
+            settings = {"role": role, "timezone": "UTC", "jit": "off"}
+            if role == "bds_reader":
+                settings |= {"default_transaction_read_only": "on", "statement_timeout": f"{self.config.statement_timeout}s"}
+            for name, value in settings.items():
+                await connection.execute("select set_config(%s, %s, false)", (name, value), prepare=False)
 
         return AsyncConnectionPool(
             url,
@@ -146,6 +147,7 @@ class Database:
         return self._hears
 
     _hears = False
+    _lost = False
 
     async def _listen(self, listening: asyncio.Event) -> None:
         while True:
@@ -154,7 +156,9 @@ class Database:
                 async with await psycopg.AsyncConnection.connect(url, autocommit=True, application_name="bds listen") as connection:
                     for channel in CHANNELS:
                         await connection.execute(f"listen {channel}")
-                    self._hears = True
+                    if self._lost:
+                        await self._readers.check()  # what a restarted server has cut is thrown away before a request finds it
+                    self._lost, self._hears = False, True
                     # whatever was said while nobody listened
                     self.catalog = await asyncio.to_thread(_load_catalog, self.url)
                     for channel in CHANNELS:
@@ -166,6 +170,7 @@ class Database:
                         self._call_back(notify.channel, notify.payload)
             except psycopg.Error as error:
                 log.warning("the listening connection was lost: %s", type(error).__name__)
+                self._lost = True
             finally:
                 self._hears = False
             await asyncio.sleep(RECONNECT)

@@ -22,9 +22,16 @@ SECTIONS = {
 }
 SIZES = ("S", "M", "L", "XL")
 QUALITIES = ("basic", "solid", "professional", "light", "long", "short", "steel", "oak", "brass", "copper")
-FIRST = ("Anna", "Bruno", "Chiara", "Dmitri", "Elif", "Femke", "Goran", "Hana", "Igor", "Jana", "Karim", "Luca", "Mira", "Noor")
-LAST = ("Berger", "Costa", "Dvořák", "Eriksen", "Fischer", "García", "Horvat", "Ivanova", "Jansen", "Kowalski", "Lefèvre", "Moretti")
-PLACES = (("Germany", "Köln"), ("Austria", "Wien"), ("Slovenia", "Ljubljana"), ("France", "Lyon"), ("Italy", "Trieste"), ("Poland", "Kraków"))
+FIRST = ("Anna", "Bruno", "Chiara", "Dmitri", "Elif", "Femke", "Goran", "Hana", "Igor", "Jana", "Karim", "Luca", "Mira")
+LAST = ("Berger", "Costa", "Dvořák", "Eriksen", "Fischer", "García", "Horvat", "Ivanova", "Jansen", "Kowalski", "Lefèvre")
+PLACES = (
+    ("Germany", "Köln"),
+    ("Austria", "Wien"),
+    ("Slovenia", "Ljubljana"),
+    ("France", "Lyon"),
+    ("Italy", "Trieste"),
+    ("Poland", "Kraków"),
+)
 START = date(2024, 11, 1)
 PRODUCTS, CUSTOMERS, ORDERS = 240, 80, 600
 
@@ -53,7 +60,7 @@ def _products(chance: random.Random, prices: list[Decimal]) -> Iterator[dict[str
     shelves = [shelf for each in SECTIONS.values() for shelf in each]
     for number, price in enumerate(prices):
         shelf, quality = shelves[number % len(shelves)], QUALITIES[number // len(shelves) % len(QUALITIES)]
-        record = {
+        record: dict[str, Any] = {
             "code": f"A{number + 1:04}",
             "name": f"{shelf}, {quality}",
             "description": f"{quality.capitalize()} {shelf.lower()} of our own make." if number % 3 else None,
@@ -83,14 +90,16 @@ def _customers(chance: random.Random) -> Iterator[dict[str, Any]]:
 
 def _orders(chance: random.Random, prices: list[Decimal]) -> Iterator[dict[str, Any]]:
     for number in range(ORDERS):
-        lines = [(product, chance.randrange(1, 12)) for product in chance.sample(range(PRODUCTS), chance.randrange(1, 9))]
+        products = chance.sample(range(PRODUCTS), chance.randrange(1, 9))
+        lines = [(product, chance.randrange(1, 12)) for product in products]
         yield {
             "code": f"SO-{number + 1:05}",
             "customer": f"code:C{chance.randrange(CUSTOMERS) + 1:03}",
             "orderDate": (START + timedelta(days=number * 740 // ORDERS)).isoformat(),
             "total": str(sum(prices[product] * quantity for product, quantity in lines)),
             "items": [
-                {"product": f"code:A{product + 1:04}", "quantity": quantity, "price": str(prices[product])} for product, quantity in lines
+                {"product": f"code:A{product + 1:04}", "quantity": quantity, "price": str(prices[product])}
+                for product, quantity in lines
             ],
         }
 

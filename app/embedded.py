@@ -1,7 +1,7 @@
 """The PostgreSQL that starts by itself: a wheel, no root, no Docker.
 
-It listens on a unix socket in its data directory and goes on running when the process that started it ends, so that the next command
-finds it; `bds stop` ends it.
+It listens on a unix socket in its data directory and goes on running when the process that started it ends, so that the next
+command finds it; `bds stop` ends it.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def start(data_dir: Path) -> str:
     with psycopg.connect(url, autocommit=True) as connection, contextlib.suppress(psycopg.errors.DuplicateDatabase):
         if not connection.execute("select from pg_database where datname = %s", (DATABASE,)).fetchone():
             connection.execute(f"create database {DATABASE} template template0 encoding 'UTF8' locale 'C.UTF-8'")
-    return server.get_uri(DATABASE)
+    return str(server.get_uri(DATABASE))
 
 
 def _wheel() -> Any:

@@ -3,8 +3,9 @@
     ServiceError          anything a client is told: code, message, target, further members
       QueryError          a text in one of the languages is wrong at a character of an option
 
-Every code that leaves the service, and every SQLSTATE of class BD that the database raises, stands in ERRORS; the room that answers
-(OData or problem+json) gives it its shape.  Nothing else of an exception reaches a client: no database text, no traceback.
+Every code that leaves the service, and every SQLSTATE of class BD that the database raises, stands in ERRORS; the room that
+answers (OData or problem+json) gives it its shape.  Nothing else of an exception reaches a client: no database text, no
+traceback.
 """
 
 from __future__ import annotations
@@ -48,8 +49,8 @@ SQLSTATES: dict[str, str] = {
 class ServiceError(Exception):
     """Something a client is told.
 
-    code: a key of ERRORS; message: a sentence; target: the option, header or field it is about; more: further members of the answer;
-    headers: to be sent with it.
+    code: a key of ERRORS; message: a sentence; target: the option, header or field it is about; more: further members of the
+    answer; headers: to be sent with it.
     """
 
     def __init__(
@@ -78,9 +79,13 @@ class ServiceError(Exception):
 
 
 class QueryError(ServiceError):
-    """A query text is wrong: `position` counts the option's characters from 1, `expected` says what would have been right there."""
+    """A query text is wrong: `position` counts the option's characters from 1."""
 
-    def __init__(self, message: str, *, target: str | None = None, position: int | None = None, code: str = "malformed_query") -> None:
-        at = f"{message} (at character {position})" if position is not None else message
-        super().__init__(code, at, target=target, **({"position": position} if position is not None else {}))
+    def __init__(
+        self, message: str, *, target: str | None = None, position: int | None = None, code: str = "malformed_query"
+    ) -> None:
+        if position is None:
+            super().__init__(code, message, target=target)
+        else:
+            super().__init__(code, f"{message} (at character {position})", target=target, position=position)
         self.position = position

@@ -1,8 +1,8 @@
 """Brings a database up to `sql/`: numbered migrations once, in order; functions and views again whenever their file changes.
 
-Safe to run twice, and at the same time from several processes: one works, the others wait and find nothing to do.  Each file runs in a
-transaction of its own, which writes the file's row first.  A migration that has been applied never changes, which its checksum proves;
-a database that knows migrations which this program does not is newer than it, and is left alone.
+Safe to run twice, and at the same time from several processes: one works, the others wait and find nothing to do.  Each file
+runs in a transaction of its own, which writes the file's row first.  A migration that has been applied never changes, which its
+checksum proves; a database that knows migrations which this program does not is newer than it, and is left alone.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psycopg
 
@@ -39,7 +40,7 @@ def migrate(url: str) -> list[str]:
         connection.execute("set client_min_messages = warning; set lock_timeout = 0")
         connection.execute("select pg_advisory_lock(%s)", (LOCK,))
         connection.execute(PREPARE)
-        applied = dict(connection.execute("select name, checksum from public.bds_migrations").fetchall())
+        applied = _applied(connection)
         return list(_apply_due(connection, applied))
 
 
@@ -48,8 +49,13 @@ def is_current(url: str) -> bool:
     with psycopg.connect(url, autocommit=True) as connection:
         if connection.execute("select to_regclass('public.bds_migrations')").fetchone() == (None,):
             return False
-        applied = dict(connection.execute("select name, checksum from public.bds_migrations").fetchall())
+        applied = _applied(connection)
     return all(applied.get(name) == checksum for name, checksum, _ in _files())
+
+
+def _applied(connection: psycopg.Connection[Any]) -> dict[str, str]:
+    """Checksums of the files that were applied, by name."""
+    return dict(connection.execute("select name, checksum from public.bds_migrations").fetchall())
 
 
 def _files() -> Iterator[tuple[str, str, str]]:
@@ -59,7 +65,7 @@ def _files() -> Iterator[tuple[str, str, str]]:
         yield path.relative_to(SQL).as_posix(), hashlib.sha256(text.encode()).hexdigest(), text
 
 
-def _apply_due(connection: psycopg.Connection, applied: dict[str, str]) -> Iterator[str]:
+def _apply_due(connection: psycopg.Connection[Any], applied: dict[str, str]) -> Iterator[str]:
     files = list(_files())
     unknown = sorted(name for name in applied if name.startswith("migrations/") and name not in {name for name, _, _ in files})
     if unknown:
@@ -83,7 +89,7 @@ def _apply_due(connection: psycopg.Connection, applied: dict[str, str]) -> Itera
             connection.execute("select pg_notify('bds_catalog', '')")
 
 
-def _apply(connection: psycopg.Connection, name: str, checksum: str, text: str) -> None:
+def _apply(connection: psycopg.Connection[Any], name: str, checksum: str, text: str) -> None:
     try:
         with connection.transaction():
             connection.execute(

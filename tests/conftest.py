@@ -14,6 +14,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from pytest_postgresql.janitor import DatabaseJanitor
 
@@ -29,20 +30,29 @@ def server() -> Iterator[str]:
     """A connection string of the run's own server, with the template database in it."""
     directory = Path(tempfile.mkdtemp(prefix="bds-tests-"))
     url = embedded.start(directory)
-    with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute("alter system set fsync = off")
-        connection.execute("select pg_reload_conf()")
-        connection.execute(f"create database {TEMPLATE} template template0 encoding 'UTF8' locale 'C.UTF-8'")
-    migrate.migrate(make_conninfo(url, dbname=TEMPLATE))
-    yield url
-    embedded.stop(directory)
-    shutil.rmtree(directory)
+    try:
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute("alter system set fsync = off")
+            connection.execute("select pg_reload_conf()")
+            connection.execute(f"create database {TEMPLATE} template template0 encoding 'UTF8' locale 'C.UTF-8'")
+        migrate.migrate(make_conninfo(url, dbname=TEMPLATE))
+        yield url
+    finally:
+        embedded.stop(directory)
+        shutil.rmtree(directory)
+
+
+class Janitor(DatabaseJanitor):
+    """Copies the template's files: a third of the time that writing them to the log takes."""
+
+    def _build_create_database_sql(self) -> sql.Composed:
+        return super()._build_create_database_sql() + sql.SQL(" strategy file_copy")
 
 
 def _database(server: str) -> Iterator[str]:
     where = conninfo_to_dict(server)
     name = f"test_{next(_numbers)}"
-    janitor = DatabaseJanitor(
+    janitor = Janitor(
         user=str(where["user"]), host=str(where["host"]), port=where.get("port") or 5432, dbname=name, template_dbname=TEMPLATE
     )
     with janitor:

@@ -1,16 +1,16 @@
 """Cuts an import document, as its bytes arrive, into blocks of decoded records.
 
 The document is an object of directives and collections.  Its skeleton is read byte by byte; a collection's array is cut at record
-boundaries and each piece decoded at once.  The cut looks for the last place in the buffer where one object ends and the next begins,
-and decodes what is before it as an array: no proper prefix of a JSON array is itself valid, so a piece that decodes was cut rightly.
-Where a few such places fail (the objects were nested, or text), the buffer is scanned once to find the last boundary for certain.
-Memory is bounded by the block and by the largest single record.
+boundaries and each piece decoded at once.  The cut looks for the last place in the buffer where one object ends and the next
+begins, and decodes what is before it as an array: no proper prefix of a JSON array is itself valid, so a piece that decodes was
+cut rightly.  Where a few such places fail (the objects were nested, or text), the buffer is scanned once to find the last
+boundary for certain.  Memory is bounded by the block and by the largest single record.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,7 +59,7 @@ class Document:
         self._offset = 0  # of the buffer's first byte in the document
         self._line = 1
         self._column = 1  # of the buffer's first byte
-        self._at = self._start
+        self._at: Callable[[], Records | Directive | None] = self._start
         self._name = ""
         self._first = True  # of the array's records, or of the object's members
         self._separator = b""  # the last boundary that was right, with what followed it: the first guess for the next
@@ -118,7 +118,7 @@ class Document:
     def _value(self) -> Records | Directive | None:
         if not self._skip_space():
             return None
-        opening = self._buffer[:1]
+        opening = bytes(self._buffer[:1])
         if "@" in self._name and opening not in (b"{", b"["):
             before = len(self._buffer)
             value = self._scalar()
@@ -132,7 +132,7 @@ class Document:
             return Records(self._name, [], False)
         if opening == b"{":
             return self._single_object()
-        if opening in b"n":
+        if opening == b"n":
             before = len(self._buffer)
             value = self._scalar()
             if len(self._buffer) == before:
@@ -261,7 +261,7 @@ class Document:
     _decoded_length = -1
 
     def _last_boundary(self, end: int) -> int | None:
-        """Where the last object before `end` closes that another follows, as its length; the kind of boundary that was right before first."""
+        """Length up to the last object before `end` that another follows; the boundary that was right before is tried first."""
         if self._separator:
             at = self._buffer.rfind(self._separator, 0, end)
             if at > 0:
@@ -328,7 +328,7 @@ class Document:
 
     def _skip_space(self) -> bool:
         """Consume white space; whether anything is left."""
-        stripped = self._buffer.lstrip(SPACE) if self._buffer[:1] in (b" ", b"\t", b"\n", b"\r") else self._buffer
+        stripped = self._buffer.lstrip(SPACE) if self._buffer[:1].isspace() else self._buffer
         self._consume(len(self._buffer) - len(stripped))
         return bool(self._buffer)
 
@@ -361,7 +361,7 @@ class Document:
         except (UnicodeDecodeError, RecursionError) as error:
             raise self._malformed(_invalid_utf8(block) - prefix, str(error)) from None
 
-    def _place(self, at: int) -> dict[str, int]:
+    def _place(self, at: int) -> dict[str, Any]:
         before = bytes(self._buffer[: max(at, 0)])
         lines = before.count(b"\n")
         column = len(before) - before.rindex(b"\n") if lines else self._column + len(before)

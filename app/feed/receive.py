@@ -1,7 +1,7 @@
 """Imports over HTTP: the body goes to the import as it arrives, the answer is the report.
 
-The work is done in threads, so that other requests go on; a client that sends slowly holds no connection, one that leaves before the
-whole body is in ends its import, one that leaves afterwards does not.
+The work is done in threads, so that other requests go on; a client that sends slowly holds no connection, one that leaves before
+the whole body is in ends its import, one that leaves afterwards does not.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ async def receive(database: Database, request: web.Request, company: str, actor:
     except BaseException as error:
         state = "failed" if isinstance(error, ServiceError) else "cancelled"
         await asyncio.shield(asyncio.to_thread(feed.abort, state))
-        raise _with_id(error, feed.id)
+        raise _with_id(error, feed.id) from None
     report = await asyncio.shield(asyncio.to_thread(_run, feed))
     return 422 if report["state"] == "failed" else 200, report
 
@@ -85,7 +85,8 @@ async def _decoded(request: web.Request) -> AsyncIterator[bytes]:
     """The body in chunks, decompressed.  Raises ServiceError."""
     coding = request.headers.get("Content-Encoding", "identity").strip().lower()
     if coding not in ("identity", "gzip", ""):
-        raise ServiceError("unsupported_media_type", f"expected Content-Encoding gzip or none, got {coding}", target="Content-Encoding")
+        message = f"expected Content-Encoding gzip or none, got {coding}"
+        raise ServiceError("unsupported_media_type", message, target="Content-Encoding")
     inflate = zlib.decompressobj(wbits=31) if coding == "gzip" else None
     async for data in _chunks(request):
         if inflate is None:
@@ -163,9 +164,10 @@ def _page(options: list[tuple[str, str]]) -> tuple[int, int]:
     page = {"limit": PAGE, "offset": 0}
     for name, value in options:
         if name in page:
-            least = 1 if name == "limit" else 0
-            if not value.isascii() or not value.isdigit() or not least <= int(value[:18]) <= (LONGEST_PAGE if name == "limit" else 1 << 53):
-                raise ServiceError("malformed_request", f"{name}: expected a whole number from {least}, got {value!r}", target=name)
+            least, most = (1, LONGEST_PAGE) if name == "limit" else (0, 1 << 53)
+            if not (value.isascii() and value.isdigit() and len(value) < 18 and least <= int(value) <= most):
+                expected = f"a whole number from {least} to {most}"
+                raise ServiceError("malformed_request", f"{name}: expected {expected}, got {value!r}", target=name)
             page[name] = int(value)
     return page["limit"], page["offset"]
 

@@ -1,13 +1,12 @@
 """Turns decoded records into lines for COPY into the staging tables.
 
-A line holds text only: the database checks and types it.  Records of one shape (the same members in the same order) share a plan of
-which member goes to which column, so that the work for a record is a loop over its values.  What is wrong with the structure of a record
-(a member that is no field, an object where text belongs) is noted here, with the same codes as what the database finds.
+A line holds text only: the database checks and types it.  Records of one shape (the same members in the same order) share a plan
+of which member goes to which column, so that the work for a record is a loop over its values.  What is wrong with the structure of
+a record (a member that is no field, an object where text belongs) is noted here, with the same codes as what the database finds.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -152,7 +151,9 @@ class Rows:
             if isinstance(item, dict):
                 self._row(navigation.target, table, item, str(ordinal), position, odd)
             else:
-                self.error(entity, ordinal, f"{navigation.name}[{position}]", "invalid_value", f"expected an object, got {_kind(item)}")
+                self.error(
+                    entity, ordinal, f"{navigation.name}[{position}]", "invalid_value", f"expected an object, got {_kind(item)}"
+                )
 
     def _remove_all(self, entity: str, ordinal: int, record: dict[str, Any], member: str, value: Any) -> dict[str, bool]:
         collection = member.partition("@")[0]
@@ -183,7 +184,8 @@ class Rows:
         """Note what is wrong with a row."""
         values = (entity, str(ordinal), ABSENT if name is None else name, code, message)
         self.errors.append(
-            DELIMITER.join(v if v == ABSENT else v.replace("\0", "\N{REPLACEMENT CHARACTER}").translate(_ESCAPES) for v in values) + "\n"
+            DELIMITER.join(v if v == ABSENT else v.replace("\0", "\N{REPLACEMENT CHARACTER}").translate(_ESCAPES) for v in values)
+            + "\n"
         )
 
 

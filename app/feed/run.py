@@ -1,7 +1,7 @@
-"""One import from its first byte to its report: stage the document block by block, let the database compare and write, say what happened.
+"""One import from its first byte to its report: stage the document block by block, let the database compare and write.
 
-The calls are synchronous, for a worker thread or a command.  While the document arrives no connection is held: each block of 8 MB takes
-one for as long as its COPY lasts.  The whole document is staged before the first business row is written.
+The calls are synchronous, for a worker thread or a command.  While the document arrives no connection is held: each block of
+8 MB takes one for as long as its COPY lasts.  The whole document is staged before the first business row is written.
 """
 
 from __future__ import annotations
@@ -97,7 +97,8 @@ class Import:
         with self._writer() as connection:
             connection.execute("set temp_buffers = '64MB'")  # for the comparison's temporary tables
             connection.execute(
-                "select bds.import_received(%s, %s, %s, %s, %s)", (self.company, self.id, self._atomic, self.bytes, self._rows.records)
+                "select bds.import_received(%s, %s, %s, %s, %s)",
+                (self.company, self.id, self._atomic, self.bytes, self._rows.records),
             )
             report = self._compare_and_write(connection)
         self._phase("done", self._rows.records)
@@ -192,9 +193,7 @@ class Import:
             counts |= _value(connection, "select bds.import_write(%s, %s, %s)", (self.company, self.id, entity))
             done += self._rows.tables[entity].positions
         for entity in order:
-            counts = _value(
-                connection, "select bds.import_remove(%s, %s, %s, %s)", (self.company, self.id, entity, Jsonb(counts))
-            )
+            counts = _value(connection, "select bds.import_remove(%s, %s, %s, %s)", (self.company, self.id, entity, Jsonb(counts)))
         return counts
 
     def _note_refusal(self, connection: psycopg.Connection[Any], error: psycopg.Error) -> None:
@@ -219,7 +218,8 @@ class Import:
         while not self._stopped.wait(HEARTBEAT):
             with contextlib.suppress(psycopg.Error), self._writer() as connection:
                 connection.execute(
-                    "select bds.import_progress(%s, %s, %s, %s, %s)", (self.company, self.id, self.bytes, self._rows.records, self._done)
+                    "select bds.import_progress(%s, %s, %s, %s, %s)",
+                    (self.company, self.id, self.bytes, self._rows.records, self._done),
                 )
 
     def _phase(self, name: str, done: int = 0) -> None:
@@ -229,7 +229,8 @@ class Import:
 
 def _copy(connection: psycopg.Connection[Any], table: str, columns: tuple[str, ...], data: bytes) -> None:
     statement = sql.SQL("copy {} ({}) from stdin " + COPY_OPTIONS).format(
-        sql.SQL(table), sql.SQL(", ").join(map(sql.Identifier, columns))  # type: ignore[arg-type]  # the database quoted the name
+        sql.SQL(table),
+        sql.SQL(", ").join(map(sql.Identifier, columns)),  # the database quoted the name
     )
     with connection.cursor().copy(statement) as copy:
         copy.write(data)

@@ -12,7 +12,9 @@ from conftest import Operator
 @pytest.fixture
 def acme(operator: Operator) -> Operator:
     operator.company("acme")
-    operator.write("acme", "insert into data.products (code, name, price) values ('A', 'Apple', 1), ('B', 'Beer', 2)", actor="setup")
+    operator.write(
+        "acme", "insert into data.products (code, name, price) values ('A', 'Apple', 1), ('B', 'Beer', 2)", actor="setup"
+    )
     return operator
 
 
@@ -59,13 +61,20 @@ def test_a_delete_keeps_the_row(acme: Operator) -> None:
 def test_an_update_that_changes_nothing_leaves_no_trace(acme: Operator, statement: str) -> None:
     before = acme.rows("select * from data.products order by id"), last_id(acme), acme.rows("select * from bds.entity_positions")
     acme.write("acme", statement)
-    assert (acme.rows("select * from data.products order by id"), last_id(acme), acme.rows("select * from bds.entity_positions")) == before
+    assert (
+        acme.rows("select * from data.products order by id"),
+        last_id(acme),
+        acme.rows("select * from bds.entity_positions"),
+    ) == before
 
 
 def test_who_when_and_in_which_change_set_and_transaction(acme: Operator) -> None:
     start, change_set = last_id(acme), uuid4()
     acme.write("acme", "update data.products set price = price + 1", actor="maria", change_set=change_set)
-    rows = acme.rows("select actor, change_set_id, count(distinct transaction_id), count(*) from bds.changes where id > %s group by 1, 2", (start,))
+    rows = acme.rows(
+        "select actor, change_set_id, count(distinct transaction_id), count(*) from bds.changes where id > %s group by 1, 2",
+        (start,),
+    )
     assert rows == [("maria", change_set, 1, 2)]
 
 
@@ -89,10 +98,14 @@ def test_a_parent_that_the_transaction_has_recorded_gets_no_second_record(acme: 
     with acme.connection.transaction():
         acme.connection.execute("select bds.set_context('acme')")
         acme.connection.execute("update data.products set price = 50 where code = 'A'")
-        acme.connection.execute("insert into data.product_variants (code, product_id) select 'A-1', id from data.products where code = 'A'")
+        acme.connection.execute(
+            "insert into data.product_variants (code, product_id) select 'A-1', id from data.products where code = 'A'"
+        )
         acme.connection.execute("update data.product_variants set name = 'one'")
         acme.connection.execute("insert into data.products (code, name) values ('C', 'Corn')")
-        acme.connection.execute("insert into data.product_variants (code, product_id) select 'C-1', id from data.products where code = 'C'")
+        acme.connection.execute(
+            "insert into data.product_variants (code, product_id) select 'C-1', id from data.products where code = 'C'"
+        )
     assert [(e, o, c if o == "update" else None) for e, o, c, _ in log(acme, start)] == [
         ("products", "update", ["price", "variants"]),
         ("productVariants", "create", None),
@@ -114,7 +127,10 @@ def test_a_child_that_moves_touches_both_of_its_parents(acme: Operator) -> None:
 
 
 def test_a_parent_deleted_with_its_children_is_one_record_and_theirs(acme: Operator) -> None:
-    acme.write("acme", "insert into data.product_variants (code, product_id) select 'V' || n, id from data.products, generate_series(1, 3) n where code = 'A'")
+    acme.write(
+        "acme",
+        "insert into data.product_variants (code, product_id) select 'V' || n, id from data.products, generate_series(1, 3) n where code = 'A'",
+    )
     start = last_id(acme)
     acme.write("acme", "delete from data.products where code = 'A'")
     assert sorted((e, o) for e, o, _, _ in log(acme, start)) == [("productVariants", "delete")] * 3 + [("products", "delete")]

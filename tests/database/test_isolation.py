@@ -20,7 +20,7 @@ def two(operator: Operator) -> Operator:
 def test_the_reader_sees_the_company_that_it_has_named_and_no_other(two: Operator, connect) -> None:
     for company in ("acme", "beta"):
         reader = connect("bds_reader", company)
-        assert reader.execute('select company_id, code from api.products').fetchall() == [(company, company.upper())]
+        assert reader.execute("select company_id, code from api.products").fetchall() == [(company, company.upper())]
         assert reader.execute("select distinct company_id from bds.changes").fetchall() == [(company,)]
         assert reader.execute("select distinct company_id from bds.positions").fetchall() == [(company,)]
 
@@ -36,7 +36,11 @@ def test_the_reader_may_read_nothing_but_the_views(two: Operator, connect) -> No
     for relation in ("data.products", "bds.change_log", "bds.companies", "bds.api_keys", "bds.clocks", "bds.tenants"):
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
             reader.execute(f"select * from {relation}".encode())
-    for statement in ("delete from api.products", "update api.products set name = ''", "insert into api.products (code) values ('x')"):
+    for statement in (
+        "delete from api.products",
+        "update api.products set name = ''",
+        "insert into api.products (code) values ('x')",
+    ):
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
             reader.execute(statement.encode())
 
@@ -82,7 +86,7 @@ def test_rows_are_staged_by_the_imports_own_company_alone(two: Operator, connect
     acme, beta = connect("bds_writer", "acme"), connect("bds_writer", "beta")
     [(import_id,)] = acme.execute("select bds.import_begin('acme')").fetchall()
     [(table,)] = acme.execute("select bds.import_stage('acme', %s, 'products')", (import_id,)).fetchall()
-    with pytest.raises(psycopg.Error) as caught, beta.cursor().copy(f'copy {table} (code, name) from stdin'.encode()) as copy:
+    with pytest.raises(psycopg.Error) as caught, beta.cursor().copy(f"copy {table} (code, name) from stdin".encode()) as copy:
         copy.write_row(("X", "from beta"))
     assert caught.value.sqlstate == "BD001"
 
@@ -96,15 +100,21 @@ def test_only_the_operator_makes_companies_and_entities(two: Operator, connect) 
 
 
 def test_no_function_is_open_to_everybody(operator: Operator) -> None:
-    assert operator.rows("""
+    assert (
+        operator.rows("""
         select n.nspname || '.' || p.proname from pg_proc p join pg_namespace n on n.oid = p.pronamespace
         where n.nspname in ('bds', 'bds_log') and has_function_privilege('public', p.oid, 'execute')
-    """) == []
+    """)
+        == []
+    )
 
 
 def test_every_security_definer_function_has_a_fixed_search_path(operator: Operator) -> None:
-    assert operator.rows("""
+    assert (
+        operator.rows("""
         select p.proname from pg_proc p join pg_namespace n on n.oid = p.pronamespace
         where n.nspname in ('bds', 'bds_log') and p.prosecdef
             and not exists (select from unnest(p.proconfig) c where c = 'search_path=pg_catalog, pg_temp')
-    """) == []
+    """)
+        == []
+    )

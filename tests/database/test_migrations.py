@@ -60,7 +60,7 @@ def test_a_migration_that_was_applied_may_not_change(empty_url: str, own_sql: Pa
     migrate.migrate(empty_url)
     with (own_sql / "migrations" / "0002_business.sql").open("a") as file:
         file.write("-- an afterthought\n")
-    with pytest.raises(migrate.MigrationError, match="0002_business.sql was changed after it was applied"):
+    with pytest.raises(migrate.MigrationError, match=r"0002_business\.sql was changed after it was applied"):
         migrate.migrate(empty_url)
 
 
@@ -68,7 +68,7 @@ def test_a_database_that_is_newer_is_left_alone(empty_url: str, own_sql: Path) -
     (own_sql / "migrations" / "0099_future.sql").write_text("select 1;\n")
     migrate.migrate(empty_url)
     (own_sql / "migrations" / "0099_future.sql").unlink()
-    with pytest.raises(migrate.MigrationError, match="newer than this program.*0099_future"):
+    with pytest.raises(migrate.MigrationError, match=r"newer than this program.*0099_future"):
         migrate.migrate(empty_url)
 
 

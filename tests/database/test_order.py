@@ -24,7 +24,9 @@ def write(url: str, number: int, errors: list[BaseException]) -> None:
                     connection.execute("select bds.set_context('acme')")
                     connection.execute("insert into data.units (code, name) values (%s, 'unit')", (f"{number}-{n}",))
                     time.sleep(chance.random() * 0.01)
-                    connection.execute("update data.units set name = name || '!' where id in (select id from data.units order by random() limit 2)")
+                    connection.execute(
+                        "update data.units set name = name || '!' where id in (select id from data.units order by random() limit 2)"
+                    )
     except BaseException as error:
         errors.append(error)
 
@@ -35,7 +37,9 @@ def read_ids(url: str, done: threading.Event, seen: list[int]) -> None:
         while True:
             ended = done.is_set()
             last = seen[-1] if seen else 0
-            rows = connection.execute("select id from bds.changes where company_id = 'acme' and id > %s order by id", (last,)).fetchall()
+            rows = connection.execute(
+                "select id from bds.changes where company_id = 'acme' and id > %s order by id", (last,)
+            ).fetchall()
             seen.extend(row[0] for row in rows)
             if ended and not rows:
                 return
@@ -52,8 +56,8 @@ def read_rows(url: str, done: threading.Event, seen: dict[int, str]) -> None:
                 " order by updated_at fetch first 5 rows with ties",
                 (last,),
             ).fetchall()
-            for row_id, name, last in rows:
-                seen[row_id] = name
+            seen.update((row_id, name) for row_id, name, _ in rows)
+            last = rows[-1][2] if rows else last
             if ended and not rows:
                 return
 
@@ -118,7 +122,9 @@ def test_readers_and_other_companies_wait_for_no_writer(operator: Operator, conn
 def test_a_transaction_may_write_to_several_companies(operator: Operator) -> None:
     operator.company("acme"), operator.company("beta")
     with operator.connection.transaction():
-        operator.connection.execute("insert into data.units (company_id, code, name) select c, n, 'x' from unnest(array['acme', 'beta']) c, generate_series(1, 3) n")
+        operator.connection.execute(
+            "insert into data.units (company_id, code, name) select c, n, 'x' from unnest(array['acme', 'beta']) c, generate_series(1, 3) n"
+        )
         operator.connection.execute("update data.units set name = 'y'")
     assert operator.rows("select company_id, count(*), min(id), max(id) from bds.changes group by 1 order by 1") == [
         ("acme", 6, 1, 6),

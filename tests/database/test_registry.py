@@ -84,7 +84,9 @@ def test_changes_are_logged_and_no_ops_are_not_generated_columns_included(ticket
 
 
 def test_an_altered_table_is_known_after_registering_again(tickets: Operator) -> None:
-    tickets.connection.execute("alter table data.support_tickets drop column opened cascade, add column urgent boolean not null default false")
+    tickets.connection.execute(
+        "alter table data.support_tickets drop column opened cascade, add column urgent boolean not null default false"
+    )
     tickets.connection.execute("select bds.register('data.support_tickets', entity => 'tickets')")
     fields = db.read_catalog(tickets.connection)["tickets"].fields
     assert "opened" not in fields and fields["urgent"].type == "bool"
@@ -122,7 +124,9 @@ def test_a_column_may_bear_the_name_of_a_variable_in_the_triggers(operator: Oper
         ("company_id text not null, id bigint not null, updated_at timestamptz not null, blob json, primary key (company_id, id)", "things", "is of type json"),
     ],
 )  # fmt: skip
-def test_a_table_that_cannot_be_an_entity_is_refused_with_the_reason(operator: Operator, columns: str, name: str, message: str) -> None:
+def test_a_table_that_cannot_be_an_entity_is_refused_with_the_reason(
+    operator: Operator, columns: str, name: str, message: str
+) -> None:
     operator.company("acme")
     operator.connection.execute(f"create table data.things ({columns})".encode())
     with pytest.raises(psycopg.Error, match=message) as caught:
@@ -138,10 +142,13 @@ def test_a_company_may_not_bear_an_entitys_name_nor_a_word_of_the_paths(operator
 
 
 def test_every_public_object_has_a_comment(operator: Operator) -> None:
-    assert operator.rows("""
+    assert (
+        operator.rows("""
         select n.nspname || '.' || p.proname from pg_proc p join pg_namespace n on n.oid = p.pronamespace
         where n.nspname = 'bds' and obj_description(p.oid, 'pg_proc') is null
         union all
         select n.nspname || '.' || c.relname from pg_class c join pg_namespace n on n.oid = c.relnamespace
         where n.nspname in ('bds', 'data', 'api') and c.relkind in ('r', 'p', 'v') and obj_description(c.oid, 'pg_class') is null
-    """) == []
+    """)
+        == []
+    )
