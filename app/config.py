@@ -26,9 +26,7 @@ class Config:
     data_dir: Path = setting("BDS_DATA_DIR", HERE / ".data", "files of the embedded PostgreSQL")
     pool_size: int = setting("BDS_POOL_SIZE", 16, "connections for reads, in each process")
     statement_timeout: int = setting("BDS_STATEMENT_TIMEOUT", 30, "seconds that a read may take to its first row")
-    lock_timeout: int = setting("BDS_LOCK_TIMEOUT", 30, "seconds that a single write waits for its company's turn")
     import_max: int = setting("BDS_IMPORT_MAX", 16 << 30, "bytes of one feed, decompressed")
-    debug_sql: bool = setting("BDS_DEBUG_SQL", False, "log every compiled statement")
 
     @classmethod
     def load(cls, environ: Mapping[str, str] = os.environ) -> Config:

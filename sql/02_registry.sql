@@ -274,6 +274,7 @@ create or replace function bds.install_policies(this bds.entities)
     returns void
     language plpgsql
     set search_path = pg_catalog, pg_temp
+    set client_min_messages = warning  -- that a policy to be replaced was not there
 as $$
 begin
     execute format('alter table %s enable row level security', this.table_name);

@@ -767,8 +767,9 @@ begin
             'where not exists (select from %1$s where entity = $1 and ordinal = $2 and code = ''batch_failed'')',
             bds.staging_table(import_number, 'errors')
         ) using entity_name, batch.first, format(
-            'the batch of %s records from number %s on was not written, because %s of them failed',
-            batch.records, batch.number * 10000, batch.failures
+            'the batch %s[%s..%s] was not written, because of %s in it that failed',
+            entity_name, batch.number * 10000, batch.number * 10000 + batch.records - 1,
+            case batch.failures when 1 then 'a record' else batch.failures || ' records' end
         );
     end loop;
 end

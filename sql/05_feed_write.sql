@@ -112,7 +112,7 @@ begin
         execute format(
             $sql$
             insert into bds.import_errors (company_id, import_id, n, path, record, code, message)
-            select $1, $2, $3 + row_number() over (order by e.ordinal, e.field nulls first, e.code),
+            select $1, $2, $3 + row_number() over (order by e.ordinal, e.code = 'batch_failed', e.field nulls first, e.code),
                 (%1$s) || coalesce('.' || e.field, ''), %2$s, e.code, e.message
             from %3$s e
             join %4$s r0 on r0."@ordinal" = e.ordinal
