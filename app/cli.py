@@ -124,7 +124,7 @@ def import_file(options: argparse.Namespace, config: Config) -> int:
 def load_demo(options: argparse.Namespace, config: Config) -> int:
     url = db.resolve(config)
     with db.connect(url) as connection:
-        if not connection.execute("select from bds.companies where id = %s", (demo.COMPANY,)).fetchone():
+        if connection.execute("select from bds.companies where id = %s", (demo.COMPANY,)).fetchone() is None:
             connection.execute("select bds.create_company(%s)", (demo.COMPANY,))
         run_import(url, config, demo.COMPANY, demo.Stream(), None)
         connection.execute("select bds.revoke_key(id) from bds.api_keys where name = 'demo' and revoked_at is null")

@@ -53,7 +53,7 @@ def start(data_dir: Path) -> str:
         _configure(server)
     url = server.get_uri("postgres")
     with psycopg.connect(url, autocommit=True) as connection, contextlib.suppress(psycopg.errors.DuplicateDatabase):
-        if not connection.execute("select from pg_database where datname = %s", (DATABASE,)).fetchone():
+        if connection.execute("select from pg_database where datname = %s", (DATABASE,)).fetchone() is None:
             connection.execute(f"create database {DATABASE} template template0 encoding 'UTF8' locale 'C.UTF-8'")
     return str(server.get_uri(DATABASE))
 

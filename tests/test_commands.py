@@ -1,0 +1,99 @@
+"""The bds command as an operator runs it: results on standard output, everything else on standard error, exit codes."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import urllib.request
+from base64 import b64encode
+from pathlib import Path
+
+import pytest
+from conftest import Operator
+
+BDS = [sys.executable, "-c", "import sys; from app.cli import main; sys.exit(main())"]
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture
+def environment(database_url: str) -> dict[str, str]:
+    return {**os.environ, "BDS_DATABASE_URL": database_url}
+
+
+def bds(environment: dict[str, str], *arguments: str, input: str | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*BDS, *arguments], env=environment, cwd=ROOT, input=input, capture_output=True, text=True, timeout=120)
+
+
+def test_a_company_and_its_keys(environment: dict[str, str]) -> None:
+    assert bds(environment, "company", "create", "acme", "--tenant", "t1").returncode == 0
+    again = bds(environment, "company", "create", "acme")
+    assert (again.returncode, again.stdout, again.stderr) == (1, "", "bds: company 'acme' exists already\n")
+
+    made = bds(environment, "key", "create", "--company", "acme", "--scope", "read")
+    assert re.fullmatch(r"bds_[A-Za-z0-9_-]{43}\n", made.stdout), "the key alone"
+    listed = bds(environment, "key", "list").stdout
+    assert made.stdout.strip() not in listed
+    key_id, *rest = listed.splitlines()[1].split()
+    assert rest[1:3] == ["acme", "read"] and rest[-1] == "valid"
+    assert bds(environment, "key", "revoke", key_id).returncode == 0
+    assert "revoked" in bds(environment, "key", "list").stdout
+    assert bds(environment, "key", "revoke", key_id).returncode == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (("key", "create", "--company", "nowhere"), 1, "there is no company 'nowhere'"),
+        (("key", "create", "--company", "acme", "--scope", "write"), 2, "expected some of read,import,hooks, got 'write'"),
+        (("company", "create", "Acme"), 1, "expected 1 to 63 characters of a-z 0-9 - _"),
+        (("company", "create", "products"), 1, "'products' is taken"),
+        (("import", "none.json", "--company", "acme"), 1, "No such file or directory: 'none.json'"),
+        (("import", "-", "--company", "nowhere"), 1, "there is no company 'nowhere'"),
+        (("frobnicate",), 2, "invalid choice: 'frobnicate'"),
+        (("stop",), 1, "is not ours to stop"),
+    ],
+)
+def test_what_is_wrong_is_said_in_a_line(environment: dict[str, str], arguments: tuple[str, ...], code: int, says: str) -> None:
+    ended = bds(environment, *arguments, input="{}")
+    assert ended.returncode == code
+    assert says in ended.stderr and "Traceback" not in ended.stderr
+    assert ended.stdout == ""
+
+
+def test_dsn_prints_the_database_in_use(environment: dict[str, str]) -> None:
+    assert bds(environment, "dsn").stdout == environment["BDS_DATABASE_URL"] + "\n"
+
+
+def test_migrate_has_nothing_to_do_twice(environment: dict[str, str]) -> None:
+    ended = bds(environment, "migrate")
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
+
+
+def test_the_demo_is_the_same_every_time(environment: dict[str, str], operator: Operator) -> None:
+    first = bds(environment, "demo")
+    assert first.stdout.startswith("bds_") and first.returncode == 0, first.stderr
+    before = operator.rows("select last_id from bds.clocks")
+    assert bds(environment, "demo").returncode == 0
+    assert operator.rows("select last_id from bds.clocks") == before
+    assert operator.rows("select (select count(*) from data.products), (select count(*) from data.invoice_items) > 1000") == [
+        (240, True)
+    ]
+
+
+def test_serve_serves_until_sigterm(environment: dict[str, str], operator: Operator) -> None:
+    operator.company("acme")
+    key = operator.key("acme")
+    server = subprocess.Popen([*BDS, "serve", "--port", "0"], env=environment, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    assert server.stderr is not None
+    base = next(found[1] for line in server.stderr if (found := re.search(r"serving on (http://127.0.0.1:\d+)", line)))
+    authorization = "Basic " + b64encode(f"api:{key}".encode()).decode()
+    request = urllib.request.Request(f"{base}/api/odata/acme/products/$count", headers={"Authorization": authorization})
+    with urllib.request.urlopen(request, timeout=10) as answer:
+        assert answer.read() == b"0"
+    server.send_signal(signal.SIGTERM)
+    rest = server.communicate(timeout=30)[1]
+    assert server.returncode == 0, rest
+    assert key not in rest

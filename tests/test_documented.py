@@ -1,0 +1,62 @@
+"""The README tells of every setting, every error and every command; a newcomer finds nothing undocumented."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from app import cli
+from app.config import Config
+from app.errors import ERRORS, SQLSTATES
+
+README = (Path(__file__).resolve().parent.parent / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", [each.metadata["name"] for each in fields(Config)])
+def test_a_setting_is_documented(name: str) -> None:
+    assert f"`{name}`" in README
+
+
+@pytest.mark.parametrize("code", ERRORS)
+def test_an_error_code_is_documented(code: str) -> None:
+    assert f"`{code}`" in README
+    assert str(ERRORS[code][0]) in README
+
+
+def test_what_the_database_raises_has_an_error_code() -> None:
+    sql = Path(__file__).resolve().parent.parent / "sql"
+    raised = {
+        word
+        for path in sql.rglob("*.sql")
+        for word in path.read_text().replace("'", " ").split()
+        if word[:2] == "BD" and word[2:].isdigit()
+    }
+    assert raised - {"BD000"} <= set(SQLSTATES), "BD000 never leaves the database: it undoes a dry run"
+    assert set(SQLSTATES.values()) <= set(ERRORS)
+
+
+def commands(parser: argparse.ArgumentParser, path: str = "") -> Iterator[str]:
+    inner = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    for action in inner:
+        for name, each in action.choices.items():
+            yield from commands(each, f"{path} {name}".strip())
+    if not inner:
+        yield path
+
+
+@pytest.mark.parametrize("command", list(commands(cli.parser())))
+def test_a_command_is_documented_and_helps(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert f"bds {command}" in README or f"`{command}" in README
+    with pytest.raises(SystemExit) as ended:
+        cli.main([*command.split(), "--help"])
+    assert ended.value.code == 0
+    assert "usage: bds" in capsys.readouterr().out
+
+
+def test_a_setting_that_cannot_be_read_is_named() -> None:
+    with pytest.raises(ValueError, match="BDS_POOL_SIZE='many': expected a whole number"):
+        Config.load({"BDS_POOL_SIZE": "many"})
