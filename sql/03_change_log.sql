@@ -26,7 +26,7 @@ declare
     locked         text := coalesce(nullif(current_setting('bds.locked', true), ''), ',');
     own_floor      timestamptz;
 begin
-    if strpos(locked, ',' || company || ',') > 0 then
+    if strpos(locked, ',' || company || '=') > 0 then
         return;
     end if;
     select c.number into company_number from bds.companies c where c.id = company;
@@ -39,11 +39,19 @@ begin
     -- a snapshot of its own, taken after the lock: it sees what the last holder committed
     select c.last_updated_at + interval '1 microsecond' into own_floor from bds.clocks c where c.company_id = company;
     perform
-        set_config('bds.locked', locked || company || ',', true),
+        -- ,acme=2026-11-20 08:15:30.123457+00,beta=...,
+        set_config('bds.locked', locked || company || '=' || own_floor || ',', true),
         set_config('bds.floor', greatest(own_floor, nullif(current_setting('bds.floor', true), '')::timestamptz)::text, true);
 end
 $$;
 comment on function bds.lock_company(text) is 'Takes the company''s turn to write, until the end of the transaction';
+
+create or replace function bds.floor_of(company text)
+    returns timestamptz
+    language sql
+    stable
+    return split_part(split_part(current_setting('bds.locked'), ',' || company || '=', 2), ',', 1)::timestamptz;
+comment on function bds.floor_of(text) is 'The earliest updatedAt that this transaction may give out in a company that it has locked';
 
 create or replace function bds.wait_for_turn(company text, company_number int)
     returns void
@@ -169,24 +177,23 @@ declare
     unrecorded bigint[];
     recorded   bigint[];
 begin
-    -- The company is locked: if this transaction has recorded a parent, that record is the parent's last.
-    -- The bound on created_at lets the planner leave old partitions alone; a day covers any step of the clock.
-    select
-        array_agg(p.id) filter (where last.transaction_id is distinct from pg_current_xact_id()),
-        array_agg(last.id) filter (
-            where last.transaction_id = pg_current_xact_id() and last.operation = 'update'
-                and collection_name <> all (coalesce(last.collections, '{}'))
-        )
+    -- The row's own records first, whatever the planner thinks of a partition without statistics; then which of them is ours.
+    -- The bound on created_at lets it leave old partitions alone; a day covers any step of the clock.
+    select array_agg(p.id) filter (where own.id is null), array_agg(own.id) filter (where own.is_silent)
     into unrecorded, recorded
     from unnest(parents) as p (id)
     left join lateral (
-        select l.id, l.transaction_id, l.operation, l.collections
-        from bds.change_log l
-        where l.company_id = company and l.entity = parent_entity and l.row_id = p.id
-            and l.created_at > transaction_timestamp() - interval '1 day'
+        select l.id, l.operation = 'update' and collection_name <> all (coalesce(l.collections, '{}')) as is_silent
+        from (
+            select r.id, r.operation, r.collections, r.entity, r.transaction_id
+            from bds.change_log r
+            where r.company_id = company and r.row_id = p.id and r.created_at > transaction_timestamp() - interval '1 day'
+            offset 0
+        ) l
+        where l.entity = parent_entity and l.transaction_id = pg_current_xact_id()
         order by l.id desc
         limit 1
-    ) as last on true;
+    ) as own on true;
 
     if recorded is not null then
         update bds.change_log l

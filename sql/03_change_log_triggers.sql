@@ -150,6 +150,8 @@ declare
     actor      text := coalesce(nullif(current_setting('bds.actor', true), ''), session_user);
     change_set uuid := nullif(current_setting('bds.change_set', true), '')::uuid;
     parents    bigint[];
+    stamped    bigint[];
+    floor      timestamptz;
 begin
     for company, changes, newest in
         select r.company_id, count(*), max(r.updated_at) from %2$s r group by r.company_id
@@ -208,8 +210,17 @@ begin
     return format(
         $sql$
 
-        -- the parents change with their content
-        parents := bds.name_collection(company, %1$L, %2$L, array(%3$s));
+        -- The parents change with their content.  The company is locked: a parent stamped below the floor has no record of ours.
+        floor := bds.floor_of(company);
+        select
+            array_agg(p.id) filter (where p.updated_at < floor),
+            array_agg(p.id) filter (where p.updated_at >= floor)
+        into parents, stamped
+        from %4$s p
+        where p.company_id = company and p.id = any (array(%3$s));
+        if stamped is not null then
+            parents := parents || bds.name_collection(company, %1$L, %2$L, stamped);
+        end if;
         if parents is not null then
             perform set_config('bds.touching', %2$L, true);
             update %4$s p set updated_at = p.updated_at where p.company_id = company and p.id = any (parents);

@@ -131,6 +131,10 @@ as $$
 declare
     import bds.imports := bds.find_import(company, import_id, 'receiving');
 begin
+    -- staging tables are not logged: a database that crashed and came back has lost what was in them
+    if bds.count_staged(import.number) < records then
+        raise exception using errcode = 'BD003', message = 'the database was restarted while the document arrived: send it again';
+    end if;
     update bds.imports i
     set state = 'running', atomic = import_received.atomic, bytes = import_received.bytes, records = import_received.records,
         heartbeat_at = clock_timestamp()

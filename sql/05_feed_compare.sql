@@ -80,12 +80,16 @@ create or replace function bds.staged_is_valid(expression text, type text, sql_t
     language sql
     immutable
     return case type
-        -- what PostgreSQL reads but JSON has no number or date for: NaN, infinity, today, 1 BC
+        -- what PostgreSQL reads but JSON has no number or date for: NaN, infinity, today, 1 BC, 0x10
         when 'numeric' then format('(pg_input_is_valid(%1$s, %2$L) and %1$s !~ ''[a-df-zA-DF-Z_]'')', expression, sql_type)
         when 'float8' then format('(pg_input_is_valid(%1$s, %2$L) and %1$s !~ ''[a-df-zA-DF-Z_]'')', expression, sql_type)
         when 'date' then format('(pg_input_is_valid(%1$s, %2$L) and %1$s ~ ''^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.Z+-]*)?$'')', expression, sql_type)
         when 'timestamptz' then format('(pg_input_is_valid(%1$s, %2$L) and %1$s ~ ''^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.Z +-]*)?$'')', expression, sql_type)
-        else format('pg_input_is_valid(%s, %L)', expression, sql_type)
+        when 'time' then format('(pg_input_is_valid(%1$s, %2$L) and %1$s ~ ''^[0-9]{2}:[0-9:.]*$'')', expression, sql_type)
+        when 'text' then format('pg_input_is_valid(%s, %L)', expression, sql_type)
+        when 'bool' then format('pg_input_is_valid(%s, %L)', expression, sql_type)
+        when 'uuid' then format('pg_input_is_valid(%s, %L)', expression, sql_type)
+        else format('(pg_input_is_valid(%1$s, %2$L) and %1$s ~ ''^ *[+-]?[0-9]+ *$'')', expression, sql_type)
     end;
 comment on function bds.staged_is_valid(text, text, text) is 'SQL that tells whether a staged text is a value of the type';
 
@@ -558,7 +562,10 @@ begin
         from pg_temp.%3$I m
         join %4$s s on s."@ordinal" = m.ordinal
         cross join lateral (values %5$s) as v (field, is_missing)
-        where (%6$s) and v.is_missing
+        where (%6$s) and v.is_missing and not exists (
+            -- what its own lookup does not find is no new row, and what was refused was not missing
+            select from %1$s e where e.entity = %2$L and e.ordinal = m.ordinal and e.field in ('id', v.field)
+        )
         $sql$,
         bds.staging_table(import_number, 'errors'), entity_name, 'map_' || entity_name, bds.staging_table(import_number, entity_name),
         missing, any_missing
@@ -614,7 +621,7 @@ begin
             c.name, b.otherwise, bds.staged_value(format('s.%I', c.name), c.type, c.sql_type), 'key_' || c.name)
         else format(
             $sql$case when s.%1$I is null then %2$s when s.%1$I = e'\x01' then %3$s else %4$s end$sql$,
-            c.name, b.otherwise, coalesce(c.default_expression, 'null'), bds.staged_value(format('s.%I', c.name), c.type, c.sql_type))
+            c.name, b.otherwise, case when c.required then coalesce(c.default_expression, 'null') else 'null' end, bds.staged_value(format('s.%I', c.name), c.type, c.sql_type))
     end) as v (is_given, expression)
     where c.entity = entity_name;
 

@@ -150,7 +150,7 @@ begin
     path := '';
     loop
         place := format('coalesce(r%1$s."@position", r%1$s."@ordinal")', level);
-        select string_agg(format('%L || r%s.%I', c.name || ':', level, c.name), ', ' order by c.ordinal) into own
+        select string_agg(format($sql$%L || nullif(r%s.%I, e'\x01')$sql$, c.name || ':', level, c.name), ', ' order by c.ordinal) into own
         from bds.import_columns c where c.entity = this and c.is_unique;
         lookup := concat_ws(', ', lookup, format('r%s."@id"', level), own);
         above := bds.parent_of(this);

@@ -182,8 +182,17 @@ as $$
 declare
     pattern record;
     values_ text;
+    -- Rows that say most come first: what says less may mean more.  Where one of them is left, which may still outweigh what agrees
+    -- in less, those that say less wait for the weights.
+    outweighed constant text := $sql$
+        and r.parent_id not in (
+            select o.parent_id from pg_temp.%1$I o
+            where o.parent_id is not null and o.name is null and bit_count(o.shape::bit(64)) > bit_count($1::bit(64))
+                and not exists (select from pg_temp.%2$I l where l.ordinal = o.ordinal)
+        )
+        $sql$;
+    wait    text := '';
 begin
-    -- rows that say most come first: what says less may mean more
     for pattern in execute format(
         'select shape from pg_temp.%I where name is null and parent_id is not null group by shape order by bit_count(shape::bit(64)) desc, shape',
         'cook_' || entity_name)
@@ -198,7 +207,7 @@ begin
                 select h.ordinal, h.parent_id, h.hash, row_number() over (partition by h.parent_id, h.hash order by h.ordinal) as n
                 from (
                     select r.ordinal, r.parent_id, hash_record_extended(row(%1$s), 0) as hash
-                    from pg_temp.%2$I r where r.shape = $1 and r.name is null and r.parent_id is not null
+                    from pg_temp.%2$I r where r.shape = $1 and r.name is null and r.parent_id is not null %5$s
                 ) h
             ),
             stored as (
@@ -213,8 +222,9 @@ begin
             )
             delete from pg_temp.%3$I d using taken where taken.id = d.id
             $sql$,
-            values_, 'cook_' || entity_name, 'candidate_' || entity_name, 'link_' || entity_name
+            values_, 'cook_' || entity_name, 'candidate_' || entity_name, 'link_' || entity_name, wait
         ) using pattern.shape;
+        wait := format(outweighed, 'cook_' || entity_name, 'link_' || entity_name);
     end loop;
 end
 $$;

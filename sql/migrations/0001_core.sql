@@ -170,7 +170,8 @@ comment on table bds.change_log is 'Every change of every registered row; read i
 -- (company_id, id) is unique by the clock: an index that spans partitions would have to contain created_at.
 create index change_log_id on bds.change_log (company_id, id);
 create index change_log_entity_id on bds.change_log (company_id, entity, id);
-create index change_log_row on bds.change_log (company_id, entity, row_id, id);
+-- the row before the entity: a probe for one row then never looks like a probe for an entity (see bds.name_collection)
+create index change_log_row on bds.change_log (company_id, row_id, entity, id);
 
 create table bds.change_log_default partition of bds.change_log default;
 comment on table bds.change_log_default is 'Changes of a time for which no partition was made';

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 from tests.bench import feed, log, memory, read
 from tests.bench.place import Place, place
-from tests.bench.table import Result, print_json, print_table
+from tests.bench.table import Result, describe, print_json, print_table, say
 
 SUBJECTS: dict[str, Callable[[Place, argparse.Namespace], Iterator[Result]]] = {
     "feed": lambda where, options: feed.measure(where, options.rows, options.items),
@@ -19,8 +19,12 @@ SUBJECTS: dict[str, Callable[[Place, argparse.Namespace], Iterator[Result]]] = {
 
 def main() -> None:
     options = parser().parse_args()
+    results: list[Result] = []
     with place() as where:
-        results = [result for name in options.only or SUBJECTS for result in SUBJECTS[name](where, options)]
+        for name in options.only or SUBJECTS:
+            for result in SUBJECTS[name](where, options):
+                say(describe(result))
+                results.append(result)
     (print_json if options.json else print_table)(results)
 
 

@@ -99,13 +99,13 @@ def merge(url: str, document: Document, schema: str, company: str) -> int:
     return _write(url, document, schema, company, _merge)
 
 
-def _write(url: str, document: Document, schema: str, company: str, compile: Callable[[Table, str, str], str]) -> int:
+def _write(url: str, document: Document, schema: str, company: str, compose: Callable[[Table, str, str], str]) -> int:
     tables = [table for table in TABLES if table.name in document.copies]
     with psycopg.connect(url) as connection:
         connection.execute("select bds.set_context(%s)", (company,))
         for table in tables:
             _stage(connection, table, document.copies[table.name])
-        written = sum(connection.execute(compile(table, schema, company).encode()).rowcount for table in tables)
+        written = sum(connection.execute(compose(table, schema, company).encode()).rowcount for table in tables)
         for table in tables:
             connection.execute(f"drop table staged_{table.name}".encode())
     return written

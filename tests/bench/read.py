@@ -85,7 +85,7 @@ def _read(running: Service) -> tuple[float, float, int]:
             count = connection.recv_into(buffer)
             size += count
         took = time.perf_counter() - started
-    if not good or tail != b"]}\r\n0\r\n\r\n"[-9:]:
+    if not good or tail != b"]}\r\n0\r\n\r\n":
         raise RuntimeError(f"half an answer, ending in {tail!r}")
     return first, took, size
 

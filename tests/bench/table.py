@@ -56,6 +56,12 @@ def say(text: str) -> None:
     print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
 
 
+def describe(result: Result) -> str:
+    """A result in words, as soon as it is there."""
+    ratio = f", {_ratio(result.ratio)} of its floor" if result.ratio else ""
+    return f"{result.measure}: {_number(result.ours, result.unit)}{ratio}"
+
+
 def print_table(results: Sequence[Result]) -> None:
     """Columns that line up, numbers to the right."""
     lines = [HEADER] + [(r.measure, _number(r.ours, r.unit), _number(r.floor, r.unit), _ratio(r.ratio), r.note) for r in results]

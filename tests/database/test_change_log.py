@@ -136,6 +136,18 @@ def test_a_parent_deleted_with_its_children_is_one_record_and_theirs(acme: Opera
     assert sorted((e, o) for e, o, _, _ in log(acme, start)) == [("productVariants", "delete")] * 3 + [("products", "delete")]
 
 
+def test_finding_the_parents_records_does_not_read_all_records_of_the_transaction(acme: Operator) -> None:
+    """A partition without statistics once made each probe read every record of the parents' entity."""
+    with acme.connection.transaction():
+        acme.connection.execute("select bds.set_context('acme')")
+        acme.connection.execute("insert into data.products (code, name) select 'P' || n, 'x' from generate_series(1, 2000) n")
+        acme.connection.execute("update data.products set name = 'y'")
+        acme.connection.execute("insert into data.product_variants (code, product_id) select 'V' || id, id from data.products")
+        [(read,)] = acme.rows("select sum(idx_tup_fetch) from pg_stat_xact_all_tables where relname like 'change\\_log%'")
+    assert read < 2000 * 10
+    assert acme.rows("select count(*) from bds.changes where entity = 'products' and operation = 'update' and 'variants' = any (columns)") == [(2002,)]
+
+
 def test_truncate_is_refused(acme: Operator) -> None:
     with pytest.raises(psycopg.Error) as caught:
         acme.connection.execute("truncate data.products cascade")
