@@ -202,7 +202,7 @@ declare
     staged      bigint;
     total       bigint := 0;
 begin
-    foreach entity_name in array bds.import_order(import_number) loop
+    for entity_name in select e.name from bds.entities e where to_regclass(bds.staging_table(import_number, e.name)) is not null loop
         execute format('select count(*) from %s where "@parent" is null', bds.staging_table(import_number, entity_name)) into staged;
         total := total + staged;
     end loop;

@@ -33,7 +33,18 @@ create or replace function bds.import_order(import_number bigint)
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    families text[] := array(select e.name from bds.entities e where bds.root_of(e.name) = e.name order by e.ordinal);
+    roots    jsonb := (select jsonb_object_agg(e.name, bds.root_of(e.name)) from bds.entities e);
+    -- which family refers to which
+    links    jsonb := (
+        select jsonb_object_agg(l.root, l.targets)
+        from (
+            select roots ->> v.entity as root, array_agg(distinct roots ->> v.target) as targets
+            from bds.navigations v
+            where not v.many and roots -> v.entity <> roots -> v.target
+            group by 1
+        ) l
+    );
+    families text[] := array(select e.name from bds.entities e where roots ->> e.name = e.name order by e.ordinal);
     ordered  text[] := '{}';
     next     text;
 begin
@@ -41,11 +52,7 @@ begin
         select f.root into next
         from unnest(families) with ordinality as f (root, n)
         -- a family is ready when nothing that it refers to is still to come; in a cycle the first one begins
-        order by exists (
-            select from bds.entities e
-            join bds.navigations v on v.entity = e.name and not v.many
-            where bds.root_of(e.name) = f.root and bds.root_of(v.target) <> f.root and bds.root_of(v.target) = any (families)
-        ), f.n
+        order by coalesce(links -> f.root ?| families, false), f.n
         limit 1;
         ordered := ordered || next;
         families := array_remove(families, next);

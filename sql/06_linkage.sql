@@ -185,9 +185,9 @@ declare
     -- Rows that say most come first: what says less may mean more.  Where one of them is left, which may still outweigh what agrees
     -- in less, those that say less wait for the weights.
     outweighed constant text := $sql$
-        and r.parent_id not in (
-            select o.parent_id from pg_temp.%1$I o
-            where o.parent_id is not null and o.name is null and bit_count(o.shape::bit(64)) > bit_count($1::bit(64))
+        and not exists (
+            select from pg_temp.%1$I o
+            where o.parent_id = r.parent_id and o.name is null and bit_count(o.shape::bit(64)) > bit_count($1::bit(64))
                 and not exists (select from pg_temp.%2$I l where l.ordinal = o.ordinal)
         )
         $sql$;
@@ -244,16 +244,13 @@ begin
         1::bigint << l.n::int, l.column_name, l.agreement, l.disagreement), ' + ' order by l.n)
     into weight
     from bds.linkage_columns(entity_name, columns) l;
-    if weight is null then
-        return;
-    end if;
-    -- of equally heavy pairs those win that stand at the same place among what is left
+    -- of equally heavy pairs those win that stand at the same place among what is left; an item that says nothing may be any of it
     execute format(
         $sql$
         create temporary table %1$I as
         select p.ordinal, p.id, row_number() over (order by p.weight desc, p.distance, p.ordinal, p.id) as rank
         from (
-            select c.ordinal, d.id, %2$s as weight, abs(c.place - d.place) as distance
+            select c.ordinal, d.id, %2$s as weight, abs(c.place - d.place) as distance, c.shape
             from (
                 select r.*, row_number() over (partition by r.parent_id order by r.ordinal) as place
                 from pg_temp.%3$I r
@@ -264,9 +261,9 @@ begin
                 select r.*, row_number() over (partition by r.parent_id order by r.id) as place from pg_temp.%5$I r
             ) d on d.parent_id = c.parent_id
         ) p
-        where p.weight > $1
+        where p.weight > $1 or p.shape = 0
         $sql$,
-        'pair_' || entity_name, weight, 'cook_' || entity_name, 'link_' || entity_name, 'candidate_' || entity_name
+        'pair_' || entity_name, coalesce(weight, '0'), 'cook_' || entity_name, 'link_' || entity_name, 'candidate_' || entity_name
     ) using bds.linkage_threshold();
 
     -- a pair that is the best left for both of its rows is what taking the heaviest first would choose

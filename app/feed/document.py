@@ -3,8 +3,8 @@
 The document is an object of directives and collections.  Its skeleton is read byte by byte; a collection's array is cut at record
 boundaries and each piece decoded at once.  The cut looks for the last place in the buffer where one object ends and the next
 begins, and decodes what is before it as an array: no proper prefix of a JSON array is itself valid, so a piece that decodes was
-cut rightly.  Where a few such places fail (the objects were nested, or text), the buffer is scanned once to find the last
-boundary for certain.  Memory is bounded by the block and by the largest single record.
+cut rightly.  Where a few such places fail (the objects were nested, or text), every bracket is followed instead, from where that
+stopped the last time.  Memory is bounded by the block and by the largest single record.
 """
 
 from __future__ import annotations
@@ -23,10 +23,9 @@ LARGEST_RECORD = 64 << 20  # bytes of one record
 GUESSES = 4  # boundaries tried before the buffer is scanned
 SPACE = b" \t\n\r"
 
-_BOUNDARY = re.compile(rb"\}[ \t\n\r]*,[ \t\n\r]*\{")
-_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\]]', re.DOTALL)
+_TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[{}\[\]"]', re.DOTALL)  # a lone " begins a text that has not ended yet
 _POSITION = re.compile(r"\(byte (\d+)\)$")
-_SCALAR = re.compile(rb'"(?:[^"\\]|\\.)*"|[^\s,{}\[\]"]+', re.DOTALL)
+_SCALAR = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[^\s,{}\[\]"]+', re.DOTALL)
 
 _decode = msgspec.json.Decoder(float_hook=str).decode  # numbers keep every digit: the database reads them
 
@@ -63,6 +62,9 @@ class Document:
         self._name = ""
         self._first = True  # of the array's records, or of the object's members
         self._separator = b""  # the last boundary that was right, with what followed it: the first guess for the next
+        self._scanned = self._depth = self._whole = (
+            0  # how far the brackets were followed, in what depth, the last whole record's end
+        )
         self._ended = False
 
     def feed(self, data: bytes) -> Iterator[Records | Directive]:
@@ -100,10 +102,11 @@ class Document:
             self._at = self._end
             return
         if not self._first:
-            if self._buffer[:1] != b",":
-                raise self._malformed(0, "expected , or }")
-            self._consume(1)
-            self._first = True
+            self._expect(b",", "expected , or }")
+        self._at = self._member_name
+
+    def _member_name(self) -> None:
+        if not self._skip_space():
             return
         if self._buffer[:1] != b'"':
             raise self._malformed(0, "expected the name of a collection or directive, in double quotes")
@@ -119,7 +122,11 @@ class Document:
         if not self._skip_space():
             return None
         opening = bytes(self._buffer[:1])
-        if "@" in self._name and opening not in (b"{", b"["):
+        if "@" in self._name:
+            if opening in (b"{", b"["):
+                raise ServiceError(
+                    "invalid_directive", f"{self._name}: expected a single value", target=self._name, **self._place(0)
+                )
             before = len(self._buffer)
             value = self._scalar()
             if len(self._buffer) == before:
@@ -152,9 +159,9 @@ class Document:
     def _scalar(self) -> Any:
         """Consume a string, number or word if it is there whole; otherwise leave the buffer as it is."""
         match = _SCALAR.match(self._buffer)
+        if match is None and (self._ended or self._buffer[:1] != b'"' or len(self._buffer) > LARGEST_RECORD):
+            raise self._malformed(0, "expected a value")
         if match is None or (match.end() == len(self._buffer) and not self._ended):
-            if len(self._buffer) > LARGEST_RECORD or self._ended:
-                raise self._malformed(0, "expected a value")
             return None
         value = self._decode_exact(bytes(match[0]), 0)
         self._consume(match.end())
@@ -162,74 +169,47 @@ class Document:
 
     def _single_object(self) -> Records | None:
         """An object where an array is expected is an array of one."""
-        try:
-            _decode(self._buffer)
-            end = len(self._buffer)  # nothing follows it yet
-        except msgspec.DecodeError as error:
-            if "trailing characters" in str(error):
-                end = self._buffer.rindex(b"}", 0, _position(error)) + 1
-            elif "truncated" in str(error) and not self._ended:
-                self._bound_record()
-                return None
-            else:
-                raise self._malformed(_position(error) or 0, str(error)) from None
-        except (UnicodeDecodeError, RecursionError, msgspec.ValidationError) as error:
-            raise self._malformed(0, str(error)) from None
-        block = bytes(self._buffer[:end])
+        cut = self._scan(single=True)
+        if cut is None:
+            self._wait_for_more(b"", "the document ends inside an object")
+            return None
+        block = bytes(self._buffer[: cut[0]])
         record = self._decode_exact(block, 0)
-        self._consume(end)
+        self._consume(cut[0])
         self._after_value()
         return Records(self._name, [record], _is_odd(block))
 
     # Arrays.
 
-    def _array(self) -> Records | None:
+    def _array(self) -> None:
         if not self._skip_space():
-            return None
+            return
         if self._buffer[:1] == b"]":
             self._consume(1)
             self._after_value()
-            return None
+            return
         if not self._first:
-            if self._buffer[:1] != b",":
-                raise self._malformed(0, "expected , or ]")
-            self._consume(1)
-            self._first = True
-            self._at = self._records
-            return None
+            self._expect(b",", "expected , or ]")
         self._at = self._records
-        return None
 
     def _records(self) -> Records | None:
         """At the beginning of a record: take as many as are there whole."""
-        if not self._skip_space():
+        if not self._skip_space() or (len(self._buffer) < BLOCK and not self._ended):
             return None
-        if len(self._buffer) < BLOCK and not self._ended:
-            return self._short_array()
         cut = self._guess() or self._scan()
         if cut is None:
-            if self._ended:
-                return self._whole_rest()
-            self._bound_record()
+            self._wait_for_more(b"[", "the document ends inside an array")
             return None
         return self._emit(*cut)
 
-    def _short_array(self) -> Records | None:
-        """Less than a block is there: take it only if the array ends in it, which the next ] may tell."""
-        if b"]" not in self._buffer:
-            return None
-        end = self._array_end(bytes(self._buffer))
-        return None if end is None else self._emit(end, True)
-
-    def _array_end(self, block: bytes) -> int | None:
-        """Length of the array's content if its end is in the block."""
-        try:
-            _decode(b"[" + block)
-            return block.rindex(b"]")  # and nothing but space after it
-        except msgspec.DecodeError as error:
-            return _closing_bracket(error, block)
-        except (UnicodeDecodeError, RecursionError, msgspec.ValidationError):
-            return None
+    def _wait_for_more(self, prefix: bytes, reason: str) -> None:
+        """A record is not there whole.  Raises if it never will be."""
+        if self._ended:
+            self._decode_exact(prefix + bytes(self._buffer), len(prefix))  # raises what is wrong with it
+            raise self._malformed(len(self._buffer), reason)
+        if len(self._buffer) > LARGEST_RECORD:
+            message = f"a record of {self._name} is larger than {LARGEST_RECORD >> 20} MB"
+            raise ServiceError("invalid_document", message, **self._place(0))
 
     def _guess(self) -> tuple[int, bool] | None:
         """(length, whether the array ends there) of the records before one of the last boundaries, decoded by the way."""
@@ -275,27 +255,27 @@ class Document:
                     return length
         return None
 
-    def _scan(self) -> tuple[int, bool] | None:
-        """The last boundary, found by following every bracket: slower, and never wrong."""
-        depth, last = 0, 0
-        for token in _TOKEN.finditer(self._buffer):
-            kind = token[0]
-            if kind in (b"{", b"["):
-                depth += 1
-            elif kind in (b"}", b"]"):
-                depth -= 1
-                if depth == 0:
-                    last = token.end()
-                elif depth < 0:
-                    return (token.start(), True)
-        return (last, False) if last and last < len(self._buffer) else None
+    def _scan(self, single: bool = False) -> tuple[int, bool] | None:
+        """(length, whether the array ends there) of the records that are there whole, or of the first one alone.
 
-    def _whole_rest(self) -> Records | None:
-        end = self._array_end(bytes(self._buffer))
-        if end is None:
-            self._decode_exact(b"[" + bytes(self._buffer), 1)  # raises what is wrong with it
-            raise self._malformed(len(self._buffer), "the document ends inside an array")
-        return self._emit(end, True)
+        Follows every bracket from where it stopped: slower than guessing, and never wrong.
+        """
+        for token in _TOKEN.finditer(self._buffer, self._scanned):
+            kind = token[0]
+            if kind == b'"':
+                break
+            self._scanned = token.end()
+            if kind in (b"{", b"["):
+                self._depth += 1
+            elif kind in (b"}", b"]"):
+                self._depth -= 1
+                if self._depth < 0:
+                    return token.start(), True
+                if self._depth == 0:
+                    self._whole = token.end()
+                    if single:
+                        break
+        return (self._whole, False) if self._whole else None
 
     def _emit(self, length: int, is_end: bool) -> Records | None:
         body = bytes(self._buffer[:length])
@@ -317,12 +297,6 @@ class Document:
         following = bytes(self._buffer[length : length + 200])
         match = re.match(rb'[ \t\n\r]*,[ \t\n\r]*\{[ \t\n\r]*"(?:[^"\\]|\\.)*"', following)
         self._separator = b"}" + match[0] if match else b""
-
-    def _bound_record(self) -> None:
-        if len(self._buffer) > LARGEST_RECORD:
-            raise ServiceError(
-                "invalid_document", f"a record of {self._name} is larger than {LARGEST_RECORD >> 20} MB", **self._place(0)
-            )
 
     # The buffer.
 
@@ -348,6 +322,7 @@ class Document:
         else:
             self._column += length
         self._offset += length
+        self._scanned = self._depth = self._whole = 0
         del self._buffer[:length]
 
     def _decode_exact(self, block: bytes, prefix: int) -> Any:
@@ -383,7 +358,7 @@ def _position(error: Exception) -> int | None:
 def _closing_bracket(error: Exception, body: bytes) -> int | None:
     """Where in the body its array closes, if the error of decoding "[" + body is that something follows the array."""
     position = _position(error)
-    return body.rindex(b"]", 0, position) if position is not None and "trailing characters" in str(error) else None
+    return body.rindex(b"]", 0, position - 1) if position is not None and "trailing characters" in str(error) else None
 
 
 def _invalid_utf8(block: bytes) -> int:

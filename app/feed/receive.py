@@ -15,7 +15,7 @@ from typing import Any
 from uuid import UUID
 
 import psycopg
-from aiohttp import web
+from aiohttp import StreamReader, web
 
 from app.db import Database
 from app.errors import ServiceError
@@ -24,16 +24,24 @@ from app.feed.run import Import
 log = logging.getLogger("bds.feed")
 
 CHUNK = 1 << 20  # bytes that are handed over at once
+GZIP = 31  # zlib's window bits for gzip
 PAGE = 100  # rows of a list unless its limit says otherwise
 LONGEST_PAGE = 10_000
 
 
 async def receive(database: Database, request: web.Request, company: str, actor: str) -> tuple[int, dict[str, Any]]:
-    """Import a request's body; returns (status, report).  Raises ServiceError when nothing of the document could be imported."""
+    """Import a request's body; returns (status, report).  Raises ServiceError when nothing of the document could be imported.
+
+    The work has a task of its own: the request's is cancelled when its client leaves.
+    """
     if request.content_type != "application/json":
         raise ServiceError("unsupported_media_type", f"expected application/json, got {request.content_type}")
+    coding = request.headers.get("Content-Encoding", "identity").strip().lower()
+    if coding not in ("identity", "gzip", ""):
+        message = f"expected Content-Encoding gzip or none, got {coding}"
+        raise ServiceError("unsupported_media_type", message, target="Content-Encoding")
     options = _options(request)
-    bodies = _decoded(request)
+    bodies = _inflated(_chunks(request)) if coding == "gzip" else _chunks(request)
     feed = Import(
         database.url,
         database.catalog,
@@ -42,16 +50,27 @@ async def receive(database: Database, request: web.Request, company: str, actor:
         dry_run=options["dryRun"],
         limit=database.config.import_max,
     )
+    work = asyncio.create_task(_import(feed, bodies))
+    _under_way.add(work)
+    work.add_done_callback(_under_way.discard)
+    report = await asyncio.shield(work)
+    return 422 if report["state"] == "failed" else 200, report
+
+
+_under_way: set[asyncio.Task[dict[str, Any]]] = set()  # asyncio itself keeps no task alive
+
+
+async def _import(feed: Import, bodies: AsyncIterator[bytes]) -> dict[str, Any]:
     await asyncio.to_thread(feed.begin)
     try:
         async for chunk in bodies:
             await asyncio.to_thread(feed.receive, chunk)
     except BaseException as error:
-        state = "failed" if isinstance(error, ServiceError) else "cancelled"
+        left = isinstance(error, (asyncio.CancelledError, ConnectionError, web.RequestPayloadError))
+        state = "cancelled" if left else "failed"
         await asyncio.shield(asyncio.to_thread(feed.abort, state))
         raise _with_id(error, feed.id) from None
-    report = await asyncio.shield(asyncio.to_thread(_run, feed))
-    return 422 if report["state"] == "failed" else 200, report
+    return await asyncio.to_thread(_run, feed)
 
 
 def _run(feed: Import) -> dict[str, Any]:
@@ -81,31 +100,27 @@ def _options(request: web.Request) -> dict[str, bool]:
     return {"dryRun": dry_run == "true"}
 
 
-async def _decoded(request: web.Request) -> AsyncIterator[bytes]:
-    """The body in chunks, decompressed.  Raises ServiceError."""
-    coding = request.headers.get("Content-Encoding", "identity").strip().lower()
-    if coding not in ("identity", "gzip", ""):
-        message = f"expected Content-Encoding gzip or none, got {coding}"
-        raise ServiceError("unsupported_media_type", message, target="Content-Encoding")
-    inflate = zlib.decompressobj(wbits=31) if coding == "gzip" else None
-    async for data in _chunks(request):
-        if inflate is None:
-            yield data
-            continue
+async def _inflated(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """A gzip body, decompressed.  Raises malformed_document."""
+    inflate = zlib.decompressobj(wbits=GZIP)
+    async for data in chunks:
         while data:
+            if inflate.eof:  # a body may be several gzip members, one after the other
+                inflate = zlib.decompressobj(wbits=GZIP)
             try:
                 yield inflate.decompress(data, CHUNK)  # never more at once: a small body may be a huge document
             except zlib.error:
                 raise ServiceError("malformed_document", "the body is not valid gzip") from None
-            data = inflate.unconsumed_tail
-    if inflate is not None and not inflate.eof:
+            data = inflate.unused_data if inflate.eof else inflate.unconsumed_tail
+    if not inflate.eof:
         raise ServiceError("malformed_document", "the gzip body ends before its end")
 
 
 async def _chunks(request: web.Request) -> AsyncIterator[bytes]:
+    """The body as it arrives, in pieces that are worth a thread's while."""
     waiting: list[bytes] = []
     size = 0
-    async for data in request.content.iter_any():
+    while data := await _read(request.content):
         waiting.append(data)
         size += len(data)
         if size >= CHUNK:
@@ -113,6 +128,17 @@ async def _chunks(request: web.Request) -> AsyncIterator[bytes]:
             waiting, size = [], 0
     if waiting:
         yield b"".join(waiting)
+
+
+async def _read(body: StreamReader) -> bytes:
+    """What has arrived of a body, b"" at its end.  Raises ConnectionError if the client has left before that."""
+    try:
+        return await body.readany()
+    except ConnectionError:
+        if not body.is_eof():
+            raise
+        body.set_exception(None)  # type: ignore[arg-type]  # it left after the last byte: what has arrived is still to be read
+        return await body.readany()
 
 
 async def show(database: Database, company: str, import_id: str) -> dict[str, Any]:

@@ -14,10 +14,15 @@ from typing import Any
 from app.catalog import Catalog, Entity, Navigation
 from app.errors import ServiceError
 
+
+class Mark(str):
+    """A text with a meaning: told by identity from the same text in a document."""
+
+
 # COPY's text format with delimiters that text seldom holds; a backslash escapes them, and itself.
 DELIMITER = "\x02"
-ABSENT = "\x03"
-NULL = "\x01"  # the document's null, as the staging tables know it
+ABSENT: str = Mark("\x03")
+NULL: str = Mark("\x01")  # the document's null, as the staging tables know it
 COPY_OPTIONS = "(delimiter e'\\x02', null e'\\x03')"
 
 _ESCAPES = str.maketrans({"\\": "\\\\", "\n": "\\n", "\r": "\\r", DELIMITER: "\\" + DELIMITER, ABSENT: "\\" + ABSENT})
@@ -117,7 +122,7 @@ class Rows:
                 flags = (flags or {}) | self._remove_all(entity, ordinal, record, member, value)
             elif slot != IGNORED:
                 self._member_error(entity, ordinal, slot, member, value)
-        if row[3] == NULL:
+        if row[3] is NULL:
             row[3] = ABSENT  # an id that is null names nothing
         for collection, remove in (flags or {}).items():
             row[table.slots[collection + "@present"]] = "t" if remove else "f"
@@ -128,7 +133,7 @@ class Rows:
         if odd:
             line = DELIMITER.join(self._sanitize(row, table, entity, ordinal))
         elif "\\" in line or "\n" in line or "\r" in line:
-            line = DELIMITER.join([v if v == ABSENT else v.translate(_ESCAPES) for v in row])
+            line = DELIMITER.join([v if v is ABSENT else v.translate(_ESCAPES) for v in row])
         table.lines.append(line)
         self.size += len(line)
 
@@ -184,7 +189,7 @@ class Rows:
         """Note what is wrong with a row."""
         values = (entity, str(ordinal), ABSENT if name is None else name, code, message)
         self.errors.append(
-            DELIMITER.join(v if v == ABSENT else v.replace("\0", "\N{REPLACEMENT CHARACTER}").translate(_ESCAPES) for v in values)
+            DELIMITER.join(v if v is ABSENT else v.replace("\0", "\N{REPLACEMENT CHARACTER}").translate(_ESCAPES) for v in values)
             + "\n"
         )
 

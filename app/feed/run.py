@@ -26,7 +26,7 @@ from app.feed.rows import COPY_OPTIONS, Rows
 log = logging.getLogger("bds.feed")
 
 STAGE_BYTES = 8 << 20  # staged lines that wait before they are copied
-HEARTBEAT = 4.0  # seconds between signs of life while the database works
+HEARTBEAT = 4.0  # seconds between signs of life
 ATOMIC = {"batch": "batch", True: "true", False: "false"}
 
 Progress = Callable[[str, int, int, int], None]  # phase, bytes, records, done
@@ -77,6 +77,7 @@ class Import:
             row = connection.execute("select number from bds.find_import(%s, %s)", (self.company, self.id)).fetchone()
             assert row is not None
             self._number = row[0]
+        threading.Thread(target=self._beat, name=f"import {self.id}", daemon=True).start()
         return self.id
 
     def receive(self, data: bytes) -> None:
@@ -96,6 +97,7 @@ class Import:
         self._flush()
         with self._writer() as connection:
             connection.execute("set temp_buffers = '64MB'")  # for the comparison's temporary tables
+            connection.execute("set client_connection_check_interval = '2s'")  # should this process die, its turn ends with it
             connection.execute(
                 "select bds.import_received(%s, %s, %s, %s, %s)",
                 (self.company, self.id, self._atomic, self.bytes, self._rows.records),

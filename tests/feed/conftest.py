@@ -1,0 +1,116 @@
+"""A company to import into: the real importer over a real database, and what a test asks of both afterwards."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
+
+import psycopg
+import pytest
+from hypothesis import HealthCheck, settings
+
+from app import db
+from app.catalog import Catalog
+from app.feed.run import Import
+from tests.conftest import Operator
+
+_numbers = count(1)
+
+# The same examples in every run, none kept; the machine may be slow, and a test's company serves all of its examples.
+settings.register_profile("feed", database=None, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+settings.load_profile("feed")
+
+
+@dataclass(frozen=True)
+class Feed:
+    """One company, empty at first."""
+
+    url: str
+    catalog: Catalog
+    company: str
+    operator: Operator
+
+    def begin(self, **options: Any) -> Import:
+        feed = Import(self.url, self.catalog, self.company, **options)
+        feed.begin()
+        return feed
+
+    def send(self, document: Any = None, /, *, chunk: int = 1 << 20, dry_run: bool = False, **collections: Any) -> dict[str, Any]:
+        """Import a document (text, or what is to be one) or the collections named; returns the report."""
+        document = collections if document is None else document
+        data = document if isinstance(document, bytes) else json.dumps(document).encode()
+        feed = self.begin(dry_run=dry_run)
+        try:
+            for at in range(0, len(data), chunk):
+                feed.receive(data[at : at + chunk])
+            return feed.run()
+        except BaseException:
+            feed.abort()
+            raise
+
+    def good(self, document: Any = None, /, **collections: Any) -> dict[str, Any]:
+        """The same; nothing may fail.  Returns the counts by entity, zeros left out."""
+        report = self.send(document, **collections)
+        assert report["state"] == "completed", report
+        assert not report["errors"]
+        return counts(report)
+
+    def rows(self, entity: str, *fields: str, order: str = "id") -> list[tuple[Any, ...]]:
+        """The fields of an entity's rows, as the API's views show them."""
+        names = ", ".join(f'"{field}"' for field in fields)
+        return self.ask(f'select {names} from api."{entity}" order by "{order}"')
+
+    def ask(self, query: str, *parameters: Any) -> list[tuple[Any, ...]]:
+        with self.operator.connection.transaction():
+            self.operator.connection.execute("select set_config('bds.company', %s, true)", (self.company,))
+            return self.operator.rows(query, parameters)
+
+    def write(self, statement: str, *parameters: Any) -> list[tuple[Any, ...]]:
+        return self.operator.write(self.company, statement, parameters)
+
+    def log(self) -> list[tuple[Any, ...]]:
+        """(id, entity, operation, columns) of every change."""
+        return self.ask(
+            "select id, entity, operation, array(select unnest(columns) order by 1) from bds.changes where company_id = %s order by id",
+            self.company,
+        )
+
+    def stored(self) -> dict[str, list[tuple[Any, ...]]]:
+        """Every row of the company, updatedAt included."""
+        return {entity: self.ask(f'select * from api."{entity}" order by id') for entity in self.catalog.entities}
+
+    def staged(self) -> int:
+        """How many staging tables there are."""
+        return int(self.operator.rows("select count(*) from pg_class where relnamespace = 'staging'::regnamespace")[0][0])
+
+
+def counts(report: dict[str, Any]) -> dict[str, dict[str, int]]:
+    """The counts of a report by entity, zeros left out."""
+    return {name: {k: n for k, n in each.items() if n} for name, each in report["entities"].items()}
+
+
+def errors(report: dict[str, Any]) -> list[tuple[str, str]]:
+    """(path, code) of a report's errors, batches that failed because of them left out."""
+    assert report["errorCount"] == len(report["errors"])
+    return [(e["path"], e["code"]) for e in report["errors"] if e["code"] != "batch_failed"]
+
+
+@pytest.fixture(scope="module")
+def companies(module_database_url: str) -> Iterator[Callable[[], Feed]]:
+    """Makes companies in the module's database."""
+    with psycopg.connect(module_database_url, autocommit=True) as connection:
+        with db.connect(module_database_url) as reader:
+            catalog = db.read_catalog(reader)
+        operator = Operator(connection)
+        yield lambda: Feed(module_database_url, catalog, operator.company(f"c{next(_numbers)}"), operator)
+
+
+@pytest.fixture
+def feed(companies: Callable[[], Feed]) -> Iterator[Feed]:
+    """A company of the test's own; whatever happens, no staged rows stay behind."""
+    feed = companies()
+    yield feed
+    assert feed.staged() == 0

@@ -1,0 +1,132 @@
+"""What else fails when a record does: its batch, nothing, or everything."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from app.errors import ServiceError
+from tests.feed.conftest import Feed, counts
+
+BAD = {"code": "bad"}  # a unit without name
+
+
+def units(*codes: str) -> list[dict[str, str]]:
+    return [{"code": code, "name": code} for code in codes]
+
+
+@pytest.mark.parametrize("top", [{}, {"@atomic": "batch"}, {"@atomic": None}])
+def test_a_batch_fails_whole(feed: Feed, top: dict[str, Any]) -> None:
+    report = feed.send(
+        {
+            **top,
+            "units": [*units("A"), BAD, *units("B")],
+            "customers": units("C"),
+            "products": [{"code": "P", "name": "p", "unit": "code:A"}, {"code": "Q", "name": "q"}],
+        }
+    )
+    assert (report["state"], report["atomic"], report["errorCount"]) == ("partial", "batch", 4)
+    assert [(e["path"], e["code"]) for e in report["errors"]] == [
+        ("units[0]", "batch_failed"), ("units[1].name", "required"), ("products[0].unit", "lookup_not_found"), ("products[0]", "batch_failed"),
+    ]  # fmt: skip
+    assert counts(report) == {"units": {"failed": 3}, "customers": {"created": 1}, "products": {"failed": 2}}
+    assert feed.rows("customers", "code") == [("C",)] and not feed.rows("units", "id") and not feed.rows("products", "id")
+
+
+def test_a_batch_is_ten_thousand_records(feed: Feed) -> None:
+    codes = [f"{n:05}" for n in range(20_001)]
+    document = {"units": [*units(*codes[:10_500]), BAD, *units(*codes[10_501:])]}
+    report = feed.send(document)
+    assert [(e["path"], e["code"]) for e in report["errors"]] == [
+        ("units[10000]", "batch_failed"),
+        ("units[10500].name", "required"),
+    ]
+    assert counts(report) == {"units": {"created": 10_001, "failed": 10_000}}
+    assert feed.ask("select min(code), max(code), count(*) filter (where code < '10000') from api.units") == [
+        ("00000", "20000", 10_000)
+    ]
+
+
+def test_false_leaves_only_the_failing_records_out(feed: Feed) -> None:
+    report = feed.send({"@atomic": False, "units": [*units("A"), BAD, *units("B")]})
+    assert (report["state"], report["atomic"], report["errorCount"]) == ("partial", False, 1)
+    assert counts(report) == {"units": {"created": 2, "failed": 1}}
+    assert feed.rows("units", "code") == [("A",), ("B",)]
+
+
+def test_true_is_all_or_nothing(feed: Feed) -> None:
+    report = feed.send({"units": [*units("A"), BAD], "customers": units("C"), "@atomic": True})
+    assert (report["state"], report["atomic"], report["errorCount"]) == ("failed", True, 1)
+    assert [each["created"] for each in report["entities"].values()] == [0, 0]
+    assert not feed.log()
+    assert feed.good({"@atomic": True, "units": units("A"), "customers": units("C")}) == {
+        "units": {"created": 1},
+        "customers": {"created": 1},
+    }
+
+
+@pytest.mark.parametrize("mode", ["batch", True, False])
+def test_all_that_fails_is_failed(feed: Feed, mode: str | bool) -> None:
+    report = feed.send({"@atomic": mode, "units": [BAD, {"code": 7, "nothing": 1}]})
+    assert report["state"] == "failed" and not feed.log()
+    assert report["progress"]["records"] == report["progress"]["done"] == 2
+
+
+@pytest.mark.parametrize("mode", ["batch", True, False])
+def test_a_dry_run_tells_and_writes_nothing(feed: Feed, mode: str | bool) -> None:
+    feed.good(products=[{"code": "P", "name": "p", "variants": units("A", "B")}])
+    before, log = feed.stored(), feed.log()
+    document = {
+        "@atomic": mode,
+        "units": [*units("A"), BAD],
+        "products": [{"code": "P", "name": "new", "variants": units("B", "C")}],
+    }
+    tried = feed.send(document, dry_run=True)
+    assert (feed.stored(), feed.log()) == (before, log)
+    assert tried["dryRun"] is True and tried["state"] == ("failed" if mode is True else "partial")
+    done = feed.send(document)
+    assert [tried[k] for k in ("entities", "errors", "errorCount", "state")] == [
+        done[k] for k in ("entities", "errors", "errorCount", "state")
+    ]
+
+
+@pytest.mark.parametrize(
+    "document", [b"{}", b' {"units": []} ', b'{"units": null, "@atomic": true}', b'{"products@removeAll": false, "products": []}']
+)
+def test_nothing_to_import_is_no_failure(feed: Feed, document: bytes) -> None:
+    report = feed.send(document)
+    assert (report["state"], report["errors"], report["progress"]["records"]) == ("completed", [], 0)
+    assert not feed.log()
+
+
+@pytest.mark.parametrize(("document", "code"), [
+    ({"@atomic": "yes"}, "invalid_directive"), ({"@atomic": "true"}, "invalid_directive"), ({"@atomic": 1}, "invalid_directive"),
+    ({"@mode": "none"}, "invalid_directive"), ({"units": [], "@mode": "merge"}, "invalid_directive"), ({"@nothing": 1}, "invalid_directive"),
+    ({"units": units("A"), "units@removeAll": True}, "invalid_directive"), ({"@operation": "delete"}, "invalid_directive"),
+    ({"units": units("A"), "planets": []}, "unknown_entity"), ({"units": [*units("A"), "B"]}, "invalid_document"), ({"units": [[]]}, "invalid_document"),
+    ({"units": units("A"), "@atomic": [True]}, "invalid_directive"),
+])  # fmt: skip
+def test_a_document_of_the_wrong_shape_writes_nothing(feed: Feed, document: dict[str, Any], code: str) -> None:
+    with pytest.raises(ServiceError) as refused:
+        feed.send(document)
+    assert refused.value.code == code
+    assert not feed.log()
+    assert feed.ask("select state, finished_at is not null from bds.imports where company_id = %s", feed.company) == [
+        ("failed", True)
+    ]
+
+
+def test_what_no_check_foresaw_writes_nothing(feed: Feed, companies: Any) -> None:
+    """A rule that only the table knows, here a trigger's, fails the import and not the service."""
+    feed.operator.connection.execute(
+        "create function staging.refuse() returns trigger language plpgsql as $$ begin raise check_violation using message = 'secret'; end $$;"
+        "create trigger refuse before insert on data.units for each row when (new.code = 'refused') execute function staging.refuse()"
+    )
+    try:
+        report = feed.send({"@atomic": False, "customers": units("C"), "units": units("A", "refused")})
+    finally:
+        feed.operator.connection.execute("drop function staging.refuse cascade")
+    assert report["state"] == "failed" and report["errorCount"] == 1
+    assert "secret" not in str(report)
+    assert not feed.log()

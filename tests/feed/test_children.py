@@ -1,0 +1,150 @@
+"""Child arrays: the full desired content of their parent, unless the document says otherwise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.feed.conftest import Feed, errors
+
+
+@pytest.fixture
+def product(feed: Feed) -> Feed:
+    """A company with a product P that has the variants A, B and C, and an empty product Q."""
+    feed.good(products=[
+        {"code": "P", "name": "p", "variants": [{"code": "A", "name": "a"}, {"code": "B", "name": "b"}, {"code": "C", "name": "c"}]},
+        {"code": "Q", "name": "q"},
+    ])  # fmt: skip
+    return feed
+
+
+def variants(feed: Feed) -> list[tuple[Any, ...]]:
+    return feed.ask(
+        'select p.code, v.code, v.name from api."productVariants" v join api.products p on p.id = v."productId" order by 1, 2'
+    )
+
+
+ARRAYS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
+    # record of P with what is at the document's top, what is counted of the variants, which are left
+    ({}, {}, "ABC"),
+    ({"variants": [{"code": "A"}, {"code": "B"}]}, {"deleted": 1, "unchanged": 2}, "AB"),
+    ({"variants": [{"code": "C"}, {"code": "D"}]}, {"created": 1, "deleted": 2, "unchanged": 1}, "CD"),
+    ({"variants": []}, {"deleted": 3}, ""),
+    ({"variants": None}, {"deleted": 3}, ""),
+    ({"variants": {"code": "B"}}, {"deleted": 2, "unchanged": 1}, "B"),
+    ({"variants": [{"code": "B"}], "variants@removeAll": True}, {"deleted": 2, "unchanged": 1}, "B"),
+    ({"variants@removeAll": True, "variants": [{"code": "B"}]}, {"deleted": 2, "unchanged": 1}, "B"),
+    ({"variants": [{"code": "D"}], "variants@removeAll": False}, {"created": 1}, "ABCD"),
+    ({"variants@removeAll": False, "variants": [{"code": "D"}]}, {"created": 1}, "ABCD"),
+    ({"variants": [{"code": "D"}], "variants@removeAll": None}, {"created": 1, "deleted": 3}, "D"),
+    ({"variants": [], "variants@removeAll": False}, {}, "ABC"),
+    ({"@mode": "merge", "variants": [{"code": "D"}]}, {"created": 1}, "ABCD"),
+    ({"@mode": "merge", "variants": [{"code": "D"}], "variants@removeAll": True}, {"created": 1, "deleted": 3}, "D"),
+    ({"@mode": "merge", "variants": [{"code": "D"}], "variants@removeAll": None}, {"created": 1}, "ABCD"),
+    ({"@mode": "array", "variants": [{"code": "D"}]}, {"created": 1, "deleted": 3}, "D"),
+]
+
+
+@pytest.mark.parametrize(("record", "counted", "left"), ARRAYS, ids=range(len(ARRAYS)))
+def test_a_child_array_says_what_is_there(product: Feed, record: dict[str, Any], counted: dict[str, int], left: str) -> None:
+    top = {"@mode": record["@mode"]} if "@mode" in record else {}
+    record = {"code": "P", **{name: value for name, value in record.items() if name != "@mode"}}
+    before, last = product.rows("products", "id", "name", order="code"), product.log()[-1][0]
+    assert product.good({**top, "products": [record]}) == {
+        "products": {"unchanged": 1}, **({"productVariants": counted} if counted else {})}  # fmt: skip
+    assert "".join(code for _, code, _ in variants(product)) == left
+    assert product.rows("products", "id", "name", order="code") == before
+    changed = sum(n for kind, n in counted.items() if kind != "unchanged")
+    expected = ["productVariants"] * changed + (["products"] if changed else [])
+    assert sorted(entity for n, entity, _, _ in product.log() if n > last) == expected
+
+
+def test_a_child_moves_to_another_parent(product: Feed) -> None:
+    assert product.good(products=[{"code": "Q", "variants": [{"code": "B", "name": "moved"}]}]) == {
+        "products": {"unchanged": 1}, "productVariants": {"updated": 1}}  # fmt: skip
+    assert variants(product) == [("P", "A", "a"), ("P", "C", "c"), ("Q", "B", "moved")]
+    touched = {columns[0] for _, entity, _, columns in product.log()[-3:] if entity == "products"}
+    assert touched == {"variants"}
+
+
+def test_children_change_places(product: Feed) -> None:
+    product.good(products=[{"code": "Q", "variants": [{"code": "A"}, {"code": "B"}]}, {"code": "P", "variants": [{"code": "C"}]}])
+    assert [(p, v) for p, v, _ in variants(product)] == [("P", "C"), ("Q", "A"), ("Q", "B")]
+
+
+def test_a_child_stands_at_the_top_as_well(product: Feed) -> None:
+    counted = product.good(
+        productVariants=[{"code": "D", "product": "code:Q"}, {"code": "A", "name": "x"}],
+        products=[{"code": "P", "variants": [{"code": "B"}]}],
+    )
+    assert counted == {"products": {"unchanged": 1}, "productVariants": {"created": 1, "updated": 1, "unchanged": 1, "deleted": 1}}
+    assert variants(product) == [("P", "A", "x"), ("P", "B", "b"), ("Q", "D", None)]
+
+
+def test_a_child_is_named_by_id(feed: Feed) -> None:
+    feed.good(
+        orders=[
+            {"code": "O", "orderDate": "2024-01-01", "items": [{"quantity": 1}, {"quantity": 2}]},
+            {"code": "P", "orderDate": "2024-01-01"},
+        ]
+    )
+    (one,), (two,) = feed.rows("orderItems", "id", order="quantity")
+    assert feed.good(orders=[{"code": "O", "items": [{"id": two, "quantity": 1}, {"id": f"id:{one}", "quantity": 2}]}]) == {
+        "orders": {"unchanged": 1}, "orderItems": {"updated": 2}}  # fmt: skip
+    assert feed.rows("orderItems", "id", "quantity") == [(one, 2), (two, 1)]
+    assert feed.good(orders=[{"code": "P", "items": [{"id": one}]}]) == {"orders": {"unchanged": 1}, "orderItems": {"updated": 1}}
+    report = feed.send(orders=[{"code": "O", "items": [{"id": 999999999}, {"id": two}, {"id": two}, {"id": "code:x"}]}])
+    assert errors(report) == [
+        ("orders[0].items[0].id", "not_found"), ("orders[0].items[2].id", "duplicate_record"), ("orders[0].items[3].id", "invalid_value"),
+    ]  # fmt: skip
+
+
+def test_a_failing_child_fails_its_record_and_removes_nothing(product: Feed) -> None:
+    before = product.stored()
+    report = product.send({"@atomic": False, "products": [
+        {"code": "P", "name": "new", "variants": [{"code": "D"}, {"code": "B", "price": "x"}]},
+        {"code": "Q", "variants": [{"code": "A", "nothing": 1}]},
+        {"code": "R", "name": "r", "variants": [{"code": "E"}, "F"]},
+    ]})  # fmt: skip
+    assert errors(report) == [
+        ("products[2].variants[1]", "invalid_value"), ("products[0].variants[1].price", "invalid_value"),
+        ("products[1].variants[0].nothing", "unknown_field"),
+    ]  # fmt: skip
+    assert {e["path"]: e["record"] for e in report["errors"]} == {
+        "products[2].variants[1]": "code:R", "products[0].variants[1].price": "code:B", "products[1].variants[0].nothing": "code:A"}  # fmt: skip
+    assert report["entities"] == {
+        "products": {"created": 0, "updated": 0, "deleted": 0, "unchanged": 0, "failed": 3},
+        "productVariants": {"created": 0, "updated": 0, "deleted": 0, "unchanged": 0, "failed": 4},
+    }
+    assert product.stored() == before
+
+
+def test_a_record_that_failed_protects_its_row(product: Feed) -> None:
+    """It stands in the feed: it is not gone, only wrong."""
+    report = product.send(
+        {
+            "@atomic": False,
+            "productVariants": [{"code": "B", "price": "x"}],
+            "products": [{"code": "P", "variants": [{"code": "A"}]}],
+        }
+    )
+    assert errors(report) == [("productVariants[0].price", "invalid_value")]
+    assert [v for _, v, _ in variants(product)] == ["A", "B"]
+
+
+@pytest.mark.parametrize(("record", "wrong"), [
+    ({"variants@removeAll": True}, "products[0].variants@removeAll"),
+    ({"variants@removeAll": "yes", "variants": []}, "products[0].variants@removeAll"),
+    ({"variants@removeAll": 1, "variants": []}, "products[0].variants@removeAll"),
+    ({"orderItems@removeAll": True}, "products[0].orderItems@removeAll"),
+])  # fmt: skip
+def test_a_wrong_directive_fails_its_record(product: Feed, record: dict[str, Any], wrong: str) -> None:
+    assert errors(product.send(products=[{"code": "P", **record}])) == [(wrong, "invalid_directive")]
+    assert len(variants(product)) == 3
+
+
+def test_children_of_new_records_and_of_renamed_ones(product: Feed) -> None:
+    assert product.good(products=[{"id": "code:P", "code": "N", "variants": [{"id": "code:A", "code": "Z"}]}, {"code": "S", "name": "s", "variants": {"code": "T"}}]) == {
+        "products": {"created": 1, "updated": 1}, "productVariants": {"created": 1, "updated": 1, "deleted": 2}}  # fmt: skip
+    assert variants(product) == [("N", "Z", "a"), ("S", "T", None)]

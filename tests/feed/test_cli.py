@@ -1,0 +1,86 @@
+"""`bds import`: the report on standard output, what goes wrong on standard error, an exit code for each outcome."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from app import cli
+from tests.feed.conftest import Feed
+
+Command = Callable[..., tuple[int, str, str]]
+
+GOOD = b'{"units": [{"code": "A", "name": "a"}]}'
+BAD = b'{"@atomic": false, "units": [{"code": "A", "name": "a"}, {"code": "B"}]}'
+
+
+@pytest.fixture
+def bds(feed: Feed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    """Runs `bds import` on a document; returns (exit code, standard output, standard error)."""
+    monkeypatch.setenv("BDS_DATABASE_URL", feed.url)
+
+    def run(document: bytes, *options: str) -> tuple[int, str, str]:
+        path = tmp_path / "feed.json"
+        path.write_bytes(document)
+        code = cli.main(["import", str(path), "--company", feed.company, *options])
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return run
+
+
+def test_a_report(bds: Command, feed: Feed) -> None:
+    code, out, _ = bds(GOOD)
+    assert code == 0
+    assert out.splitlines()[:2] == [
+        "entity  created  updated  deleted  unchanged  failed",
+        "units         1        0        0          0       0",
+    ]
+    assert out.splitlines()[2].startswith("completed, import ")
+    assert feed.rows("units", "code") == [("A",)]
+
+
+def test_a_report_as_json(bds: Command) -> None:
+    code, out, _ = bds(GOOD, "--json")
+    assert code == 0 and json.loads(out)["entities"]["units"]["created"] == 1
+
+
+def test_a_dry_run(bds: Command, feed: Feed) -> None:
+    code, out, _ = bds(GOOD, "--dry-run")
+    assert code == 0 and "completed, dry run: nothing was written, import " in out
+    assert not feed.log()
+
+
+def test_some_fail(bds: Command) -> None:
+    code, out, _ = bds(BAD)
+    assert code == cli.PARTIAL
+    assert "units[1].name (code:B): required: name is required" in out
+    assert "\npartial, import " in out
+
+
+@pytest.mark.parametrize(("document", "says"), [
+    (b'{"units": [}', "bds: line 1, column 12 (byte 11): "), (b'{"planets": []}', "bds: there is no entity 'planets'"), (b"", "bds: line 1, column 1 (byte 0): "),
+])  # fmt: skip
+def test_a_wrong_document(bds: Command, feed: Feed, document: bytes, says: str) -> None:
+    code, out, err = bds(document)
+    assert (code, out) == (cli.FAILED, "")
+    assert says in err
+    assert feed.ask("select state from bds.imports where company_id = %s", feed.company) == [("failed",)]
+
+
+def test_all_fail(bds: Command) -> None:
+    code, out, _ = bds(b'{"units": [{"code": "B"}]}')
+    assert code == cli.FAILED and "\nfailed, import " in out
+
+
+def test_standard_input(feed: Feed) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", "import sys; from app.cli import main; sys.exit(main())", "import", "-", "--company", feed.company, "--json"],
+        input=GOOD, capture_output=True, env={"BDS_DATABASE_URL": feed.url, "PYTHONPATH": "."}, timeout=60,
+    )  # fmt: skip
+    assert ended.returncode == 0 and json.loads(ended.stdout)["state"] == "completed"

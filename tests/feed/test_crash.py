@@ -1,0 +1,194 @@
+"""Whatever dies, nothing half written stays; whoever runs at once, everyone finishes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import psycopg
+import pytest
+
+from app.feed import run
+from tests.feed.conftest import Feed
+from tests.http.serving import wait_until
+
+LARGE = 9 << 20  # bytes, more than are staged at once
+
+
+def units(first: int, last: int) -> bytes:
+    return ", ".join(json.dumps({"code": f"U{n}", "name": "x" * 1000}) for n in range(first, last)).encode()
+
+
+@contextmanager
+def command(feed: Feed) -> Iterator[subprocess.Popen[bytes]]:
+    """`bds import` in a process of its own that reads what the test writes to it; it is killed."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", "from app.cli import main; main()", "import", "-", "--company", feed.company],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        env={**os.environ, "BDS_DATABASE_URL": feed.url},
+    )  # fmt: skip
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def state(feed: Feed) -> str | None:
+    rows = feed.ask("select state from bds.imports where company_id = %s order by number desc limit 1", feed.company)
+    return str(rows[0][0]) if rows else None
+
+
+def blocked(feed: Feed) -> bool:
+    """Whether a statement of an import waits for a lock."""
+    return bool(feed.operator.rows(
+        "select from pg_stat_activity where datname = current_database() and application_name = 'bds' and wait_event_type = 'Lock'"
+    ))  # fmt: skip
+
+
+def reaped(feed: Feed) -> bool:
+    feed.operator.connection.execute("select bds.reap_imports('1 millisecond')")
+    return state(feed) == "failed"
+
+
+@contextmanager
+def holding(feed: Feed, *statements: str) -> Iterator[None]:
+    """Another session's open transaction that has run the statements."""
+    with psycopg.connect(feed.url) as other:
+        for statement in statements:
+            other.execute(statement.encode())
+        yield
+        other.rollback()
+
+
+PHASES = ["receiving", "staging", "comparing", "writing"]
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_a_killed_import_leaves_nothing(feed: Feed, phase: str) -> None:
+    feed.good(units=[{"code": "U0", "name": "before"}], customers=[{"code": "C", "name": "c"}])
+    before, log = feed.stored(), feed.log()
+    with command(feed) as process:
+        assert process.stdin is not None
+        process.stdin.write(b'{"units": [' + units(0, LARGE // 1000))
+        process.stdin.flush()
+        wait_until(lambda: bool(feed.ask("select from bds.imports where company_id = %s and bytes > 0", feed.company)))
+        number = feed.operator.rows("select max(number) from bds.imports")[0][0]
+        if phase == "receiving":
+            process.kill()
+        elif phase == "staging":
+            with holding(feed, f"lock table staging.i{number}_units in access exclusive mode"):
+                feeder = threading.Thread(target=_write, args=(process, b", " + units(LARGE // 1000, 3 * LARGE // 1000)))
+                feeder.start()
+                wait_until(lambda: blocked(feed))
+                process.kill()
+                feeder.join()
+        else:
+            lock = {
+                "comparing": f"select bds.set_context('{feed.company}'), bds.lock_company('{feed.company}')",
+                "writing": f"select from data.units where company_id = '{feed.company}' for update",
+            }[phase]
+            with holding(feed, lock):
+                process.stdin.write(b"]}")
+                process.stdin.close()
+                process.stdin = None
+                wait_until(lambda: blocked(feed))
+                process.kill()
+                wait_until(lambda: not blocked(feed))
+        process.wait()
+    wait_until(lambda: reaped(feed))
+    assert feed.staged() == 0
+    assert (feed.stored(), feed.log()) == (before, log)
+    assert feed.good(units=[{"code": "U0", "name": "after"}]) == {"units": {"updated": 1}}
+
+
+def _write(process: subprocess.Popen[bytes], data: bytes) -> None:
+    assert process.stdin is not None
+    with suppress(BrokenPipeError):  # killed, as it was to be
+        process.stdin.write(data)
+        process.stdin.flush()
+
+
+def test_an_import_that_waits_shows_that_it_lives(feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "HEARTBEAT", 0.01)
+
+    def beats() -> None:
+        query = "select heartbeat_at, state from bds.imports where company_id = %s order by number desc limit 1"
+        seen = feed.ask(query, feed.company)
+        wait_until(lambda: feed.ask(query, feed.company)[0][0] > seen[0][0])
+
+    importing = feed.begin()
+    beats()
+    importing.receive(b'{"units": [{"code": "A", "name": "a"}]}')
+    results: list[dict[str, Any]] = []
+    with holding(feed, f"select bds.set_context('{feed.company}'), bds.lock_company('{feed.company}')"):
+        worker = threading.Thread(target=lambda: results.append(importing.run()))
+        worker.start()
+        wait_until(lambda: blocked(feed))
+        beats()
+        feed.operator.connection.execute("select bds.reap_imports()")
+        assert state(feed) == "running"
+    worker.join()
+    assert results[0]["state"] == "completed"
+
+
+def test_staged_rows_that_a_crash_of_the_database_took_are_missed(feed: Feed) -> None:
+    """Staging tables are not logged: after a crash they are there, and empty."""
+    importing = feed.begin()
+    importing.receive(b'{"units": [' + units(0, LARGE // 1000))
+    feed.operator.connection.execute(f"truncate staging.i{importing._number}_units".encode())
+    importing.receive(b"," + units(LARGE // 1000, LARGE // 1000 + 10) + b"]}")
+    with pytest.raises(psycopg.Error) as failed:
+        importing.run()
+    importing.abort()
+    assert failed.value.sqlstate == "BD003"
+    assert state(feed) == "failed" and not feed.log()
+
+
+def test_imports_into_one_company_take_turns(feed: Feed) -> None:
+    documents = [
+        {"units": [{"code": f"{n % 300}", "name": f"{which}"} for n in range(which * 100, which * 100 + 200)],
+         "customers": [{"code": "C", "name": f"{which}"}]}
+        for which in range(4)
+    ]  # fmt: skip
+    reports = _together([partial(feed.send, document) for document in documents])
+    assert [report["state"] for report in reports] == ["completed"] * 4
+    ids = [change[0] for change in feed.log()]
+    assert ids == list(range(1, len(ids) + 1))
+    sets = feed.ask("select change_set_id from bds.changes where company_id = %s order by id", feed.company)
+    assert len([1 for a, b in pairwise(sets) if a != b]) < 4, "the changes of one import stand together"
+    assert len(feed.rows("units", "id")) == 300
+
+
+def test_companies_import_side_by_side(feed: Feed, companies: Callable[[], Feed]) -> None:
+    other = companies()
+    results: list[dict[str, Any]] = []
+    with holding(feed, f"select bds.set_context('{feed.company}'), bds.lock_company('{feed.company}')"):
+        worker = threading.Thread(target=lambda: results.append(feed.send(units=[{"code": "A", "name": "a"}])))
+        worker.start()
+        wait_until(lambda: blocked(feed))
+        assert other.good(units=[{"code": "A", "name": "a"}]) == {"units": {"created": 1}}
+    worker.join()
+    assert results[0]["state"] == "completed"
+
+
+def _together(calls: list[Callable[[], Any]]) -> list[Any]:
+    results: list[Any] = [None] * len(calls)
+
+    def call(n: int) -> None:
+        results[n] = calls[n]()
+
+    workers = [threading.Thread(target=call, args=(n,)) for n in range(len(calls))]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    return results

@@ -1,0 +1,199 @@
+"""Imports over HTTP: who may send one, what is answered, what is left of it."""
+
+from __future__ import annotations
+
+import gzip
+import http.client
+import json
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.http.serving import PATIENCE, Reply, Service, running, wait_until
+
+GOOD = b'{"units": [{"code": "A", "name": "a"}]}'
+BAD = b'{"units": [{"code": "B"}]}'
+
+
+@pytest.fixture(scope="module")
+def service(module_database_url: str) -> Iterator[Service]:
+    with running(module_database_url, import_max=1 << 20) as service:
+        service.operator.company("other")
+        yield service
+
+
+@pytest.fixture(autouse=True)
+def _nothing_stays(service: Service) -> Iterator[None]:
+    yield
+    assert service.operator.rows("select count(*) from pg_class where relnamespace = 'staging'::regnamespace") == [(0,)]
+    assert service.operator.rows("select count(*) from bds.imports where finished_at is null") == [(0,)]
+
+
+def send(service: Service, body: bytes, path: str = "/api/demo/import", **headers: str) -> Reply:
+    connection = http.client.HTTPConnection(service.host, service.port, timeout=PATIENCE)
+    sent = {"Authorization": f"Bearer {service.key}", "Content-Type": "application/json"}
+    sent |= {name.replace("_", "-"): value for name, value in headers.items()}
+    try:
+        connection.request("POST", path, body, sent)
+        response = connection.getresponse()
+        return Reply(response.status, response.headers, response.read())
+    finally:
+        connection.close()
+
+
+def units(service: Service) -> set[str]:
+    return {code for (code,) in service.operator.rows("select code from data.units where company_id = 'demo'")}
+
+
+def latest(service: Service) -> dict[str, Any]:
+    listed: dict[str, Any] = service.ask("/api/demo/imports?limit=1").json["data"][0]
+    return listed
+
+
+def test_a_report_is_the_answer(service: Service) -> None:
+    reply = send(service, b'{"@atomic": false, "units": [{"code": "R", "name": "r"}, {"code": "S"}]}')
+    assert (reply.status, reply.headers["Content-Type"]) == (200, "application/json")
+    report = reply.json
+    assert report.keys() == {
+        "importId", "changeSetId", "state", "atomic", "dryRun", "startedAt", "finishedAt", "progress", "entities", "errorCount", "errors",
+    }  # fmt: skip
+    assert report["state"] == "partial" and report["atomic"] is False
+    assert report["progress"] == {"bytes": 72, "records": 2, "done": 2}
+    assert report["entities"] == {"units": {"created": 1, "updated": 0, "deleted": 0, "unchanged": 0, "failed": 1}}
+    assert report["errors"] == [{"path": "units[1].name", "record": "code:S", "code": "required", "message": "name is required"}]
+    assert service.ask(f"/api/demo/imports/{report['importId']}").json == report
+    assert service.ask(f"/api/demo/imports/{report['importId']}/errors").json == {"data": report["errors"], "hasMore": False}
+    changes = service.operator.rows("select actor from bds.changes where change_set_id = %s", (report["importId"],))
+    key = service.operator.rows("select id from bds.api_keys where companies = '{demo}' order by created_at limit 1")[0][0]
+    assert changes == [(f"key {key}",)]
+
+
+ANSWERS: list[tuple[bytes, dict[str, str], int, str | None]] = [
+    # body, headers, status, code (None: a report)
+    (GOOD, {}, 200, None),
+    (gzip.compress(GOOD), {"Content_Encoding": "gzip"}, 200, None),
+    (gzip.compress(GOOD[:10]) + gzip.compress(GOOD[10:]), {"Content_Encoding": "gzip"}, 200, None),
+    (b"{}", {}, 200, None),
+    (BAD, {}, 422, None),
+    (b'{"@atomic": true, "units": [{"code": "T", "name": "t"}, {"code": "B"}]}', {}, 422, None),
+    (b"", {}, 400, "malformed_document"),
+    (GOOD[:-1], {}, 400, "malformed_document"),
+    (GOOD + b"x", {}, 400, "malformed_document"),
+    (b"\xff", {}, 400, "malformed_document"),
+    (gzip.compress(GOOD)[:-9], {"Content_Encoding": "gzip"}, 400, "malformed_document"),
+    (gzip.compress(GOOD) + b"junk", {"Content_Encoding": "gzip"}, 400, "malformed_document"),
+    (GOOD, {"Content_Encoding": "gzip"}, 400, "malformed_document"),
+    (b"", {"Content_Encoding": "gzip"}, 400, "malformed_document"),
+    (b'{"planets": []}', {}, 400, "unknown_entity"),
+    (b'{"units": [{"code": "T", "name": "t"}], "planets": [{}]}', {}, 400, "unknown_entity"),
+    (b'{"units": [{"code": "T", "name": "t"}, 7]}', {}, 400, "invalid_document"),
+    (b'{"units": [{"code": "T", "name": "t"}], "@atomic": "yes"}', {}, 400, "invalid_directive"),
+    (b'{"units": [' + b" " * (1 << 20) + b"]}", {}, 413, "too_large"),
+    (gzip.compress(b'{"units": [' + b" " * (64 << 20) + b"]}"), {"Content_Encoding": "gzip"}, 413, "too_large"),
+]
+
+
+@pytest.mark.parametrize(("body", "headers", "status", "code"), ANSWERS, ids=range(len(ANSWERS)))
+def test_what_is_answered(service: Service, body: bytes, headers: dict[str, str], status: int, code: str | None) -> None:
+    before = units(service)
+    reply = send(service, body, **headers)
+    assert reply.status == status
+    if code is None:
+        assert reply.json["state"] == ("completed" if status == 200 else "failed")
+    else:
+        problem = reply.json
+        assert reply.headers["Content-Type"] == "application/problem+json"
+        assert (problem["code"], problem["status"]) == (code, status)
+        assert ("line" in problem and "offset" in problem) or code != "malformed_document" or "gzip" in problem["detail"]
+        assert service.ask(f"/api/demo/imports/{problem['importId']}").json["state"] == "failed"
+        assert latest(service)["importId"] == problem["importId"]
+    assert units(service) - before <= ({"A"} if status == 200 else set())
+
+
+REFUSALS = [
+    # path, headers, status
+    ("/api/demo/import", {"Authorization": ""}, 401),
+    ("/api/demo/import", {"Authorization": "Bearer nonsense"}, 401),
+    ("/api/other/import", {}, 403),
+    ("/api/nowhere/import", {}, 403),
+    ("/api/demo/import", {"Content_Type": "text/csv"}, 415),
+    ("/api/demo/import", {"Content_Encoding": "br"}, 415),
+    ("/api/demo/import?mapper=x", {}, 501),
+    ("/api/demo/import?dryRun=maybe", {}, 400),
+    ("/api/demo/import?nothing=1", {}, 400),
+]
+
+
+@pytest.mark.parametrize(("path", "headers", "status"), REFUSALS)
+def test_what_is_refused_is_no_import(service: Service, path: str, headers: dict[str, str], status: int) -> None:
+    before = service.operator.rows("select count(*) from bds.imports")
+    reply = send(service, GOOD, path, **headers)
+    assert (reply.status, reply.headers["Content-Type"]) == (status, "application/problem+json")
+    assert service.operator.rows("select count(*) from bds.imports") == before
+
+
+def test_a_key_that_only_reads_may_not_import(service: Service) -> None:
+    reader = service.operator.key("demo", scopes=("read",))
+    assert send(service, GOOD, Authorization=f"Bearer {reader}").status == 403
+    assert send(service, GOOD, Authorization=f"Bearer {service.operator.key('demo', scopes=('import',))}").status == 200
+
+
+def test_a_dry_run(service: Service) -> None:
+    reply = send(service, b'{"units": [{"code": "dry", "name": "d"}]}', "/api/demo/import?dryRun=true")
+    assert (reply.status, reply.json["dryRun"], reply.json["entities"]["units"]["created"]) == (200, True, 1)
+    assert send(service, BAD, "/api/demo/import?dryRun=true").status == 422
+    assert "dry" not in units(service)
+
+
+def test_pages_of_imports_and_errors(service: Service) -> None:
+    records = [{"code": f"{n}"} for n in range(1_005)]
+    report = send(service, json.dumps({"@atomic": False, "units": records}).encode()).json
+    assert (report["errorCount"], len(report["errors"])) == (1_005, 1_000)
+    path = f"/api/demo/imports/{report['importId']}/errors"
+    pages = [service.ask(f"{path}?limit=500&offset={offset}").json for offset in (0, 500, 1_000)]
+    assert [(len(page["data"]), page["hasMore"]) for page in pages] == [(500, True), (500, True), (5, False)]
+    assert [e["path"] for page in pages for e in page["data"]] == [f"units[{n}].name" for n in range(1_005)]
+    listed = service.ask("/api/demo/imports?limit=2").json
+    assert (len(listed["data"]), listed["hasMore"], listed["data"][0]["importId"]) == (2, True, report["importId"])
+    for wrong, status in [("?limit=0", 400), ("?limit=x", 400), ("?offset=-1", 400)]:
+        assert service.ask(path + wrong).status == status
+    assert service.ask("/api/demo/imports/nothing").status == 404
+    assert service.ask("/api/other/imports").status == 403
+    assert service.ask(f"/api/other/imports/{report['importId']}").status == 403
+
+
+def begin(service: Service, length: int, body: bytes) -> socket.socket:
+    """Send the head of an import of `length` bytes, and the first of them."""
+    client = service.connect()
+    head = f"POST /api/demo/import HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {service.key}\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
+    client.sendall(head.encode() + body)
+    return client
+
+
+def test_a_client_that_leaves_in_the_middle_ends_its_import(service: Service) -> None:
+    before = units(service)
+    client = begin(service, 1 << 19, b'{"units": [{"code": "gone", "name": "g"},' + b" " * 70_000)
+    wait_until(lambda: bool(service.operator.rows("select from bds.imports where finished_at is null")))
+    client.close()
+    wait_until(lambda: not service.operator.rows("select from bds.imports where finished_at is null"))
+    assert latest(service)["state"] == "cancelled"
+    assert units(service) == before
+
+
+def test_a_client_that_leaves_after_the_body_does_not_stop_it(service: Service) -> None:
+    body = b'{"units": [{"code": "left", "name": "l"}]}'
+    begin(service, len(body), body).close()
+    wait_until(lambda: "left" in units(service))
+    wait_until(lambda: latest(service)["state"] == "completed")
+
+
+def test_a_body_may_come_in_any_pieces(service: Service) -> None:
+    body = json.dumps({"units": [{"code": f"p{n}", "name": "},{"} for n in range(50)]}).encode()
+    with begin(service, len(body), b"") as client:
+        for at in range(0, len(body), 97):
+            client.sendall(body[at : at + 97])
+        response = http.client.HTTPResponse(client)
+        response.begin()
+        assert json.loads(response.read())["entities"]["units"]["created"] == 50

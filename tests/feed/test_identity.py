@@ -1,0 +1,131 @@
+"""Which stored row a record means."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.feed.conftest import Feed, errors
+
+
+@pytest.fixture
+def pair(feed: Feed) -> tuple[int, int]:
+    """Ids of two customers, A and B."""
+    feed.good(customers=[{"code": "A", "name": "Ann", "email": "a@x"}, {"code": "B", "name": "Bob", "email": "b@x"}])
+    (a,), (b,) = feed.rows("customers", "id", order="code")
+    return a, b
+
+
+def named(pair: tuple[int, int], record: dict[str, Any]) -> dict[str, Any]:
+    """The record with {a} and {b} in its id replaced by the ids."""
+    if isinstance(record.get("id"), str):
+        record = {**record, "id": record["id"].format(a=pair[0], b=pair[1])}
+    return record
+
+
+@pytest.mark.parametrize("record", [
+    {"code": "A"}, {"email": "a@x"}, {"code": "A", "email": "a@x"}, {"id": "code:A"}, {"id": "email:a@x"}, {"id": "{a}"}, {"id": "id:{a}"},
+    {"id": "code:A", "code": "A"}, {"id": "{a}", "code": "A", "email": "a@x"}, {"id": None, "code": "A"},
+])  # fmt: skip
+def test_a_record_names_its_row(feed: Feed, pair: tuple[int, int], record: dict[str, Any]) -> None:
+    assert feed.good(customers=[named(pair, record) | {"name": "Anna"}]) == {"customers": {"updated": 1}}
+    assert feed.rows("customers", "code", "name", "email", order="code") == [("A", "Anna", "a@x"), ("B", "Bob", "b@x")]
+
+
+def test_an_id_may_be_a_number(feed: Feed, pair: tuple[int, int]) -> None:
+    assert feed.good(customers=[{"id": pair[0], "name": "Anna"}, {"id": pair[1], "code": "C"}]) == {"customers": {"updated": 2}}
+    assert feed.rows("customers", "id", "code", "name", order="code") == [(pair[0], "A", "Anna"), (pair[1], "C", "Bob")]
+
+
+def test_a_lookup_renames_its_row(feed: Feed, pair: tuple[int, int]) -> None:
+    document = {
+        "orders": [
+            {"code": "O", "orderDate": "2024-01-01", "customer": "code:NEW"},
+            {"code": "P", "orderDate": "2024-01-01", "customer": "code:A"},
+        ],
+        "customers": [{"id": "code:A", "code": "NEW", "email": None}],
+    }
+    assert feed.good(document) == {"customers": {"updated": 1}, "orders": {"created": 2}}
+    assert feed.rows("customers", "id", "code", "email", order="code") == [(pair[1], "B", "b@x"), (pair[0], "NEW", None)]
+    assert feed.rows("orders", "customerId") == [(pair[0],), (pair[0],)]
+
+
+def test_the_lookup_of_a_new_row_sets_its_field(feed: Feed) -> None:
+    assert feed.good(customers=[{"id": "code:X:Y", "name": "x"}, {"id": "email:e@x", "code": "E", "name": "e"}]) == {
+        "customers": {"created": 2}
+    }
+    assert feed.rows("customers", "code", "email", order="code") == [("E", "e@x"), ("X:Y", None)]
+
+
+WRONG: list[tuple[list[dict[str, Any]], list[tuple[str, str]]]] = [
+    # records, (path, code) of what is wrong with them
+    ([{"id": 999999999, "name": "x"}], [("customers[0].id", "not_found")]),
+    ([{"id": "999999999999999999999999", "name": "x"}], [("customers[0].id", "not_found")]),
+    ([{"id": "id:999999999", "name": "x"}], [("customers[0].id", "not_found")]),
+    ([{"id": "id:A", "name": "x"}], [("customers[0].id", "not_found")]),
+    ([{"id": "name:Ann", "code": "C", "name": "x"}], [("customers[0].id", "invalid_value")]),
+    ([{"id": "A", "code": "C", "name": "x"}], [("customers[0].id", "invalid_value")]),
+    ([{"id": "", "code": "C", "name": "x"}], [("customers[0].id", "invalid_value")]),
+    ([{"id": True, "code": "A"}], [("customers[0].id", "invalid_value")]),
+    ([{"code": "A", "email": "b@x"}], [("customers[0]", "lookup_ambiguous")]),
+    ([{"id": "code:A", "email": "b@x"}], [("customers[0].email", "already_exists")]),
+    ([{"id": "code:A", "code": "B"}], [("customers[0].code", "already_exists")]),
+    ([{"id": "code:NEW", "name": "n", "email": "b@x"}], [("customers[0].email", "already_exists")]),
+    ([{"code": "A", "name": "1"}, {"code": "A", "name": "2"}, {"code": "A", "name": "3"}],
+     [("customers[1]", "duplicate_record"), ("customers[2]", "duplicate_record")]),
+    ([{"code": "A"}, {"email": "a@x"}], [("customers[1]", "duplicate_record")]),
+    ([{"id": "{a}"}, {"code": "A"}], [("customers[1]", "duplicate_record")]),
+    ([{"id": "{a}"}, {"id": "{a}"}], [("customers[1]", "duplicate_record")]),
+    ([{"code": "N", "name": "1"}, {"id": "code:N", "name": "2"}], [("customers[1].code", "duplicate_record")]),
+    ([{"code": "N", "name": "1", "email": "n@x"}, {"code": "M", "name": "2", "email": "n@x"}], [("customers[1].email", "duplicate_record")]),
+    ([{"id": "code:A", "code": "N"}, {"code": "N", "name": "2"}], [("customers[1].code", "duplicate_record")]),
+    ([{"id": "code:A", "code": "N"}, {"code": "A", "name": "2"}], [("customers[1]", "duplicate_record")]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("records", "wrong"), WRONG, ids=range(len(WRONG)))
+def test_a_record_that_names_no_row_of_its_own_is_refused(
+    feed: Feed, pair: tuple[int, int], records: list[dict[str, Any]], wrong: list[tuple[str, str]]
+) -> None:
+    report = feed.send({"@atomic": False, "customers": [named(pair, record) for record in records]})
+    assert errors(report) == wrong, report["errors"]
+    assert report["state"] == ("failed" if len(wrong) == len(records) else "partial")
+    assert report["entities"]["customers"]["failed"] == len(wrong)
+
+
+def test_rows_of_another_company_do_not_exist(feed: Feed, companies: Any) -> None:
+    other = companies()
+    other.good(
+        categories=[{"code": "C", "name": "c"}],
+        products=[{"code": "P", "name": "p", "variants": [{"code": "V"}]}],
+        orders=[{"code": "O", "orderDate": "2024-01-01", "items": [{"product": "code:P"}]}],
+    )
+    before = other.stored()
+    ids = {
+        entity: other.rows(entity, "id")[0][0] for entity in ("categories", "products", "productVariants", "orders", "orderItems")
+    }
+    report = feed.send(
+        {
+            "@atomic": False,
+            **{entity: [{"id": row, "code": "mine"} if entity != "orderItems" else {"id": row}] for entity, row in ids.items()},
+        }
+    )
+    assert sorted(errors(report)) == sorted((f"{entity}[0].id", "not_found") for entity in ids)
+    report = feed.send(
+        {
+            "@atomic": False,
+            "products": [
+                {"code": "1", "name": "x", "category": ids["categories"]},
+                {"code": "2", "name": "x", "category": f"id:{ids['categories']}"},
+                {"code": "3", "name": "x", "category": "code:C"},
+            ],
+        }
+    )
+    assert errors(report) == [(f"products[{n}].category", "lookup_not_found") for n in range(3)]
+    assert other.stored() == before
+    assert feed.good(products=[{"code": "P", "name": "mine", "variants": [{"code": "V"}]}]) == {
+        "products": {"created": 1},
+        "productVariants": {"created": 1},
+    }
+    assert other.stored() == before

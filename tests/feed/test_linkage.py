@@ -1,0 +1,139 @@
+"""Items without an identifier are recognised by what they say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.feed.conftest import Feed
+
+Items = list[dict[str, Any]]
+
+
+@pytest.fixture
+def invoice(feed: Feed) -> Callable[[Items], dict[str, int]]:
+    """Sends the items of an invoice; returns what was counted of them."""
+    feed.good(products=[{"code": code, "name": code} for code in "ABCD"])
+
+    def send(items: Items) -> dict[str, int]:
+        counted: dict[str, dict[str, int]] = feed.good(invoices=[{"code": "I", "invoiceDate": "2024-01-01", "items": items}])
+        return counted.get("invoiceItems", {})
+
+    return send
+
+
+def item(text: str) -> dict[str, Any]:
+    """'A2' is two of product A; 'A2@5' at the price 5."""
+    what, _, price = text.partition("@")
+    return {"product": f"code:{what[0]}", "quantity": what[1:], **({"price": price} if price else {})}
+
+
+CHANGES: list[tuple[str, str, dict[str, int]]] = [
+    # items before, items then, what is counted
+    ("A1 B2 C3", "A1 B2 C3", {"unchanged": 3}),
+    ("A1 B2 C3", "C3 A1 B2", {"unchanged": 3}),
+    ("A1 B2 C3", "A1 B5 C3", {"updated": 1, "unchanged": 2}),
+    ("A1 B2 C3", "C3 B5 A1", {"updated": 1, "unchanged": 2}),
+    ("A1 A1 A1", "A1 A1 A1", {"unchanged": 3}),
+    ("A1 A1 A1", "A1 A2 A1", {"updated": 1, "unchanged": 2}),
+    ("A1 A1 A1", "A1 A1", {"deleted": 1, "unchanged": 2}),
+    ("A1 A1", "A1 A1 A1", {"created": 1, "unchanged": 2}),
+    ("A1 A1 B2", "A1 A2 B2", {"updated": 1, "unchanged": 2}),
+    ("A1 A2 A3", "A3 A1 A7", {"updated": 1, "unchanged": 2}),
+    ("A1@1 B1@1", "A1@1 B1@9", {"updated": 1, "unchanged": 1}),
+    ("A1 B2", "A1 B2 C3", {"created": 1, "unchanged": 2}),
+    ("A1 B2", "", {"deleted": 2}),
+    ("A1@3", "D9@8", {"created": 1, "deleted": 1}),
+    ("", "A1", {"created": 1}),
+]
+
+
+@pytest.mark.parametrize(("before", "then", "counted"), CHANGES)
+def test_items_are_recognised(
+    feed: Feed, invoice: Callable[[Items], dict[str, int]], before: str, then: str, counted: dict[str, int]
+) -> None:
+    invoice([item(text) for text in before.split()])
+    ids = {id for (id,) in feed.rows("invoiceItems", "id")}
+    assert invoice([item(text) for text in then.split()]) == counted
+    kept = {id for (id,) in feed.rows("invoiceItems", "id")} & ids
+    assert len(kept) == counted.get("updated", 0) + counted.get("unchanged", 0)
+    log, stored = feed.log(), feed.stored()
+    assert invoice([item(text) for text in then.split()]).keys() <= {"unchanged"}
+    assert (feed.log(), feed.stored()) == (log, stored)
+
+
+def test_one_changed_quantity_changes_one_item(feed: Feed, invoice: Callable[[Items], dict[str, int]]) -> None:
+    """Among duplicates, too: the others keep their rows, and their updatedAt."""
+    items = [{"product": "code:A", "quantity": 1, "price": 2}] * 5 + [{"product": "code:B", "quantity": 1, "price": 2}] * 5
+    invoice(items)
+    before = dict(feed.rows("invoiceItems", "id", "updatedAt"))
+    assert invoice([*items[:2], {**items[2], "quantity": 7}, *items[3:]]) == {"updated": 1, "unchanged": 9}
+    after = dict(feed.rows("invoiceItems", "id", "updatedAt"))
+    assert after.keys() == before.keys()
+    assert sum(after[id] != before[id] for id in before) == 1
+    assert [(e, o, c) for _, e, o, c in feed.log()[-2:]] == [
+        ("invoiceItems", "update", ["quantity"]),
+        ("invoices", "update", ["items"]),
+    ]
+
+
+def test_an_item_that_says_less_keeps_the_rest(feed: Feed, invoice: Callable[[Items], dict[str, int]]) -> None:
+    invoice(
+        [
+            {"product": "code:A", "quantity": 1, "price": 2, "description": "a"},
+            {"product": "code:A", "quantity": 1, "price": 2, "description": "b"},
+        ]
+    )
+    assert invoice([{"description": "b"}, {"description": "a"}]) == {"unchanged": 2}
+    assert invoice([{"product": "code:A"}, {"product": "code:A", "description": "a", "price": None}]) == {
+        "unchanged": 1,
+        "updated": 1,
+    }
+    assert feed.rows("invoiceItems", "description", "price", "quantity") == [("a", None, 1), ("b", 2, 1)]
+    assert invoice([{}, {}]) == {"unchanged": 2}
+    assert invoice([{"description": "a"}, {}, {}]) == {"created": 1, "unchanged": 2}
+
+
+def test_a_null_agrees_with_null(invoice: Callable[[Items], dict[str, int]]) -> None:
+    items: Items = [{"product": None, "quantity": 1, "description": None}, {"product": "code:A", "quantity": None, "price": None}]
+    assert invoice(items) == {"created": 2}
+    assert invoice(items) == {"unchanged": 2}
+
+
+def test_items_of_one_parent_are_not_those_of_another(feed: Feed) -> None:
+    orders = [{"code": str(n), "orderDate": "2024-01-01", "items": [{"quantity": 1, "description": "same"}] * 2} for n in range(3)]
+    assert feed.good(orders=orders)["orderItems"] == {"created": 6}
+    ids = feed.rows("orderItems", "id", "orderId")
+    assert feed.good(orders=[orders[2], {**orders[0], "items": []}, orders[1]])["orderItems"] == {"unchanged": 4, "deleted": 2}
+    assert set(feed.rows("orderItems", "id", "orderId")) < set(ids)
+
+
+def test_items_at_the_top_are_recognised_within_the_parent_they_name(feed: Feed) -> None:
+    feed.good(
+        products=[{"code": "A", "name": "a"}],
+        orders=[{"code": "O", "orderDate": "2024-01-01", "items": [{"product": "code:A", "quantity": 1}]}],
+    )
+    document = {
+        "orderItems": [
+            {"order": "code:O", "product": "code:A", "quantity": 4},
+            {"order": "code:O", "description": "x", "quantity": 1},
+        ]
+    }
+    assert feed.good(document) == {"orderItems": {"created": 1, "updated": 1}}
+    assert feed.good(document) == {"orderItems": {"unchanged": 2}}
+
+
+def test_the_weights_are_a_table(feed: Feed, invoice: Callable[[Items], dict[str, int]]) -> None:
+    """Where a DBA says that the quantity is what matters, another product is a change and not another item."""
+    invoice([item("A1"), item("B2")])
+    weights = feed.operator.connection
+    weights.execute(
+        "insert into bds.linkage_weights values ('invoiceItems', 'product', 0.6, 0.4), ('invoiceItems', 'quantity', 0.99, 0.01)"
+    )
+    try:
+        assert invoice([item("D1"), item("C2")]) == {"updated": 2}
+    finally:
+        weights.execute("delete from bds.linkage_weights where entity = 'invoiceItems'")
+    assert invoice([item("A1"), item("B2")]) == {"created": 2, "deleted": 2}

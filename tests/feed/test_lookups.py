@@ -1,0 +1,86 @@
+"""References: to rows before, after and in the record itself, in the document and in the database."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.feed.conftest import Feed, errors
+
+
+def test_a_lookup_points_anywhere(feed: Feed) -> None:
+    feed.good(categories=[{"code": "old", "name": "o"}])
+    (old,) = feed.rows("categories", "id")[0]
+    assert feed.good({
+        "products": [{"code": "P", "name": "p", "barcode": "b", "category": "code:after"}, {"code": "Q", "name": "q", "category": old}],
+        "orders": [{"code": "O", "orderDate": "2024-01-01", "customer": "email:e@x", "items": [{"product": "barcode:b"}, {"product": "code:Q"}]}],
+        "invoices": [{"code": "I", "invoiceDate": "2024-01-01", "order": "code:O"}],
+        "categories": [
+            {"code": "self", "name": "s", "parent": "code:self"}, {"code": "before", "name": "b", "parent": "code:after"},
+            {"code": "after", "name": "a", "parent": "code:old"}, {"code": "old", "parent": "code:before"},  # a ring
+        ],
+        "customers": [{"code": "C", "name": "c", "email": "e@x"}],
+    }) == {
+        "categories": {"created": 3, "updated": 1}, "products": {"created": 2}, "customers": {"created": 1}, "orders": {"created": 1},
+        "orderItems": {"created": 2}, "invoices": {"created": 1},
+    }  # fmt: skip
+    parents = feed.ask('select c.code, p.code from api.categories c left join api.categories p on p.id = c."parentId" order by 1')
+    assert parents == [("after", "old"), ("before", "after"), ("old", "before"), ("self", "self")]
+    assert feed.ask('select p.code, c.code from api.products p join api.categories c on c.id = p."categoryId" order by 1') == [
+        ("P", "after"),
+        ("Q", "old"),
+    ]
+    assert feed.ask('select p.code from api."orderItems" i join api.products p on p.id = i."productId" order by 1') == [
+        ("P",),
+        ("Q",),
+    ]
+    assert feed.ask(
+        'select count(*) from api.invoices i join api.orders o on o.id = i."orderId" join api.customers c on c.id = o."customerId"'
+    ) == [(1,)]
+
+
+def test_a_row_changes_the_reference_of_the_same_document(feed: Feed) -> None:
+    """A lookup means the state that the import leaves."""
+    feed.good(categories=[{"code": "A", "name": "a"}, {"code": "B", "name": "b"}])
+    ids = dict(feed.rows("categories", "code", "id"))
+    feed.good(products=[{"code": "P", "name": "p", "category": "code:C"}], categories=[{"id": "code:A", "code": "C"}])
+    assert feed.rows("products", "categoryId") == [(ids["A"],)]
+
+
+CASCADES: list[tuple[dict[str, Any], list[tuple[str, str]]]] = [
+    # document, what is wrong
+    ({"categories": [{"code": "A"}], "products": [{"code": "P", "name": "p", "category": "code:A"}]},
+     [("categories[0].name", "required"), ("products[0].category", "lookup_not_found")]),
+    ({"categories": [{"code": "A"}, {"code": "B", "name": "b", "parent": "code:A"}, {"code": "C", "name": "c", "parent": "code:B"},
+                     {"code": "D", "name": "d"}]},
+     [("categories[0].name", "required"), ("categories[1].parent", "lookup_not_found"), ("categories[2].parent", "lookup_not_found")]),
+    ({"categories": [{"code": "C", "name": "c", "parent": "code:B"}, {"code": "B", "name": "b", "parent": "code:A"}, {"code": "A"}]},
+     [("categories[0].parent", "lookup_not_found"), ("categories[1].parent", "lookup_not_found"), ("categories[2].name", "required")]),
+    ({"products": [{"code": "P", "name": "p", "variants": [{"code": "V", "price": "x"}]}],
+      "orders": [{"code": "O", "orderDate": "2024-01-01", "items": [{"product": "code:P"}]}],
+      "invoices": [{"code": "I", "invoiceDate": "2024-01-01", "order": "code:O"}]},
+     [("products[0].variants[0].price", "invalid_value"), ("orders[0].items[0].product", "lookup_not_found"),
+      ("invoices[0].order", "lookup_not_found")]),
+    ({"categories": [{"code": "A", "name": "1"}, {"code": "A", "name": "2"}], "products": [{"code": "P", "name": "p", "category": "code:A"}]},
+     [("categories[1].code", "duplicate_record")]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("document", "wrong"), CASCADES, ids=range(len(CASCADES)))
+def test_what_refers_to_a_record_that_fails_fails(feed: Feed, document: dict[str, Any], wrong: list[tuple[str, str]]) -> None:
+    report = feed.send({"@atomic": False, **document})
+    assert errors(report) == wrong
+    total = sum(len(records) for records in document.values())
+    assert sum(c["created"] for name, c in report["entities"].items() if name in document) == total - len(
+        {path.partition(".")[0] for path, _ in wrong}
+    )
+
+
+def test_what_refers_to_a_stored_row_whose_record_fails_does_not(feed: Feed) -> None:
+    feed.good(categories=[{"code": "A", "name": "a"}])
+    report = feed.send(
+        {"@atomic": False, "categories": [{"code": "A", "name": None}, {"code": "B", "name": "b", "parent": "code:A"}]}
+    )
+    assert errors(report) == [("categories[0].name", "required")]
+    assert feed.rows("categories", "code", "name") == [("A", "a"), ("B", "b")]

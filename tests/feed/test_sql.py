@@ -1,0 +1,71 @@
+"""An import in SQL alone, as a DBA runs it in psql."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import psycopg
+import pytest
+
+from tests.feed.conftest import Feed
+
+
+def stage(connection: psycopg.Connection[Any], feed: Feed) -> tuple[Any, str]:
+    """(id, staging table of products) of an import that has begun."""
+    with connection.transaction():
+        connection.execute("select bds.set_context(%s, 'me')", (feed.company,))
+        row = connection.execute("select bds.import_begin(%s)", (feed.company,)).fetchone()
+        assert row
+        staged = connection.execute("select bds.import_stage(%s, %s, 'products')", (feed.company, row[0])).fetchone()
+        assert staged
+    return row[0], staged[0]
+
+
+def test_rows_from_csv(feed: Feed) -> None:
+    with psycopg.connect(feed.url, autocommit=True) as connection:
+        import_id, table = stage(connection, feed)
+        with connection.cursor().copy(f"copy {table} (code, name, price) from stdin csv".encode()) as copy:
+            copy.write("P,Pen,1.5\nQ,Quill,x\nR,Ruler,\n")
+        with connection.transaction():
+            row = connection.execute("select bds.import_run(%s, %s, 'false')", (feed.company, import_id)).fetchone()
+    assert row
+    report = row[0]
+    assert (report["state"], report["progress"]["records"]) == ("partial", 3)
+    assert report["entities"]["products"] == {"created": 2, "updated": 0, "deleted": 0, "unchanged": 0, "failed": 1}
+    assert [(e["path"], e["record"], e["code"]) for e in report["errors"]] == [("products[2].price", "code:Q", "invalid_value")]
+    assert feed.rows("products", "code", "price") == [("P", 1.5), ("R", None)]
+    assert feed.ask("select distinct actor, change_set_id from bds.changes where company_id = %s", feed.company) == [
+        ("me", import_id)
+    ]
+
+
+def test_a_dry_run(feed: Feed) -> None:
+    with psycopg.connect(feed.url, autocommit=True) as connection, connection.transaction():
+        connection.execute("select bds.set_context(%s)", (feed.company,))
+        (import_id,) = connection.execute("select bds.import_begin(%s, null, true)", (feed.company,)).fetchone() or (None,)
+        (table,) = connection.execute("select bds.import_stage(%s, %s, 'units')", (feed.company, import_id)).fetchone() or (None,)
+        connection.execute(f"insert into {table} (code, name) values ('A', 'a')".encode())
+        (report,) = connection.execute("select bds.import_run(%s, %s)", (feed.company, import_id)).fetchone() or (None,)
+    assert report["entities"]["units"]["created"] == 1 and report["dryRun"]
+    assert not feed.log()
+
+
+@pytest.mark.parametrize("statement", [
+    "select bds.import_stage('{company}', '{id}', 'products')", "select bds.import_run('{company}', '{id}')",
+    "select bds.import_fail('{company}', '{id}')", "select bds.import_report('{company}', '{id}')", "select bds.import_begin('{company}')",
+    "insert into {table} (code) values ('X')",
+])  # fmt: skip
+def test_the_writer_of_another_company_has_no_way_in(feed: Feed, companies: Callable[[], Feed], statement: str) -> None:
+    other = companies()
+    with psycopg.connect(feed.url, autocommit=True) as connection:
+        connection.execute("set role bds_writer")
+        import_id, table = stage(connection, feed)
+        connection.execute("select set_config('bds.company', %s, false)", (other.company,))
+        with pytest.raises(psycopg.Error) as refused:
+            connection.execute(statement.format(company=feed.company, id=import_id, table=table).encode())
+        assert refused.value.sqlstate == "BD001"
+        connection.execute("select set_config('bds.company', %s, false)", (feed.company,))
+        connection.execute("select bds.import_fail(%s, %s)", (feed.company, import_id))
+    assert json.dumps(feed.ask("select state from bds.imports where company_id = %s", feed.company)) == '[["failed"]]'
