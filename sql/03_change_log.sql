@@ -177,7 +177,8 @@ declare
     unrecorded bigint[];
     recorded   bigint[];
 begin
-    -- The row's own records first, whatever the planner thinks of a partition without statistics; then which of them is ours.
+    -- The row's own records first, then which of them is ours.  Of a company that its statistics do not know the planner expects one
+    -- row: every index then seems as good as the right one, so the conditions that could choose a wrong one stand outside.
     -- The bound on created_at lets it leave old partitions alone; a day covers any step of the clock.
     select array_agg(p.id) filter (where own.id is null), array_agg(own.id) filter (where own.is_silent)
     into unrecorded, recorded
@@ -185,12 +186,12 @@ begin
     left join lateral (
         select l.id, l.operation = 'update' and collection_name <> all (coalesce(l.collections, '{}')) as is_silent
         from (
-            select r.id, r.operation, r.collections, r.entity, r.transaction_id
+            select r.*
             from bds.change_log r
-            where r.company_id = company and r.row_id = p.id and r.created_at > transaction_timestamp() - interval '1 day'
+            where r.row_id = p.id and r.created_at > transaction_timestamp() - interval '1 day'
             offset 0
         ) l
-        where l.entity = parent_entity and l.transaction_id = pg_current_xact_id()
+        where l.company_id = company and l.entity = parent_entity and l.transaction_id = pg_current_xact_id()
         order by l.id desc
         limit 1
     ) as own on true;
@@ -198,7 +199,8 @@ begin
     if recorded is not null then
         update bds.change_log l
         set collections = l.collections || collection_name
-        where l.company_id = company and l.id = any (recorded) and l.created_at > transaction_timestamp() - interval '1 day';
+        where l.row_id = any (parents) and l.company_id || '' = company and l.id + 0 = any (recorded)
+            and l.created_at > transaction_timestamp() - interval '1 day';
     end if;
     return unrecorded;
 end

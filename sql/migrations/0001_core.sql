@@ -170,8 +170,9 @@ comment on table bds.change_log is 'Every change of every registered row; read i
 -- (company_id, id) is unique by the clock: an index that spans partitions would have to contain created_at.
 create index change_log_id on bds.change_log (company_id, id);
 create index change_log_entity_id on bds.change_log (company_id, entity, id);
--- the row before the entity: a probe for one row then never looks like a probe for an entity (see bds.name_collection)
-create index change_log_row on bds.change_log (company_id, row_id, entity, id);
+-- The row first: a probe for a row is then served by no other index, whatever the planner thinks of a company that its
+-- statistics do not know yet (see bds.name_collection).
+create index change_log_row on bds.change_log (row_id, company_id, entity, id);
 
 create table bds.change_log_default partition of bds.change_log default;
 comment on table bds.change_log_default is 'Changes of a time for which no partition was made';
