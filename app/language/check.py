@@ -31,6 +31,7 @@ from app.language.tree import (
     Operation,
     Order,
     Path,
+    Result,
     Sorting,
     Type,
     Unsupported,
@@ -111,18 +112,18 @@ class Checker:
         return tests[0] if len(tests) == 1 else Junction(at, "bool", "or", tuple(tests))
 
 
-def column(at: int, catalog: Catalog, entity: Entity, way: tuple[Navigation, ...], field: Field) -> Column:
-    """A column at the end of a way.  The id of a referenced row is the reference's own field: no need to go there."""
+def column(at: int, catalog: Catalog, entity: Entity, way: tuple[Navigation, ...], field: Field, row: int = 0) -> Column:
+    """A column at the end of a way from a row of the entity.  A referenced row's id is the reference's own field: no need to go."""
     if way and field.name == "id":
         for step in way[:-1]:
             entity = catalog[step.target]
         way, field = way[:-1], entity.fields[way[-1].field]
-    return Column(at, field.type, way, field)
+    return Column(at, field.type, way, field, row)
 
 
 def call(at: int, function: Function, arguments: tuple[Expression, ...]) -> Call:
     converted = tuple(map(_argument, function.parameters, arguments))
-    growth = function.growing + sum(argument.growth for argument in converted if isinstance(argument, Call))
+    growth = function.growing + sum(getattr(argument, "growth", 0) for argument in converted)
     if growth > MAX_GROWTH:
         raise QueryError(f"at most {MAX_GROWTH} operations in one expression", position=at)
     return Call(at, function.result, function, converted, growth)
@@ -133,7 +134,7 @@ def _argument(parameter: str, argument: Expression) -> Expression:
     if parameter in ("number", "integer"):
         if isinstance(argument, Constant):
             return Constant(argument.at, "whole" if argument.type in INTEGERS else "numeric", argument.value)
-        if isinstance(argument, Column) and argument.type == "numeric":
+        if isinstance(argument, Column | Result) and argument.type in ("whole", "numeric"):
             field = argument.field
             bounded = field.precision is not None and field.precision - (field.scale or 0) <= literals.LARGEST_EXPONENT
             return argument if bounded else converted(argument, BOUNDED)

@@ -5,13 +5,29 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import cast
 
-from app.catalog import Entity, Navigation
+from app.catalog import Catalog, Entity, Navigation
 from app.errors import QueryError
 from app.language import literals
 from app.language.check import Checker, call, column, unknown
 from app.language.functions import EDM, FUNCTIONS, UNSUPPORTED, accepts
 from app.language.functions import cast as cast_function
-from app.language.tree import Column, Constant, Expression, Invocation, Literal, Name, Node, Operation, Path
+from app.language.syntax import MAX_NESTING
+from app.language.tree import (
+    Column,
+    Constant,
+    Count,
+    Expression,
+    Invocation,
+    Literal,
+    Name,
+    Node,
+    Operation,
+    Path,
+    Quantified,
+    Quantifier,
+    Related,
+    Size,
+)
 from app.language.unify import TYPE_NAMES
 
 COMPARISONS = frozenset(("eq", "ne", "lt", "le", "gt", "ge"))
@@ -22,6 +38,10 @@ class OData(Checker):
 
     null_is_value = True
 
+    def __init__(self, catalog: Catalog, entity: Entity) -> None:
+        super().__init__(catalog, entity)
+        self.variables: dict[str, Related] = {}  # of the lambdas around what is being checked
+
     def check(self, node: Node) -> Expression:
         match node:
             case Literal():
@@ -30,6 +50,10 @@ class OData(Checker):
                 return self.cast(node)
             case Invocation():
                 return self.call(node.at, node.name, node.arguments)
+            case Quantified():
+                return self.quantified(node)
+            case Size(path=path):
+                return Count(node.at, "int8", self.related(path, "$count"))
         return super().check(node)
 
     def operation(self, node: Operation) -> Expression:
@@ -48,38 +72,79 @@ class OData(Checker):
             return self.member(node.at, self.check(node.operands[0]), cast("list[Constant]", values))
         return self.call(node.at, node.operator, node.operands)
 
-    def path(self, path: Path) -> Column:
-        way, entity = self.way(path.names[:-1])
-        name = path.names[-1]
+    def path(self, path: Path) -> Expression:
+        row, start, names = self.start(path)
+        way, entity = self.way(start, names[:-1])
+        name = names[-1]
         field = entity.fields.get(name.text)
         if field is None:
             if name.text in entity.navigations:
                 raise QueryError(f"{name.text} is a navigation property; expected a field of it, or null", position=name.at)
             raise unknown(name, entity)
-        return column(path.at, self.catalog, self.entity, way, field)
+        return column(path.at, self.catalog, start, way, field, row)
 
-    def way(self, names: Sequence[Name]) -> tuple[tuple[Navigation, ...], Entity]:
-        """The navigations, each to one row, and the entity to which they lead."""
-        entity, way = self.entity, []
+    def start(self, path: Path) -> tuple[int, Entity, Sequence[Name]]:
+        """Where a path begins, at a lambda's variable or at the row itself: the row's number, its entity, the names that follow."""
+        first, *rest = path.names
+        rows = self.variables.get(first.text)
+        if rows is None:
+            return 0, self.entity, path.names
+        if not rest:
+            raise QueryError(f"{first.text} is a row: expected a path to a field of it", position=first.at)
+        return rows.number, self.catalog[rows.navigation.target], rest
+
+    def way(self, entity: Entity, names: Sequence[Name]) -> tuple[tuple[Navigation, ...], Entity]:
+        """The navigations from the entity, each to one row, and the entity to which they lead."""
+        way = []
+        if len(names) > MAX_NESTING:
+            raise QueryError("nested too deeply", position=names[MAX_NESTING].at)
         for name in names:
-            step = entity.navigations.get(name.text)
-            if step is None:
-                if name.text in entity.fields:
-                    raise QueryError(f"{name.text} is no navigation property: nothing follows it", position=name.at)
-                raise unknown(name, entity)
+            step = self.step(entity, name)
             if step.many:
-                raise QueryError(f"{name.text} is a collection: expected a path to one row", position=name.at)
+                raise QueryError(f"{name.text} is a collection: expected any, all or $count after it", position=name.at)
             way.append(step)
             entity = self.catalog[step.target]
         return tuple(way), entity
 
+    def step(self, entity: Entity, name: Name) -> Navigation:
+        step = entity.navigations.get(name.text)
+        if step is None:
+            if name.text in entity.fields:
+                raise QueryError(f"{name.text} is no navigation property: nothing follows it", position=name.at)
+            raise unknown(name, entity)
+        return step
+
+    def related(self, path: Path, what: str) -> Related:
+        """The rows of the collection at which a path ends, before `what`."""
+        row, start, names = self.start(path)
+        way, entity = self.way(start, names[:-1])
+        step = self.step(entity, names[-1])
+        if not step.many:
+            raise QueryError(f"{what} needs a collection; {step.name} leads to one row", position=names[-1].at)
+        origin = column(path.at, self.catalog, start, way, entity.fields["id"], row)
+        return Related(origin, step, len(self.variables) + 1)
+
+    def quantified(self, node: Quantified) -> Expression:
+        """A lambda.  Names that are not its variable's mean what they mean outside."""
+        rows = self.related(node.path, node.quantifier)
+        if node.variable is None or node.condition is None:
+            return Quantifier(node.at, "bool", node.quantifier, rows, None)
+        name = node.variable.text
+        if name in self.variables:
+            raise QueryError(f"the variable {name} is taken by the lambda around this one", position=node.variable.at)
+        self.variables[name] = rows
+        condition = self.condition(node.condition)
+        del self.variables[name]
+        return Quantifier(node.at, "bool", node.quantifier, rows, condition)
+
     def reference(self, node: Node) -> Expression:
         """What is compared with null: a reference too, by its foreign key."""
         if isinstance(node, Path):
-            way, entity = self.way(node.names[:-1])
-            step = entity.navigations.get(node.names[-1].text)
+            row, start, names = self.start(node)
+            way, entity = self.way(start, names[:-1])
+            step = entity.navigations.get(names[-1].text)
             if step and not step.many:
-                return Column(node.at, entity.fields[step.field].type, way, entity.fields[step.field])
+                return Column(node.at, entity.fields[step.field].type, way, entity.fields[step.field], row)
         return self.check(node)
 
     def call(self, at: int, name: str, nodes: Sequence[Node]) -> Expression:

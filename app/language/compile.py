@@ -6,15 +6,38 @@ raises.  Parameters have a cast to their type, so that one shape of expression i
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from psycopg.sql import SQL, Composable, Composed, Identifier
 
 from app.catalog import Navigation
-from app.language.tree import Call, Column, Comparison, Constant, Expression, IsNull, Junction, Membership, Not, Type
+from app.language.row import view
+from app.language.tree import (
+    Call,
+    Column,
+    Comparison,
+    Constant,
+    Count,
+    Expression,
+    IsNull,
+    Junction,
+    Membership,
+    Not,
+    Quantifier,
+    Related,
+    Result,
+    Type,
+)
+from app.language.walk import walk
 
 OPERATORS = {"eq": SQL("="), "ne": SQL("<>"), "lt": SQL("<"), "le": SQL("<="), "gt": SQL(">"), "ge": SQL(">=")}
+COMPANY = SQL("%(company)s::text")
+GROUP = "g"  # what the table of groups is called
 BY_CODE_POINT = SQL(' collate "C"')
+
+# Views up to which the planner may turn lambdas into joins: it takes twice as long for each one more.  Beyond, each is looked up.
+JOINED = 6
 
 # Types of the checker as PostgreSQL has them.
 CASTS: dict[Type, str] = {"whole": "numeric", "null": "text"}
@@ -24,20 +47,24 @@ CASTS: dict[Type, str] = {"whole": "numeric", "null": "text"}
 class Compiler:
     """Compiles the expressions of one statement.
 
-    names: of the parameters, by the id() of their nodes; aliases: of the rows that ways lead to, given out as they are needed.
+    names: of the parameters, by the id() of their nodes; aliases: of the rows that ways from numbered rows lead to, given out as
+    they are needed; views: how many have been named so far.
     """
 
     names: dict[int, str]
-    aliases: dict[tuple[Navigation, ...], str] = field(default_factory=lambda: {(): "t"})
+    views: int = 0
+    aliases: dict[tuple[int, tuple[Navigation, ...]], str] = field(default_factory=lambda: {(0, ()): "t"})
 
-    def alias(self, way: tuple[Navigation, ...]) -> str:
-        return self.aliases.setdefault(way, f"t{len(self.aliases)}")
+    def alias(self, way: tuple[Navigation, ...], row: int = 0) -> str:
+        return self.aliases.setdefault((row, way), f"t{len(self.aliases)}")
 
     def compile(self, node: Expression, *, loose: bool = False) -> Composed:
         """The expression in SQL.  Where `loose`, null does as well as false: so comparisons stay plain, as indexes need them."""
         match node:
-            case Column(way=way, field=each):
-                return Composed([Identifier(self.alias(way), each.name)])
+            case Column(way=way, field=each, row=row):
+                return Composed([Identifier(self.alias(way, row), each.name)])
+            case Result(field=each):
+                return Composed([Identifier(GROUP, each.name)])
             case Constant(value=None):
                 return Composed([SQL(f"null::{CASTS.get(node.type, node.type)}")])
             case Constant():
@@ -58,6 +85,10 @@ class Compiler:
             case Junction(operator=operator, operands=operands):
                 parts = [self.compile(operand, loose=loose) for operand in operands]
                 return _group(SQL(f" {operator} ").join(parts))
+            case Quantifier():
+                return self.quantifier(node)
+            case Count(rows=rows):
+                return SQL("(select count(*) {})").format(self.related(rows))
         raise TypeError(f"no SQL is known for {node!r}")
 
     def comparison(self, node: Comparison, loose: bool) -> Composed:
@@ -71,6 +102,37 @@ class Compiler:
             left += BY_CODE_POINT
         test = _group(left, OPERATORS[node.operator], right)
         return SQL("coalesce({}, false)").format(test) if nullable and not loose and node.operator != "eq" else test
+
+    def quantifier(self, node: Quantifier) -> Composed:
+        if node.condition is None:
+            return SQL("exists (select {})").format(self.related(node.rows))
+        fence = SQL(" offset 0" if self.views > JOINED else "")
+        template = "exists (select {} and {}{})" if node.quantifier == "any" else "(not exists (select {} and {} is not true{}))"
+        return SQL(template).format(self.related(node.rows, node.condition), self.compile(node.condition, loose=True), fence)
+
+    def related(self, rows: Related, *conditions: Expression) -> Composed:
+        """From the view of the rows, with what the conditions on them need, where they are those of their origin."""
+        key = Identifier(self.alias((), rows.number), rows.navigation.field)
+        return SQL("{} and {} = {}").format(
+            self.source(rows.navigation.target, conditions, rows.number), key, self.compile(rows.origin)
+        )
+
+    def source(self, entity: str, roots: Iterable[Expression], row: int = 0) -> Composed:
+        """From the entity's view, with a join for each way that the expressions take from its rows, where the company is ours."""
+        columns = (part for root in roots for part in walk(root) if isinstance(part, Column) and part.row == row)
+        steps = dict.fromkeys(each.way[:end] for each in columns for end in range(1, len(each.way) + 1))
+        self.views += 1 + len(steps)
+        return SQL("from {} as {}{} where {}.company_id = {}").format(
+            view(entity),
+            *(Identifier(self.alias((), row)), Composed([self.join(way, row) for way in steps])),
+            *(Identifier(self.alias((), row)), COMPANY),
+        )
+
+    def join(self, way: tuple[Navigation, ...], row: int) -> Composed:
+        reference = Identifier(self.alias(way[:-1], row), way[-1].field)
+        return SQL(" left join {view} as {this} on {this}.company_id = {company} and {this}.id = {reference}").format(
+            view=view(way[-1].target), this=Identifier(self.alias(way, row)), company=COMPANY, reference=reference
+        )
 
     def call(self, node: Call) -> Composed:
         """A function of the table.  What its template names twice is computed once, unless it is as simple as a column."""

@@ -135,6 +135,37 @@ PATTERNS = {
     "ilike": Function("ILIKE", ("text", "text"), "bool", '({0} collate "pg_catalog"."pg_c_utf8" ilike {1})'),
 }
 
+
+def _aggregates() -> list[Function]:
+    sums: list[tuple[str, Type]] = [
+        ("int2", "int8"),
+        ("int4", "int8"),
+        ("int8", "whole"),
+        ("whole", "whole"),
+        ("number", "numeric"),
+    ]
+    ordered: tuple[Type, ...] = ("int2", "int4", "int8", "whole", "numeric", "float8", "date", "time", "timestamptz")
+    functions = [Function("sum", (type,), total, "sum({0})", partial=True) for type, total in sums]
+    for name in ("avg", "average"):
+        functions += [Function(name, (type,), "numeric", "avg({0})", partial=True) for type, _ in sums]
+    for name, truth in (("min", "bool_and"), ("max", "bool_or")):
+        functions += [Function(name, (type,), type, f"{name}({{0}})", partial=True) for type in ordered]
+        functions.append(Function(name, ("text",), "text", f'{name}({{0}} collate "C")', partial=True))
+        functions.append(Function(name, ("bool",), "bool", f"{truth}({{0}})", partial=True))
+    return [
+        *functions,
+        Function("count", ("any",), "int8", "count({0})"),
+        Function("countdistinct", ("any",), "int8", "count(distinct {0})"),
+    ]
+
+
+# What $apply makes of the values of a group, null left out.
+AGGREGATES: dict[str, list[Function]] = {}
+for _function in _aggregates():
+    AGGREGATES.setdefault(_function.name, []).append(_function)
+ROWS = Function("$count", (), "int8", "count(*)")
+PRESENT = Function("present", ("any",), "bool", "nullif({0} is not null, false)", partial=True)
+
 # Conversions that the checker puts in.  A numeric without bounds is null where it is too large to reckon with.
 NUMERIC = Function("numeric", ("number",), "numeric", "{0}::numeric")
 WHOLE = Function("numeric", ("integer",), "whole", "{0}::numeric")
@@ -194,6 +225,8 @@ def _cast(source: Type, target: Type) -> str | None:
 def accepts(parameter: str, type: Type) -> bool:
     """Whether an argument of this type may stand for the parameter; null may for any."""
     match parameter:
+        case "any":
+            return True
         case "number":
             return type in NUMBERS or type == "null"
         case "integer":

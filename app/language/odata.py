@@ -1,4 +1,4 @@
-"""OData's query options as syntax trees: $filter, $orderby, $select, $expand, $search, and keys."""
+"""OData's query options as syntax trees: $filter, $orderby, $select, $expand, $apply, $search, and keys."""
 
 from __future__ import annotations
 
@@ -8,7 +8,20 @@ from lark import Token, Transformer, v_args
 
 from app.errors import QueryError
 from app.language.syntax import Language, bounded, position
-from app.language.tree import Invocation, Literal, Name, Node, Operation, Path, Sorting, Unsupported
+from app.language.tree import (
+    Aggregation,
+    Grouping,
+    Invocation,
+    Literal,
+    Name,
+    Node,
+    Operation,
+    Path,
+    Quantified,
+    Size,
+    Sorting,
+    Unsupported,
+)
 
 KINDS = {
     "NUMBER": "number",
@@ -25,7 +38,12 @@ WORDS = {
     **dict.fromkeys(("NUMBER", "STRING", "BOOL", "NULL", "UUID", "TIMESTAMP", "DATE", "TIME"), "a literal"),
     **dict.fromkeys(("ALIAS", "DOLLAR", "MINUS", "NOT"), "a field, function or not"),
     "DIRECTION": "asc, desc",
+    "GROUPBY": "groupby",
+    "AGGREGATE": "aggregate",
+    "WITH": "with",
+    "AS": "as",
     "STAR": "*",
+    "INSIDE": "(",
     "EQUAL": "=",
     "LAMBDA": "any, all",
     "COLON": ":",
@@ -35,6 +53,16 @@ WORDS = {
     "PHRASE": "a quoted phrase",
     "WORD": "a word",
 }
+
+
+# Transformations and groupings of the OData extension for data aggregation that are not served.
+TRANSFORMATIONS = frozenset(
+    (
+        *("filter", "compute", "concat", "expand", "identity", "search", "orderby", "skip", "top", "nest", "addnested"),
+        *("topcount", "topsum", "toppercent", "bottomcount", "bottomsum", "bottompercent", "join", "outerjoin"),
+        *("rollup", "rolluprecursive", "ancestors", "descendants", "traverse"),
+    )
+)
 
 
 @v_args(inline=True)
@@ -49,6 +77,45 @@ class _Builder(Transformer[Token, Any]):
         return tuple(item if isinstance(item, Path) else None for item in items)
 
     expand = select
+
+    def expansion(self, item: Path | Token, what: Token | None, options: Token | None) -> Path | Token:
+        if what in ("$ref", "$count"):
+            raise QueryError(f"{what} in $expand is not supported", position=position(what), code="not_supported")
+        if what:
+            raise QueryError(f"unexpected '{what}', expected a navigation property alone", position=position(what))
+        if options:
+            raise QueryError("an option inside $expand is not supported", position=position(options) + 1, code="not_supported")
+        return item
+
+    def apply(self, first: Grouping, *others: Grouping) -> Grouping:
+        if others:
+            raise _not_supported("a sequence of transformations", others[0].at)
+        return first
+
+    def groupby(self, word: Token, *parts: Path | tuple[Aggregation, ...] | None) -> Grouping:
+        paths = tuple(part for part in parts if isinstance(part, Path))
+        aggregations = next((part for part in parts if isinstance(part, tuple)), ())
+        return Grouping(position(word), paths, aggregations)
+
+    def whole(self, aggregations: tuple[Aggregation, ...]) -> Grouping:
+        return Grouping(aggregations[0].at, (), aggregations)
+
+    def aggregate(self, word: Token, *aggregations: Aggregation) -> tuple[Aggregation, ...]:
+        return aggregations
+
+    def aggregation(self, value: Node | Token, *words: Token) -> Aggregation:
+        method, alias = words[1] if len(words) == 4 else None, words[-1]
+        if isinstance(value, Token):
+            if value != "$count":
+                raise QueryError(f"unexpected '{value}', expected $count", position=position(value))
+            return Aggregation(position(value), None, None, Name(position(alias), str(alias)))
+        assert method is not None
+        return Aggregation(value.at, value, Name(position(method), str(method)), Name(position(alias), str(alias)))
+
+    def unsupported(self, name: Token) -> None:
+        if name in TRANSFORMATIONS or "." in name:
+            raise _not_supported(f"the transformation {name}", position(name))
+        raise QueryError(f"there is no transformation {name}: expected groupby, aggregate", position=position(name))
 
     def key(self, *values: tuple[Name | None, Literal]) -> tuple[tuple[Name | None, Literal], ...]:
         return values
@@ -89,12 +156,12 @@ class _Builder(Transformer[Token, Any]):
     def count(self, path: Path, what: Token) -> Node:
         if what != "$count":
             raise QueryError(f"unexpected '{what}', expected $count", position=position(what))
-        return Unsupported(path.at, "$count of a collection")
+        return Size(path.at, path)
 
     def typed(self, kind: Token, text: Token) -> Node:
         return Unsupported(position(kind), f"a literal of type {kind}")
 
-    def special(self, what: Token, *names: Token) -> Node:
+    def special(self, what: Token, *rest: object) -> Node:
         return Unsupported(position(what), f"the parameter alias {what}" if what.startswith("@") else str(what))
 
     def literal(self, token: Token) -> Literal:
@@ -115,7 +182,10 @@ class _Builder(Transformer[Token, Any]):
         return _junction("and", parts)
 
     def quantified(self, path: Path, quantifier: Token, variable: Token | None, predicate: Node | None) -> Node:
-        return Unsupported(path.at, f"the lambda {quantifier}")
+        if quantifier == "all" and predicate is None:
+            raise QueryError("all needs a variable and a condition, as in all(i: i/price gt 1)", position=position(quantifier))
+        name = Name(position(variable), str(variable)) if variable else None
+        return Quantified(path.at, path, cast(Any, str(quantifier)), name, predicate)
 
 
 def _junction(operator: str, parts: tuple[Node | Token, ...]) -> Node:
@@ -123,7 +193,11 @@ def _junction(operator: str, parts: tuple[Node | Token, ...]) -> Node:
     return Operation(operands[0].at, operator, operands)
 
 
-_language = Language("odata.lark", ["filter", "orderby", "select", "expand", "key", "search"], _Builder(), WORDS)
+def _not_supported(what: str, at: int) -> QueryError:
+    return QueryError(f"{what} is not supported", position=at, code="not_supported")
+
+
+_language = Language("odata.lark", ["filter", "orderby", "select", "expand", "apply", "key", "search"], _Builder(), WORDS)
 
 
 def parse_filter(text: str) -> Node:
@@ -144,6 +218,11 @@ def parse_select(text: str) -> tuple[Path | None, ...]:
 def parse_expand(text: str) -> tuple[Path | None, ...]:
     """The items of an $expand; None is the star."""
     return cast("tuple[Path | None, ...]", _language.parse(text, "expand"))
+
+
+def parse_apply(text: str) -> Grouping:
+    """The one transformation of an $apply.  Raises QueryError for the others, by name."""
+    return cast(Grouping, _language.parse(text, "apply"))
 
 
 def parse_key(text: str) -> tuple[tuple[Name | None, Literal], ...]:

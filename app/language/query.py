@@ -7,24 +7,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from app.catalog import Catalog, Entity, Field
+from app.catalog import Catalog, Entity, Field, Navigation
 from app.errors import QueryError
 from app.language import odata
+from app.language.apply import Filtering, Groups, Ordering, check_apply
 from app.language.cache import Cache
 from app.language.check_odata import OData
-from app.language.tree import Call, Column, Comparison, Constant, Expression, IsNull, Junction, Membership, Not, Order, Path
-from app.language.unify import unify
+from app.language.key import Key, Origin, read_key
+from app.language.tree import Call, Column, Count, Expression, Junction, Order, Path, Quantifier
+from app.language.walk import walk
 
 # The options that each kind of path takes.
 OPTIONS = "$filter $select $orderby $top $skip $count $search $format $expand $apply $compute $levels $deltatoken $skiptoken"
 COLLECTION = frozenset(OPTIONS.split())
 ROW = frozenset(("$select", "$expand", "$format", "$compute", "$levels"))
 COUNT = frozenset(("$filter", "$search", "$format"))
+VALUE = frozenset(("$format",))
+REFERENCES = frozenset(("$filter", "$orderby", "$top", "$skip", "$count", "$search", "$format"))
 
-UNSUPPORTED = frozenset(("$expand", "$apply", "$compute", "$levels", "$deltatoken", "$skiptoken"))
+UNSUPPORTED = frozenset(("$compute", "$levels", "$deltatoken", "$skiptoken"))
 
 # Of $top and $skip; more is the same as this, for no collection is as long.
 LARGEST_PAGE = 10**15
@@ -42,23 +46,30 @@ class Query:
     entity: Entity
     filter: Expression | None = None
     select: tuple[Field, ...] | None = None  # None: every field
+    expand: tuple[Navigation, ...] = ()  # related rows that come inside
     order: tuple[Order, ...] = ()  # the id follows by itself
     top: int | None = None
     skip: int = 0
     count: bool = False  # the total without page is asked for
     search: bool = False  # a $search was given, which has no effect
     single: bool = False  # restricted to one row by a key
+    origin: Origin | None = None  # the row from which a navigation leads to these
     nested: bool = False  # child collections come with their rows
-    parts: tuple[Expression, ...] = field(init=False)  # every node of the filter and the order
+    groups: Groups | None = None  # made of the rows; then order, page and count are of groups
+    parts: tuple[Expression, ...] = field(init=False)  # every node of the filter, the order and the groups
     entities: tuple[str, ...] = field(init=False)  # all that it reads, its own first
     volatile: bool = field(init=False)  # the answer depends on the time too: now()
 
     def __post_init__(self) -> None:
-        parts = tuple(part for root in (self.filter, *(order.key for order in self.order)) if root for part in walk(root))
-        ways = (step.target for part in parts if isinstance(part, Column) for step in part.way)
+        start = self.origin.condition if self.origin else None
+        roots = (start, self.filter, *(order.key for order in self.order), *(self.groups.expressions if self.groups else ()))
+        parts = tuple(part for root in roots if root for part in walk(root))
+        ways = (step.target for part in parts for step in _steps(part))
         children = (child.target for child in self.entity.children) if self.nested else ()
         object.__setattr__(self, "parts", parts)
-        object.__setattr__(self, "entities", tuple(dict.fromkeys((self.entity.name, *ways, *children))))
+        expanded = (step.target for step in self.expand)
+        origin = (self.origin.entity,) if self.origin else ()
+        object.__setattr__(self, "entities", tuple(dict.fromkeys((self.entity.name, *origin, *ways, *children, *expanded))))
         object.__setattr__(self, "volatile", any(isinstance(part, Call) and part.function.name == "now" for part in parts))
 
     @property
@@ -66,7 +77,7 @@ class Query:
         """Equal for queries that differ in values only, hence are the same SQL."""
         return (
             *(self.catalog.version, self.entity.name, self.filter, self.order),
-            *(self.select, self.top is None, self.skip == 0, self.count, self.single),
+            *(self.select, self.expand, self.top is None, self.skip == 0, self.count, self.single, self.groups, self.origin),
         )
 
 
@@ -76,39 +87,84 @@ def parse_query(
     options: Sequence[tuple[str, str]],
     *,
     key: str | None = None,
+    member: Navigation | Field | None = None,
     takes: frozenset[str] | None = None,
 ) -> Query:
     """The query of OData's options, decoded, in their order; those without $ are ignored.
 
-    `key` is the text between the parentheses of a path to one row; `takes` are the options that the path takes: COLLECTION, ROW
-    (with a key), COUNT.  Raises QueryError with the option as its target ("key" for the key), and the position in its value.
+    `key` is the text between the parentheses of a path to one row; `member` is what follows it: a navigation, to query the rows to
+    which it leads, or a field, to select it behind the id.  `takes` are the options that the path takes: COLLECTION, ROW (with a
+    key), COUNT, VALUE, REFERENCES.  Raises QueryError with the option as its target ("key" for the key), and the position in its
+    value.
     """
     takes = takes or (ROW if key is not None else COLLECTION)
     if sum(len(value) for _, value in options) > LONG:
-        return _parse(catalog, entity, options, key, takes)
-    given = (catalog.version, entity.name, tuple(options), key, takes)
-    return _queries.get(given, lambda: _parse(catalog, entity, options, key, takes))
+        return _parse(catalog, entity, options, key, member, takes)
+    given = (catalog.version, entity.name, tuple(options), key, member, takes)
+    return _queries.get(given, lambda: _parse(catalog, entity, options, key, member, takes))
 
 
-def _parse(catalog: Catalog, entity: Entity, options: Sequence[tuple[str, str]], key: str | None, takes: frozenset[str]) -> Query:
+def _parse(
+    catalog: Catalog,
+    entity: Entity,
+    options: Sequence[tuple[str, str]],
+    key: str | None,
+    member: Navigation | Field | None,
+    takes: frozenset[str],
+) -> Query:
     given = _given(options, takes)
-    checker = OData(catalog, entity)
+    if key is None:
+        return _asked(given, catalog, entity)
     with about("key"):
-        condition = _key(checker, key) if key is not None else None
-    filter = _option(given, "$filter", lambda text: checker.condition(odata.parse_filter(text)))
+        row = read_key(catalog, entity, key)
+    if isinstance(member, Navigation):
+        return _behind(row, member, _asked(given, catalog, catalog[member.target]))
+    query = replace(_asked(given, catalog, entity), filter=row.row(), single=True)
+    return replace(query, select=tuple(dict.fromkeys((entity.fields["id"], member)))) if member else query
+
+
+def _behind(row: Key, step: Navigation, query: Query) -> Query:
+    """The query restricted to what a navigation leads to."""
+    condition = row.behind(step)
+    if query.filter is not None:
+        condition = Junction(condition.at, "bool", "and", (condition, query.filter))
+    return replace(query, filter=condition, origin=row.origin(), single=not step.many)
+
+
+def _asked(given: dict[str, str], catalog: Catalog, entity: Entity) -> Query:
+    """The query of options alone."""
+    groups = _option(given, "$apply", lambda text: check_apply(catalog, entity, odata.parse_apply(text)))
     _option(given, "$search", odata.parse_search)
-    return Query(
+    query = Query(
         catalog,
         entity,
-        filter=condition or filter,
-        select=_option(given, "$select", lambda text: _select(entity, text)),
-        order=_option(given, "$orderby", lambda text: checker.order(odata.parse_orderby(text))) or (),
         top=_option(given, "$top", _page),
         skip=_option(given, "$skip", _page) or 0,
         count=_option(given, "$count", _truth) or False,
         search="$search" in given,
-        single=key is not None,
     )
+    if groups is not None:
+        return _grouped(given, query, groups)
+    checker = OData(catalog, entity)
+    return replace(
+        query,
+        filter=_option(given, "$filter", lambda text: checker.condition(odata.parse_filter(text))),
+        select=_option(given, "$select", lambda text: _select(entity, text)),
+        expand=_option(given, "$expand", lambda text: _expand(entity, text)) or (),
+        order=_option(given, "$orderby", lambda text: checker.order(odata.parse_orderby(text))) or (),
+    )
+
+
+def _grouped(given: dict[str, str], query: Query, groups: Groups) -> Query:
+    """The query with its rows in groups, on which the options work."""
+    for name in ("$select", "$expand"):
+        if name in given:
+            raise QueryError(f"{name} cannot be given with $apply", target=name)
+    filtering = Filtering(query.catalog, query.entity, groups)
+    ordering = Ordering(query.catalog, query.entity, groups)
+    rows, having = _option(given, "$filter", lambda text: filtering.split(odata.parse_filter(text))) or (None, None)
+    order = _option(given, "$orderby", lambda text: ordering.order(odata.parse_orderby(text))) or ()
+    return replace(query, filter=rows, order=order, groups=replace(groups, having=having))
 
 
 _queries: Cache[Query] = Cache(1_000)
@@ -124,20 +180,14 @@ def about(target: str) -> Iterator[None]:
         raise
 
 
-def walk(expression: Expression) -> Iterator[Expression]:
-    """The expression and everything in it."""
-    yield expression
-    match expression:
-        case Call(arguments=parts) | Junction(operands=parts):
-            pass
-        case Comparison(left=left, right=right):
-            parts = (left, right)
-        case Not(operand=part) | IsNull(operand=part) | Membership(operand=part):
-            parts = (part,)
-        case _:
-            parts = ()
-    for part in parts:
-        yield from walk(part)
+def _steps(part: Expression) -> tuple[Navigation, ...]:
+    """The navigations that an expression itself follows."""
+    match part:
+        case Column(way=way):
+            return way
+        case Quantifier(rows=rows) | Count(rows=rows):
+            return (rows.navigation,)
+    return ()
 
 
 def _given(options: Sequence[tuple[str, str]], takes: frozenset[str]) -> dict[str, str]:
@@ -196,20 +246,18 @@ def _selected(entity: Entity, path: Path) -> Field:
     return entity.fields[first.text]
 
 
-def _key(checker: OData, text: str) -> Expression:
-    """The row of a key: `12`, `id=12`, or any field that is unique, `code='A1'`."""
-    values = odata.parse_key(text)
-    if len(values) > 1:
-        raise QueryError("expected one key", position=(values[1][0] or values[1][1]).at)
-    name, literal = values[0]
-    entity = checker.entity
-    field = entity.fields.get(name.text if name else "id")
-    if field is None or not (field.unique or field.name == "id"):
-        at = (name or literal).at
-        known = ", ".join(dict.fromkeys(("id", *(each.name for each in entity.alternate_keys))))
-        raise QueryError(f"expected a key of {entity.name}: {known}", position=at)
-    value = checker.check(literal)
-    if isinstance(value, Constant) and value.value is None:
-        raise QueryError("expected a value", position=literal.at)
-    left, right = unify(literal.at, Column(literal.at, field.type, (), field), value)
-    return Comparison(literal.at, "bool", "eq", left, right, True)
+def _expand(entity: Entity, text: str) -> tuple[Navigation, ...]:
+    steps: dict[Navigation, None] = {}
+    for path in odata.parse_expand(text):
+        steps |= dict.fromkeys([_expanded(entity, path)] if path else entity.navigations.values())
+    return tuple(steps)
+
+
+def _expanded(entity: Entity, path: Path) -> Navigation:
+    first, *rest = path.names
+    if first.text not in entity.navigations:
+        what = "a field; expected a" if first.text in entity.fields else "no"
+        raise QueryError(f"{first.text} is {what} navigation property of {entity.name}", position=first.at)
+    if rest:
+        raise QueryError(f"expected {first.text} alone: $expand goes one step", position=rest[0].at)
+    return entity.navigations[first.text]

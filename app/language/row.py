@@ -42,6 +42,7 @@ class Style:
     base: str | None = None  # the service root's URL, for OData's full metadata inside the row
     ids_as_strings: bool = False  # id and every xId
     nested: bool = False  # children inside their parents
+    references: bool = False  # the @odata.id alone, relative to the service root unless there is a base
 
 
 ODATA = Style()
@@ -63,17 +64,19 @@ class Writer:
     company: Composable
     base: Composable
 
-    def row(self, entity: Entity, alias: str, fields: Iterable[Field]) -> Composed:
-        """The text of a JSON object: the fields in order, then, if the style nests them, the child collections."""
+    def row(self, entity: Entity, alias: str, fields: Iterable[Field], inside: Iterable[Navigation] = ()) -> Composed:
+        """The text of a JSON object: the fields in order, then the related rows inside, or if the style nests them the children."""
         members: list[tuple[str, Composable]] = []
-        if self.style.base:
+        if self.style.references:
+            members, fields = [("@odata.id", self.link(entity, alias))], ()
+        elif self.style.base:
             members += self.metadata(entity, alias)
         for field in fields:
             if self.style.base and field.type in EDM_TYPES:
                 members.append((f"{field.name}@odata.type", Literal(f'"#{EDM_TYPES[field.type]}"')))
             members.append((field.name, self.value(alias, field)))
-        if self.style.nested:
-            members += [(child.name, self.children(child, alias)) for child in entity.children]
+        for step in entity.children if self.style.nested else inside:
+            members.append((step.name, self.related(step, alias)))
         parts: list[Composable] = []
         for number, (name, text) in enumerate(members):
             parts += [Literal(f'{"," if number else "{"}"{name}":'), text]
@@ -81,12 +84,19 @@ class Writer:
 
     def metadata(self, entity: Entity, alias: str) -> Iterator[tuple[str, Composable]]:
         """OData's control information of a row."""
-        link = "to_json({base} || {prefix} || {id}::text || {suffix})::text"
-        parts = {"base": self.base, "prefix": Literal(f"{entity.name}("), "id": Identifier(alias, "id")}
         yield "@odata.type", Literal(f'"#{NAMESPACE}.{entity.singular}"')
-        yield "@odata.id", SQL(link).format(**parts, suffix=Literal(")"))
+        yield "@odata.id", self.link(entity, alias)
         for name in entity.navigations:
-            yield f"{name}@odata.navigationLink", SQL(link).format(**parts, suffix=Literal(f")/{name}"))
+            yield f"{name}@odata.navigationLink", self.link(entity, alias, f"/{name}")
+
+    def link(self, entity: Entity, alias: str, rest: str = "") -> Composed:
+        """The URL of a row, or of what is behind it."""
+        return SQL("to_json({base} || {prefix} || {id}::text || {suffix})::text").format(
+            base=self.base if self.style.base else Literal(""),
+            prefix=Literal(f"{entity.name}("),
+            id=Identifier(alias, "id"),
+            suffix=Literal(f"){rest}"),
+        )
 
     def value(self, alias: str, field: Field) -> Composed:
         """The JSON text of a field."""
@@ -108,20 +118,24 @@ class Writer:
                 return """'"' || to_char({} at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') || '"'""", False
         return "to_json({})::text", True
 
-    def children(self, child: Navigation, alias: str) -> Composed:
-        """The JSON text of a child collection, by id."""
-        entity = self.catalog[child.target]
-        name = f"{alias}_{child.name}"
+    def related(self, step: Navigation, alias: str) -> Composed:
+        """The JSON text of what a navigation leads to: one row or null, or an array of rows by their id."""
+        entity, name = self.catalog[step.target], f"{alias}_{step.name}"
+        row = self.row(entity, name, entity.fields.values())
+        if step.many:
+            text, key, id = "select '[' || string_agg({row}, ',' order by {this}.id) || ']'", step.field, "id"
+        else:
+            text, key, id = "select {row}", "id", step.field
         return SQL(
-            "coalesce((select '[' || string_agg({row}, ',' order by {this}.id) || ']'"
-            " from {view} as {this} where {this}.company_id = {company} and {key} = {id}), '[]')"
+            f"coalesce(({text} from {{view}} as {{this}} where {{this}}.company_id = {{company}} and {{key}} = {{id}}), {{none}})"
         ).format(
-            row=self.row(entity, name, entity.fields.values()),
+            row=row,
             view=view(entity.name),
             this=Identifier(name),
             company=self.company,
-            key=Identifier(name, child.field),
-            id=Identifier(alias, "id"),
+            key=Identifier(name, key),
+            id=Identifier(alias, id),
+            none=Literal("[]" if step.many else "null"),
         )
 
 

@@ -11,14 +11,14 @@ from dataclasses import dataclass, replace
 
 from psycopg.sql import SQL, Composable, Composed, Identifier
 
-from app.catalog import Navigation
+from app.language.apply import Groups
 from app.language.cache import Cache
-from app.language.compile import BY_CODE_POINT, Compiler
-from app.language.query import Query, walk
-from app.language.row import ODATA, Style, Writer, view
-from app.language.tree import Column, Constant, Membership, Order
+from app.language.compile import BY_CODE_POINT, COMPANY, GROUP, Compiler
+from app.language.groups import GroupWriter
+from app.language.query import Query
+from app.language.row import ODATA, Style, Writer
+from app.language.tree import Column, Constant, Expression, Membership, Order
 
-COMPANY = SQL("%(company)s::text")
 BASE = SQL("%(base)s::text")
 TOP = SQL("%(top)s::int8")
 SKIP = SQL("%(skip)s::int8")
@@ -63,7 +63,7 @@ def count(query: Query, company: str) -> Statement:
 
 
 def position(query: Query, company: str) -> Statement:
-    """One row: (position int8): goes up whenever data changes that the query reads."""
+    """One row: (position int8): goes up whenever data changes that the query reads; null if the query's origin is missing."""
     return _statement(query, company, ODATA, "position", lambda select: SQL('select ({}) as "position"').format(select.position()))
 
 
@@ -87,8 +87,12 @@ def _statement(query: Query, company: str, style: Style, kind: str, compile: Cal
     if style.base:
         parameters["base"] = style.base
 
+    for number, aggregate in enumerate(query.groups.aggregates if query.groups else ()):
+        parameters[f"a{number}"] = aggregate.alias
+
     def text() -> SQL:
-        return SQL(compile(Select(query, style, Compiler(names))).as_string())
+        select = Select if query.groups is None else Grouped
+        return SQL(compile(select(query, style, Compiler(names))).as_string())
 
     shape = (kind, query.shape, replace(style, base="" if style.base else None), len(query.parts))
     return Statement(text() if len(query.parts) > MANY else _texts.get(shape, text), parameters)
@@ -108,8 +112,8 @@ class Select:
         """The rows as JSON, in order, of the page."""
         query = self.query
         parts = [SQL("select {} as row {}").format(self.json(), self.source(query.order))]
-        if not query.single:
-            parts.append(SQL("order by {}").format(self.order(self.keys())))
+        if keys := () if query.single else self.keys():
+            parts.append(SQL("order by {}").format(self.order(keys)))
         if query.top is not None:
             parts.append(SQL("limit {}").format(TOP))
         if query.skip:
@@ -161,11 +165,20 @@ class Select:
         return SQL("select count(*) {}").format(self.source(()))
 
     def position(self) -> Composed:
-        """The last change of all entities that are read; of the company, where the log itself is read."""
+        """The last change of all entities that are read; of the company, where the log itself is read.
+
+        Null if there is no row where the navigation begins: all else looks as if it led nowhere.
+        """
         text = SQL("select coalesce(max(p.last_id), 0) from bds.positions as p where p.company_id = {}").format(COMPANY)
         if "changes" in self.query.entities:
             return text
-        return SQL("{} and p.entity = any(%(entities)s::text[])").format(text)
+        text = SQL("{} and p.entity = any(%(entities)s::text[])").format(text)
+        origin = self.query.origin
+        if origin is None:
+            return text
+        source = self.expressions.source(origin.entity, [origin.condition], origin.number)
+        condition = self.expressions.compile(origin.condition, loose=True)
+        return SQL("select case when exists (select {} and {}) then ({}) end").format(source, condition, text)
 
     def keys(self) -> tuple[Order, ...]:
         """The order of the query up to the id, which breaks ties."""
@@ -182,26 +195,51 @@ class Select:
     def json(self) -> Composed:
         query = self.query
         fields = query.select if query.select is not None else tuple(query.entity.fields.values())
-        return Writer(query.catalog, self.style, COMPANY, BASE).row(query.entity, self.expressions.alias(()), fields)
+        return Writer(query.catalog, self.style, COMPANY, BASE).row(query.entity, self.expressions.alias(()), fields, query.expand)
 
     def source(self, order: Iterable[Order]) -> Composed:
-        """From the entity's view, with a join for each way that the filter and the order take, where the filter holds."""
-        query = self.query
-        conditions = [SQL("t.company_id = {}").format(COMPANY)]
-        if query.filter is not None:
-            conditions.append(self.expressions.compile(query.filter, loose=True))
-        roots = [root for root in (query.filter, *(key.key for key in order)) if root is not None]
-        ways = (part.way for root in roots for part in walk(root) if isinstance(part, Column))
-        steps = dict.fromkeys(way[:end] for way in ways for end in range(1, len(way) + 1))
-        return SQL("from {} as t{} where {}").format(
-            view(query.entity.name), Composed([self.join(way) for way in steps]), SQL(" and ").join(conditions)
-        )
+        """From the entity's view, with what the filter and the order need, where the filter holds."""
+        return self.matching(key.key for key in order)
 
-    def join(self, way: tuple[Navigation, ...]) -> Composed:
-        reference = Identifier(self.expressions.alias(way[:-1]), way[-1].field)
-        return SQL(" left join {view} as {this} on {this}.company_id = {company} and {this}.id = {reference}").format(
-            view=view(way[-1].target), this=Identifier(self.expressions.alias(way)), company=COMPANY, reference=reference
+    def matching(self, roots: Iterable[Expression]) -> Composed:
+        """From the entity's view, with what the filter and the expressions need, where the filter holds."""
+        filter = self.query.filter
+        source = self.expressions.source(self.query.entity.name, [*roots] if filter is None else [filter, *roots])
+        if filter is None:
+            return source
+        return SQL("{} and {}").format(source, self.expressions.compile(filter, loose=True))
+
+
+class Grouped(Select):
+    """Of groups: what is computed of the rows is a table, of which the rest of the statement reads."""
+
+    def keys(self) -> tuple[Order, ...]:
+        """The order of the query, then all that tells groups apart."""
+        given = {order.key for order in self.query.order}
+        return (*self.query.order, *(Order(key.result, False) for key in self.groups.keys if key.result not in given))
+
+    def json(self) -> Composed:
+        return GroupWriter(Writer(self.query.catalog, self.style, COMPANY, BASE), self.query.entity, GROUP).row(self.groups)
+
+    def source(self, order: Iterable[Order]) -> Composed:
+        columns = list(self.groups.columns)
+        table = SQL("select {} {}").format(
+            SQL(", ").join(
+                SQL("{} as {}").format(self.expressions.compile(value), Identifier(result.field.name)) for value, result in columns
+            ),
+            self.matching(value for value, _ in columns),
         )
+        if self.groups.keys:
+            table += SQL(" group by ") + SQL(", ").join(SQL(str(n)) for n in range(1, len(self.groups.keys) + 1))
+        source = SQL("from ({}) as {}").format(table, Identifier(GROUP))
+        if self.groups.having is None:
+            return source
+        return SQL("{} where {}").format(source, self.expressions.compile(self.groups.having, loose=True))
+
+    @property
+    def groups(self) -> Groups:
+        assert self.query.groups is not None
+        return self.query.groups
 
 
 def _sort(key: Composable, order: Order) -> Composed:

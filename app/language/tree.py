@@ -73,6 +73,23 @@ class Invocation(Node):
 
 
 @dataclass(frozen=True, slots=True)
+class Quantified(Node):
+    """`items/any(i: i/quantity gt 1)`; `any()` alone has neither variable nor condition."""
+
+    path: Path
+    quantifier: Choice["any", "all"]
+    variable: Name | None
+    condition: Node | None
+
+
+@dataclass(frozen=True, slots=True)
+class Size(Node):
+    """`items/$count`."""
+
+    path: Path
+
+
+@dataclass(frozen=True, slots=True)
 class Unsupported(Node):
     """Something that the language knows and the service does not: `what` names it."""
 
@@ -85,6 +102,23 @@ class Sorting(Node):
 
     key: Node
     descending: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregation(Node):
+    """`price with sum as total`, or `$count as n`, which has no value and no method."""
+
+    value: Node | None
+    method: Name | None
+    alias: Name
+
+
+@dataclass(frozen=True, slots=True)
+class Grouping(Node):
+    """`groupby((active,category/name),aggregate(...))`; without paths `aggregate(...)` of all rows."""
+
+    paths: tuple[Path, ...]
+    aggregations: tuple[Aggregation, ...]
 
 
 # Expressions ----------------------------------------------------------------------------------------------------------------------
@@ -103,14 +137,30 @@ class Expression(Node):
 
 @dataclass(frozen=True, slots=True)
 class Column(Expression):
-    """A field of the row, or of the row that a way of single-valued navigations leads to."""
+    """A field of a row, or of the row that a way of single-valued navigations leads to from there.
+
+    `row` is 0 for the row that the whole expression is about, else the number of the related rows of which it is one.
+    """
 
     way: tuple[Navigation, ...]
     field: Field
+    row: int = 0
 
     @property
     def nullable(self) -> bool:
         return not (self.field.required and all(step.required for step in self.way))
+
+
+@dataclass(frozen=True, slots=True)
+class Result(Expression):
+    """What a group of rows has one value of: a field that it is grouped by, or an aggregate."""
+
+    field: Field  # its name tells the group's values apart in SQL
+    growth: int  # of a text, as of a Call
+
+    @property
+    def nullable(self) -> bool:
+        return not self.field.required
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +261,42 @@ class Junction(Expression):
     @property
     def nullable(self) -> bool:
         return any(operand.nullable for operand in self.operands)
+
+
+@dataclass(frozen=True, slots=True)
+class Related:
+    """The rows to which a navigation to many leads from the row of this id.
+
+    Their number tells them from every other row of which a condition on them can speak.
+    """
+
+    origin: Column
+    navigation: Navigation
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Quantifier(Expression):
+    """Whether the condition is true of any, or of all, of the rows; without one, whether there is any."""
+
+    quantifier: Choice["any", "all"]
+    rows: Related
+    condition: Expression | None
+
+    @property
+    def nullable(self) -> bool:
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class Count(Expression):
+    """How many rows there are."""
+
+    rows: Related
+
+    @property
+    def nullable(self) -> bool:
+        return False
 
 
 @dataclass(frozen=True, slots=True)

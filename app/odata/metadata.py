@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from xml.etree.ElementTree import Element, SubElement, tostring
 
 from app.catalog import Catalog, Entity, Field, Navigation
@@ -17,7 +18,7 @@ CONTAINER = "Container"
 EDMX = "http://docs.oasis-open.org/odata/ns/edmx"
 EDM = "http://docs.oasis-open.org/odata/ns/edm"
 VOCABULARIES = "https://oasis-tcs.github.io/odata-vocabularies/vocabularies"
-USED = {"Core": "Org.OData.Core.V1", "Capabilities": "Org.OData.Capabilities.V1"}
+USED = {name: f"Org.OData.{name}.V1" for name in ("Core", "Capabilities", "Aggregation")}
 
 TYPES = {
     "text": "Edm.String",
@@ -37,13 +38,14 @@ SET_CAPABILITIES = {
     "FilterRestrictions": {"Filterable": True},
     "SortRestrictions": {"Sortable": True},
     "CountRestrictions": {"Countable": True},
-    "ExpandRestrictions": {"Expandable": False},
+    "ExpandRestrictions": {"Expandable": True},
     "SearchRestrictions": {"Searchable": False},
     "InsertRestrictions": {"Insertable": False},
     "UpdateRestrictions": {"Updatable": False},
     "DeleteRestrictions": {"Deletable": False},
 }
 SET_SUPPORT = {"TopSupported": True, "SkipSupported": True}
+TRANSFORMATIONS = ("aggregate", "groupby")
 SERVICE_SUPPORT = {
     "BatchSupported": False,
     "CrossJoinSupported": False,
@@ -77,9 +79,7 @@ def csdl(catalog: Catalog) -> bytes:
     _annotation(container, "Capabilities.ConformanceLevel", EnumMember=CONFORMANCE)
     for term, value in SERVICE_SUPPORT.items():
         _annotation(container, f"Capabilities.{term}", Bool=_boolean(value))
-    listed = SubElement(_annotation(container, "Capabilities.FilterFunctions"), "Collection")
-    for function in sorted({"cast", *FUNCTIONS} - ARITHMETIC):
-        SubElement(listed, "String").text = function
+    _strings(_annotation(container, "Capabilities.FilterFunctions"), sorted({"all", "any", "cast", *FUNCTIONS} - ARITHMETIC))
     document: bytes = tostring(root, encoding="utf-8", xml_declaration=True)
     return document
 
@@ -144,6 +144,15 @@ def _entity_set(container: Element, entity: Entity) -> None:
             SubElement(record, "PropertyValue", Property=name, Bool=_boolean(value))
     for term, value in SET_SUPPORT.items():
         _annotation(element, f"Capabilities.{term}", Bool=_boolean(value))
+    record = SubElement(_annotation(element, "Aggregation.ApplySupported"), "Record")
+    _strings(SubElement(record, "PropertyValue", Property="Transformations"), TRANSFORMATIONS)
+    SubElement(record, "PropertyValue", Property="Rollup", EnumMember="Aggregation.RollupType/None")
+
+
+def _strings(parent: Element, values: Iterable[str]) -> None:
+    collection = SubElement(parent, "Collection")
+    for value in values:
+        SubElement(collection, "String").text = value
 
 
 def _description(parent: Element, text: str | None) -> None:

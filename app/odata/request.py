@@ -12,7 +12,7 @@ from enum import Enum
 
 from multidict import MultiMapping
 
-from app.catalog import Catalog, Entity
+from app.catalog import Catalog, Entity, Field, Navigation
 from app.errors import QueryError, ServiceError
 from app.wire import decode_path, decode_query, quality
 
@@ -29,6 +29,10 @@ class Kind(Enum):
     COLLECTION = "a collection"
     COUNT = "/$count"
     ROW = "one row"
+    PROPERTY = "a property"
+    VALUE = "/$value"
+    REFERENCE = "the reference to one row"
+    REFERENCES = "the references to rows"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +49,12 @@ class Format:
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """What a path names; `key` is the text between a row's parentheses."""
+    """What a path names: of the entity with which it begins, by the text between a row's parentheses, what is behind that row."""
 
     kind: Kind
     entity: Entity | None = None
     key: str | None = None
+    member: Navigation | Field | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,18 +111,43 @@ def find_resource(catalog: Catalog, segments: Sequence[str]) -> Resource:
     if not parenthesis:
         if rest == ["$count"]:
             return Resource(Kind.COUNT, entity)
+        if rest == ["$ref"]:
+            raise ServiceError("not_supported", "/$ref behind a whole entity set is not supported")
         if rest:
             raise ServiceError("not_found", f"{name} has nothing called {'/'.join(rest)}")
         return Resource(Kind.COLLECTION, entity)
-    if rest:
-        raise _beyond_row(entity, rest)
-    return Resource(Kind.ROW, entity, key[:-1])
+    return _behind_row(catalog, entity, key[:-1], rest)
 
 
-def _beyond_row(entity: Entity, rest: Sequence[str]) -> ServiceError:
-    if rest[0] in entity.navigations or rest[0] in entity.fields:
-        return ServiceError("not_supported", f"the path /{'/'.join(rest)} behind a row of {entity.name} is not supported")
-    return ServiceError("not_found", f"a row of {entity.name} has nothing called {rest[0]}")
+def _behind_row(catalog: Catalog, entity: Entity, key: str, rest: Sequence[str]) -> Resource:
+    """The row itself, or what the segments after its key name: a navigation or a property, and one thing of it."""
+    match rest:
+        case []:
+            return Resource(Kind.ROW, entity, key)
+        case ["$ref"]:
+            raise ServiceError("not_supported", "/$ref behind a row itself is not supported")
+        case [name, *further] if name in entity.fields:
+            kinds = {(): Kind.PROPERTY, ("$value",): Kind.VALUE}
+            if tuple(further) in kinds:
+                return Resource(kinds[tuple(further)], entity, key, entity.fields[name])
+        case [name, *further] if name in entity.navigations:
+            return _navigated(catalog, entity, key, entity.navigations[name], further)
+        case [name, *_] if name.partition("(")[0] in entity.navigations and name.endswith(")"):
+            raise ServiceError("not_supported", f"a key behind {name.partition('(')[0]} is not supported")
+    raise ServiceError("not_found", f"a row of {entity.name} has nothing called {'/'.join(rest)}")
+
+
+def _navigated(catalog: Catalog, entity: Entity, key: str, step: Navigation, rest: Sequence[str]) -> Resource:
+    """What is at the end of a navigation."""
+    kinds = {(): Kind.ROW, ("$ref",): Kind.REFERENCE}
+    if step.many:
+        kinds = {(): Kind.COLLECTION, ("$ref",): Kind.REFERENCES, ("$count",): Kind.COUNT}
+    if tuple(rest) in kinds:
+        return Resource(kinds[tuple(rest)], entity, key, step)
+    target = catalog[step.target]
+    if not step.many and (rest[0] in target.fields or rest[0] in target.navigations):
+        raise ServiceError("not_supported", f"a path of more than one step, {step.name}/{rest[0]}, is not supported")
+    raise ServiceError("not_found", f"{step.name} of {entity.name} has nothing called {'/'.join(rest)}")
 
 
 def check_options(kind: Kind, options: Sequence[tuple[str, str]]) -> None:
@@ -131,7 +161,7 @@ def check_options(kind: Kind, options: Sequence[tuple[str, str]]) -> None:
 def negotiate(accept: Sequence[str], kind: Kind) -> Format:
     """The best format that the Accept headers admit.  Raises not_acceptable."""
     ranges = [piece.strip() for line in accept for piece in MEDIA_RANGE.findall(line) if piece.strip()]
-    if kind is Kind.COUNT or not ranges:
+    if kind in (Kind.COUNT, Kind.VALUE) or not ranges:
         return Format()
     main = "application/xml" if kind is Kind.METADATA else "application/json"
     exact: list[tuple[float, Format]] = []

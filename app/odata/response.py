@@ -23,8 +23,8 @@ from app.catalog import Catalog
 from app.db import Database
 from app.errors import ServiceError
 from app.language import sql
-from app.language.query import COLLECTION, COUNT, ROW, Query, parse_query
-from app.language.row import Style
+from app.language.query import COLLECTION, COUNT, REFERENCES, ROW, VALUE, Query, parse_query
+from app.language.row import EDM_TYPES, Style
 from app.odata.metadata import csdl, service_document
 from app.odata.request import Kind, Request, read_request
 from app.wire import Streams, matches, send, stream, weak_tag
@@ -34,7 +34,17 @@ PAGE = 200  # rows up to which a page is one statement
 FIRST = 100  # rows before the first byte leaves
 BLOCK_ROWS = 4000  # of the blocks that follow, at most
 BLOCK_BYTES = 512 << 10  # aimed at
-TAKES = {Kind.COLLECTION: COLLECTION, Kind.COUNT: COUNT, Kind.ROW: ROW}
+TAKES = {
+    Kind.COLLECTION: COLLECTION,
+    Kind.COUNT: COUNT,
+    Kind.ROW: ROW,
+    Kind.PROPERTY: VALUE,
+    Kind.VALUE: VALUE,
+    Kind.REFERENCE: VALUE,
+    Kind.REFERENCES: REFERENCES,
+}
+TEXTS = {Kind.COUNT: "text/plain", Kind.VALUE: "text/plain;charset=utf-8"}  # in JSON everything else
+REFERENCE_CONTEXTS = {Kind.REFERENCE: "$ref", Kind.REFERENCES: "Collection($ref)"}
 SEARCH_WARNING = '299 - "$search has no effect"'
 DECLARE = SQL("declare rows no scroll cursor for ")
 FETCH = SQL("fetch forward {} from rows")
@@ -58,21 +68,37 @@ class Reading:
         return self.asked.company
 
     @property
+    def kind(self) -> Kind:
+        return self.asked.resource.kind
+
+    @property
     def style(self) -> Style:
-        full = self.asked.format.metadata == "full"
-        return Style(numbers_as_strings=self.asked.format.ieee754, base=self.base if full else None)
+        metadata = self.asked.format.metadata
+        if self.kind in REFERENCE_CONTEXTS:  # relative to the context URL, if there is one
+            return Style(base=None if metadata == "minimal" else self.base, references=True)
+        return Style(numbers_as_strings=self.asked.format.ieee754, base=self.base if metadata == "full" else None)
 
     @property
     def context(self) -> str:
         """The first member of the JSON object; empty where control information is not wanted."""
-        if self.asked.format.metadata == "none":
-            return ""
-        return f'"@odata.context":{json.dumps(context_url(self.base, self.query))},'
+        if self.kind in REFERENCE_CONTEXTS:
+            return self.context_of(f"{self.base}$metadata#{REFERENCE_CONTEXTS[self.kind]}")
+        return self.context_of(context_url(self.base, self.query))
 
-    def headers(self, position: int) -> dict[str, str]:
-        """Of an answer whose rows are as of a position of the change log."""
+    def context_of(self, url: str) -> str:
+        return "" if self.asked.format.metadata == "none" else f'"@odata.context":{json.dumps(url)},'
+
+    @property
+    def missing(self) -> ServiceError:
+        entity = self.asked.resource.entity
+        return ServiceError("not_found", f"{entity.name if entity else 'this'} has no row with this key")
+
+    def headers(self, position: int | None) -> dict[str, str]:
+        """Of an answer whose rows are as of a position of the change log.  Raises not_found if there is none: no row to begin."""
+        if position is None:
+            raise self.missing
         state = time.time_ns() if self.query.volatile else position
-        content_type = "text/plain" if self.asked.resource.kind is Kind.COUNT else self.asked.format.content_type
+        content_type = TEXTS.get(self.kind, self.asked.format.content_type)
         headers = _headers(content_type, weak_tag(self.model, self.asked.path, self.asked.format, state))
         return headers | ({"Warning": SEARCH_WARNING} if self.query.search else {})
 
@@ -84,26 +110,38 @@ async def respond(database: Database, request: web.Request, streams: Streams) ->
     base = f"{request.scheme}://{_host(request)}/api/odata/{asked.company}/"
     if asked.resource.entity is None:
         return await _document(request, asked, catalog, base)
-    parse = partial(parse_query, key=asked.resource.key, takes=TAKES[asked.resource.kind])
+    parse = partial(parse_query, key=asked.resource.key, member=asked.resource.member, takes=TAKES[asked.resource.kind])
     arguments = catalog, asked.resource.entity, asked.options
     # a long filter takes a quarter of a second, for which others shall not wait
     query = parse(*arguments) if len(asked.path) < LONG else await asyncio.to_thread(parse, *arguments)
     reading = Reading(database, request, asked, query, base, catalog.version, streams)
     if "If-None-Match" in request.headers and not query.volatile and (headers := await _unchanged(reading)):
         return web.Response(status=304, headers=headers)
-    if asked.resource.kind is Kind.COUNT:
+    if reading.kind is Kind.COUNT:
         return await _count(reading)
+    if reading.kind in (Kind.PROPERTY, Kind.VALUE):
+        return await _property(reading)
     if query.single:
         return await _row(reading)
-    if query.top is not None and query.top <= PAGE:
+    if _is_small(query):
         return await _page(reading)
     return await _collection(reading)
 
 
+def _is_small(query: Query) -> bool:
+    """Whether the answer is a few rows, with nothing inside that may be as long as a collection."""
+    if query.groups is not None and not query.groups.keys:
+        return True
+    return query.top is not None and query.top <= PAGE and all(step.child or not step.many for step in query.expand)
+
+
 def context_url(base: str, query: Query) -> str:
     """The context URL of a query's rows, as the JSON format demands."""
-    fields = "" if query.select is None else f"({','.join(each.name for each in query.select)})"
-    return f"{base}$metadata#{query.entity.name}{fields}" + ("/$entity" if query.single else "")
+    if query.groups is not None:
+        return f"{base}$metadata#{query.entity.name}({query.groups})"
+    members = [*(each.name for each in query.select or ()), *(f"{each.name}()" for each in query.expand)]
+    inside = f"({','.join(members)})" if members else ""
+    return f"{base}$metadata#{query.entity.name}{inside}" + ("/$entity" if query.single else "")
 
 
 def _host(request: web.Request) -> str:
@@ -148,12 +186,43 @@ async def _count(reading: Reading) -> web.StreamResponse:
 async def _row(reading: Reading) -> web.StreamResponse:
     async with reading.database.session(reading.company) as connection:
         body, _, position = await _one(connection, sql.page(reading.query, reading.company, reading.style))
-    if body is None:
-        raise ServiceError("not_found", f"{reading.query.entity.name} has no row with this key")
+    if body is None and reading.query.origin is None:
+        raise reading.missing
     headers = reading.headers(position)
     if not reading.query.volatile and matches(reading.request.headers, headers["ETag"]):
         return web.Response(status=304, headers=headers)
+    if body is None:
+        return web.Response(status=204, headers=headers)
     return await send(reading.request, ("{" + reading.context + body[1:]).encode(), headers)
+
+
+async def _property(reading: Reading) -> web.StreamResponse:
+    """The value of a property: as JSON inside an envelope, or as text."""
+    style = Style(numbers_as_strings=reading.asked.format.ieee754)
+    async with reading.database.session(reading.company) as connection:
+        body, _, position = await _one(connection, sql.page(reading.query, reading.company, style))
+    if body is None:
+        raise reading.missing
+    headers = reading.headers(position)
+    if matches(reading.request.headers, headers["ETag"]):
+        return web.Response(status=304, headers=headers)
+    id, _, rest = body[1:-1].partition(",")  # {"id":1,"name":"Hammer"}, or the id alone
+    value = (rest or id).partition(":")[2]
+    if value == "null":
+        return web.Response(status=204, headers=headers)
+    if reading.kind is Kind.VALUE:
+        text = json.loads(value) if value.startswith('"') else value
+        return await send(reading.request, text.encode(), headers)
+    return await send(reading.request, _envelope(reading, id.partition(":")[2].strip('"'), value).encode(), headers)
+
+
+def _envelope(reading: Reading, id: str, value: str) -> str:
+    """The JSON object of one property of the row with an id."""
+    field = (reading.query.select or ())[-1]
+    url = f"{reading.base}$metadata#{reading.query.entity.name}({id})/{field.name}"
+    full = reading.asked.format.metadata == "full" and field.type in EDM_TYPES
+    type = f'"@odata.type":"#{EDM_TYPES[field.type]}",' if full else ""
+    return f'{{{reading.context_of(url)}{type}"value":{value}}}'
 
 
 async def _page(reading: Reading) -> web.StreamResponse:
@@ -175,12 +244,13 @@ async def _collection(reading: Reading) -> web.StreamResponse:
             return web.Response(headers=headers)
         statement = sql.rows(reading.query, reading.company, reading.style)
         await connection.execute(DECLARE + statement.text, statement.parameters)
-        first = await _fetch(connection, FIRST)
+        size = 1 if any(step.many for step in reading.query.expand) else FIRST  # a row with others inside may be as long as many
+        first = await _fetch(connection, size)
         start = _head(reading, count) + b",".join(first)
-        if len(first) == FIRST:
+        if len(first) == size:
             # the client has begun to get its answer: from now on it sets the pace
             await connection.execute("set local statement_timeout = 0")
-            return await stream(reading.request, _blocks(connection, start), headers, reading.streams.stall)
+            return await stream(reading.request, _blocks(connection, start, size), headers, reading.streams.stall)
     return await send(reading.request, start + b"]}", headers)
 
 
@@ -189,9 +259,8 @@ def _head(reading: Reading, count: int | None) -> bytes:
     return f'{{{reading.context}{total}"value":['.encode()
 
 
-async def _blocks(connection: psycopg.AsyncConnection[Any], start: bytes) -> AsyncGenerator[bytes, None]:
-    """The envelope's start with the first rows, the rest of the rows, the envelope's end."""
-    size = FIRST
+async def _blocks(connection: psycopg.AsyncConnection[Any], start: bytes, size: int) -> AsyncGenerator[bytes, None]:
+    """The envelope's start with the first rows, `size` of them, the rest of the rows, the envelope's end."""
     coming = asyncio.create_task(_fetch(connection, size))
     try:
         yield start

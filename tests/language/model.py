@@ -82,7 +82,7 @@ def _entity(name: str, fields: dict[str, Field], navigations: dict[str, Navigati
 
 def condition(statement: Statement) -> tuple[str, list[Any]]:
     """What a count's WHERE says beyond the company, with $n for the n-th parameter, and their values."""
-    text = statement.text.as_string().split(" where t.company_id = %(company)s::text and ", 1)[1].split(') as "count"')[0]
+    text = statement.text.as_string().split(' where "t".company_id = %(company)s::text and ', 1)[1].split(') as "count"')[0]
     names = list(dict.fromkeys(re.findall(r"%\((p\d+)\)s", text)))
     for number, name in enumerate(names, 1):
         text = text.replace(f"%({name})s", f"${number}")

@@ -63,6 +63,41 @@ PAIRS = [
     ("length(name) gt 3", "(char_length(name) > $1::int8)", ["3"]),
     ("year(launched) eq 2026", "(extract(year from launched) = $1::int8)", ["2026"]),
     ("cast(id,Edm.String) eq '5'", "((id::text collate C) = $1::text)", ["5"]),
+    # lambdas and counts: one more view each, of the same company
+    ("variants/any()", "exists (select from api.productVariants as t1 where t1.company_id = %(company)s::text and t1.productId = id)", []),
+    (
+        "variants/any(v: v/price gt 1 and v/code ne code)",
+        "exists (select from api.productVariants as t1 where t1.company_id = %(company)s::text and t1.productId = id"
+        " and ((t1.price > $1::int8) and (t1.code <> code)))",
+        ["1"],
+    ),
+    (
+        "variants/all(v: v/price gt 1)",
+        "(not exists (select from api.productVariants as t1 where t1.company_id = %(company)s::text and t1.productId = id"
+        " and (t1.price > $1::int8) is not true))",
+        ["1"],
+    ),
+    (
+        "category/products/any(p: p/variants/any(v: v/price gt p/price and v/name eq category/name))",
+        "exists (select from api.products as t2 where t2.company_id = %(company)s::text and t2.categoryId = categoryId"
+        " and exists (select from api.productVariants as t3 where t3.company_id = %(company)s::text and t3.productId = t2.id"
+        " and ((t3.price > t2.price) and (t3.name is not distinct from t1.name))))",
+        [],
+    ),
+    (
+        "variants/any(v: v/product/category/name eq 'x')",
+        "exists (select from api.productVariants as t1"
+        " left join api.products as t2 on t2.company_id = %(company)s::text and t2.id = t1.productId"
+        " left join api.categories as t3 on t3.company_id = %(company)s::text and t3.id = t2.categoryId"
+        " where t1.company_id = %(company)s::text and t1.productId = id and (t3.name = $1::text))",
+        ["x"],
+    ),
+    (
+        "variants/$count add 1 gt price",
+        "(((select count(*) from api.productVariants as t1 where t1.company_id = %(company)s::text and t1.productId = id)::numeric"
+        " + $1::numeric) > price)",
+        ["1"],
+    ),
     (
         "cast(concat(name,code),Edm.Int64) eq 5",
         "((select case when pg_input_is_valid(o.a0, 'int8') then o.a0::int8 end"

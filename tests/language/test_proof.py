@@ -14,6 +14,7 @@ from app.changes.read import CHANGES, list_query
 from app.language import sql
 from app.language.query import parse_query
 from app.language.row import NESTED, Style
+from tests.language.test_apply import ANSWERS as APPLIES
 from tests.language.test_filter import PAIRS
 from tests.language.test_matching import ANSWERS, ORDERS
 from tests.language.test_where import PAIRS as WHERE
@@ -56,9 +57,29 @@ def test_a_filter_on_products_is_one_select(filter: str, catalog: Catalog) -> No
         prove(statement, catalog)
 
 
+@pytest.mark.parametrize("style", [sql.ODATA, FULL, Style(references=True)], ids=["plain", "full", "references"])
+@pytest.mark.parametrize("key", ["1", "code='A'"])
+@pytest.mark.parametrize("name", ["category", "variants"])
+def test_what_is_behind_a_row_is_one_select(name: str, key: str, style: Style, catalog: Catalog) -> None:
+    products = catalog["products"]
+    query = parse_query(catalog, products, [("$expand", "*")], key=key, member=products.navigations[name])
+    for statement in (sql.rows(query, "acme", style), sql.page(query, "acme", style), sql.count(query, "acme")):
+        prove(statement, catalog)
+    assert query.entities[:2] == (products.navigations[name].target, "products")
+
+
 @pytest.mark.parametrize("filter", [order[0] for order in ORDERS])
 def test_a_filter_on_orders_is_one_select(filter: str, catalog: Catalog) -> None:
     prove(sql.page(parse_query(catalog, catalog["orders"], [("$filter", filter)]), "acme"), catalog)
+
+
+@pytest.mark.parametrize("apply", [answer[0] for answer in APPLIES])
+def test_groups_are_one_select(apply: str, catalog: Catalog) -> None:
+    for top in ([], [("$top", "5")]):
+        options = [("$apply", apply), ("$filter", "category/name ne 'x' and variants/any()"), ("$count", "true"), *top]
+        query = parse_query(catalog, catalog["products"], options)
+        for statement in (sql.rows(query, "acme"), sql.page(query, "acme", FULL), sql.count(query, "acme")):
+            prove(statement, catalog)
 
 
 @pytest.mark.parametrize("filter", [pair[0] for pair in WHERE])

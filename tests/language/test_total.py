@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 import psycopg
@@ -92,6 +93,30 @@ FILTERS = [
     "small in (1,1.5,99999999999999999999) or double in (1,1e308) or day in (2026-11-20,2026-11-20T00:00:00Z)",
 ]
 
+FIELDS = (*NUMBERS, "day", "clock", "moment", "word", "token")
+APPLIES = [
+    *(f"aggregate({field} with {method} as x)" for field in NUMBERS for method in ("sum", "avg")),
+    *(f"aggregate({field} with {method} as x)" for field in FIELDS[:-1] for method in ("min", "max")),
+    *(f"aggregate({field} with {method} as x)" for field in FIELDS for method in ("count", "countdistinct")),
+    *(f"groupby(({field}),aggregate({field} with countdistinct as x))" for field in FIELDS),
+    f"groupby(({','.join(FIELDS)}),aggregate($count as x))",
+    "aggregate(large" + " mul large" * 99 + " with sum as x)",
+    "aggregate(double" + " mul double" * 99 + " with sum as x)",
+]
+RESULTS = [("$orderby", "x,x eq null"), ("$filter", "not (x eq null) or x eq null")]
+GROWING = [
+    ("aggregate(large" + " mul large" * 40 + " with sum as x)", "x" + " mul x" * 50 + " gt 0"),
+    ("aggregate(exact with max as x)", "x" + " mul x" * 99 + " gt 0"),
+    ("groupby((exact),aggregate(double with sum as x))", "exact" + " mul exact" * 50 + " gt x"),
+]
+
+
+@pytest.mark.parametrize(("apply", "condition"), GROWING, ids=[growing[0][-30:] for growing in GROWING])
+def test_arithmetic_on_results_raises_nothing(apply: str, condition: str, extremes: tuple[Catalog, psycopg.Connection]) -> None:
+    catalog, reader = extremes
+    statement = sql.rows(parse_query(catalog, catalog["extremes"], [("$apply", apply), ("$orderby", condition)]), "acme")
+    assert reader.execute(statement.text, statement.parameters).fetchall() is not None
+
 
 @pytest.fixture(scope="module")
 def extremes(module_database_url: str) -> Iterator[tuple[Catalog, psycopg.Connection]]:
@@ -114,6 +139,15 @@ def test_extreme_values_raise_nothing(filter: str, extremes: tuple[Catalog, psyc
     for options in ([("$filter", filter)], [("$filter", f"not ({filter})")], [("$orderby", filter)]):
         statement = sql.rows(parse_query(catalog, catalog["extremes"], options), "acme")
         assert reader.execute(statement.text, statement.parameters).fetchall() is not None
+
+
+@pytest.mark.parametrize("apply", APPLIES, ids=[apply[:50] for apply in APPLIES])
+def test_groups_of_extreme_values_raise_nothing(apply: str, extremes: tuple[Catalog, psycopg.Connection]) -> None:
+    catalog, reader = extremes
+    for style in (sql.ODATA, sql.Style(base="http://x/")):
+        statement = sql.rows(parse_query(catalog, catalog["extremes"], [("$apply", apply), *RESULTS]), "acme", style)
+        rows = reader.execute(statement.text, statement.parameters).fetchall()
+        assert all(json.loads(row, parse_int=str) for (row,) in rows)
 
 
 def test_what_has_no_json_of_its_own_is_written_as_text_or_null(extremes: tuple[Catalog, psycopg.Connection]) -> None:

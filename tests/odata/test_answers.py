@@ -149,7 +149,7 @@ REFUSED = [
     ("/units?$top=1&$top=2", 400, "$top"),
     ("/units?$Top=1", 400, "$Top"),
     ("/units?$nothing=1", 400, "$nothing"),
-    ("/units?$apply=aggregate(id%20with%20sum%20as%20n)", 501, "$apply"),
+    ("/units?$apply=filter(id%20gt%201)", 501, "$apply"),
     ("/units(1)?$top=1", 400, "$top"),
 ]
 

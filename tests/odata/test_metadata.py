@@ -91,9 +91,14 @@ def test_capabilities_and_descriptions_are_annotated(schema: ElementTree.Element
         "FilterRestrictions", "SortRestrictions", "ExpandRestrictions", "CountRestrictions", "SearchRestrictions",
         "TopSupported", "SkipSupported",
     }  # fmt: skip
+    expand = products.find(f"{EDM}Annotation[@Term='Capabilities.ExpandRestrictions']//{EDM}PropertyValue")
+    assert (expand.get("Property"), expand.get("Bool")) == ("Expandable", "true")
     functions = schema.find(f".//{EDM}Annotation[@Term='Capabilities.FilterFunctions']")
     listed = {each.text for each in functions.iter(f"{EDM}String")}
-    assert listed >= {"contains", "tolower", "startOfDay", "cast"} and not listed & {"add", "eq"}
+    assert listed >= {"contains", "tolower", "startOfDay", "cast", "any", "all"} and not listed & {"add", "eq"}
+    apply = products.find(f"{EDM}Annotation[@Term='Aggregation.ApplySupported']/{EDM}Record")
+    assert [each.text for each in apply.iter(f"{EDM}String")] == ["aggregate", "groupby"]
+    assert apply.find(f"{EDM}PropertyValue[@Property='Rollup']").get("EnumMember") == "Aggregation.RollupType/None"
     price = named(named(schema, "EntityType", "product"), "Property", "price")
     assert price.find(f"{EDM}Annotation[@Term='Core.Description']").get("String") == "List price of one unit"
 

@@ -43,6 +43,13 @@ RESOURCES = [
     ("/products(code='a%2Fb')", Kind.ROW, "products", "code='a/b'"),
     ("/products(code=')(')", Kind.ROW, "products", "code=')('"),
     ("/products%281%29", Kind.ROW, "products", "1"),
+    ("/products(1)/category", Kind.ROW, "products", "1"),
+    ("/products(1)/variants", Kind.COLLECTION, "products", "1"),
+    ("/products(1)/variants/$count", Kind.COUNT, "products", "1"),
+    ("/products(1)/category/$ref", Kind.REFERENCE, "products", "1"),
+    ("/products(code='A')/variants/$ref", Kind.REFERENCES, "products", "code='A'"),
+    ("/products(1)/name", Kind.PROPERTY, "products", "1"),
+    ("/products(1)/name/$value", Kind.VALUE, "products", "1"),
 ]
 
 
@@ -63,8 +70,18 @@ REFUSED = [
     ("GET", "/products(1)/nothing", "not_found"),
     ("GET", "/$metadata/x", "not_found"),
     ("GET", "/total(x=1)", "not_found"),
-    ("GET", "/products(1)/category", "not_supported"),
-    ("GET", "/products(1)/name/$value", "not_supported"),
+    ("GET", "/products(1)/name/length", "not_found"),
+    ("GET", "/products(1)/$value", "not_found"),
+    ("GET", "/products(1)/category/$count", "not_found"),
+    ("GET", "/products(1)/category/$value", "not_found"),
+    ("GET", "/products(1)/category/nothing", "not_found"),
+    ("GET", "/products(1)/variants/code", "not_found"),
+    ("GET", "/products(1)/variants/$ref/$count", "not_found"),
+    ("GET", "/products(1)/category/name", "not_supported"),
+    ("GET", "/products(1)/category/parent", "not_supported"),
+    ("GET", "/products(1)/variants(1)", "not_supported"),
+    ("GET", "/products(1)/$ref", "not_supported"),
+    ("GET", "/products/$ref", "not_supported"),
     ("GET", "/$all", "not_supported"),
     ("GET", "/$crossjoin(products,units)", "not_supported"),
     ("GET", "/$batch", "not_supported"),
@@ -145,6 +162,7 @@ def test_formats_that_cannot_be_served(catalog: Catalog, path: str, accept: str)
 
 def test_a_count_is_text_whatever_is_accepted(catalog: Catalog) -> None:
     assert read(catalog, "/products/$count", Accept="application/xml").resource.kind is Kind.COUNT
+    assert read(catalog, "/products(1)/name/$value", Accept="application/xml").resource.kind is Kind.VALUE
 
 
 def test_the_content_type_says_what_was_honoured() -> None:
