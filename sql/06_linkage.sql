@@ -82,7 +82,7 @@ create or replace function bds.cook_rows(company text, import_number bigint, thi
 as $$
 declare
     parent     text := bds.parent_of(this.name);
-    mapped     boolean := to_regclass(format('pg_temp.%I', 'map_' || parent)) is not null;
+    mapped     boolean := parent is not null and to_regclass(format('pg_temp.%I', 'map_' || coalesce(parent, ''))) is not null;
     referenced boolean := this.parent_navigation = any (columns);
     typed      text;
     shape      text;
@@ -91,7 +91,7 @@ begin
     select
         string_agg(format(', %s as %I',
             case when l.target is not null then format('%I.id', 'ref_' || this.name || '_' || l.name)
-            else bds.staged_value(format('s.%I', l.name), l.type, l.sql_type) end, l.column_name), '' order by l.n),
+            else bds.staged_value(format('s.%I', l.name), l.type, l.sql_type) end, '=' || l.column_name), '' order by l.n),
         string_agg(format('case when s.%I is null then 0 else %s end', l.name, 1::bigint << l.n::int), ' + ' order by l.n),
         string_agg(format('left join pg_temp.%1$I %1$I on %1$I.lookup = s.%2$I', 'ref_' || this.name || '_' || l.name, l.name), E'\n')
             filter (where l.target is not null)
@@ -123,7 +123,7 @@ begin
 end
 $$;
 comment on function bds.cook_rows(text, bigint, bds.entities, text[]) is
-    'cook_<entity>: staged rows with typed values; shape has a bit for each field that the row gives';
+    'cook_<entity>: staged rows with typed values, as =<column>; shape has a bit for each field that the row gives';
 
 create or replace function bds.find_candidates(company text, this bds.entities, columns text[])
     returns void
@@ -132,7 +132,7 @@ create or replace function bds.find_candidates(company text, this bds.entities, 
 as $$
 declare
     parent_column name := (select f.column_name from bds.fields f where f.entity = this.name and f.reference = this.parent_navigation);
-    compared      text := (select string_agg(format(', t.%I', l.column_name), '' order by l.n) from bds.linkage_columns(this.name, columns) l);
+    compared      text := (select string_agg(format(', t.%I as %I', l.column_name, '=' || l.column_name), '' order by l.n) from bds.linkage_columns(this.name, columns) l);
 begin
     -- rows that are named by id, and those of the parents that the document speaks of
     execute format(
@@ -143,7 +143,7 @@ begin
         where t.company_id = $1
             and (%5$s t.id in (select c.own_id from pg_temp.%6$I c where c.own_id is not null))
         $sql$,
-        'candidate_' || this.name, coalesce(format('t.%I', parent_column), 'null::bigint'), coalesce(compared, ''), this.table_name,
+        'candidate_' || this.name, case when parent_column is null then 'null::bigint' else format('t.%I', parent_column) end, coalesce(compared, ''), this.table_name,
         case when parent_column is not null then format(
             't.%I in (select c.parent_id from pg_temp.%I c where c.parent_id is not null) or', parent_column, 'cook_' || this.name) else '' end,
         'cook_' || this.name
@@ -197,7 +197,7 @@ begin
         'select shape from pg_temp.%I where name is null and parent_id is not null group by shape order by bit_count(shape::bit(64)) desc, shape',
         'cook_' || entity_name)
     loop
-        select string_agg(format('r.%I', l.column_name), ', ' order by l.n) into values_
+        select string_agg(format('r.%I', '=' || l.column_name), ', ' order by l.n) into values_
         from bds.linkage_columns(entity_name, columns) l
         where pattern.shape::bigint & (1::bigint << l.n::int) <> 0;
         continue when values_ is null;
@@ -241,7 +241,7 @@ declare
 begin
     select string_agg(format(
         'case when c.shape & %1$s = 0 then 0 when c.%2$I is not distinct from d.%2$I then %3$s else %4$s end',
-        1::bigint << l.n::int, l.column_name, l.agreement, l.disagreement), ' + ' order by l.n)
+        1::bigint << l.n::int, '=' || l.column_name, l.agreement, l.disagreement), ' + ' order by l.n)
     into weight
     from bds.linkage_columns(entity_name, columns) l;
     -- of equally heavy pairs those win that stand at the same place among what is left; an item that says nothing may be any of it

@@ -19,6 +19,10 @@ begin
     if tenant is not null and not exists (select from bds.tenants t where t.id = tenant) then
         raise exception using errcode = 'BD002', message = format('there is no tenant %L', tenant);
     end if;
+    select w into missing from unnest(companies) w join bds.companies c on c.id = w where tenant <> coalesce(c.tenant_id, '') limit 1;
+    if found then
+        raise exception using errcode = 'BD005', message = format('company %L is not of tenant %L', missing, tenant);
+    end if;
     insert into bds.api_keys (hash, name, companies, tenant_id, scopes, expires_at)
     values (hash, name, companies, tenant, scopes, expires_at)
     returning id into key_id;

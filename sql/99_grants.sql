@@ -21,10 +21,10 @@ grant execute on function bds.set_context(text, text, uuid), bds.lock_company(te
 grant execute on function bds.create_key(bytea, text, text[], text, text[], timestamptz), bds.revoke_key(uuid)
     to bds_service, bds_operator;
 grant execute on function
-    bds.create_company(text, text), bds.make_partitions(int)
+    bds.create_company(text, text)
     to bds_operator;
 
-grant execute on function bds.reap_imports(interval) to bds_writer, bds_service, bds_operator;
+grant execute on function bds.reap_imports(interval), bds.make_partitions(int) to bds_service, bds_operator;
 
 -- imports run with the writer's own rights
 grant select on bds.import_columns to bds_writer, bds_operator;

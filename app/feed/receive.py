@@ -10,9 +10,11 @@ import asyncio
 import json
 import logging
 import zlib
-from collections.abc import AsyncIterator
-from typing import Any
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
 from uuid import UUID
+from weakref import WeakValueDictionary
 
 import psycopg
 from aiohttp import StreamReader, web
@@ -22,6 +24,8 @@ from app.errors import ServiceError
 from app.feed.run import Import
 
 log = logging.getLogger("bds.feed")
+
+T = TypeVar("T")
 
 CHUNK = 1 << 20  # bytes that are handed over at once
 GZIP = 31  # zlib's window bits for gzip
@@ -58,19 +62,27 @@ async def receive(database: Database, request: web.Request, company: str, actor:
 
 
 _under_way: set[asyncio.Task[dict[str, Any]]] = set()  # asyncio itself keeps no task alive
+_turns: WeakValueDictionary[tuple[asyncio.AbstractEventLoop, str], asyncio.Lock] = WeakValueDictionary()
+_threads = ThreadPoolExecutor(32, thread_name_prefix="import")
 
 
 async def _import(feed: Import, bodies: AsyncIterator[bytes]) -> dict[str, Any]:
-    await asyncio.to_thread(feed.begin)
+    await _in_thread(feed.begin)
     try:
         async for chunk in bodies:
-            await asyncio.to_thread(feed.receive, chunk)
+            await _in_thread(feed.receive, chunk)
     except BaseException as error:
         left = isinstance(error, (asyncio.CancelledError, ConnectionError, web.RequestPayloadError))
         state = "cancelled" if left else "failed"
-        await asyncio.shield(asyncio.to_thread(feed.abort, state))
+        await asyncio.shield(_in_thread(feed.abort, state))
         raise _with_id(error, feed.id) from None
-    return await asyncio.to_thread(_run, feed)
+    # Imports of one company queue here, where it costs nothing, and not in threads that others need.
+    async with _turns.setdefault((asyncio.get_running_loop(), feed.company), asyncio.Lock()):
+        return await _in_thread(_run, feed)
+
+
+async def _in_thread(work: Callable[..., T], *arguments: Any) -> T:
+    return await asyncio.get_running_loop().run_in_executor(_threads, work, *arguments)
 
 
 def _run(feed: Import) -> dict[str, Any]:
@@ -199,13 +211,13 @@ def _page(options: list[tuple[str, str]]) -> tuple[int, int]:
 
 
 async def reap(database: Database, every: float = 5.0) -> None:
-    """End, again and again, imports whose process has died."""
+    """End, again and again, imports whose process has died; make the change log's next partitions."""
     while True:
         try:
             async with database.service() as connection:
-                await connection.execute("select bds.reap_imports()")
+                await connection.execute("select bds.reap_imports(), bds.make_partitions()")
         except psycopg.Error as error:
-            log.warning("dead imports could not be looked for: %s", type(error).__name__)
+            log.warning("housekeeping failed: %s", type(error).__name__)
         await asyncio.sleep(every)
 
 

@@ -192,7 +192,7 @@ create table bds.api_keys (
     last_used_at  timestamptz,
 
     constraint hash_is_sha256 check (octet_length(hash) = 32),
-    constraint key_is_for_a_tenant_or_for_companies check (tenant_id is not null or cardinality(companies) > 0),
+    constraint key_is_for_a_tenant_or_for_companies check (tenant_id is not null or coalesce(cardinality(companies), 0) > 0),
     constraint scopes_are_known check (scopes <@ array['read', 'import', 'hooks'] and cardinality(scopes) > 0)
 );
 comment on table bds.api_keys is 'API keys, by their SHA-256; the key itself is shown once, when it is made';

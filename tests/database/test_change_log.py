@@ -219,3 +219,14 @@ def test_records_go_to_the_partition_of_their_month(acme: Operator) -> None:
     ) == [(2,)]
     acme.connection.execute("select bds.make_partitions(1)")  # again: nothing to do
     assert acme.rows("select count(*) from pg_inherits where inhparent = 'bds.change_log'::regclass") == [(5,)]
+
+
+def test_old_values_do_not_depend_on_the_sessions_settings(acme: Operator) -> None:
+    acme.connection.execute("set timezone = 'Asia/Kolkata'; set datestyle = 'SQL, DMY'; set extra_float_digits = -5")
+    with acme.connection.transaction():
+        acme.connection.execute("select bds.set_context('acme')")
+        acme.connection.execute("update data.products set price = 8 where code = 'A'")
+        acme.connection.execute("set local datestyle = 'SQL, MDY'")
+        acme.connection.execute("delete from data.products where code = 'A'")
+    [(stamp,)] = acme.rows("select old ->> 'updatedAt' from bds.changes where operation = 'delete'")
+    assert stamp.endswith("+00:00")

@@ -67,6 +67,7 @@ def test_a_reference_into_another_company_is_refused(two: Operator) -> None:
     [
         "bds.require_company('beta')",
         "bds.company_tenant('beta')",
+        "bds.lock_company('beta')",
         "bds.import_begin('beta')",
         "bds.find_import('beta', gen_random_uuid())",
         "bds.import_report('beta', gen_random_uuid())",
