@@ -1,0 +1,261 @@
+-- Imports, the matching: which stored row each staged row means, by its lookup or its unique fields, and which rows its references name.
+
+create or replace function bds.lookup_kind(expression text)
+    returns text
+    language sql
+    immutable
+    return format($sql$case when %1$s ~ '^[0-9]+$' then 'id' when strpos(%1$s, ':') > 0 then split_part(%1$s, ':', 1) when %1$s is not null then '' end$sql$, expression);
+comment on function bds.lookup_kind(text) is 'SQL for the kind of a lookup: code of code:X, id of 12';
+
+create or replace function bds.lookup_value(expression text)
+    returns text
+    language sql
+    immutable
+    return format($sql$case when %1$s ~ '^[0-9]+$' then %1$s else substr(%1$s, strpos(%1$s, ':') + 1) end$sql$, expression);
+comment on function bds.lookup_value(text) is 'SQL for the value of a lookup: X of code:X, 12 of 12';
+
+create or replace function bds.lookup_id(expression text)
+    returns text
+    language sql
+    immutable
+    return format($sql$case when %1$s ~ '^[0-9]{1,18}$' then (%1$s)::bigint end$sql$, expression);
+comment on function bds.lookup_id(text) is 'SQL for the id in the value of a lookup of kind id, null if it can be none';
+
+create or replace function bds.lookup_kinds(entity_name text)
+    returns text[]
+    language sql
+    stable
+    return array(select 'id' union all (select f.name from bds.fields f where f.entity = entity_name and f.is_unique order by f.ordinal));
+comment on function bds.lookup_kinds(text) is 'The kinds of lookup that name a row of the entity';
+
+create or replace function bds.map_by_keys(company text, import_number bigint, entity_name text, columns text[])
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    this     bds.entities;
+    named    boolean := '@id' = any (columns);
+    keys     text;
+    effective text;
+    joins    text;
+    matches  text;
+    distinct_matches text;
+begin
+    select * into strict this from bds.entities e where e.name = entity_name;
+    -- x.<field> is what the row says of a unique field; its own "@id", if it has one, alone says which row is meant
+    select
+        string_agg(format('%s as %I',
+            case when c.name = any (columns) then bds.staged_value(format('s.%I', c.name), c.type, c.sql_type) else format('null::%s', c.sql_type) end,
+            'said_' || c.name), ', ' order by c.ordinal),
+        string_agg(format('%s as %I',
+            case
+                when named then format('coalesce(x.%I, case when x.id_kind = %L then %s end)',
+                    'said_' || c.name, c.name, bds.staged_value('x.id_value', c.type, c.sql_type))
+                else format('x.%I', 'said_' || c.name)
+            end,
+            'key_' || c.name), ', ' order by c.ordinal),
+        string_agg(format('left join %1$s %2$I on %2$I.company_id = $1 and %2$I.%3$I = %4$s',
+            this.table_name, 'by_' || c.name, c.column_name,
+            case
+                when named then format('case when x.id is null then x.%I when x.id_kind = %L then %s end',
+                    'said_' || c.name, c.name, bds.staged_value('x.id_value', c.type, c.sql_type))
+                else format('x.%I', 'said_' || c.name)
+            end), E'\n' order by c.ordinal) filter (where named or c.name = any (columns)),
+        string_agg(format('%I.id', 'by_' || c.name), ', ' order by c.ordinal) filter (where named or c.name = any (columns))
+    into keys, effective, joins, matches
+    from bds.import_columns c
+    where c.entity = entity_name and c.is_unique;
+    if named then
+        joins := concat_ws(E'\n', joins, format(
+            'left join %s by_id on by_id.company_id = $1 and by_id.id = case when x.id_kind = ''id'' then %s end',
+            this.table_name, bds.lookup_id('x.id_value')));
+        matches := concat_ws(', ', 'by_id.id', matches);
+    end if;
+    matches := coalesce(matches, 'null::bigint');
+
+    execute format(
+        $sql$
+        create temporary table %1$I as
+        select x.ordinal, x.parent, x.position, coalesce(m.least_match, nextval(%2$L)) as target, m.least_match is null as is_new,
+            m.least_match <> m.greatest_match as is_ambiguous, false as failed, x.id, x.id_kind, %3$s
+        from (
+            select s."@ordinal" as ordinal, s."@parent" as parent, coalesce(s."@position", s."@ordinal") as position, s."@id" as id,
+                %4$s as id_kind, %5$s as id_value, %6$s
+            from %7$s s
+            offset 0
+        ) x
+        %8$s
+        cross join lateral (select least(%9$s), greatest(%9$s)) as m (least_match, greatest_match)
+        $sql$,
+        'map_' || entity_name, pg_get_serial_sequence(this.table_name::text, 'id'), effective,
+        bds.lookup_kind('s."@id"'), bds.lookup_value('s."@id"'), keys, bds.staging_table(import_number, entity_name),
+        coalesce(joins, ''), matches
+    ) using company;
+    execute format('analyze pg_temp.%I', 'map_' || entity_name);
+    perform bds.check_keys(company, import_number, entity_name, columns);
+end
+$$;
+comment on function bds.map_by_keys(text, bigint, text, text[]) is 'Maps staged rows to stored ones by their lookup or unique fields, all at once';
+
+create or replace function bds.check_keys(company text, import_number bigint, entity_name text, columns text[])
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    this       bds.entities;
+    kinds      text[] := bds.lookup_kinds(entity_name);
+    errors     text := bds.staging_table(import_number, 'errors');
+    map        text := format('pg_temp.%I', 'map_' || entity_name);
+    key        record;
+    duplicates boolean;
+begin
+    select * into strict this from bds.entities e where e.name = entity_name;
+    execute format(
+        $sql$
+        insert into %1$s (entity, ordinal, field, code, message)
+        select %2$L, m.ordinal, 'id', 'invalid_value', format('expected a lookup (%%s), got %%L', %3$L, left(m.id, 100))
+        from %4$s m where m.id_kind <> all ($1)
+        union all
+        select %2$L, m.ordinal, 'id', 'not_found', format('there is no row %%s', m.id)
+        from %4$s m where m.id_kind = 'id' and m.is_new
+        union all
+        select %2$L, m.ordinal, null, 'lookup_ambiguous', 'its unique fields name different rows'
+        from %4$s m where m.is_ambiguous
+        $sql$,
+        errors, entity_name, array_to_string(array(select k || ':...' from unnest(kinds) k), ', '), map
+    ) using kinds;
+
+    -- every later row with the target or with a unique value of an earlier one
+    for key in
+        -- a new row has a target of its own
+        select 'target' as expression, 'not m.is_new' as condition, null as field, null as column_name
+        union all
+        select format('%I', 'key_' || c.name), format('m.%I is not null', 'key_' || c.name), c.name, c.column_name::text
+        from bds.import_columns c
+        where c.entity = entity_name and c.is_unique and (c.name = any (columns) or '@id' = any (columns))
+    loop
+        execute format('select exists (select from %s m where %s group by m.%s having count(*) > 1)', map, key.condition, key.expression)
+            into duplicates;
+        if duplicates then
+            execute format(
+                $sql$
+                insert into %1$s (entity, ordinal, field, code, message)
+                select distinct %2$L, d.ordinal, %5$L, 'duplicate_record', 'an earlier record of this document names the same row'
+                from (
+                    select m.ordinal, row_number() over (partition by m.%4$s order by m.ordinal) as n
+                    from %3$s m where %6$s
+                ) d
+                where d.n > 1 and not exists (
+                    select from %1$s e where e.entity = %2$L and e.ordinal = d.ordinal and e.code = 'duplicate_record'
+                )
+                $sql$,
+                errors, entity_name, map, key.expression, key.field, key.condition
+            );
+            execute format(  -- at once: no lookup may find them
+                'update %s m set failed = true from %s e where e.entity = %L and e.ordinal = m.ordinal and e.code = ''duplicate_record''',
+                map, errors, entity_name
+            );
+        end if;
+        if key.field is not null then
+            -- without a lookup of its own the row would have been matched by the value: only named rows can meet another's here
+            execute format(
+                $sql$
+                insert into %1$s (entity, ordinal, field, code, message)
+                select %2$L, m.ordinal, %3$L, 'already_exists', format('row %%s has %%s %%L', t.id, %3$L, m.%4$s)
+                from %5$s m join %6$s t on t.company_id = $1 and t.%7$I = m.%4$s
+                where t.id <> m.target and m.id is not null
+                $sql$,
+                errors, entity_name, key.field, key.expression, map, this.table_name, key.column_name
+            ) using company;
+        end if;
+    end loop;
+end
+$$;
+comment on function bds.check_keys(text, bigint, text, text[]) is 'Finds rows whose lookup is wrong, ambiguous, unknown, or named twice';
+
+create or replace function bds.resolve_references(company text, import_number bigint, entity_name text, columns text[])
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    reference  record;
+    joins      text;
+    ids        text;
+    kinds      text[];
+    mapped     boolean;
+    unresolved boolean;
+    resolved   text;
+begin
+    for reference in
+        select c.name, c.target, e.table_name
+        from bds.import_columns c join bds.entities e on e.name = c.target
+        where c.entity = entity_name and c.name = any (columns)
+        order by c.ordinal
+    loop
+        kinds := bds.lookup_kinds(reference.target);
+        mapped := to_regclass(format('pg_temp.%I', 'map_' || reference.target)) is not null;
+        resolved := format('pg_temp.%I', 'ref_' || entity_name || '_' || reference.name);
+        -- the document's own rows first: theirs is the state that the import leaves
+        select
+            string_agg(
+                case when mapped and k.kind <> 'id' then format(
+                    $sql$left join pg_temp.%1$I %2$I on %2$I.%3$I::text = case when d.kind = %4$L then d.value end and not %2$I.failed
+                    $sql$,
+                    'map_' || reference.target, 'new_' || k.kind, 'key_' || k.kind, k.kind)
+                else '' end
+                || format(
+                    $sql$left join %1$s %2$I on %2$I.company_id = $1 and %2$I.%3$I = case when d.kind = %4$L then %5$s end
+                    $sql$,
+                    reference.table_name, 'old_' || k.kind, k.column_name, k.kind,
+                    case k.kind when 'id' then bds.lookup_id('d.value') else bds.staged_value('d.value', k.type, k.sql_type) end),
+                '' order by k.n),
+            string_agg(
+                case when mapped and k.kind <> 'id' then format('%I.target, ', 'new_' || k.kind) else '' end || format('%I.id', 'old_' || k.kind), ', ' order by k.n)
+        into joins, ids
+        from (
+            select kinds.kind, kinds.n, coalesce(c.column_name, 'id') as column_name, c.type, c.sql_type
+            from unnest(kinds) with ordinality as kinds (kind, n)
+            left join bds.import_columns c on c.entity = reference.target and c.name = kinds.kind
+        ) k;
+
+        execute format(
+            $sql$
+            create temporary table %1$I as
+            select distinct on (d.lookup) d.lookup, d.kind, coalesce(%2$s) as id
+            from (
+                select r.lookup, %3$s as kind, %4$s as value
+                from (select distinct s.%5$I as lookup from %6$s s where s.%5$I is not null and s.%5$I <> e'\x01') r
+                offset 0
+            ) d
+            %7$s
+            order by d.lookup
+            $sql$,
+            'ref_' || entity_name || '_' || reference.name, ids, bds.lookup_kind('r.lookup'), bds.lookup_value('r.lookup'),
+            reference.name, bds.staging_table(import_number, entity_name), joins
+        ) using company;
+        execute 'analyze ' || resolved;
+
+        execute format('select exists (select from %s where id is null)', resolved) into unresolved;
+        if unresolved then
+            execute format(
+                $sql$
+                insert into %1$s (entity, ordinal, field, code, message)
+                select %2$L, s."@ordinal", %3$L,
+                    case when r.kind = any ($1) then 'lookup_not_found' else 'invalid_value' end,
+                    case when r.kind = any ($1) then format('%%s has no row %%s', %4$L, left(r.lookup, 100))
+                        else format('expected a lookup (%%s), got %%L', %5$L, left(r.lookup, 100)) end
+                from %6$s r join %7$s s on s.%3$I = r.lookup
+                where r.id is null
+                $sql$,
+                bds.staging_table(import_number, 'errors'), entity_name, reference.name, reference.target,
+                array_to_string(array(select k || ':...' from unnest(kinds) k), ', '), resolved,
+                bds.staging_table(import_number, entity_name)
+            ) using kinds;
+        end if;
+    end loop;
+end
+$$;
+comment on function bds.resolve_references(text, bigint, text, text[]) is 'Finds the row that each distinct lookup names, in the document and in the database';

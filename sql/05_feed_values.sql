@@ -1,0 +1,76 @@
+-- Imports, the values: SQL that reads staged text as what it is to become.  None of it raises, whatever the text.
+
+create or replace function bds.staged_text(expression text)
+    returns text
+    language sql
+    immutable
+    return format($sql$case when %1$s ^@ e'\x01' then nullif(substr(%1$s, 2), '') else %1$s end$sql$, expression);
+comment on function bds.staged_text(text) is 'SQL for the text of a staged column: chr(1) stands for null, and before a text that begins with it';
+
+create or replace function bds.staged_is_valid(expression text, type text, sql_type text)
+    returns text
+    language sql
+    immutable
+    return case type
+        -- what PostgreSQL reads but JSON has no number or date for: NaN, infinity, today, 1 BC, 0x10
+        when 'numeric' then format('(pg_input_is_valid(%1$s, %2$L) and %1$s !~ ''[a-df-zA-DF-Z_]'')', expression, sql_type)
+        when 'float8' then format('(pg_input_is_valid(%1$s, %2$L) and %1$s !~ ''[a-df-zA-DF-Z_]'')', expression, sql_type)
+        when 'date' then format('(pg_input_is_valid(%1$s, %2$L) and %1$s ~ ''^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.Z+-]*)?$'')', expression, sql_type)
+        when 'timestamptz' then format('(pg_input_is_valid(%1$s, %2$L) and %1$s ~ ''^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.Z +-]*)?$'')', expression, sql_type)
+        when 'time' then format('(pg_input_is_valid(%1$s, %2$L) and %1$s ~ ''^[0-9]{2}:[0-9:.]*$'')', expression, sql_type)
+        when 'text' then format('pg_input_is_valid(%s, %L)', expression, sql_type)
+        when 'bool' then format('pg_input_is_valid(%s, %L)', expression, sql_type)
+        when 'uuid' then format('pg_input_is_valid(%s, %L)', expression, sql_type)
+        else format('(pg_input_is_valid(%1$s, %2$L) and %1$s ~ ''^ *[+-]?[0-9]+ *$'')', expression, sql_type)
+    end;
+comment on function bds.staged_is_valid(text, text, text) is 'SQL that tells whether a staged text is a value of the type';
+
+create or replace function bds.staged_value(expression text, type text, sql_type text)
+    returns text
+    language sql
+    immutable
+    return case
+        when type = 'text' and sql_type = 'text' then bds.staged_text(expression)
+        when type = 'text' then format('(%s)::%s', bds.staged_text(expression), sql_type)
+        else format('case when %s then (%s)::%s end', bds.staged_is_valid(expression, type, sql_type), expression, sql_type)
+    end;
+comment on function bds.staged_value(text, text, text) is 'SQL for the typed value of a staged column; it never raises';
+
+create or replace function bds.expected_value(type text, sql_type text)
+    returns text
+    language sql
+    immutable
+    return case type
+        when 'numeric' then 'a number that fits ' || sql_type
+        when 'bool' then 'true or false'
+        when 'date' then 'a date such as 2026-11-20'
+        when 'timestamptz' then 'a timestamp such as 2026-11-20T08:15:30Z'
+        when 'time' then 'a time such as 08:15:30'
+        when 'text' then 'text that fits ' || sql_type
+        when 'uuid' then 'a UUID'
+        when 'float8' then 'a number'
+        else 'a whole number that fits ' || sql_type
+    end;
+comment on function bds.expected_value(text, text) is 'What an error says was expected';
+
+create or replace function bds.staged_columns(import_number bigint, entity_name text)
+    returns text[]
+    language plpgsql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    columns text[];
+begin
+    execute (
+        select format(
+            'select array_remove(array[case when count("@id") > 0 then ''@id'' end, %s], null) from %s',
+            string_agg(format('case when count(%I) > 0 then %L end', c.name, c.name), ', ' order by c.ordinal),
+            bds.staging_table(import_number, entity_name)
+        )
+        from bds.import_columns c where c.entity = entity_name
+    ) into columns;
+    return columns;
+end
+$$;
+comment on function bds.staged_columns(bigint, text) is 'The columns that at least one staged row gives';
