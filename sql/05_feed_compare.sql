@@ -91,9 +91,6 @@ begin
     perform bds.lock_company(company);
     perform bds.import_drop_temporary();
     perform bds.plan_for(import.records);
-    foreach entity_name in array ordered loop
-        execute 'analyze ' || bds.staging_table(import.number, entity_name);
-    end loop;
     for root in
         select r.root from unnest(ordered) with ordinality as o (name, n), bds.root_of(o.name) as r (root) group by r.root order by min(o.n)
     loop

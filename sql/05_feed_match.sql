@@ -92,7 +92,6 @@ begin
         bds.lookup_kind('s."@id"'), bds.lookup_value('s."@id"'), keys, bds.staging_table(import_number, entity_name),
         coalesce(joins, ''), matches
     ) using company;
-    execute format('analyze pg_temp.%I', 'map_' || entity_name);
     perform bds.check_keys(company, import_number, entity_name, columns);
 end
 $$;
@@ -236,7 +235,6 @@ begin
             'ref_' || entity_name || '_' || reference.name, ids, bds.lookup_kind('r.lookup'), bds.lookup_value('r.lookup'),
             reference.name, bds.staging_table(import_number, entity_name), joins
         ) using company;
-        execute 'analyze ' || resolved;
 
         execute format('select exists (select from %s where id is null)', resolved) into unresolved;
         if unresolved then

@@ -24,7 +24,6 @@ begin
     from bds.import_columns c
     where c.entity = entity_name;
 
-    execute format('analyze pg_temp.%I', 'diff_' || entity_name);
     execute format(
         $sql$
         with merged as (

@@ -54,7 +54,6 @@ begin
         $sql$,
         map, pg_get_serial_sequence(this.table_name::text, 'id'), 'cook_' || entity_name, 'link_' || entity_name
     );
-    execute format('analyze pg_temp.%I', map);
     execute format(
         $sql$
         insert into %1$s (entity, ordinal, field, code, message)
@@ -119,7 +118,6 @@ begin
             'ref_' || this.name || '_' || this.parent_navigation, this.parent_navigation) else '' end,
         coalesce(joins, '')
     );
-    execute format('analyze pg_temp.%I', 'cook_' || this.name);
 end
 $$;
 comment on function bds.cook_rows(text, bigint, bds.entities, text[]) is
@@ -148,7 +146,6 @@ begin
             't.%I in (select c.parent_id from pg_temp.%I c where c.parent_id is not null) or', parent_column, 'cook_' || this.name) else '' end,
         'cook_' || this.name
     ) using company;
-    execute format('analyze pg_temp.%I', 'candidate_' || this.name);
 end
 $$;
 comment on function bds.find_candidates(text, bds.entities, text[]) is 'candidate_<entity>: stored rows that a staged row may mean';
