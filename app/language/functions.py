@@ -35,10 +35,17 @@ MOMENTS = (
     " then ({} at time zone 'UTC') end"
 )
 
-INTEGER_TEXT = "case when pg_input_is_valid({0}, 'int8') then {0}::int8 end"
-NUMBER_TEXT = (
-    "case when not pg_input_is_valid({0}, 'numeric') then null when abs({0}::numeric) < 1e308::numeric then {0}::numeric end"
-)
+# How OData writes values.  PostgreSQL also reads 'now', 'Jan 5 2026' or ' 0x1F ': by the clock, or by its own habits.
+_DAY = "[0-9]{4}-[0-9]{2}-[0-9]{2}"
+_CLOCK = "[0-9]{2}:[0-9]{2}(:[0-9]{2}([.][0-9]{1,12})?)?"
+FORMS: dict[Type, str] = {
+    **dict.fromkeys(("int2", "int4", "int8"), "[-+]?[0-9]+"),
+    "numeric": "[-+]?[0-9]+([.][0-9]+)?([eE][-+]?[0-9]+)?",
+    "date": _DAY,
+    "time": _CLOCK,
+    "timestamptz": f"{_DAY}[Tt]{_CLOCK}([Zz]|[-+][0-9]{{2}}:[0-9]{{2}})",
+    "uuid": "[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}",
+}
 
 
 def _text() -> list[Function]:
@@ -202,14 +209,10 @@ def _cast(source: Type, target: Type) -> str | None:
             return f'to_char({LOCAL}, \'YYYY-MM-DD"T"HH24:MI:SS.US"Z"\')'
         case _, "text":
             return '({0}::text collate "C")'
-        case "text", "int2" | "int4" | "int8":
-            return INTEGER_TEXT.replace("int8", target)
-        case "text", "numeric":
-            return NUMBER_TEXT
         case "text", "bool":
             return "case {0} when 'true' then true when 'false' then false end"
         case "text", _:
-            return f"case when pg_input_is_valid({{0}}, '{target}') then {{0}}::{target} end"
+            return _read(target)
         case _, "numeric" if source in NUMBERS:
             return "{0}::numeric"
         case _, "int2" | "int4" | "int8" if source in NUMBERS:
@@ -220,6 +223,15 @@ def _cast(source: Type, target: Type) -> str | None:
         case "date", "timestamptz":
             return "case when {0} < date '294276-01-01' then ({0}::timestamp at time zone 'UTC') end"
     return None
+
+
+def _read(target: Type) -> str:
+    """A text that is written as OData writes values of the type, and is one; of numbers, one that can be reckoned with."""
+    form = FORMS[target].replace("{", "{{").replace("}", "}}")
+    valid = f"{{0}} collate \"C\" ~ '^({form})$' and pg_input_is_valid({{0}}, '{target}')"
+    if target == "numeric":
+        return f"case when not ({valid}) then null when abs({{0}}::numeric) < 1e308::numeric then {{0}}::numeric end"
+    return f"case when {valid} then {{0}}::{target} end"
 
 
 def accepts(parameter: str, type: Type) -> bool:

@@ -16,6 +16,7 @@ from app.language.tree import INTEGERS, Type
 INT8 = range(-(2**63), 2**63)
 LARGEST_EXPONENT = 308  # of a number, as of a double: results of arithmetic stay far below what numeric can hold
 MOST_DIGITS = 1_000
+CYCLE = timedelta(days=146_097)  # 400 years
 
 _NUMBER = re.compile(r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d{1,9})?", re.ASCII)
 _DATE = re.compile(r"(\d{4})-(\d\d)-(\d\d)", re.ASCII)
@@ -67,9 +68,19 @@ def timestamp(text: str, *, strict: bool = False) -> str:
             raise ValueError
         moment = _clock(rest[: match.start()] if match else rest) if mark else time()
         days = date(*map(int, _DATE.fullmatch(day).groups()))  # type: ignore[union-attr]
-        return datetime.combine(days, moment, zone or UTC).astimezone(UTC).isoformat(sep=" ")
-    except (ValueError, AttributeError, OverflowError):
+        return _universal(datetime.combine(days, moment, zone or UTC))
+    except (ValueError, AttributeError):
         raise ValueError("expected a timestamp such as 2026-11-20T08:15:30Z") from None
+
+
+def _universal(moment: datetime) -> str:
+    """In UTC, where even what lies hours outside of the years 1 to 9999 is a time: the calendar repeats itself after 400 years."""
+    try:
+        return moment.astimezone(UTC).isoformat(sep=" ")
+    except OverflowError:
+        early = moment.year == 1
+        rest = (moment + (CYCLE if early else -CYCLE)).astimezone(UTC).isoformat(sep=" ")[4:]
+        return f"0001{rest} BC" if early else f"10000{rest}"
 
 
 def _clock(text: str) -> time:

@@ -78,10 +78,19 @@ def read_request(catalog: Catalog, method: str, path: str, headers: MultiMapping
         raise ServiceError("method_not_allowed", f"this interface is read-only: expected {allow}", headers={"Allow": allow})
     check_version(headers)
     resource = find_resource(catalog, segments)
-    options = decode_query(path)
+    options = read_options(path)
     if resource.entity is None:
         check_options(resource.kind, options)
     return Request(company, resource, negotiate(headers.getall("Accept", ()), resource.kind), options, path)
+
+
+def read_options(path: str) -> list[tuple[str, str]]:
+    """The options of the query, decoded.  Raises malformed_request; its target is the option whose value cannot be."""
+    try:
+        return decode_query(path)
+    except ServiceError as wrong:
+        piece = wrong.message.partition(":")[0]  # decoding names what is wrong first
+        raise ServiceError(wrong.code, wrong.message, target=piece if piece.startswith("$") else None) from None
 
 
 def check_version(headers: MultiMapping[str]) -> None:

@@ -145,7 +145,9 @@ def test_finding_the_parents_records_does_not_read_all_records_of_the_transactio
         acme.connection.execute("insert into data.product_variants (code, product_id) select 'V' || id, id from data.products")
         [(read,)] = acme.rows("select sum(idx_tup_fetch) from pg_stat_xact_all_tables where relname ^@ 'change_log'")
     assert read < 2000 * 10
-    assert acme.rows("select count(*) from bds.changes where entity = 'products' and operation = 'update' and 'variants' = any (columns)") == [(2002,)]
+    assert acme.rows(
+        "select count(*) from bds.changes where entity = 'products' and operation = 'update' and 'variants' = any (columns)"
+    ) == [(2002,)]
 
 
 def test_truncate_is_refused(acme: Operator) -> None:

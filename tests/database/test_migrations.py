@@ -80,7 +80,9 @@ def test_a_file_that_fails_leaves_nothing_and_names_its_line(empty_url: str, own
         assert connection.execute("select to_regclass('data.half')").fetchone() == (None,)
 
 
-def test_a_run_that_dies_before_the_grants_is_finished_by_the_next(empty_url: str, own_sql: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_dies_before_the_grants_is_finished_by_the_next(
+    empty_url: str, own_sql: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     migrate.migrate(empty_url)
     with (own_sql / "08_accounts.sql").open("a") as file:
         file.write("create function bds.newcomer() returns int language sql return 7;\n")
@@ -104,7 +106,9 @@ def test_a_month_whose_changes_went_to_the_default_partition_stops_no_migration(
     migrate.migrate(empty_url)
     with psycopg.connect(empty_url, autocommit=True) as connection:
         connection.execute("select bds.create_company('acme')")
-        connection.execute("do $$ begin execute 'drop table bds.change_log_' || to_char(now() at time zone 'UTC', 'YYYY_MM'); end $$")
+        connection.execute(
+            "do $$ begin execute 'drop table bds.change_log_' || to_char(now() at time zone 'UTC', 'YYYY_MM'); end $$"
+        )
         connection.execute("insert into data.units (company_id, code, name) values ('acme', 'a', 'A')")
         connection.execute("select bds.make_partitions()")
         assert connection.execute("select count(*) from bds.change_log_default").fetchone() == (1,)

@@ -87,7 +87,7 @@ AWKWARD = """
 def test_a_registered_tables_columns_never_meet_the_comparisons_own(feed: Feed) -> None:
     feed.operator.connection.execute(AWKWARD.encode())
     again = Feed(feed.url, db.read_catalog(feed.operator.connection), feed.company, feed.operator)
-    values = {name: "x" for name in ("name", "position", "shape", "ordinal", "parent", "isNew", "hash", "place", "n")}
+    values = dict.fromkeys(("name", "position", "shape", "ordinal", "parent", "isNew", "hash", "place", "n"), "x")
     report = again.send({"notes": [{**values, "score": 3}]})
     assert report["entities"]["notes"]["created"] == 1, report
     [(row_id,)] = feed.operator.rows("select id from data.notes")

@@ -45,6 +45,8 @@ PAIRS = [
     ("price eq -1.50e-2", "(price = $1::numeric)", ["-0.0150"]),
     ("weight gt 0.1", "(weight > $1::float8)", ["0.1"]),
     ("updatedAt gt 2026-11-20T08:15:30.5+02:00", "(updatedAt > $1::timestamptz)", ["2026-11-20 06:15:30.500000+00:00"]),
+    ("updatedAt lt 9999-12-31T23:59:59-14:00", "(updatedAt < $1::timestamptz)", ["10000-01-01 13:59:59+00:00"]),
+    ("updatedAt gt 0001-01-01T00:00:00+14:00", "(updatedAt > $1::timestamptz)", ["0001-12-31 10:00:00+00:00 BC"]),
     ("updatedAt gt 2026-11-20", "(updatedAt > $1::timestamptz)", ["2026-11-20 00:00:00+00"]),
     ("launched lt 2026-11-20T12:00:00Z", "(launched < $1::timestamp)", ["2026-11-20 12:00:00+00:00"]),
     ("launched in (2026-11-20,2026-11-20T12:00Z)", "(launched = any($1::timestamp[]))", [["2026-11-20", f"{NOON}+00:00"]]),
@@ -100,7 +102,7 @@ PAIRS = [
     ),
     (
         "cast(concat(name,code),Edm.Int64) eq 5",
-        "((select case when pg_input_is_valid(o.a0, 'int8') then o.a0::int8 end"
+        "((select case when o.a0 collate C ~ '^([-+]?[0-9]+)$' and pg_input_is_valid(o.a0, 'int8') then o.a0::int8 end"
         " from (select (name || code) as a0 offset 0) as o) = $1::int8)",
         ["5"],
     ),

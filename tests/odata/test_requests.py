@@ -103,6 +103,14 @@ def test_what_is_not_there(catalog: Catalog, method: str, path: str, code: str) 
     assert refused(catalog, path, method).code == code
 
 
+@pytest.mark.parametrize(
+    ("query", "target"), [("$top=1&$filter=%zz", "$filter"), ("%24select=%ff", "$select"), ("$top=%00", "$top"), ("%zz=1", None)]
+)
+def test_a_value_that_cannot_be_decoded_is_the_options(catalog: Catalog, query: str, target: str | None) -> None:
+    error = refused(catalog, f"/products?{query}")
+    assert (error.code, error.target) == ("malformed_request", target)
+
+
 def test_a_refused_method_says_what_is_allowed(catalog: Catalog) -> None:
     assert refused(catalog, "/products", "PATCH").headers == {"Allow": "GET, HEAD"}
 
