@@ -87,6 +87,7 @@ begin
         ) x
         %8$s
         cross join lateral (select least(%9$s), greatest(%9$s)) as m (least_match, greatest_match)
+        order by x.ordinal  -- ids follow the document
         $sql$,
         'map_' || entity_name, pg_get_serial_sequence(this.table_name::text, 'id'), effective,
         bds.lookup_kind('s."@id"'), bds.lookup_value('s."@id"'), keys, bds.staging_table(import_number, entity_name),

@@ -51,6 +51,7 @@ begin
         create temporary table %1$I as
         select c.ordinal, c.parent, c.position, coalesce(l.id, nextval(%2$L)) as target, l.id is null as is_new, false as failed
         from pg_temp.%3$I c left join pg_temp.%4$I l on l.ordinal = c.ordinal
+        order by c.ordinal  -- ids follow the document, and with them the order in which children are shown
         $sql$,
         map, pg_get_serial_sequence(this.table_name::text, 'id'), 'cook_' || entity_name, 'link_' || entity_name
     );
