@@ -32,6 +32,24 @@ class Field:
     reference: str | None  # the navigation whose foreign key this is: "category" for categoryId
     description: str | None
 
+    @classmethod
+    def computed(cls, name: str, type: Type, *, required: bool = True, reference: str | None = None) -> Field:
+        """A column of a result that is no field of a registered table, as if it were one."""
+        return cls(
+            name=name,
+            column=name,
+            type=type,
+            precision=None,
+            scale=None,
+            max_length=None,
+            required=required,
+            has_default=False,
+            generated=True,
+            unique=False,
+            reference=reference,
+            description=None,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Navigation:

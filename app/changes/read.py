@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from app.catalog import Catalog, Entity, Field, Type
+from app.catalog import Catalog, Entity, Field
 from app.db import Database
 from app.errors import QueryError
 from app.language import sql, where
@@ -26,23 +26,6 @@ MAX_LIMIT = 10_000
 ID = re.compile(r"0|-?[1-9]\d{0,18}", re.ASCII)
 
 
-def _field(name: str, type: Type, *, required: bool = True, reference: str | None = None) -> Field:
-    return Field(
-        name=name,
-        column=name,
-        type=type,
-        precision=None,
-        scale=None,
-        max_length=None,
-        required=required,
-        has_default=False,
-        generated=True,
-        unique=False,
-        reference=reference,
-        description=None,
-    )
-
-
 # The change log as if it were an entity.
 CHANGES = Entity(
     name="changes",
@@ -54,12 +37,12 @@ CHANGES = Entity(
     fields={
         field.name: field
         for field in (
-            _field("id", "int8"),
-            _field("entity", "text"),
-            _field("rowId", "text", reference="row"),
-            _field("operation", "text"),
-            _field("changeSetId", "uuid", required=False),
-            _field("createdAt", "timestamptz"),
+            Field.computed("id", "int8"),
+            Field.computed("entity", "text"),
+            Field.computed("rowId", "text", reference="row"),
+            Field.computed("operation", "text"),
+            Field.computed("changeSetId", "uuid", required=False),
+            Field.computed("createdAt", "timestamptz"),
         )
     },
     navigations={},

@@ -194,7 +194,7 @@ def _aggregate(checker: OData, node: Aggregation, number: int) -> Aggregate:
             taken = TAKEN.get(method.text, "values")
             raise QueryError(f"{method.text} takes {taken}, not {TYPE_NAMES[operand.type]}", position=operand.at)
         value = call(node.at, function, (operand,))
-    shown = _field(f"r{number}", _field_type(value), not value.function.partial)
+    shown = Field.computed(f"r{number}", _field_type(value), required=not value.function.partial)
     # a number that is reckoned with is bounded anew
     growth = value.growth if value.type == "text" else 0
     return Aggregate(node.alias.text, value, Result(node.at, value.type, shown, growth))
@@ -228,27 +228,9 @@ def _presence(checker: OData, keys: list[Key], names: tuple[str, ...]) -> Result
         return telling.result
     field = last.fields[way[-1].field]
     reference = Column(0, field.type, tuple(way[:-1]), field)
-    result = Result(0, "bool", _field(f"r{len(keys)}", "bool", False), 0)
+    result = Result(0, "bool", Field.computed(f"r{len(keys)}", "bool", required=False), 0)
     keys.append(Key((), Call(0, "bool", PRESENT, (reference,), 0), result, False))
     return result
-
-
-def _field(name: str, type: FieldType, required: bool) -> Field:
-    """A result that is no field of an entity, as if it were one."""
-    return Field(
-        name=name,
-        column=name,
-        type=type,
-        precision=None,
-        scale=None,
-        max_length=None,
-        required=required,
-        has_default=False,
-        generated=True,
-        unique=False,
-        reference=None,
-        description=None,
-    )
 
 
 def _field_type(value: Expression) -> FieldType:
