@@ -2,8 +2,9 @@
 --
 -- Entities are compared in families, a root with its children, those first on which others depend.  For each entity temporary tables
 -- hold the answer:
---     map_<entity>    ordinal, parent, position, target (the row's id, taken ahead for new rows), is_new, failed, key_<unique field>...
---     ref_<entity>_<reference>   lookup, id: the distinct lookups of one reference
+--     map_<entity>    ordinal, parent, position, target (the row's id, taken ahead for new rows), is_new, is_same, failed, key_<unique field>...
+--     lookup_<entity>_<reference>   lookup, kind, value: the distinct lookups of one reference
+--     ref_<entity>_<reference>   lookup, kind, id: what they name
 --     diff_<entity>   @ordinal, @new, id, and every column: the rows that are to be written
 
 -- Order --------------------------------------------------------------------------------------------------------------------------
@@ -110,6 +111,7 @@ create or replace function bds.plan_for(records bigint)
     -- over all of both sides follow.  So a large feed hashes, whatever it seems to cost; a small one probes the indexes.
     begin atomic
         select set_config('enable_nestloop', case when records > 1000 then 'off' else 'on' end, true),
+            set_config('enable_mergejoin', case when records > 1000 then 'off' else 'on' end, true),
             set_config('work_mem', case when records > 1000 then '64MB' else current_setting('work_mem') end, true);
     end;
 comment on function bds.plan_for(bigint) is 'Sets the planner for the size of an import, until the end of the transaction';
@@ -124,7 +126,7 @@ declare
 begin
     for name in
         select format('pg_temp.%I', c.relname) from pg_class c
-        where c.relnamespace = pg_my_temp_schema() and c.relkind = 'r' and c.relname ~ '^(map|ref|diff|cook|link|candidate|pair)_'
+        where c.relnamespace = pg_my_temp_schema() and c.relkind = 'r' and c.relname ~ '^(map|lookup|ref|diff|cook|link|candidate|pair)_'
     loop
         execute 'drop table ' || name;
     end loop;
@@ -251,8 +253,11 @@ declare
     values_ text;
     differs text;
     names  text;
+    is_checked boolean;
 begin
     select * into strict this from bds.entities e where e.name = entity_name;
+    execute format('select not exists (select from %s e where e.entity = $1 and e.code = ''invalid_value'')', bds.staging_table(import_number, 'errors'))
+        into is_checked using entity_name;
     select n.target into parent from bds.navigations n where n.entity = entity_name and n.name = this.parent_navigation and not n.many;
     if parent is not null and to_regclass(format('pg_temp.%I', 'map_' || parent)) is null then
         parent := null;  -- rows of this entity stand at the top level alone
@@ -271,8 +276,11 @@ begin
         c.name = any (columns) or (c.is_unique and '@id' = any (columns)) or (c.is_parent and parent is not null),
         -- what a row that does not give the column keeps or gets
         case when c.default_expression is null then format('t.%I', c.column_name)
-            else format('case when m.is_new then %s else t.%I end', c.default_expression, c.column_name) end
-    ) as b (is_given, otherwise)
+            else format('case when m.is_new then %s else t.%I end', c.default_expression, c.column_name) end,
+        -- reading a text is half of the work: what check_values has found good is not checked again
+        case when is_checked then bds.staged_cast(format('s.%I', c.name), c.type, c.sql_type)
+            else bds.staged_value(format('s.%I', c.name), c.type, c.sql_type) end
+    ) as b (is_given, otherwise, value)
     cross join lateral (select b.is_given, case
         when not b.is_given then b.otherwise
         when c.is_parent and parent is not null then format(
@@ -283,10 +291,10 @@ begin
             c.name, b.otherwise, 'ref_' || entity_name || '_' || c.name)
         when c.is_unique then format(
             $sql$case when m.%4$I is not null then m.%4$I when s.%1$I is null then %2$s else %3$s end$sql$,
-            c.name, b.otherwise, bds.staged_value(format('s.%I', c.name), c.type, c.sql_type), 'key_' || c.name)
+            c.name, b.otherwise, b.value, 'key_' || c.name)
         else format(
             $sql$case when s.%1$I is null then %2$s when s.%1$I = e'\x01' then %3$s else %4$s end$sql$,
-            c.name, b.otherwise, case when c.required then coalesce(c.default_expression, 'null') else 'null' end, bds.staged_value(format('s.%I', c.name), c.type, c.sql_type))
+            c.name, b.otherwise, case when c.required then coalesce(c.default_expression, 'null') else 'null' end, b.value)
     end) as v (is_given, expression)
     where c.entity = entity_name;
 
@@ -298,7 +306,7 @@ begin
             select m.ordinal as "@ordinal", m.target as id, m.is_new as "@new",
                 %3$s
             from %4$s s
-            join pg_temp.%5$I m on m.ordinal = s."@ordinal"
+            join pg_temp.%5$I m on m.ordinal = s."@ordinal" and not m.is_same
             left join %6$s t on t.company_id = $1 and t.id = m.target
             %7$s
             %8$s

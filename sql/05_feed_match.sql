@@ -78,7 +78,7 @@ begin
         $sql$
         create temporary table %1$I as
         select x.ordinal, x.parent, x.position, coalesce(m.least_match, nextval(%2$L)) as target, m.least_match is null as is_new,
-            m.least_match <> m.greatest_match as is_ambiguous, false as failed, x.id, x.id_kind, %3$s
+            m.least_match <> m.greatest_match as is_ambiguous, false as is_same, false as failed, x.id, x.id_kind, %3$s
         from (
             select s."@ordinal" as ordinal, s."@parent" as parent, coalesce(s."@position", s."@ordinal") as position, s."@id" as id,
                 %4$s as id_kind, %5$s as id_value, %6$s
@@ -136,7 +136,7 @@ begin
         from bds.import_columns c
         where c.entity = entity_name and c.is_unique and (c.name = any (columns) or '@id' = any (columns))
     loop
-        execute format('select exists (select from %s m where %s group by m.%s having count(*) > 1)', map, key.condition, key.expression)
+        execute format('select count(m.%1$s) > count(distinct m.%1$s) from %2$s m where %3$s', key.expression, map, key.condition)
             into duplicates;
         if duplicates then
             execute format(
@@ -158,7 +158,7 @@ begin
                 map, errors, entity_name
             );
         end if;
-        if key.field is not null then
+        if key.field is not null and '@id' = any (columns) then
             -- without a lookup of its own the row would have been matched by the value: only named rows can meet another's here
             execute format(
                 $sql$
@@ -184,9 +184,11 @@ declare
     reference  record;
     joins      text;
     ids        text;
-    kinds      text[];
+    kinds      text[];  -- that name a row of the target
+    used       text[];  -- that the document uses: each costs a join with the whole target
     mapped     boolean;
     unresolved boolean;
+    lookups    text;
     resolved   text;
 begin
     for reference in
@@ -198,6 +200,16 @@ begin
         kinds := bds.lookup_kinds(reference.target);
         mapped := to_regclass(format('pg_temp.%I', 'map_' || reference.target)) is not null;
         resolved := format('pg_temp.%I', 'ref_' || entity_name || '_' || reference.name);
+        lookups := format('pg_temp.%I', 'lookup_' || entity_name || '_' || reference.name);
+        execute format(
+            $sql$
+            create temporary table %1$s as
+            select r.lookup, %2$s as kind, %3$s as value
+            from (select distinct s.%4$I as lookup from %5$s s where s.%4$I is not null and s.%4$I <> e'\x01') r
+            $sql$,
+            lookups, bds.lookup_kind('r.lookup'), bds.lookup_value('r.lookup'), reference.name, bds.staging_table(import_number, entity_name)
+        );
+        execute format('select array(select distinct l.kind from %s l)', lookups) into used;
         -- the document's own rows first: theirs is the state that the import leaves
         select
             string_agg(
@@ -219,22 +231,12 @@ begin
             select kinds.kind, kinds.n, coalesce(c.column_name, 'id') as column_name, c.type, c.sql_type
             from unnest(kinds) with ordinality as kinds (kind, n)
             left join bds.import_columns c on c.entity = reference.target and c.name = kinds.kind
+            where kinds.kind = any (used)
         ) k;
 
         execute format(
-            $sql$
-            create temporary table %1$I as
-            select distinct on (d.lookup) d.lookup, d.kind, coalesce(%2$s) as id
-            from (
-                select r.lookup, %3$s as kind, %4$s as value
-                from (select distinct s.%5$I as lookup from %6$s s where s.%5$I is not null and s.%5$I <> e'\x01') r
-                offset 0
-            ) d
-            %7$s
-            order by d.lookup
-            $sql$,
-            'ref_' || entity_name || '_' || reference.name, ids, bds.lookup_kind('r.lookup'), bds.lookup_value('r.lookup'),
-            reference.name, bds.staging_table(import_number, entity_name), joins
+            'create temporary table %1$s as select d.lookup, d.kind, coalesce(%2$s) as id from (select * from %3$s offset 0) d %4$s',
+            resolved, coalesce(ids, 'null::bigint'), lookups, coalesce(joins, '')
         ) using company;
 
         execute format('select exists (select from %s where id is null)', resolved) into unresolved;

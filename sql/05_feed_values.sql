@@ -25,14 +25,24 @@ create or replace function bds.staged_is_valid(expression text, type text, sql_t
     end;
 comment on function bds.staged_is_valid(text, text, text) is 'SQL that tells whether a staged text is a value of the type';
 
+create or replace function bds.staged_cast(expression text, type text, sql_type text)
+    returns text
+    language sql
+    immutable
+    return case
+        when sql_type = 'text' then bds.staged_text(expression)
+        when type = 'text' then format('(%s)::%s', bds.staged_text(expression), sql_type)
+        else format('(%s)::%s', expression, sql_type)
+    end;
+comment on function bds.staged_cast(text, text, text) is 'SQL for the typed value of a staged column in which every value has been found valid';
+
 create or replace function bds.staged_value(expression text, type text, sql_type text)
     returns text
     language sql
     immutable
     return case
-        when type = 'text' and sql_type = 'text' then bds.staged_text(expression)
-        when type = 'text' then format('(%s)::%s', bds.staged_text(expression), sql_type)
-        else format('case when %s then (%s)::%s end', bds.staged_is_valid(expression, type, sql_type), expression, sql_type)
+        when type = 'text' then bds.staged_cast(expression, type, sql_type)
+        else format('case when %s then %s end', bds.staged_is_valid(expression, type, sql_type), bds.staged_cast(expression, type, sql_type))
     end;
 comment on function bds.staged_value(text, text, text) is 'SQL for the typed value of a staged column; it never raises';
 

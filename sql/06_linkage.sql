@@ -42,14 +42,15 @@ begin
     select * into strict this from bds.entities e where e.name = entity_name;
     perform bds.cook_rows(company, import_number, this, columns);
     perform bds.find_candidates(company, this, columns);
-    execute format('create temporary table %I (ordinal bigint primary key, id bigint not null)', 'link_' || entity_name);
+    execute format('create temporary table %I (ordinal bigint primary key, id bigint not null, is_same boolean not null default false)', 'link_' || entity_name);
     perform bds.link_named(this.name);
     perform bds.link_equals(this.name, columns);
     perform bds.link_by_weight(this.name, columns);
     execute format(
         $sql$
         create temporary table %1$I as
-        select c.ordinal, c.parent, c.position, coalesce(l.id, nextval(%2$L)) as target, l.id is null as is_new, false as failed
+        select c.ordinal, c.parent, c.position, coalesce(l.id, nextval(%2$L)) as target, l.id is null as is_new, coalesce(l.is_same, false) as is_same,
+            false as failed
         from pg_temp.%3$I c left join pg_temp.%4$I l on l.ordinal = c.ordinal
         order by c.ordinal  -- ids follow the document, and with them the order in which children are shown
         $sql$,
@@ -190,6 +191,12 @@ declare
         )
         $sql$;
     wait    text := '';
+    -- then rows that agree need no second look
+    all_compared constant boolean := not exists (
+        select from bds.import_columns c
+        where c.entity = entity_name and not c.is_parent and c.name = any (columns)
+            and c.name not in (select l.name from bds.linkage_columns(entity_name, columns) l)
+    );
 begin
     for pattern in execute format(
         'select shape from pg_temp.%I where name is null and parent_id is not null group by shape order by bit_count(shape::bit(64)) desc, shape',
@@ -202,26 +209,26 @@ begin
         execute format(
             $sql$
             with staged as (
-                select h.ordinal, h.parent_id, h.hash, row_number() over (partition by h.parent_id, h.hash order by h.ordinal) as n
+                select h.*, row_number() over (partition by h.parent_id, h.hash order by h.ordinal) as n
                 from (
-                    select r.ordinal, r.parent_id, hash_record_extended(row(%1$s), 0) as hash
+                    select r.ordinal, r.parent_id, row(%1$s) as content, hash_record_extended(row(%1$s), 0) as hash
                     from pg_temp.%2$I r where r.shape = $1 and r.name is null and r.parent_id is not null %5$s
                 ) h
             ),
             stored as (
-                select h.id, h.parent_id, h.hash, row_number() over (partition by h.parent_id, h.hash order by h.id) as n
-                from (select r.id, r.parent_id, hash_record_extended(row(%1$s), 0) as hash from pg_temp.%3$I r) h
+                select h.*, row_number() over (partition by h.parent_id, h.hash order by h.id) as n
+                from (select r.id, r.parent_id, row(%1$s) as content, hash_record_extended(row(%1$s), 0) as hash from pg_temp.%3$I r) h
             ),
             taken as (
-                insert into pg_temp.%4$I (ordinal, id)
-                select staged.ordinal, stored.id
+                insert into pg_temp.%4$I (ordinal, id, is_same)
+                select staged.ordinal, stored.id, $2 and staged.content *= stored.content
                 from staged join stored on stored.parent_id = staged.parent_id and stored.hash = staged.hash and stored.n = staged.n
                 returning id
             )
             delete from pg_temp.%3$I d using taken where taken.id = d.id
             $sql$,
             values_, 'cook_' || entity_name, 'candidate_' || entity_name, 'link_' || entity_name, wait
-        ) using pattern.shape;
+        ) using pattern.shape, all_compared;
         wait := format(outweighed, 'cook_' || entity_name, 'link_' || entity_name);
     end loop;
 end

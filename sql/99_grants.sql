@@ -37,7 +37,7 @@ grant execute on function
     bds.import_received(text, uuid, text, bigint, bigint), bds.import_progress(text, uuid, bigint, bigint, bigint),
     bds.import_run(text, uuid, text), bds.import_drop_staging(bigint), bds.import_fail(text, uuid, text),
     bds.import_add_error(text, uuid, text, text, text, text), bds.import_finish(text, uuid, jsonb, boolean), bds.root_of(text),
-    bds.import_order(bigint), bds.staged_text(text), bds.staged_is_valid(text, text, text), bds.staged_value(text, text, text),
+    bds.import_order(bigint), bds.staged_text(text), bds.staged_is_valid(text, text, text), bds.staged_cast(text, text, text), bds.staged_value(text, text, text),
     bds.expected_value(text, text), bds.staged_columns(bigint, text), bds.import_prepare(text, uuid), bds.import_drop_temporary(),
     bds.plan_for(bigint), bds.count_staged(bigint), bds.analyze_changed(jsonb), bds.import_prepare_family(text, bds.imports, text[]), bds.check_values(bigint, text, text[]), bds.lookup_kind(text),
     bds.lookup_value(text), bds.lookup_id(text), bds.lookup_kinds(text), bds.map_by_keys(text, bigint, text, text[]),
