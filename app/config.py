@@ -27,6 +27,7 @@ class Config:
     pool_size: int = setting("BDS_POOL_SIZE", 16, "connections for reads, in each process")
     statement_timeout: int = setting("BDS_STATEMENT_TIMEOUT", 30, "seconds that a read may take to its first row")
     import_max: int = setting("BDS_IMPORT_MAX", 16 << 30, "bytes of one feed, decompressed")
+    import_retention: int = setting("BDS_IMPORT_RETENTION", 0, "days that reports of imports are kept; 0: for ever")
 
     @classmethod
     def load(cls, environ: Mapping[str, str] = os.environ) -> Config:

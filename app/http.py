@@ -83,7 +83,8 @@ async def change_log(request: web.Request) -> web.StreamResponse:
 async def import_document(request: web.Request) -> web.StreamResponse:
     company, actor = await importable(request)
     status, report = await receive.receive(request.app[DATABASE], request, company, actor)
-    return web.Response(status=status, body=receive.dump(report), content_type="application/json")
+    headers = {"Location": f"/api/{company}/imports/{report['importId']}"}
+    return web.Response(status=status, body=receive.dump(report), content_type="application/json", headers=headers)
 
 
 async def imports(request: web.Request) -> web.StreamResponse:
@@ -96,6 +97,12 @@ async def import_report(request: web.Request) -> web.StreamResponse:
     return await wire.send(
         request, receive.dump(await receive.show(request.app[DATABASE], company, request.match_info["id"])), JSON
     )
+
+
+async def cancel_import(request: web.Request) -> web.StreamResponse:
+    company, _ = await importable(request)
+    await receive.cancel(request.app[DATABASE], company, request.match_info["id"])
+    return web.Response(status=204)
 
 
 async def import_errors(request: web.Request) -> web.StreamResponse:
@@ -124,6 +131,7 @@ ROUTES: tuple[tuple[str, str, Handler], ...] = (
     ("POST", "/api/{company}/import", import_document),
     ("GET", "/api/{company}/imports", imports),
     ("GET", "/api/{company}/imports/{id}", import_report),
+    ("DELETE", "/api/{company}/imports/{id}", cancel_import),
     ("GET", "/api/{company}/imports/{id}/errors", import_errors),
     ("GET", "/healthz", alive),
     ("GET", "/readyz", ready),

@@ -2,137 +2,11 @@
 --
 -- Entities are compared in families, a root with its children, those first on which others depend.  For each entity temporary tables
 -- hold the answer:
---     map_<entity>    ordinal, parent, position, target (the row's id, taken ahead for new rows), is_new, is_same, failed, key_<unique field>...
+--     map_<entity>    ordinal, parent, position, phase, operation, target (the row's id, taken ahead for new rows), is_new, is_same,
+--                     failed, key_<unique field>...; phase 1 writes, 2 are mass updates, 3 deletes
 --     lookup_<entity>_<reference>   lookup, kind, value: the distinct lookups of one reference
 --     ref_<entity>_<reference>   lookup, kind, id: what they name
 --     diff_<entity>   @ordinal, @new, id, and every column: the rows that are to be written
-
--- Order --------------------------------------------------------------------------------------------------------------------------
-
-create or replace function bds.root_of(entity_name text)
-    returns text
-    language sql
-    stable
-    return (
-        with recursive up (name, depth) as (
-            select entity_name collate "C", 0
-            union all
-            select n.target, up.depth + 1
-            from up
-            join bds.entities e on e.name = up.name
-            join bds.navigations n on n.entity = e.name and n.name = e.parent_navigation and not n.many
-            where up.depth < 10
-        )
-        select name from up order by depth desc limit 1
-    );
-comment on function bds.root_of(text) is 'The entity in whose rows those of this one are nested, itself if there is none';
-
-create or replace function bds.import_order(import_number bigint)
-    returns text[]
-    language plpgsql
-    stable
-    set search_path = pg_catalog, pg_temp
-as $$
-declare
-    roots    jsonb := (select jsonb_object_agg(e.name, bds.root_of(e.name)) from bds.entities e);
-    -- which family refers to which
-    links    jsonb := (
-        select jsonb_object_agg(l.root, l.targets)
-        from (
-            select roots ->> v.entity as root, array_agg(distinct roots ->> v.target) as targets
-            from bds.navigations v
-            where not v.many and roots -> v.entity <> roots -> v.target
-            group by 1
-        ) l
-    );
-    families text[] := array(select e.name from bds.entities e where roots ->> e.name = e.name order by e.ordinal);
-    ordered  text[] := '{}';
-    next     text;
-begin
-    while cardinality(families) > 0 loop
-        select f.root into next
-        from unnest(families) with ordinality as f (root, n)
-        -- a family is ready when nothing that it refers to is still to come; in a cycle the first one begins
-        order by coalesce(links -> f.root ?| families, false), f.n
-        limit 1;
-        ordered := ordered || next;
-        families := array_remove(families, next);
-    end loop;
-    return array(
-        with recursive members (name, root, depth) as (
-            select r.name collate "C", r.n, 0 from unnest(ordered) with ordinality as r (name, n)
-            union all
-            select n.target, members.root, members.depth + 1
-            from members join bds.navigations n on n.entity = members.name and n.child
-            where members.depth < 10
-        )
-        select m.name from members m join bds.entities e on e.name = m.name
-        where to_regclass(bds.staging_table(import_number, m.name)) is not null
-        order by m.root, m.depth, e.ordinal
-    );
-end
-$$;
-comment on function bds.import_order(bigint) is 'The staged entities of an import, each after those that it refers to';
-
--- Steps --------------------------------------------------------------------------------------------------------------------------
-
-create or replace function bds.import_prepare(company text, import_id uuid)
-    returns void
-    language plpgsql
-    set search_path = pg_catalog, pg_temp
-    set lock_timeout = 0  -- imports queue without a limit
-as $$
-declare
-    import      bds.imports := bds.find_import(company, import_id, 'running');
-    ordered     text[] := bds.import_order(import.number);
-    entity_name text;
-    root        text;
-begin
-    perform bds.set_context(company, import.actor, import_id);
-    perform bds.lock_company(company);
-    perform bds.import_drop_temporary();
-    perform bds.plan_for(import.records);
-    for root in
-        select r.root from unnest(ordered) with ordinality as o (name, n), bds.root_of(o.name) as r (root) group by r.root order by min(o.n)
-    loop
-        perform bds.import_prepare_family(
-            company, import, array(select o.name from unnest(ordered) with ordinality as o (name, n) where bds.root_of(o.name) = root order by o.n)
-        );
-    end loop;
-end
-$$;
-comment on function bds.import_prepare(text, uuid) is 'Compares all that was staged with what is stored; holds the company''s lock from here on';
-
-create or replace function bds.plan_for(records bigint)
-    returns void
-    language sql
-    set search_path = pg_catalog, pg_temp
-    -- A table that this very transaction fills has no statistics, and of many companies the planner expects one row: nested loops
-    -- over all of both sides follow.  So a large feed hashes, whatever it seems to cost; a small one probes the indexes.
-    begin atomic
-        select set_config('enable_nestloop', case when records > 1000 then 'off' else 'on' end, true),
-            set_config('enable_mergejoin', case when records > 1000 then 'off' else 'on' end, true),
-            set_config('work_mem', case when records > 1000 then '64MB' else current_setting('work_mem') end, true);
-    end;
-comment on function bds.plan_for(bigint) is 'Sets the planner for the size of an import, until the end of the transaction';
-
-create or replace function bds.import_drop_temporary()
-    returns void
-    language plpgsql
-    set search_path = pg_catalog, pg_temp
-as $$
-declare
-    name text;
-begin
-    for name in
-        select format('pg_temp.%I', c.relname) from pg_class c
-        where c.relnamespace = pg_my_temp_schema() and c.relkind = 'r' and c.relname ~ '^(map|lookup|ref|diff|cook|link|candidate|pair)_'
-    loop
-        execute 'drop table ' || name;
-    end loop;
-end
-$$;
-comment on function bds.import_drop_temporary() is 'Drops the temporary tables of an earlier comparison of this session';
 
 create or replace function bds.import_prepare_family(company text, import bds.imports, members text[])
     returns void
@@ -155,9 +29,10 @@ begin
             perform bds.resolve_references(company, import.number, entity_name, columns);
             perform bds.map_by_linkage(company, import.number, entity_name, columns);
         end if;
+        perform bds.check_operations(import.number, entity_name, columns);
         perform bds.check_required(import.number, entity_name);
         perform bds.make_diff(company, import.number, entity_name, columns);
-        perform bds.check_constraints(company, import.number, entity_name);
+        perform bds.check_constraints(company, import.number, entity_name, 'diff_' || entity_name);
     end loop;
     perform bds.mark_failed(import, members);
 end
@@ -213,7 +88,7 @@ begin
     from bds.import_columns c
     cross join lateral (select format(
         -- null where something is required; of a new row also nothing at all, unless its lookup or its parent says it
-        $sql$s.%1$I = e'\x01' or (m.is_new and s.%1$I is null%2$s%3$s)$sql$,
+        $sql$s.%1$I = e'\x01' or (m.is_new and m.operation <> 'update' and s.%1$I is null%2$s%3$s)$sql$,
         c.name,
         case when c.is_unique then format(' and m.%I is null', 'key_' || c.name) else '' end,
         case when c.is_parent then ' and s."@parent" is null' else '' end
@@ -229,9 +104,9 @@ begin
         from pg_temp.%3$I m
         join %4$s s on s."@ordinal" = m.ordinal
         cross join lateral (values %5$s) as v (field, is_missing)
-        where (%6$s) and v.is_missing and not exists (
+        where m.phase < 3 and (%6$s) and v.is_missing and not exists (
             -- what its own lookup does not find is no new row, and what was refused was not missing
-            select from %1$s e where e.entity = %2$L and e.ordinal = m.ordinal and e.field in ('id', v.field)
+            select from %1$s e where e.entity = %2$L and e.ordinal = m.ordinal and e.field in ('id', '@operation', '@where', v.field)
         )
         $sql$,
         bds.staging_table(import_number, 'errors'), entity_name, 'map_' || entity_name, bds.staging_table(import_number, entity_name),
@@ -241,7 +116,9 @@ end
 $$;
 comment on function bds.check_required(bigint, text) is 'Finds required fields that are null, or that a new row lacks';
 
-create or replace function bds.make_diff(company text, import_number bigint, entity_name text, columns text[])
+create or replace function bds.make_diff(
+    company text, import_number bigint, entity_name text, columns text[], map_name text default null, diff_name text default null
+)
     returns void
     language plpgsql
     set search_path = pg_catalog, pg_temp
@@ -306,7 +183,7 @@ begin
             select m.ordinal as "@ordinal", m.target as id, m.is_new as "@new",
                 %3$s
             from %4$s s
-            join pg_temp.%5$I m on m.ordinal = s."@ordinal" and not m.is_same
+            join pg_temp.%5$I m on m.ordinal = s."@ordinal" and m.phase = 1 and not m.is_same
             left join %6$s t on t.company_id = $1 and t.id = m.target
             %7$s
             %8$s
@@ -314,15 +191,16 @@ begin
         ) v
         where v."@new" or %9$s
         $sql$,
-        'diff_' || entity_name, names, values_, bds.staging_table(import_number, entity_name), 'map_' || entity_name, this.table_name,
+        coalesce(diff_name, 'diff_' || entity_name), names, values_, bds.staging_table(import_number, entity_name),
+        coalesce(map_name, 'map_' || entity_name), this.table_name,
         case when parent is not null then format('left join pg_temp.%I p on p.ordinal = s."@parent"', 'map_' || parent) else '' end,
         coalesce(joins, ''), coalesce(differs, 'false')
     ) using company;
 end
 $$;
-comment on function bds.make_diff(text, bigint, text, text[]) is 'Keeps the rows that are new or differ from what is stored, as they are to become';
+comment on function bds.make_diff(text, bigint, text, text[], text, text) is 'Keeps the rows that are new or differ from what is stored, as they are to become';
 
-create or replace function bds.check_constraints(company text, import_number bigint, entity_name text)
+create or replace function bds.check_constraints(company text, import_number bigint, entity_name text, diff_name text)
     returns void
     language plpgsql
     set search_path = pg_catalog, pg_temp
@@ -351,9 +229,9 @@ begin
             from pg_temp.%6$I d
             where (select not (%5$s) from (select $1 as company_id, d.*) as row_to_be)
             $sql$,
-            bds.staging_table(import_number, 'errors'), entity_name, rule.field, rule.conname, rule.expression, 'diff_' || entity_name
+            bds.staging_table(import_number, 'errors'), entity_name, rule.field, rule.conname, rule.expression, diff_name
         ) using company;
     end loop;
 end
 $$;
-comment on function bds.check_constraints(text, bigint, text) is 'Finds rows that would break a check constraint of the table';
+comment on function bds.check_constraints(text, bigint, text, text) is 'Finds rows that would break a check constraint of the table';

@@ -28,6 +28,16 @@ create or replace function bds.lookup_kinds(entity_name text)
     return array(select 'id' union all (select f.name from bds.fields f where f.entity = entity_name and f.is_unique order by f.ordinal));
 comment on function bds.lookup_kinds(text) is 'The kinds of lookup that name a row of the entity';
 
+create or replace function bds.staged_operation(columns text[])
+    returns text
+    language sql
+    immutable
+    return case when '@operation' = any (columns) or '@where' = any (columns) then
+        $sql$case when s."@operation" = 'delete' then 3 when s."@where" is not null then 2 else 1 end as phase,
+                coalesce(s."@operation", 'upsert') as operation, s."@where" is not null as is_mass$sql$
+    else $sql$1 as phase, 'upsert' as operation, false as is_mass$sql$ end;
+comment on function bds.staged_operation(text[]) is 'SQL for what is to be done with a staged row: phase, operation, is_mass';
+
 create or replace function bds.map_by_keys(company text, import_number bigint, entity_name text, columns text[])
     returns void
     language plpgsql
@@ -40,13 +50,17 @@ declare
     effective text;
     joins    text;
     matches  text;
-    distinct_matches text;
 begin
     select * into strict this from bds.entities e where e.name = entity_name;
     -- x.<field> is what the row says of a unique field; its own "@id", if it has one, alone says which row is meant
     select
         string_agg(format('%s as %I',
-            case when c.name = any (columns) then bds.staged_value(format('s.%I', c.name), c.type, c.sql_type) else format('null::%s', c.sql_type) end,
+            case
+                when c.name <> all (columns) then format('null::%s', c.sql_type)
+                -- what a mass update writes names no row
+                when '@where' = any (columns) then format('case when s."@where" is null then %s end', bds.staged_value(format('s.%I', c.name), c.type, c.sql_type))
+                else bds.staged_value(format('s.%I', c.name), c.type, c.sql_type)
+            end,
             'said_' || c.name), ', ' order by c.ordinal),
         string_agg(format('%s as %I',
             case
@@ -77,11 +91,13 @@ begin
     execute format(
         $sql$
         create temporary table %1$I as
-        select x.ordinal, x.parent, x.position, coalesce(m.least_match, nextval(%2$L)) as target, m.least_match is null as is_new,
-            m.least_match <> m.greatest_match as is_ambiguous, false as is_same, false as failed, x.id, x.id_kind, %3$s
+        select x.ordinal, x.parent, x.position, x.phase, x.operation,
+            coalesce(m.least_match, case when x.phase = 1 then nextval(%2$L) end) as target,
+            m.least_match is null and not x.is_mass as is_new, m.least_match <> m.greatest_match as is_ambiguous, false as is_same,
+            false as failed, x.id, x.id_kind, %3$s
         from (
             select s."@ordinal" as ordinal, s."@parent" as parent, coalesce(s."@position", s."@ordinal") as position, s."@id" as id,
-                %4$s as id_kind, %5$s as id_value, %6$s
+                %10$s, %4$s as id_kind, %5$s as id_value, %6$s
             from %7$s s
             offset 0
         ) x
@@ -91,7 +107,7 @@ begin
         $sql$,
         'map_' || entity_name, pg_get_serial_sequence(this.table_name::text, 'id'), effective,
         bds.lookup_kind('s."@id"'), bds.lookup_value('s."@id"'), keys, bds.staging_table(import_number, entity_name),
-        coalesce(joins, ''), matches
+        coalesce(joins, ''), matches, bds.staged_operation(columns)
     ) using company;
     perform bds.check_keys(company, import_number, entity_name, columns);
 end
@@ -130,7 +146,7 @@ begin
     -- every later row with the target or with a unique value of an earlier one
     for key in
         -- a new row has a target of its own
-        select 'target' as expression, 'not m.is_new' as condition, null as field, null as column_name
+        select 'target' as expression, 'm.target is not null and not m.is_new' as condition, null as field, null as column_name
         union all
         select format('%I', 'key_' || c.name), format('m.%I is not null', 'key_' || c.name), c.name, c.column_name::text
         from bds.import_columns c
@@ -174,6 +190,48 @@ begin
 end
 $$;
 comment on function bds.check_keys(text, bigint, text, text[]) is 'Finds rows whose lookup is wrong, ambiguous, unknown, or named twice';
+
+create or replace function bds.check_operations(import_number bigint, entity_name text, columns text[])
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    if not columns && '{@operation,@where}' then
+        return;
+    end if;
+    execute format(
+        $sql$
+        insert into %1$s (entity, ordinal, field, code, message)
+        select %2$L, m.ordinal, v.field, v.code, v.message
+        from pg_temp.%3$I m join %4$s s on s."@ordinal" = m.ordinal
+        cross join lateral (values
+            (m.operation not in ('create', 'update', 'upsert', 'delete'), '@operation', 'invalid_directive',
+                format('expected create, update, upsert or delete, got %%L', left(m.operation, 100))),
+            (s."@where" is not null and m.operation not in ('update', 'delete'), '@where', 'invalid_directive',
+                'it goes with "@operation": "update" or "delete"'),
+            (s."@where" is not null and s."@id" is not null, '@where', 'invalid_directive',
+                'a record says which rows it means by its id or by @where, not by both'),
+            (s."@where" is not null and s."@parent" is not null, '@where', 'invalid_directive', 'it is for records at the top level'),
+            (s."@where" is not null and m.phase = 2 and (%5$s), '@where', 'invalid_directive',
+                'rows that are updated by a condition take no children'),
+            (s."@where" = '', '@where', 'invalid_directive', 'expected a condition, got nothing'),
+            (m.operation = 'create' and m.phase = 1 and not m.is_new, null, 'already_exists', format('it is row %%s', m.target)),
+            (m.operation in ('update', 'delete') and m.is_new and s."@where" is null, null, 'not_found',
+                format('there is no row to %%s', m.operation))
+        ) as v (is_wrong, field, code, message)
+        where (m.operation <> 'upsert' or s."@where" is not null) and v.is_wrong
+            and not exists (select from %1$s e where e.entity = %2$L and e.ordinal = m.ordinal and e.code = v.code)
+        $sql$,
+        bds.staging_table(import_number, 'errors'), entity_name, 'map_' || entity_name, bds.staging_table(import_number, entity_name),
+        coalesce((
+            select string_agg(format('s.%I is not null', n.name || '@present'), ' or ')
+            from bds.navigations n where n.entity = entity_name and n.child
+        ), 'false')
+    );
+end
+$$;
+comment on function bds.check_operations(bigint, text, text[]) is 'Finds directives that are wrong, and rows that are there or not there against them';
 
 create or replace function bds.resolve_references(company text, import_number bigint, entity_name text, columns text[])
     returns void

@@ -74,7 +74,8 @@ declare
 begin
     execute (
         select format(
-            'select array_remove(array[case when count("@id") > 0 then ''@id'' end, %s], null) from %s',
+            'select array_remove(array[case when count("@id") > 0 then ''@id'' end, case when count("@operation") > 0 then ''@operation'' end, '
+            'case when count("@where") > 0 then ''@where'' end, %s], null) from %s',
             string_agg(format('case when count(%I) > 0 then %L end', c.name, c.name), ', ' order by c.ordinal),
             bds.staging_table(import_number, entity_name)
         )

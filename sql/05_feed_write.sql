@@ -1,4 +1,4 @@
--- Imports, the writing: what differs goes into the tables by MERGE, what the feed no longer contains goes out, errors get their paths.
+-- Imports, the writing: what differs goes into the tables by MERGE, record by record or by a condition.
 
 create or replace function bds.import_write(company text, import_id uuid, entity_name text)
     returns jsonb
@@ -6,14 +6,26 @@ create or replace function bds.import_write(company text, import_id uuid, entity
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    import    bds.imports := bds.find_import(company, import_id, 'running');
-    this      bds.entities;
-    updates   text;
-    columns   text;
+    counts jsonb := bds.merge_diff(company, entity_name, 'diff_' || entity_name);
+    good   bigint;
+begin
+    execute format('select count(*) from pg_temp.%I where not failed and phase = 1', 'map_' || entity_name) into good;
+    return counts || jsonb_build_object('unchanged', good - (counts ->> 'created')::bigint - (counts ->> 'updated')::bigint);
+end
+$$;
+comment on function bds.import_write(text, uuid, text) is 'Writes the rows of an entity that are new or differ; returns {created, updated, unchanged}';
+
+create or replace function bds.merge_diff(company text, entity_name text, diff_name text, ordinals bigint[] default null)
+    returns jsonb
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    this       bds.entities;
+    updates    text;
+    columns    text;
     new_values text;
-    created   bigint;
-    updated   bigint;
-    good      bigint;
+    counts     jsonb;
 begin
     select * into strict this from bds.entities e where e.name = entity_name;
     select
@@ -28,143 +40,126 @@ begin
         $sql$
         with merged as (
             merge into %1$s t
-            using pg_temp.%2$I d on t.company_id = $1 and t.id = d.id
+            using %2$s d on t.company_id = $1 and t.id = d.id
             when matched then
                 update set %3$s
             when not matched then
                 insert (company_id, id, %4$s) values ($1, d.id, %5$s)
             returning merge_action() as action
         )
-        select count(*) filter (where action = 'INSERT'), count(*) filter (where action = 'UPDATE') from merged
+        select jsonb_build_object('created', count(*) filter (where action = 'INSERT'), 'updated', count(*) filter (where action = 'UPDATE'))
+        from merged
         $sql$,
-        this.table_name, 'diff_' || entity_name, updates, columns, new_values
-    ) into created, updated using company;
-    execute format('select count(*) from pg_temp.%I where not failed', 'map_' || entity_name) into good;
-    return jsonb_build_object(entity_name, jsonb_build_object('created', created, 'updated', updated, 'unchanged', good - created - updated));
+        this.table_name,
+        case when ordinals is null then format('pg_temp.%I', diff_name)
+            else format('(select * from pg_temp.%I o where o."@ordinal" = any ($2))', diff_name) end,
+        updates, columns, new_values
+    ) into counts using company, ordinals;
+    return counts;
 end
 $$;
-comment on function bds.import_write(text, uuid, text) is 'Writes the rows of an entity that are new or differ; returns {entity: {created, updated, unchanged}}';
+comment on function bds.merge_diff(text, text, text, bigint[]) is
+    'Writes rows as a table of differences has them, all or those of some records; returns {created, updated}';
 
-create or replace function bds.import_remove(company text, import_id uuid, parent_name text, counts jsonb)
+-- Mass updates -------------------------------------------------------------------------------------------------------------------
+
+create or replace function bds.import_mass_update(company text, import_id uuid, entity_name text, ordinals bigint[] default null)
     returns jsonb
     language plpgsql
     set search_path = pg_catalog, pg_temp
 as $$
 declare
     import  bds.imports := bds.find_import(company, import_id, 'running');
-    child   record;
-    deleted bigint;
+    columns text[] := bds.staged_columns(import.number, entity_name);
+    mass    record;
+    written jsonb;
+    hits    bigint;
+    counts  jsonb;
 begin
-    for child in
-        select n.name as collection, n.target, e.table_name, f.column_name
-        from bds.navigations n
-        join bds.entities e on e.name = n.target
-        join bds.fields f on f.entity = n.target and f.name = n.field
-        where n.entity = parent_name and n.child
-        order by n.ordinal
+    if '@where' <> all (columns) then
+        return null;
+    end if;
+    raise notice 'updating %: 0 records done', entity_name;
+    for mass in execute format(
+        'select m.ordinal from pg_temp.%I m where m.phase = 2 and not m.failed and ($1 is null or m.ordinal = any ($1)) order by m.ordinal',
+        'map_' || entity_name) using ordinals
     loop
-        execute format(
-            $sql$
-            delete from %1$s t
-            using pg_temp.%2$I p join %3$s s on s."@ordinal" = p.ordinal
-            where t.company_id = $1 and t.%4$I = p.target and s.%5$I and not p.failed and not p.is_new%6$s
-            $sql$,
-            child.table_name, 'map_' || parent_name, bds.staging_table(import.number, parent_name), child.column_name,
-            child.collection || '@present',
-            case when to_regclass(format('pg_temp.%I', 'map_' || child.target)) is not null then
-                -- a record that failed protects its row, too
-                format(' and not exists (select from pg_temp.%I m where m.target = t.id)', 'map_' || child.target)
-            else '' end
-        ) using company;
-        get diagnostics deleted = row_count;
-        if deleted > 0 then
-            counts := counts || jsonb_build_object(
-                child.target, coalesce(counts -> child.target, '{}') || jsonb_build_object('deleted', deleted)
-            );
-        end if;
+        hits := bds.find_hits(company, import.number, entity_name, mass.ordinal);
+        perform bds.make_diff(company, import.number, entity_name, columns, 'hit_' || entity_name, 'change_' || entity_name);
+        perform bds.check_change(company, import.number, entity_name, columns, mass.ordinal);
+        written := bds.merge_diff(company, entity_name, 'change_' || entity_name);
+        counts := bds.add_counts(coalesce(counts, '{}'), '', jsonb_build_object(
+            'updated', written -> 'updated', 'unchanged', hits - (written ->> 'updated')::bigint));
+        execute format('drop table pg_temp.%I, pg_temp.%I', 'hit_' || entity_name, 'change_' || entity_name);
     end loop;
-    return counts;
+    return counts -> '';
 end
 $$;
-comment on function bds.import_remove(text, uuid, text, jsonb) is
-    'Deletes the children that their parents'' arrays no longer contain; returns the counts with theirs';
+comment on function bds.import_mass_update(text, uuid, text, bigint[]) is
+    'Writes the records with a condition to every row that fulfils it, one after the other; returns {updated, unchanged}';
 
-create or replace function bds.import_collect_errors(company text, import_id uuid)
+create or replace function bds.find_hits(company text, import_number bigint, entity_name text, mass_ordinal bigint)
     returns bigint
     language plpgsql
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    import   bds.imports := bds.find_import(company, import_id);
-    errors   text := bds.staging_table(import.number, 'errors');
-    first    bigint;
-    place    record;
-    one      record;
-    added    bigint;
-    problems bigint := 0;
+    condition text;
+    keys      text;
+    hits      bigint;
 begin
-    for one in execute format(
-        'select e.name from bds.entities e where exists (select from %s s where s.entity = e.name) order by e.ordinal', errors)
-    loop
-        select coalesce(max(e.n), 0) into first from bds.import_errors e where e.company_id = company and e.import_id = import_collect_errors.import_id;
-        place := bds.place_of_rows(import.number, one.name);
-        execute format(
-            $sql$
-            insert into bds.import_errors (company_id, import_id, n, path, record, code, message)
-            select $1, $2, $3 + row_number() over (order by e.ordinal, e.code = 'batch_failed', e.field nulls first, e.code),
-                (%1$s) || coalesce('.' || e.field, ''), %2$s, e.code, e.message
-            from %3$s e
-            join %4$s r0 on r0."@ordinal" = e.ordinal
-            %5$s
-            where e.entity = $4
-            $sql$,
-            place.path, place.lookup, errors, bds.staging_table(import.number, one.name), place.joins
-        ) using company, import_id, first, one.name;
-        get diagnostics added = row_count;
-        problems := problems + added;
-    end loop;
-    return problems;
+    execute format('select "@where" from %s where "@ordinal" = $1', bds.staging_table(import_number, entity_name)) into condition using mass_ordinal;
+    select string_agg(format(', null::%s as %I', c.sql_type, 'key_' || c.name), '' order by c.ordinal) into keys
+    from bds.import_columns c where c.entity = entity_name and c.is_unique;
+    execute format(
+        'create temporary table %I as '
+        'select $2 as ordinal, v.id as target, 1 as phase, false as is_new, false as is_same%s from api.%I v where v.company_id = $1 and (%s)',
+        'hit_' || entity_name, keys, entity_name, condition
+    ) using company, mass_ordinal;
+    get diagnostics hits = row_count;
+    return hits;
+exception when syntax_error_or_access_rule_violation or data_exception then
+    raise exception using errcode = 'BDF01', message = 'a condition is no SQL', detail = jsonb_build_array(jsonb_build_object(
+        'entity', entity_name, 'ordinal', mass_ordinal, 'field', '@where', 'code', 'invalid_directive', 'is_late', false,
+        'message', 'the database cannot evaluate it'));
 end
 $$;
-comment on function bds.import_collect_errors(text, uuid) is 'Keeps the errors of an import, each with its path in the document; returns how many';
+comment on function bds.find_hits(text, bigint, text, bigint) is 'hit_<entity>: the rows that fulfil a record''s condition; returns how many';
 
-create or replace function bds.place_of_rows(
-    import_number bigint, entity_name text,
-    out path text, out lookup text, out joins text
-)
+create or replace function bds.check_change(company text, import_number bigint, entity_name text, columns text[], mass_ordinal bigint)
+    returns void
     language plpgsql
-    stable
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    level  int := 0;
-    this   text := entity_name;
-    above  text;
-    own    text;
-    place  text;
-    closed text := '';
+    errors   text := bds.staging_table(import_number, 'errors');
+    key      record;
+    problems jsonb;
 begin
-    -- r0 is the row, r1 its parent, and so on up; a row without parent stands in the collection of its entity
-    joins := '';
-    path := '';
+    perform bds.check_constraints(company, import_number, entity_name, 'change_' || entity_name);
+    for key in
+        select c.name, c.column_name, e.table_name from bds.import_columns c join bds.entities e on e.name = c.entity
+        where c.entity = entity_name and c.is_unique and c.name = any (columns)
     loop
-        place := format('coalesce(r%1$s."@position", r%1$s."@ordinal")', level);
-        select string_agg(format($sql$%L || nullif(r%s.%I, e'\x01')$sql$, c.name || ':', level, c.name), ', ' order by c.ordinal) into own
-        from bds.import_columns c where c.entity = this and c.is_unique;
-        lookup := concat_ws(', ', lookup, format('r%s."@id"', level), own);
-        above := bds.parent_of(this);
-        exit when above is null or to_regclass(bds.staging_table(import_number, above)) is null;
-        path := path || format('case when r%s."@parent" is null then %L || %s || %L else ', level, this || '[', place, ']');
-        closed := format(' || %L || %s || %L end', '.' || (select e.collection from bds.entities e where e.name = this) || '[', place, ']')
-            || closed;
-        joins := joins || format(
-            E'left join %s r%s on r%s."@ordinal" = r%s."@parent"\n', bds.staging_table(import_number, above), level + 1, level + 1, level);
-        this := above;
-        level := level + 1;
+        execute format(
+            $sql$
+            insert into %1$s (entity, ordinal, field, code, message)
+            select $2, $3, %2$L, case when bool_or(t.id is null) then 'duplicate_record' else 'already_exists' end,
+                case when bool_or(t.id is null) then 'one value cannot be that of several rows' else format('row %%s has %%s %%L', min(t.id), %2$L, min(d.%3$I::text)) end
+            from pg_temp.%4$I d
+            left join %5$s t on t.company_id = $1 and t.%3$I = d.%3$I and t.id <> d.id
+            where t.id is not null or exists (select from pg_temp.%4$I o where o.%3$I = d.%3$I and o.id <> d.id)
+            having count(*) > 0
+            $sql$,
+            errors, key.name, key.column_name, 'change_' || entity_name, key.table_name
+        ) using company, entity_name, mass_ordinal;
     end loop;
-    path := path || format('%L || %s || %L', this || '[', place, ']') || closed;
-    lookup := format('coalesce(%s)', lookup);
+    execute format('select jsonb_agg(distinct to_jsonb(e)) from %s e where e.entity = $1 and e.ordinal = $2', errors)
+        into problems using entity_name, mass_ordinal;
+    if problems is not null then
+        raise exception using errcode = 'BDF01', message = 'a mass update would break a rule', detail = problems;
+    end if;
 end
 $$;
-comment on function bds.place_of_rows(bigint, text) is
-    'SQL for the path of staged rows in the document (products[3].variants[0]), for the lookup they go by, and the joins that both need';
+comment on function bds.check_change(text, bigint, text, text[], bigint) is
+    'Raises BDF01, with the errors in its detail, if the rows that a mass update changes would break a rule of the table';

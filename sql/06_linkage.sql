@@ -49,8 +49,8 @@ begin
     execute format(
         $sql$
         create temporary table %1$I as
-        select c.ordinal, c.parent, c.position, coalesce(l.id, nextval(%2$L)) as target, l.id is null as is_new, coalesce(l.is_same, false) as is_same,
-            false as failed
+        select c.ordinal, c.parent, c.position, c.phase, c.operation, coalesce(l.id, case when c.phase = 1 then nextval(%2$L) end) as target,
+            l.id is null and not c.is_mass as is_new, coalesce(l.is_same, false) as is_same, false as failed
         from pg_temp.%3$I c left join pg_temp.%4$I l on l.ordinal = c.ordinal
         order by c.ordinal  -- ids follow the document, and with them the order in which children are shown
         $sql$,
@@ -103,7 +103,7 @@ begin
         $sql$
         create temporary table %1$I as
         select s."@ordinal" as ordinal, s."@parent" as parent, coalesce(s."@position", s."@ordinal") as position, s."@id" as name,
-            case when %2$s = 'id' then %3$s end as own_id, %4$s as parent_id, %5$s as shape%6$s
+            %11$s, case when %2$s = 'id' then %3$s end as own_id, %4$s as parent_id, %5$s as shape%6$s
         from %7$s s
         %8$s
         %9$s
@@ -111,14 +111,18 @@ begin
         $sql$,
         'cook_' || this.name,
         bds.lookup_kind('s."@id"'), bds.lookup_id('(' || bds.lookup_value('s."@id"') || ')'),
-        format('coalesce(%s)', concat_ws(', ',
-            case when mapped then 'case when not p.is_new then p.target end' end,
-            case when referenced then format('%I.id', 'ref_' || this.name || '_' || this.parent_navigation) end, 'null::bigint')),
+        format(
+            -- what is to be created is like no row
+            case when '@operation' = any (columns) then $sql$case when s."@operation" is distinct from 'create' then coalesce(%s) end$sql$ else 'coalesce(%s)' end,
+            concat_ws(', ',
+                case when mapped then 'case when not p.is_new then p.target end' end,
+                case when referenced then format('%I.id', 'ref_' || this.name || '_' || this.parent_navigation) end, 'null::bigint')
+        ),
         coalesce(shape, '0'), coalesce(typed, ''), bds.staging_table(import_number, this.name),
         case when mapped then format('left join pg_temp.%I p on p.ordinal = s."@parent"', 'map_' || parent) else '' end,
         case when referenced then format('left join pg_temp.%1$I %1$I on %1$I.lookup = s.%2$I',
             'ref_' || this.name || '_' || this.parent_navigation, this.parent_navigation) else '' end,
-        coalesce(joins, '')
+        coalesce(joins, ''), bds.staged_operation(columns)
     );
 end
 $$;

@@ -24,7 +24,7 @@ grant execute on function
     bds.create_company(text, text)
     to bds_operator;
 
-grant execute on function bds.reap_imports(interval), bds.make_partitions(int) to bds_service, bds_operator;
+grant execute on function bds.reap_imports(interval), bds.forget_imports(interval), bds.make_partitions(int) to bds_service, bds_operator;
 
 -- imports run with the writer's own rights
 grant select on bds.import_columns to bds_writer, bds_operator;
@@ -32,21 +32,28 @@ grant usage, create on schema staging to bds_operator;
 grant execute on function
     bds.staging_table(bigint, text), bds.find_import(text, uuid, text), bds.import_report(text, uuid, boolean)
     to bds_reader, bds_writer, bds_operator;
-grant execute on function
-    bds.import_begin(text, text, boolean), bds.import_stage(text, uuid, text), bds.check_staging_company(),
-    bds.import_received(text, uuid, text, bigint, bigint), bds.import_progress(text, uuid, bigint, bigint, bigint),
-    bds.import_run(text, uuid, text), bds.import_drop_staging(bigint), bds.import_fail(text, uuid, text),
-    bds.import_add_error(text, uuid, text, text, text, text), bds.import_finish(text, uuid, jsonb, boolean), bds.root_of(text),
-    bds.import_order(bigint), bds.staged_text(text), bds.staged_is_valid(text, text, text), bds.staged_cast(text, text, text), bds.staged_value(text, text, text),
-    bds.expected_value(text, text), bds.staged_columns(bigint, text), bds.import_prepare(text, uuid), bds.import_drop_temporary(),
-    bds.plan_for(bigint), bds.count_staged(bigint), bds.analyze_changed(jsonb), bds.import_prepare_family(text, bds.imports, text[]), bds.check_values(bigint, text, text[]), bds.lookup_kind(text),
-    bds.lookup_value(text), bds.lookup_id(text), bds.lookup_kinds(text), bds.map_by_keys(text, bigint, text, text[]),
-    bds.check_keys(text, bigint, text, text[]), bds.resolve_references(text, bigint, text, text[]), bds.check_required(bigint, text),
-    bds.make_diff(text, bigint, text, text[]), bds.check_constraints(text, bigint, text), bds.mark_failed(bds.imports, text[]),
-    bds.spread_failures(bds.imports, text[]), bds.parent_of(text), bds.fail_batches(bigint, text), bds.fail_orphans(bigint, text[]),
-    bds.import_may_write(text, uuid), bds.import_write(text, uuid, text), bds.import_remove(text, uuid, text, jsonb),
-    bds.import_collect_errors(text, uuid), bds.place_of_rows(bigint, text), bds.linkage_threshold(),
-    bds.linkage_columns(text, text[]), bds.map_by_linkage(text, bigint, text, text[]),
-    bds.cook_rows(text, bigint, bds.entities, text[]), bds.find_candidates(text, bds.entities, text[]), bds.link_named(text),
-    bds.link_equals(text, text[]), bds.link_by_weight(text, text[])
-    to bds_writer, bds_operator;
+do $$
+declare
+    step regprocedure;
+begin
+    for step in
+        select p.oid from pg_proc p
+        where p.pronamespace = 'bds'::regnamespace and not p.prosecdef and p.proname = any (array[
+            'import_begin', 'import_stage', 'check_staging_company', 'import_received', 'import_progress', 'import_run', 'import_cancel', 'import_fail',
+            'import_finish', 'import_drop_staging', 'count_staged', 'analyze_changed',
+            'import_apply', 'import_outcome', 'add_counts', 'count_top', 'count_failed', 'root_of', 'import_order', 'import_prepare', 'plan_for',
+            'import_drop_temporary', 'import_prepare_family', 'parent_of',
+            'staged_text', 'staged_is_valid', 'staged_cast', 'staged_value', 'expected_value', 'staged_columns', 'staged_operation',
+            'check_values', 'check_required', 'make_diff', 'check_constraints', 'check_operations',
+            'lookup_kind', 'lookup_value', 'lookup_id', 'lookup_kinds', 'map_by_keys', 'check_keys', 'resolve_references',
+            'linkage_threshold', 'linkage_columns', 'map_by_linkage', 'cook_rows', 'find_candidates', 'link_named', 'link_equals', 'link_by_weight',
+            'mark_failed', 'spread_failures', 'fail_batches', 'fail_orphans', 'import_may_write', 'has_errors', 'late_errors', 'add_errors',
+            'import_collect_errors', 'place_of_rows', 'is_fault_of_rows', 'find_culprits', 'step_ordinals', 'write_in_halves',
+            'import_write', 'merge_diff', 'import_mass_update', 'find_hits', 'check_change',
+            'import_delete', 'delete_gone', 'uses_of', 'keep_in_use', 'import_remove', 'import_remove_all'
+        ])
+    loop
+        execute format('grant execute on function %s to bds_writer, bds_operator', step);
+    end loop;
+end
+$$;

@@ -1,7 +1,7 @@
 """Imports over HTTP: the body goes to the import as it arrives, the answer is the report.
 
-The work is done in threads, so that other requests go on; a client that sends slowly holds no connection, one that leaves before
-the whole body is in ends its import, one that leaves afterwards does not.
+The work is done in threads, so that other requests go on; a client that sends slowly holds no connection, one that sends nothing
+for a while is cut off, one that leaves before the whole body is in ends its import, one that leaves afterwards does not.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import zlib
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -21,14 +20,16 @@ from aiohttp import StreamReader, web
 
 from app.db import Database
 from app.errors import ServiceError
-from app.feed.run import Import
+from app.feed.coding import decoded
+from app.feed.run import Import, ask_to_end
 
 log = logging.getLogger("bds.feed")
 
 T = TypeVar("T")
 
 CHUNK = 1 << 20  # bytes that are handed over at once
-GZIP = 31  # zlib's window bits for gzip
+PATIENCE = 120  # seconds without a byte of the body
+WAIT = 5  # seconds for a cancelled import to end
 PAGE = 100  # rows of a list unless its limit says otherwise
 LONGEST_PAGE = 10_000
 
@@ -40,12 +41,8 @@ async def receive(database: Database, request: web.Request, company: str, actor:
     """
     if request.content_type != "application/json":
         raise ServiceError("unsupported_media_type", f"expected application/json, got {request.content_type}")
-    coding = request.headers.get("Content-Encoding", "identity").strip().lower()
-    if coding not in ("identity", "gzip", ""):
-        message = f"expected Content-Encoding gzip or none, got {coding}"
-        raise ServiceError("unsupported_media_type", message, target="Content-Encoding")
+    bodies = decoded(_chunks(request), request.headers.get("Content-Encoding", ""))
     options = _options(request)
-    bodies = _inflated(_chunks(request)) if coding == "gzip" else _chunks(request)
     feed = Import(
         database.url,
         database.catalog,
@@ -54,9 +51,17 @@ async def receive(database: Database, request: web.Request, company: str, actor:
         dry_run=options["dryRun"],
         limit=database.config.import_max,
     )
-    work = asyncio.create_task(_import(feed, bodies))
+    arrived = asyncio.Event()
+    work = asyncio.create_task(_import(feed, bodies, arrived))
     _under_way.add(work)
     work.add_done_callback(_under_way.discard)
+    if "respond-async" in _preferences(request):
+        waiting = asyncio.create_task(arrived.wait())
+        await asyncio.wait({work, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        if arrived.is_set():
+            work.add_done_callback(_log_failure)
+            return 202, await show(database, company, str(feed.id))
+        waiting.cancel()
     report = await asyncio.shield(work)
     return 422 if report["state"] == "failed" else 200, report
 
@@ -66,31 +71,44 @@ _turns: WeakValueDictionary[tuple[asyncio.AbstractEventLoop, str], asyncio.Lock]
 _threads = ThreadPoolExecutor(32, thread_name_prefix="import")
 
 
-async def _import(feed: Import, bodies: AsyncIterator[bytes]) -> dict[str, Any]:
+def _log_failure(task: asyncio.Task[Any]) -> None:
+    """Of work that no request waits for."""
+    error = None if task.cancelled() else task.exception()
+    if error is not None and not isinstance(error, ServiceError):
+        log.error("an import failed", exc_info=error)
+
+
+async def _import(feed: Import, bodies: AsyncIterator[bytes], arrived: asyncio.Event) -> dict[str, Any]:
+    """Stage a body, say that it has arrived, compare and write; if anything fails, nothing stays."""
     await _in_thread(feed.begin)
     try:
         async for chunk in bodies:
             await _in_thread(feed.receive, chunk)
+        await _in_thread(feed.complete)
     except BaseException as error:
         left = isinstance(error, (asyncio.CancelledError, ConnectionError, web.RequestPayloadError))
-        state = "cancelled" if left else "failed"
-        await asyncio.shield(_in_thread(feed.abort, state))
+        await asyncio.shield(_in_thread(feed.abort, "cancelled" if left or _is_cancel(error) else "failed"))
         raise _with_id(error, feed.id) from None
+    arrived.set()
     # Imports of one company queue here, where it costs nothing, and not in threads that others need.
     async with _turns.setdefault((asyncio.get_running_loop(), feed.company), asyncio.Lock()):
-        return await _in_thread(_run, feed)
+        return await _in_thread(_run_or_abort, feed)
 
 
 async def _in_thread(work: Callable[..., T], *arguments: Any) -> T:
     return await asyncio.get_running_loop().run_in_executor(_threads, work, *arguments)
 
 
-def _run(feed: Import) -> dict[str, Any]:
+def _run_or_abort(feed: Import) -> dict[str, Any]:
     try:
         return feed.run()
     except BaseException as error:
-        feed.abort()
+        feed.abort("cancelled" if _is_cancel(error) else "failed")
         raise _with_id(error, feed.id) from None
+
+
+def _is_cancel(error: BaseException) -> bool:
+    return isinstance(error, ServiceError) and error.code == "cancelled"
 
 
 def _with_id(error: BaseException, import_id: UUID | None) -> BaseException:
@@ -112,20 +130,10 @@ def _options(request: web.Request) -> dict[str, bool]:
     return {"dryRun": dry_run == "true"}
 
 
-async def _inflated(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """A gzip body, decompressed.  Raises malformed_document."""
-    inflate = zlib.decompressobj(wbits=GZIP)
-    async for data in chunks:
-        while data:
-            if inflate.eof:  # a body may be several gzip members, one after the other
-                inflate = zlib.decompressobj(wbits=GZIP)
-            try:
-                yield inflate.decompress(data, CHUNK)  # never more at once: a small body may be a huge document
-            except zlib.error:
-                raise ServiceError("malformed_document", "the body is not valid gzip") from None
-            data = inflate.unused_data if inflate.eof else inflate.unconsumed_tail
-    if not inflate.eof:
-        raise ServiceError("malformed_document", "the gzip body ends before its end")
+def _preferences(request: web.Request) -> set[str]:
+    """The preferences of a request (RFC 7240), without their values."""
+    given = ",".join(request.headers.getall("Prefer", []))
+    return {each.partition(";")[0].partition("=")[0].strip().lower() for each in given.split(",")}
 
 
 async def _chunks(request: web.Request) -> AsyncIterator[bytes]:
@@ -143,9 +151,15 @@ async def _chunks(request: web.Request) -> AsyncIterator[bytes]:
 
 
 async def _read(body: StreamReader) -> bytes:
-    """What has arrived of a body, b"" at its end.  Raises ConnectionError if the client has left before that."""
+    """What has arrived of a body, b"" at its end.
+
+    Raises ConnectionError if the client has left before that, ServiceError `request_timeout` if it sends nothing.
+    """
     try:
-        return await body.readany()
+        async with asyncio.timeout(PATIENCE):
+            return await body.readany()
+    except TimeoutError:
+        raise ServiceError("request_timeout", f"nothing of the body has arrived for {PATIENCE} seconds") from None
     except ConnectionError:
         if not body.is_eof():
             raise
@@ -161,6 +175,16 @@ async def show(database: Database, company: str, import_id: str) -> dict[str, An
     assert row is not None
     report: dict[str, Any] = row[0]
     return report
+
+
+async def cancel(database: Database, company: str, import_id: str) -> None:
+    """End an import that is under way, and wait a while for its end.  Raises not_found, conflict if it has ended."""
+    number = _uuid(import_id)
+    await _in_thread(ask_to_end, database.url, company, number)
+    for _ in range(WAIT * 10):
+        if (await show(database, company, number))["finishedAt"]:
+            return
+        await asyncio.sleep(0.1)
 
 
 async def imports(database: Database, company: str, options: list[tuple[str, str]]) -> dict[str, Any]:
@@ -211,11 +235,14 @@ def _page(options: list[tuple[str, str]]) -> tuple[int, int]:
 
 
 async def reap(database: Database, every: float = 5.0) -> None:
-    """End, again and again, imports whose process has died; make the change log's next partitions."""
+    """End, again and again, imports whose process has died, forget old ones; make the change log's next partitions."""
+    days = database.config.import_retention
     while True:
         try:
             async with database.service() as connection:
                 await connection.execute("select bds.reap_imports(), bds.make_partitions()")
+                if days:
+                    await connection.execute("select bds.forget_imports(make_interval(days => %s))", (days,))
         except psycopg.Error as error:
             log.warning("housekeeping failed: %s", type(error).__name__)
         await asyncio.sleep(every)

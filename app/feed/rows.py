@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from app.catalog import Catalog, Entity, Navigation
-from app.errors import ServiceError
+from app.errors import QueryError, ServiceError
+from app.language.condition import sql_condition
 
 
 class Mark(str):
@@ -31,7 +32,10 @@ IGNORED = -1  # accepted, without effect
 UNKNOWN = -2
 CHILD = -3
 REMOVE_ALL = -4
-DIRECTIVE = -5
+OPERATION = -5
+WHERE = -6
+DIRECTIVE = -7
+DIRECTIVES = {"@operation": OPERATION, "@where": WHERE}
 
 
 @dataclass(slots=True)
@@ -116,12 +120,13 @@ class Rows:
                 else:
                     row[slot] = self._odd_value(entity, ordinal, table, slot, member, value)
             elif slot == CHILD:
-                self._children(entity, ordinal, table.children[member], value, odd)
-                flags = {member: not self.merge} | (flags or {})
+                if record.get("@operation") != "delete":  # of a row that goes only its identity counts
+                    self._children(entity, ordinal, table.children[member], value, odd)
+                    flags = {member: not self.merge} | (flags or {})
             elif slot == REMOVE_ALL:
                 flags = (flags or {}) | self._remove_all(entity, ordinal, record, member, value)
-            elif slot != IGNORED:
-                self._member_error(entity, ordinal, slot, member, value)
+            elif slot != IGNORED and (slot == UNKNOWN or value is not None):
+                self._member(entity, ordinal, table, row, slot, member, value)
         if row[3] is NULL:
             row[3] = ABSENT  # an id that is null names nothing
         for collection, remove in (flags or {}).items():
@@ -179,11 +184,29 @@ class Rows:
         self.error(entity, ordinal, member, "invalid_value", f"expected a single value, got {_kind(value)}")
         return ABSENT
 
-    def _member_error(self, entity: str, ordinal: int, slot: int, member: str, value: Any) -> None:
+    def _member(self, entity: str, ordinal: int, table: Table, row: list[str], slot: int, member: str, value: Any) -> None:
+        """A member that is neither a field nor an array."""
         if slot == UNKNOWN:
             self.error(entity, ordinal, member, "unknown_field", f"{entity} has no field {member}")
-        elif value is not None and not (member == "@operation" and value == "upsert"):
-            self.error(entity, ordinal, member, "invalid_directive", f"{member} with {_shown(value)} is not supported yet")
+        elif slot == DIRECTIVE:
+            self.error(entity, ordinal, member, "invalid_directive", f"there is no directive {member}")
+        elif slot == WHERE:
+            row[table.slots[member]] = self._condition(entity, ordinal, value)
+        elif isinstance(value, str):
+            row[table.slots[member]] = value
+        else:
+            self.error(entity, ordinal, member, "invalid_directive", f"expected text, got {_kind(value)}")
+
+    def _condition(self, entity: str, ordinal: int, text: Any) -> str:
+        """The condition of a @where in SQL."""
+        try:
+            if isinstance(text, str):
+                return sql_condition(self._catalog, self._catalog[entity], text)
+            problem = f"expected text, got {_kind(text)}"
+        except QueryError as error:
+            problem = str(error)
+        self.error(entity, ordinal, "@where", "invalid_directive", problem)
+        return "false"
 
     def error(self, entity: str, ordinal: int, name: str | None, code: str, message: str) -> None:
         """Note what is wrong with a row."""
@@ -198,7 +221,7 @@ def _table(entity: Entity) -> Table:
     fields = [f for f in entity.fields.values() if f.name not in ("id", "updatedAt") and not f.generated]
     children = {n.name: n for n in entity.children}
     names = [f.reference or f.name for f in fields]
-    columns = ("@ordinal", "@parent", "@position", "@id", *names, *(f"{name}@present" for name in children))
+    columns = ("@ordinal", "@parent", "@position", "@id", "@operation", "@where", *names, *(f"{name}@present" for name in children))
     slots = {name: slot for slot, name in enumerate(columns) if slot > 2}
     slots["id"] = slots.pop("@id")
     for each in fields:
@@ -221,7 +244,7 @@ def _plan(table: Table, shape: tuple[str, ...]) -> list[tuple[int, str]]:
 def _slot(table: Table, member: str) -> int:
     collection, at, directive = member.partition("@")
     if at:
-        return REMOVE_ALL if directive == "removeAll" and collection in table.children else DIRECTIVE
+        return REMOVE_ALL if directive == "removeAll" and collection in table.children else DIRECTIVES.get(member, DIRECTIVE)
     if member in table.children:
         return CHILD
     if member in table.fixed:
@@ -233,7 +256,3 @@ def _kind(value: Any) -> str:
     if value is None:
         return "null"
     return {dict: "an object", list: "an array", str: "text", bool: "true or false"}.get(type(value), "a number")
-
-
-def _shown(value: Any) -> str:
-    return repr(value) if isinstance(value, (str, int, bool)) else _kind(value)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import re
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any, LiteralString
@@ -15,7 +16,6 @@ from uuid import UUID
 
 import psycopg
 from psycopg import sql
-from psycopg.types.json import Jsonb
 
 from app import db
 from app.catalog import Catalog
@@ -26,7 +26,8 @@ from app.feed.rows import COPY_OPTIONS, Rows
 log = logging.getLogger("bds.feed")
 
 STAGE_BYTES = 8 << 20  # staged lines that wait before they are copied
-HEARTBEAT = 4.0  # seconds between signs of life
+HEARTBEAT = 2.0  # seconds between signs of life, and until a cancel is noticed
+DONE = re.compile(r"(.+): (\d+) records done")  # what the database says of its progress
 ATOMIC = {"batch": "batch", True: "true", False: "false"}
 
 Progress = Callable[[str, int, int, int], None]  # phase, bytes, records, done
@@ -62,6 +63,12 @@ class Import:
         self._rows = Rows(catalog)
         self._staging: dict[str, str] = {}
         self._atomic = "batch"
+        self._collections: set[str] = set()  # that the document has at its top
+        self._named: list[str] = []  # those beside which a @removeAll stands
+        self._remove_all: list[str] = []  # those that are given whole
+        self._running: psycopg.Connection[Any] | None = None
+        self._cancelled = False
+        self._is_complete = False
         self._number = 0
         self._done = 0
         self._stopped = threading.Event()
@@ -81,8 +88,12 @@ class Import:
         return self.id
 
     def receive(self, data: bytes) -> None:
-        """Take in the next bytes of the document.  Raises ServiceError if it is malformed, not an import document, or too large."""
+        """Take in the next bytes of the document.
+
+        Raises ServiceError if it is malformed, not an import document, or too large, or if somebody has cancelled the import.
+        """
         with self._turn:
+            self._check_cancelled()
             self.bytes += len(data)
             if self._limit is not None and self.bytes > self._limit:
                 raise ServiceError("too_large", f"the document is larger than {self._limit} bytes")
@@ -90,19 +101,40 @@ class Import:
                 self._take(part)
         self._phase("receiving")
 
-    def run(self) -> dict[str, Any]:
-        """The document is complete: compare, write, report."""
+    def complete(self) -> None:
+        """The document is complete: what is left of it is staged.  Raises as `receive`; a second call has no effect."""
+        if self._is_complete:
+            return
         for part in self._document.finish():
             self._take(part)
+        for entity in self._named:
+            if entity not in self._collections:
+                raise _wrong_directive(f"{entity}@removeAll", f"there is no array {entity} beside it")
         self._flush()
+        self._check_cancelled()
         with self._writer() as connection:
-            connection.execute("set temp_buffers = '64MB'")  # for the comparison's temporary tables
-            connection.execute("set client_connection_check_interval = '2s'")  # should this process die, its turn ends with it
             connection.execute(
-                "select bds.import_received(%s, %s, %s, %s, %s)",
-                (self.company, self.id, self._atomic, self.bytes, self._rows.records),
+                "select bds.import_received(%s, %s, %s, %s, %s, %s)",
+                (self.company, self.id, self._atomic, self.bytes, self._rows.records, self._remove_all),
             )
-            report = self._compare_and_write(connection)
+        self._is_complete = True
+
+    def run(self) -> dict[str, Any]:
+        """The document is complete: compare, write, report.  Raises as `receive`."""
+        self.complete()
+        try:
+            with self._writer() as connection:
+                connection.add_notice_handler(self._hear)
+                connection.execute("set temp_buffers = '64MB'")  # for the comparison's temporary tables
+                connection.execute("set client_connection_check_interval = '2s'")  # should this process die, its turn ends with it
+                self._running = connection
+                self._check_cancelled()
+                report: dict[str, Any] = _value(connection, "select bds.import_run(%s, %s)", (self.company, self.id))
+        except psycopg.errors.QueryCanceled:
+            self._check_cancelled()
+            raise
+        finally:
+            self._running = None
         self._phase("done", self._rows.records)
         self._stopped.set()
         return report
@@ -124,6 +156,7 @@ class Import:
         if isinstance(part, Directive):
             self._direct(part)
             return
+        self._collections.add(part.collection)
         self._rows.add(part.collection, part.records, part.odd)
         if self._rows.size > STAGE_BYTES:
             self._flush()
@@ -142,10 +175,15 @@ class Import:
             if self._rows.tables:
                 raise _wrong_directive(name, "it stands at the top of the document, before every collection")
             self._rows.merge = value == "merge"
-        elif name.endswith("@removeAll") and value is False:
-            pass  # what holds for a collection at the top level anyway
+        elif name.endswith("@removeAll") and not name.startswith("@"):
+            if not isinstance(value, bool):
+                raise _wrong_directive(name, "expected true or false")
+            entity = name.removesuffix("@removeAll")
+            self._rows.table(entity)
+            self._remove_all = [*(each for each in self._remove_all if each != entity), *([entity] if value else [])]
+            self._named.append(entity)
         else:
-            raise _wrong_directive(name, f"{value!r} is not supported here")
+            raise _wrong_directive(name, "there is no such directive; there are @atomic, @mode and <collection>@removeAll")
 
     def _flush(self) -> None:
         with self._writer() as connection:
@@ -165,49 +203,6 @@ class Import:
             self._staging[entity] = row[0]
         return self._staging[entity]
 
-    # Running.
-
-    def _compare_and_write(self, connection: psycopg.Connection[Any]) -> dict[str, Any]:
-        arguments = (self.company, self.id)
-        with connection.transaction():
-            self._phase("comparing")
-            connection.execute("select bds.import_prepare(%s, %s)", arguments)
-            written = _value(connection, "select bds.import_may_write(%s, %s)", arguments)
-            counts: dict[str, Any] = {}
-            if written:
-                order = _value(connection, "select bds.import_order(%s)", (self._number,))
-                try:
-                    with connection.transaction(force_rollback=self._dry_run):
-                        counts = self._write(connection, order)
-                except (psycopg.errors.IntegrityError, psycopg.errors.DataError) as error:
-                    written = False
-                    self._note_refusal(connection, error)
-            report: dict[str, Any] = _value(
-                connection, "select bds.import_finish(%s, %s, %s, %s)", (*arguments, Jsonb(counts), written)
-            )
-        return report
-
-    def _write(self, connection: psycopg.Connection[Any], order: list[str]) -> dict[str, Any]:
-        counts: dict[str, Any] = {}
-        done = 0
-        for entity in order:
-            self._phase(f"writing {entity}", done)
-            counts |= _value(connection, "select bds.import_write(%s, %s, %s)", (self.company, self.id, entity))
-            done += self._rows.tables[entity].positions
-        for entity in order:
-            counts = _value(connection, "select bds.import_remove(%s, %s, %s, %s)", (self.company, self.id, entity, Jsonb(counts)))
-        return counts
-
-    def _note_refusal(self, connection: psycopg.Connection[Any], error: psycopg.Error) -> None:
-        """The database refused what every check had passed: say where, without its words, which may quote other rows."""
-        log.warning("import %s was refused: %s %s", self.id, error.sqlstate, error.diag.constraint_name)
-        code = {"23505": "already_exists", "23503": "in_use", "23502": "required"}.get(error.sqlstate or "", "invalid_value")
-        rule = f"the rule {error.diag.constraint_name}" if error.diag.constraint_name else f"the database ({error.sqlstate})"
-        connection.execute(
-            "select bds.import_add_error(%s, %s, %s, null, %s, %s)",
-            (self.company, self.id, error.diag.table_name or "document", code, f"{rule} refused it"),
-        )
-
     @contextlib.contextmanager
     def _writer(self) -> Iterator[psycopg.Connection[Any]]:
         with db.connect(self._url, "bds_writer") as connection:
@@ -223,10 +218,30 @@ class Import:
                     "select bds.import_progress(%s, %s, %s, %s, %s)",
                     (self.company, self.id, self.bytes, self._rows.records, self._done),
                 )
+                self._cancelled = _value(connection, "select is_cancelled from bds.find_import(%s, %s)", (self.company, self.id))
+                running = self._running
+                if self._cancelled and running is not None:
+                    running.cancel_safe()
+
+    def _check_cancelled(self) -> None:
+        if self._cancelled:
+            raise ServiceError("cancelled", "the import was cancelled")
+
+    def _hear(self, diagnostic: psycopg.errors.Diagnostic) -> None:
+        match = DONE.fullmatch(diagnostic.message_primary or "")
+        if match:
+            self._phase(match[1], int(match[2]))
 
     def _phase(self, name: str, done: int = 0) -> None:
         self._done = done
         self._on_progress(name, self.bytes, self._rows.records, done)
+
+
+def ask_to_end(url: str, company: str, import_id: str) -> None:
+    """Cancel an import, whichever process runs it.  Raises psycopg.Error BD002 if there is none, BD004 if it has ended."""
+    with db.connect(url, "bds_writer") as connection:
+        connection.execute("select set_config('bds.company', %s, false)", (company,))
+        connection.execute("select bds.import_cancel(%s, %s)", (company, import_id))
 
 
 def _copy(connection: psycopg.Connection[Any], table: str, columns: tuple[str, ...], data: bytes) -> None:

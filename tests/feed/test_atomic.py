@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -103,7 +104,7 @@ def test_nothing_to_import_is_no_failure(feed: Feed, document: bytes) -> None:
 @pytest.mark.parametrize(("document", "code"), [
     ({"@atomic": "yes"}, "invalid_directive"), ({"@atomic": "true"}, "invalid_directive"), ({"@atomic": 1}, "invalid_directive"),
     ({"@mode": "none"}, "invalid_directive"), ({"units": [], "@mode": "merge"}, "invalid_directive"), ({"@nothing": 1}, "invalid_directive"),
-    ({"units": units("A"), "units@removeAll": True}, "invalid_directive"), ({"@operation": "delete"}, "invalid_directive"),
+    ({"units@removeAll": True}, "invalid_directive"), ({"units": [], "units@removeAll": "yes"}, "invalid_directive"), ({"@operation": "delete"}, "invalid_directive"),
     ({"units": units("A"), "planets": []}, "unknown_entity"), ({"units": [*units("A"), "B"]}, "invalid_document"), ({"units": [[]]}, "invalid_document"),
     ({"units": units("A"), "@atomic": [True]}, "invalid_directive"),
 ])  # fmt: skip
@@ -117,16 +118,46 @@ def test_a_document_of_the_wrong_shape_writes_nothing(feed: Feed, document: dict
     ]
 
 
-def test_what_no_check_foresaw_writes_nothing(feed: Feed, companies: Any) -> None:
-    """A rule that only the table knows, here a trigger's, fails the import and not the service."""
+@pytest.fixture
+def refusing(feed: Feed) -> Iterator[Feed]:
+    """A rule that only the tables know: a trigger refuses units whose code or name is 'refused', and their delete."""
     feed.operator.connection.execute(
         "create function staging.refuse() returns trigger language plpgsql as $$ begin raise check_violation using message = 'secret'; end $$;"
-        "create trigger refuse before insert on data.units for each row when (new.code = 'refused') execute function staging.refuse()"
+        "create trigger refuse before insert or update on data.units for each row when (new.name ~ 'refused') execute function staging.refuse();"
+        "create trigger refuse_delete before delete on data.units for each row when (old.name ~ 'precious') execute function staging.refuse()"
     )
-    try:
-        report = feed.send({"@atomic": False, "customers": units("C"), "units": units("A", "refused")})
-    finally:
-        feed.operator.connection.execute("drop function staging.refuse cascade")
-    assert report["state"] == "failed" and report["errorCount"] == 1
-    assert "secret" not in str(report)
-    assert not feed.log()
+    yield feed
+    feed.operator.connection.execute("drop function staging.refuse cascade")
+
+
+def test_what_no_check_foresaw_fails_the_records_that_cause_it(refusing: Feed) -> None:
+    names = ["refused" if n in (7, 8, 300) else f"n{n}" for n in range(500)]
+    document = {
+        "units": [{"code": f"{n:03}", "name": name} for n, name in enumerate(names)],
+        "products": [{"code": "P", "name": "p", "unit": "code:007"}, {"code": "Q", "name": "q", "unit": "code:006"}],
+    }
+    report = refusing.send({"@atomic": False, **document})
+    assert [(e["path"], e["code"]) for e in report["errors"]] == [
+        ("units[7]", "invalid_value"), ("units[8]", "invalid_value"), ("units[300]", "invalid_value"), ("products[0].unit", "lookup_not_found"),
+    ]  # fmt: skip
+    assert report["state"] == "partial" and "secret" not in str(report)
+    assert counts(report) == {"units": {"created": 497, "failed": 3}, "products": {"created": 1, "failed": 1}}
+    assert [n for n, *_ in refusing.log()] == list(range(1, 499))  # what was tried and undone leaves no gap
+
+
+@pytest.mark.parametrize(("atomic", "state", "failed"), [("batch", "failed", 3), (True, "failed", 1), (False, "partial", 1)])
+def test_what_no_check_foresaw_fails_as_the_mode_says(refusing: Feed, atomic: Any, state: str, failed: int) -> None:
+    report = refusing.send({"@atomic": atomic, "units": [*units("A"), {"code": "B", "name": "refused"}, *units("C")]})
+    assert (report["state"], report["entities"]["units"]["failed"]) == (state, failed)
+    assert ("units[1]", "invalid_value") in [(e["path"], e["code"]) for e in report["errors"]]
+    assert len(refusing.rows("units", "id")) == 3 - failed if atomic is not True else not refusing.rows("units", "id")
+
+
+def test_mass_updates_and_deletes_are_refused_one_by_one_too(refusing: Feed) -> None:
+    refusing.good(units=[*units("A", "B"), {"code": "C", "name": "precious"}])
+    report = refusing.send({"@atomic": False, "units": [
+        {"@operation": "update", "@where": "code = 'A'", "name": "refused"}, {"@operation": "update", "@where": "code = 'B'", "name": "new"},
+        {"@operation": "delete", "code": "C"},
+    ]})  # fmt: skip
+    assert [(e["path"], e["code"]) for e in report["errors"]] == [("units[0]", "invalid_value"), ("units[2]", "invalid_value")]
+    assert refusing.rows("units", "code", "name", order="code") == [("A", "A"), ("B", "new"), ("C", "precious")]

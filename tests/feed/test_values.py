@@ -109,7 +109,7 @@ REFUSED = [
     ("products", "categoryId", "999999999", "lookup_not_found"),
     ("products", "category", "99999999999999999999999999", "lookup_not_found"),
     ("products", "category", '"id:x"', "lookup_not_found"),
-    ("products", "@operation", '"delete"', "invalid_directive"),
+    ("products", "@operation", '"remove"', "invalid_directive"),
     ("products", "@where", '"x"', "invalid_directive"),
     ("products", "@operation", "7", "invalid_directive"),
     ("products", "@nothing", "true", "invalid_directive"),

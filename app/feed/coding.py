@@ -1,0 +1,106 @@
+"""Content codings of a body: what was compressed on the way is expanded piece by piece, never much at once.
+
+A small body may be a huge document, so both decoders are asked for a bounded piece at a time.
+"""
+
+from __future__ import annotations
+
+import sys
+import zlib
+from collections.abc import AsyncIterator, Callable
+from typing import Protocol
+
+from app.errors import ServiceError
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+PIECE = 1 << 20  # bytes that come out at once
+GZIP = 31  # zlib's window bits for gzip
+
+
+class Decoder(Protocol):
+    """decode() takes bytes and gives at most PIECE; has_more: give b"" for the rest; eof: ended, `unused_data` follows."""
+
+    @property
+    def eof(self) -> bool: ...
+
+    @property
+    def unused_data(self) -> bytes: ...
+
+    @property
+    def has_more(self) -> bool: ...
+
+    def decode(self, data: bytes) -> bytes: ...
+
+
+def decoded(chunks: AsyncIterator[bytes], coding: str) -> AsyncIterator[bytes]:
+    """The body without its content coding.  Raises unsupported_media_type; iterating raises malformed_document."""
+    name = coding.strip().lower()
+    if name in ("", "identity"):
+        return chunks
+    if name not in ("gzip", "x-gzip", "zstd"):
+        message = f"expected Content-Encoding gzip or zstd or none, got {coding}"
+        raise ServiceError("unsupported_media_type", message, target="Content-Encoding", headers={"Accept-Encoding": "gzip, zstd"})
+    return _decoded(chunks, Zstd if name == "zstd" else Gzip, name)
+
+
+async def _decoded(chunks: AsyncIterator[bytes], new: Callable[[], Decoder], name: str) -> AsyncIterator[bytes]:
+    decoder: Decoder | None = None
+    async for data in chunks:
+        while data or (decoder is not None and decoder.has_more):
+            if decoder is None or decoder.eof:  # a body may be several streams, one after the other
+                decoder = new()
+            try:
+                yield decoder.decode(data)
+            except (zlib.error, zstd.ZstdError):
+                raise ServiceError("malformed_document", f"the body is not valid {name}") from None
+            data = decoder.unused_data if decoder.eof else b""
+    if decoder is None or not decoder.eof:
+        raise ServiceError("malformed_document", f"the {name} body ends before its end")
+
+
+class Gzip:
+    """RFC 1952."""
+
+    def __init__(self) -> None:
+        self._stream = zlib.decompressobj(wbits=GZIP)
+
+    @property
+    def eof(self) -> bool:
+        return self._stream.eof
+
+    @property
+    def unused_data(self) -> bytes:
+        return self._stream.unused_data
+
+    @property
+    def has_more(self) -> bool:
+        return bool(self._stream.unconsumed_tail)
+
+    def decode(self, data: bytes) -> bytes:
+        return self._stream.decompress(self._stream.unconsumed_tail + data, PIECE)
+
+
+class Zstd:
+    """RFC 8878; windows of up to 8 MB, as the RFC asks of every decoder."""
+
+    def __init__(self) -> None:
+        self._stream = zstd.ZstdDecompressor(options={zstd.DecompressionParameter.window_log_max: 23})
+
+    @property
+    def eof(self) -> bool:
+        return self._stream.eof
+
+    @property
+    def unused_data(self) -> bytes:
+        return self._stream.unused_data
+
+    @property
+    def has_more(self) -> bool:
+        return not self._stream.eof and not self._stream.needs_input
+
+    def decode(self, data: bytes) -> bytes:
+        return self._stream.decompress(data, PIECE)

@@ -1,0 +1,278 @@
+"""Records that say what is to be done with them: @operation, @where, and collections that are given whole."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from app.errors import ServiceError
+from tests.feed.conftest import Feed, counts, errors
+
+
+@pytest.fixture
+def shop(feed: Feed) -> Feed:
+    """Two categories, one under the other; products A to D in them; a customer with an order of A and B."""
+    feed.good({
+        "categories": [{"code": "K", "name": "k"}, {"code": "L", "name": "l", "parent": "code:K"}],
+        "products": [{"code": code, "name": code.lower(), "price": n, "category": f"code:{'K' if n < 3 else 'L'}"} for n, code in enumerate("ABCD", 1)],
+        "customers": [{"code": "C", "name": "c", "email": "c@example.com"}, {"code": "E", "name": "e"}],
+        "orders": [{"code": "O", "orderDate": "2026-01-01", "customer": "code:C", "items": [{"product": "code:A"}, {"product": "code:B"}]}],
+    })  # fmt: skip
+    return feed
+
+
+def codes(feed: Feed, entity: str = "products") -> str:
+    return "".join(code for (code,) in feed.rows(entity, "code", order="code"))
+
+
+# @operation -----------------------------------------------------------------------------------------------------------------------
+
+
+def test_each_operation_does_what_it_says(shop: Feed) -> None:
+    report = shop.good(products=[
+        {"@operation": "create", "code": "N", "name": "n"},
+        {"@operation": "update", "code": "A", "name": "new"},
+        {"@operation": "upsert", "code": "B", "name": "new"},
+        {"@operation": "delete", "id": "code:C"},
+        {"@operation": None, "code": "D", "name": "d"},
+    ])  # fmt: skip
+    assert report == {"products": {"created": 1, "updated": 2, "deleted": 1, "unchanged": 1}}
+    assert shop.rows("products", "code", "name", order="code") == [("A", "new"), ("B", "new"), ("D", "d"), ("N", "n")]
+
+
+@pytest.mark.parametrize(("record", "error"), [
+    ({"@operation": "create", "code": "A", "name": "x"}, ("products[0]", "already_exists")),
+    ({"@operation": "create", "id": "code:A", "name": "x"}, ("products[0]", "already_exists")),
+    ({"@operation": "update", "code": "none", "name": "x"}, ("products[0]", "not_found")),
+    ({"@operation": "update", "name": "x"}, ("products[0]", "not_found")),
+    ({"@operation": "update", "id": 999999999, "name": "x"}, ("products[0].id", "not_found")),
+    ({"@operation": "delete", "code": "none"}, ("products[0]", "not_found")),
+    ({"@operation": "delete", "id": "999999999"}, ("products[0].id", "not_found")),
+    ({"@operation": "Delete", "code": "A"}, ("products[0].@operation", "invalid_directive")),
+    ({"@operation": "remove", "code": "A"}, ("products[0].@operation", "invalid_directive")),
+    ({"@operation": True, "code": "A"}, ("products[0].@operation", "invalid_directive")),
+    ({"@operation": "update", "code": "A", "name": None}, ("products[0].name", "required")),
+    ({"@nothing": "x", "code": "A"}, ("products[0].@nothing", "invalid_directive")),
+    ({"variants@present": "t", "code": "A"}, ("products[0].variants@present", "invalid_directive")),
+    ({"@parent": "1", "code": "A"}, ("products[0].@parent", "invalid_directive")),
+    ({"@where": "code = 'A'", "name": "x"}, ("products[0].@where", "invalid_directive")),
+    ({"@where": "code = 'A'", "@operation": "create", "name": "x"}, ("products[0].@where", "invalid_directive")),
+    ({"@where": "", "@operation": "update", "name": "x"}, ("products[0].@where", "invalid_directive")),
+    ({"@where": "nothing = 1", "@operation": "update", "name": "x"}, ("products[0].@where", "invalid_directive")),
+    ({"@where": "code = 'A", "@operation": "delete"}, ("products[0].@where", "invalid_directive")),
+    ({"@where": 7, "@operation": "delete"}, ("products[0].@where", "invalid_directive")),
+    ({"@where": "code = 'A'", "id": "code:A", "@operation": "update", "name": "x"}, ("products[0].@where", "invalid_directive")),
+    ({"@where": "code = 'A'", "@operation": "update", "variants": []}, ("products[0].@where", "invalid_directive")),
+    ({"@where": "code = 'A'", "@operation": "update", "price": "dear"}, ("products[0].price", "invalid_value")),
+    ({"@where": "code = 'A'", "@operation": "update", "name": None}, ("products[0].name", "required")),
+    ({"@where": "code = 'A'", "@operation": "update", "category": "code:none"}, ("products[0].category", "lookup_not_found")),
+    ({"@where": "price < 3", "@operation": "update", "code": "Z"}, ("products[0].code", "duplicate_record")),
+    ({"@where": "code = 'A'", "@operation": "update", "code": "B"}, ("products[0].code", "already_exists")),
+    ({"variants": [{"@where": "code = 'A'", "@operation": "update"}], "code": "A"}, ("products[0].variants[0].@where", "invalid_directive")),
+])  # fmt: skip
+def test_what_cannot_be_done_is_that_records_error(shop: Feed, record: dict[str, Any], error: tuple[str, str]) -> None:
+    before, log = shop.stored(), shop.log()
+    report = shop.send({"@atomic": False, "products": [record, {"code": "B", "name": "b"}]})
+    assert errors(report) == [error]
+    assert report["entities"]["products"]["failed"] == 1
+    assert (shop.stored(), shop.log()) == (before, log)
+
+
+def test_of_a_record_that_is_deleted_its_identity_alone_counts(shop: Feed) -> None:
+    report = shop.good(products=[{"@operation": "delete", "code": "C", "name": "x", "variants": [{"code": "V", "name": "v"}]}])
+    assert report == {"products": {"deleted": 1}}
+
+
+def test_children_go_with_their_parent_in_one_record_and_theirs(shop: Feed) -> None:
+    last = shop.log()[-1][0]
+    assert shop.good(orders=[{"@operation": "delete", "code": "O"}]) == {"orders": {"deleted": 1}, "orderItems": {"deleted": 2}}
+    assert sorted((entity, operation) for n, entity, operation, _ in shop.log() if n > last) == [
+        ("orderItems", "delete"), ("orderItems", "delete"), ("orders", "delete"),
+    ]  # fmt: skip
+
+
+def test_children_take_operations_too(shop: Feed) -> None:
+    items = shop.ask('select id from api."orderItems" order by id')
+    report = shop.good(orders=[{"code": "O", "items": [{"id": items[0][0], "@operation": "delete"}, {"product": "code:B", "@operation": "create"},
+                                                       {"id": str(items[1][0]), "@operation": "update", "quantity": 5}]}])  # fmt: skip
+    assert report == {"orders": {"unchanged": 1}, "orderItems": {"created": 1, "updated": 1, "deleted": 1}}
+
+
+# Deletes and references ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_row_in_use_stays(shop: Feed) -> None:
+    before = shop.stored()
+    report = shop.send({"@atomic": False, "products": [{"@operation": "delete", "code": "A"}], "customers": [{"@operation": "delete", "code": "C"}],
+                        "categories": [{"@operation": "delete", "code": "K"}]})  # fmt: skip
+    assert errors(report) == [("categories[0]", "in_use"), ("products[0]", "in_use"), ("customers[0]", "in_use")]
+    assert report["state"] == "failed" and shop.stored() == before
+
+
+def test_deletes_go_against_the_order_of_dependency(shop: Feed) -> None:
+    report = shop.good({
+        "categories": [{"@operation": "delete", "code": "K"}, {"@operation": "delete", "code": "L"}],
+        "products": [{"@operation": "delete", "code": code} for code in "ABCD"],
+        "customers": [{"@operation": "delete", "code": "C"}],
+        "orders": [{"@operation": "delete", "code": "O"}],
+    })  # fmt: skip
+    assert report == {"categories": {"deleted": 2}, "products": {"deleted": 4}, "customers": {"deleted": 1}, "orders": {"deleted": 1},
+                      "orderItems": {"deleted": 2}}  # fmt: skip
+
+
+def test_a_parent_stays_when_its_child_does(shop: Feed) -> None:
+    """L is in use, so K is: the rows of one statement that stay keep others."""
+    report = shop.send({"@atomic": False, "categories": [{"@operation": "delete", "code": "K"}, {"@operation": "delete", "code": "L"}],
+                        "products": [{"code": "A", "category": None}, {"code": "B", "category": None}]})  # fmt: skip
+    assert errors(report) == [("categories[0]", "in_use"), ("categories[1]", "in_use")]
+    assert counts(report) == {"categories": {"failed": 2}, "products": {"updated": 2}}
+
+
+def test_upserts_come_before_deletes(shop: Feed) -> None:
+    """What no longer refers to a row, in the same document, does not keep it."""
+    report = shop.good(
+        {
+            "categories": [{"@operation": "delete", "code": "L"}],
+            "products": [{"code": "C", "category": "code:K"}, {"code": "D", "category": None}],
+        }
+    )
+    assert report == {"categories": {"deleted": 1}, "products": {"updated": 2}}
+
+
+def test_a_delete_that_fails_takes_the_deletes_of_its_batch_along_and_no_upsert(shop: Feed) -> None:
+    report = shop.send(
+        {"products": [{"@operation": "delete", "code": "A"}, {"code": "B", "name": "new"}, {"@operation": "delete", "code": "D"}]}
+    )
+    assert [(e["path"], e["code"]) for e in report["errors"]] == [("products[0]", "in_use"), ("products[0]", "batch_failed")]
+    assert counts(report) == {"products": {"updated": 1, "failed": 2}} and codes(shop) == "ABCD"
+    assert report["state"] == "partial"
+
+
+def test_all_or_nothing_holds_for_deletes(shop: Feed) -> None:
+    before, log = shop.stored(), shop.log()
+    report = shop.send({"@atomic": True, "products": [{"@operation": "delete", "code": "A"}, {"code": "B", "name": "new"}]})
+    assert report["state"] == "failed" and errors(report) == [("products[0]", "in_use")]
+    assert (shop.stored(), shop.log()) == (before, log)
+
+
+# @where -------------------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("condition", "hits"), [
+    ("price < 3", "AB"), ("category = 'code:L'", "CD"), ("category = 'code:L' and price > 3", "D"), ("code in ('A', 'D')", "AD"),
+    ("code like 'A%'", "A"), ("not code = 'A'", "BCD"), ("description is null", "ABCD"), ("code = '$1'' %(company)s'", ""),
+    ("category = 'code:none'", ""), ("CODE = 'A' OR \"name\" = 'b'", "AB"),
+])  # fmt: skip
+def test_a_condition_says_which_rows_are_meant(shop: Feed, condition: str, hits: str) -> None:
+    last = shop.log()[-1][0]
+    report = shop.good(products=[{"@operation": "update", "@where": condition, "name": "hit", "price": 9}])
+    assert report == {"products": {"updated": len(hits)} if hits else {}}
+    assert "".join(code for code, name in shop.rows("products", "code", "name", order="code") if name == "hit") == hits
+    assert len([n for n, *_ in shop.log() if n > last]) == len(hits)
+
+
+def test_mass_updates_see_the_upserts_and_one_another(shop: Feed) -> None:
+    report = shop.good({
+        "products": [
+            {"@operation": "update", "@where": "price = 100", "price": 200},
+            {"@operation": "update", "@where": "price >= 200", "name": "dear"},
+            {"code": "N", "name": "n", "price": 100},
+        ],
+        "categories": [{"code": "M", "name": "m"}, {"@operation": "update", "@where": "name = 'm'", "parent": "code:M2"}, {"code": "M2", "name": "m2"}],
+    })  # fmt: skip
+    assert report == {"products": {"created": 1, "updated": 2}, "categories": {"created": 2, "updated": 1}}
+    assert shop.rows("products", "code", "name", "price", order="code")[-1][1:] == ("dear", 200)
+
+
+def test_a_mass_update_that_changes_nothing_writes_nothing(shop: Feed) -> None:
+    log = shop.log()
+    assert shop.good(products=[{"@operation": "update", "@where": "code = 'A'", "name": "a"}]) == {"products": {"unchanged": 1}}
+    assert shop.log() == log
+
+
+def test_a_mass_delete_spares_nothing_but_what_is_in_use(shop: Feed) -> None:
+    assert shop.good(products=[{"@operation": "delete", "@where": "category = 'code:L'"}]) == {"products": {"deleted": 2}}
+    report = shop.send(products=[{"@operation": "delete", "@where": "price > 0"}])
+    assert errors(report) == [("products[0]", "in_use")] and codes(shop) == "AB"
+
+
+def test_one_companys_condition_finds_no_row_of_another(shop: Feed, companies: Any) -> None:
+    other = companies()
+    other.good(products=[{"code": "A", "name": "theirs"}])
+    shop.good(products=[{"@operation": "update", "@where": "code = 'A' or code <> 'A'", "name": "mine"}])
+    assert other.rows("products", "name") == [("theirs",)]
+
+
+def test_a_mass_update_that_fails_late_takes_its_batch_along(shop: Feed) -> None:
+    report = shop.send({"products": [
+        {"@operation": "update", "@where": "code = 'A'", "name": "first"}, {"@operation": "update", "@where": "code = 'A'", "code": "B"},
+        {"code": "C", "name": "upserted"},
+    ]})  # fmt: skip
+    assert [(e["path"], e["code"]) for e in report["errors"]] == [
+        ("products[0]", "batch_failed"),
+        ("products[1].code", "already_exists"),
+    ]
+    assert counts(report) == {"products": {"updated": 1, "failed": 2}}
+    assert shop.rows("products", "name", order="code") == [("a",), ("b",), ("upserted",), ("d",)]
+
+
+# <collection>@removeAll -----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_collection_given_whole_loses_the_rest(shop: Feed) -> None:
+    assert shop.good({"products@removeAll": True, "products": [{"code": "A"}, {"code": "B"}, {"code": "N", "name": "n"}]}) == {
+        "products": {"created": 1, "unchanged": 2, "deleted": 2}}  # fmt: skip
+    assert codes(shop) == "ABN"
+
+
+@pytest.mark.parametrize("value", [False, None])
+def test_a_collection_is_not_whole_by_itself(shop: Feed, value: Any) -> None:
+    assert shop.good({"products@removeAll": value, "products": [{"code": "A"}]}) == {"products": {"unchanged": 1}}
+
+
+def test_an_empty_collection_given_whole_removes_all(shop: Feed) -> None:
+    assert shop.good({"orders": [], "orders@removeAll": True}) == {"orders": {"deleted": 1}, "orderItems": {"deleted": 2}}
+
+
+def test_rows_in_use_are_not_removed(shop: Feed) -> None:
+    report = shop.send({"products": [], "products@removeAll": True, "categories": None, "categories@removeAll": True})
+    assert [(e["path"], e["record"], e["code"]) for e in report["errors"]] == [
+        ("categories@removeAll", "code:K", "in_use"), ("products@removeAll", "code:A", "in_use"), ("products@removeAll", "code:B", "in_use"),
+    ]  # fmt: skip
+    assert counts(report) == {"products": {"deleted": 2, "failed": 2}, "categories": {"deleted": 1, "failed": 1}}
+    assert report["state"] == "partial" and codes(shop) == "AB" and codes(shop, "categories") == "K"
+
+
+def test_a_record_that_failed_protects_its_row(shop: Feed) -> None:
+    report = shop.send(
+        {"@atomic": False, "products": [{"code": "C", "price": "dear"}, {"code": "A"}, {"code": "B"}], "products@removeAll": True}
+    )
+    assert errors(report) == [("products[0].price", "invalid_value")] and codes(shop) == "ABC"
+
+
+def test_a_whole_collection_needs_its_array(shop: Feed) -> None:
+    for document in ({"products@removeAll": True}, {"products@removeAll": False}, {"units": [], "products@removeAll": True}):
+        with pytest.raises(ServiceError) as refused:
+            shop.send(document)
+        assert refused.value.code == "invalid_directive"
+
+
+# Dry run ------------------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_dry_run_says_all_that_the_real_one_would(shop: Feed) -> None:
+    document = {
+        "@atomic": False,
+        "categories": [{"@operation": "delete", "code": "K"}],
+        "products": [{"code": "A", "name": "new"}, {"code": "N"}, {"@operation": "delete", "code": "B"}, {"@operation": "update", "@where": "price = 4", "name": "x"}],
+        "products@removeAll": True,
+    }  # fmt: skip
+    before, log = shop.stored(), shop.log()
+    dry = shop.send(document, dry_run=True)
+    assert (shop.stored(), shop.log()) == (before, log)
+    real = shop.send(document)
+    for key in ("state", "entities", "errorCount"):
+        assert dry[key] == real[key], key
+    assert [(e["path"], e["code"]) for e in dry["errors"]] == [(e["path"], e["code"]) for e in real["errors"]]
+    assert {e["code"] for e in real["errors"]} == {"required", "in_use"} and real["state"] == "partial"
