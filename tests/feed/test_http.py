@@ -7,10 +7,14 @@ import http.client
 import json
 import socket
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
+import psycopg
 import pytest
 
+from app.feed import receive
+from app.feed.coding import zstd
 from tests.http.serving import PATIENCE, Reply, Service, running, wait_until
 
 GOOD = b'{"units": [{"code": "A", "name": "a"}]}'
@@ -85,6 +89,13 @@ ANSWERS: list[tuple[bytes, dict[str, str], int, str | None]] = [
     (gzip.compress(GOOD)[:-9], {"Content_Encoding": "gzip"}, 400, "malformed_document"),
     (gzip.compress(GOOD) + b"junk", {"Content_Encoding": "gzip"}, 400, "malformed_document"),
     (GOOD, {"Content_Encoding": "gzip"}, 400, "malformed_document"),
+    (zstd.compress(GOOD), {"Content_Encoding": "zstd"}, 200, None),
+    (zstd.compress(GOOD[:10]) + zstd.compress(GOOD[10:]), {"Content_Encoding": "ZSTD"}, 200, None),
+    (zstd.compress(GOOD)[:-3], {"Content_Encoding": "zstd"}, 400, "malformed_document"),
+    (zstd.compress(GOOD) + b"junk", {"Content_Encoding": "zstd"}, 400, "malformed_document"),
+    (GOOD, {"Content_Encoding": "zstd"}, 400, "malformed_document"),
+    (b"", {"Content_Encoding": "zstd"}, 400, "malformed_document"),
+    (zstd.compress(b'{"units": [' + b" " * (64 << 20) + b"]}"), {"Content_Encoding": "zstd"}, 413, "too_large"),
     (b"", {"Content_Encoding": "gzip"}, 400, "malformed_document"),
     (b'{"planets": []}', {}, 400, "unknown_entity"),
     (b'{"units": [{"code": "T", "name": "t"}], "planets": [{}]}', {}, 400, "unknown_entity"),
@@ -106,7 +117,7 @@ def test_what_is_answered(service: Service, body: bytes, headers: dict[str, str]
         problem = reply.json
         assert reply.headers["Content-Type"] == "application/problem+json"
         assert (problem["code"], problem["status"]) == (code, status)
-        assert ("line" in problem and "offset" in problem) or code != "malformed_document" or "gzip" in problem["detail"]
+        assert ("line" in problem and "offset" in problem) or code != "malformed_document" or "Content_Encoding" in headers
         assert service.ask(f"/api/demo/imports/{problem['importId']}").json["state"] == "failed"
         assert latest(service)["importId"] == problem["importId"]
     assert units(service) - before <= ({"A"} if status == 200 else set())
@@ -197,3 +208,63 @@ def test_a_body_may_come_in_any_pieces(service: Service) -> None:
         response = http.client.HTTPResponse(client)
         response.begin()
         assert json.loads(response.read())["entities"]["units"]["created"] == 50
+
+
+@contextmanager
+def held(service: Service) -> Iterator[None]:
+    """Another writer has the company's turn."""
+    with psycopg.connect(service.operator.connection.info.dsn) as other:
+        other.execute("select bds.set_context('demo'), bds.lock_company('demo')")
+        yield
+        other.rollback()
+
+
+def test_an_import_may_be_answered_before_it_runs(service: Service) -> None:
+    with held(service):
+        reply = send(service, b'{"units": [{"code": "later", "name": "l"}]}', Prefer="wait=10, respond-async")
+        assert reply.status == 202 and reply.headers["Location"] == f"/api/demo/imports/{reply.json['importId']}"
+        assert reply.json["state"] == "running"
+        assert service.ask(reply.headers["Location"]).json["state"] == "running"
+    wait_until(lambda: service.ask(reply.headers["Location"]).json["state"] == "completed")
+    assert "later" in units(service)
+
+
+def test_a_bad_document_is_answered_at_once_all_the_same(service: Service) -> None:
+    reply = send(service, b'{"units": [', Prefer="respond-async")
+    assert (reply.status, reply.json["code"]) == (400, "malformed_document")
+
+
+def test_an_import_that_waits_for_its_turn_can_be_cancelled(service: Service) -> None:
+    with held(service):
+        reply = send(service, b'{"units": [{"code": "never", "name": "n"}]}', Prefer="respond-async")
+        assert service.ask(reply.headers["Location"], "DELETE").status == 204
+        wait_until(lambda: service.ask(reply.headers["Location"]).json["state"] == "cancelled")
+    again = service.ask(reply.headers["Location"], "DELETE")
+    assert (again.status, again.json["code"]) == (409, "conflict")
+    assert "never" not in units(service)
+
+
+def test_an_import_whose_body_arrives_can_be_cancelled(service: Service) -> None:
+    with begin(service, 1 << 19, b'{"units": [{"code": "cut", "name": "g"},' + b" " * 70_000) as client:
+        wait_until(lambda: bool(service.operator.rows("select from bds.imports where finished_at is null")))
+        assert service.ask(f"/api/demo/imports/{latest(service)['importId']}", "DELETE").status == 204
+        wait_until(lambda: bool(service.operator.rows("select from bds.imports where is_cancelled")))
+        client.sendall(b" " * ((1 << 19) - 70_040))
+        response = http.client.HTTPResponse(client)
+        response.begin()
+        assert (response.status, json.loads(response.read())["code"]) == (409, "cancelled")
+    assert latest(service)["state"] == "cancelled"
+
+
+def test_only_imports_that_are_there_can_be_cancelled(service: Service) -> None:
+    for path in ("/api/demo/imports/x", "/api/demo/imports/00000000-0000-0000-0000-000000000000"):
+        assert service.ask(path, "DELETE").status == 404
+
+
+def test_a_body_that_stalls_is_cut(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(receive, "PATIENCE", 0.2)
+    with begin(service, 1000, b'{"units": [') as client:
+        response = http.client.HTTPResponse(client)
+        response.begin()
+        assert (response.status, json.loads(response.read())["code"]) == (408, "request_timeout")
+    assert latest(service)["state"] == "failed"
