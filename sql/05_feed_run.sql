@@ -287,7 +287,7 @@ declare
 begin
     for name in
         select format('pg_temp.%I', c.relname) from pg_class c
-        where c.relnamespace = pg_my_temp_schema() and c.relkind = 'r' and c.relname ~ '^(map|lookup|ref|diff|cook|link|candidate|pair)_'
+        where c.relnamespace = pg_my_temp_schema() and c.relkind = 'r' and c.relname ~ '^(map|lookup|ref|diff|change|hit|gone|cook|link|candidate|open|rest)_'
     loop
         execute 'drop table ' || name;
     end loop;

@@ -1,8 +1,11 @@
 -- Record linkage: which stored row a staged row without an identifier means.
 --
 -- Fellegi and Sunter: each field that agrees adds log2(m/u), each that does not log2((1-m)/(1-u)); a field that the row does not give
--- adds nothing.  Only rows of one parent are compared.  Rows that agree in every field given are paired first, by hash, n-th with n-th;
--- what is left is scored and assigned one to one, the heaviest pair first; below the threshold a row is new.
+-- adds nothing.  Only rows of one parent are compared, one to one, the heaviest pair first; below the threshold a row is new.
+--
+-- No pair is ever scored: which fields agree decides the weight, so there are few weights.  For each set of fields, the heaviest first,
+-- what is left of both sides is joined on just these fields, by hash, the n-th of equal rows with the n-th: linear, however many rows
+-- one parent has.
 
 create or replace function bds.linkage_threshold()
     returns double precision
@@ -44,8 +47,7 @@ begin
     perform bds.find_candidates(company, this, columns);
     execute format('create temporary table %I (ordinal bigint primary key, id bigint not null, is_same boolean not null default false)', 'link_' || entity_name);
     perform bds.link_named(this.name);
-    perform bds.link_equals(this.name, columns);
-    perform bds.link_by_weight(this.name, columns);
+    perform bds.link_rows(this.name, columns);
     execute format(
         $sql$
         create temporary table %1$I as
@@ -177,128 +179,124 @@ end
 $$;
 comment on function bds.link_named(text) is 'Links staged rows that carry the id of a stored one';
 
-create or replace function bds.link_equals(entity_name text, columns text[])
+create or replace function bds.linkage_patterns(entity_name text, columns text[], shapes bigint[])
+    returns table (shape bigint, agreeing bigint, weight float8)
+    language sql
+    stable
+    set search_path = pg_catalog, pg_temp
+    begin atomic
+        with recursive compared (shape, place, bit, agreement, disagreement) as (
+            -- of very many fields those that tell least take no part, unless all agree
+            select s.shape, row_number() over (partition by s.shape order by l.agreement - l.disagreement desc, l.n), 1::bigint << l.n::int,
+                l.agreement, l.disagreement
+            from unnest(shapes) as s (shape) join bds.linkage_columns(entity_name, columns) l on s.shape & (1::bigint << l.n::int) <> 0
+        ),
+        pattern (shape, place, agreeing, weight) as (
+            select s.shape, 0::bigint, 0::bigint, 0::float8 from unnest(shapes) as s (shape)
+            union all
+            select p.shape, c.place, p.agreeing | case when a.agrees then c.bit else 0 end, p.weight + case when a.agrees then c.agreement else c.disagreement end
+            from pattern p
+            join compared c on c.shape = p.shape and c.place = p.place + 1 and c.place <= 8
+            cross join (values (true), (false)) as a (agrees)
+        )
+        select p.shape, p.agreeing, p.weight
+        from pattern p
+        where p.place = least(8, (select count(*) from compared c where c.shape = p.shape)) and (p.weight > bds.linkage_threshold() or p.shape = 0)
+        union
+        select s.shape, s.shape, (select sum(c.agreement) from compared c where c.shape = s.shape)
+        from unnest(shapes) as s (shape) where s.shape <> 0
+        order by 3 desc, 1 desc, 2 desc;
+    end;
+comment on function bds.linkage_patterns(text, text[], bigint[]) is
+    'Which fields may agree when two rows are one, for rows that give the fields of a shape, the heaviest first; rows that give none may be any';
+
+create or replace function bds.link_rows(entity_name text, columns text[])
     returns void
     language plpgsql
     set search_path = pg_catalog, pg_temp
 as $$
 declare
+    shapes  bigint[];
     pattern record;
-    values_ text;
-    -- Rows that say most come first: what says less may mean more.  Where one of them is left, which may still outweigh what agrees
-    -- in less, those that say less wait for the weights.
-    outweighed constant text := $sql$
-        and not exists (
-            select from pg_temp.%1$I o
-            where o.parent_id = r.parent_id and o.name is null and bit_count(o.shape::bit(64)) > bit_count($1::bit(64))
-                and not exists (select from pg_temp.%2$I l where l.ordinal = o.ordinal)
-        )
-        $sql$;
-    wait    text := '';
-    -- then rows that agree need no second look
-    all_compared constant boolean := not exists (
+    is_left boolean := null;  -- null: what is left has not been set apart yet
+begin
+    execute format('select array_agg(distinct shape) from pg_temp.%I where name is null and parent_id is not null', 'cook_' || entity_name) into shapes;
+    for pattern in select * from bds.linkage_patterns(entity_name, columns, shapes) loop
+        perform bds.link_pattern(entity_name, columns, pattern.shape, pattern.agreeing, is_left is null);
+        is_left := bds.set_apart_unlinked(entity_name, is_left is null);
+        exit when not is_left;
+    end loop;
+end
+$$;
+comment on function bds.link_rows(text, text[]) is 'Links staged rows to stored ones by descending weight, one to one';
+
+create or replace function bds.link_pattern(entity_name text, columns text[], shape bigint, agreeing bigint, is_first boolean)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    content text := (
+        select string_agg(format('r.%I', '=' || l.column_name), ', ' order by l.n) from bds.linkage_columns(entity_name, columns) l
+        where agreeing & (1::bigint << l.n::int) <> 0
+    );
+    -- rows that agree in all that an import can say need no second look
+    is_all  boolean := agreeing = shape and not exists (
         select from bds.import_columns c
         where c.entity = entity_name and not c.is_parent and c.name = any (columns)
             and c.name not in (select l.name from bds.linkage_columns(entity_name, columns) l)
     );
 begin
-    for pattern in execute format(
-        'select shape from pg_temp.%I where name is null and parent_id is not null group by shape order by bit_count(shape::bit(64)) desc, shape',
-        'cook_' || entity_name)
-    loop
-        select string_agg(format('r.%I', '=' || l.column_name), ', ' order by l.n) into values_
-        from bds.linkage_columns(entity_name, columns) l
-        where pattern.shape::bigint & (1::bigint << l.n::int) <> 0;
-        continue when values_ is null;
-        execute format(
-            $sql$
-            with staged as (
-                select h.*, row_number() over (partition by h.parent_id, h.hash order by h.ordinal) as n
-                from (
-                    select r.ordinal, r.parent_id, row(%1$s) as content, hash_record_extended(row(%1$s), 0) as hash
-                    from pg_temp.%2$I r where r.shape = $1 and r.name is null and r.parent_id is not null %5$s
-                ) h
-            ),
-            stored as (
-                select h.*, row_number() over (partition by h.parent_id, h.hash order by h.id) as n
-                from (select r.id, r.parent_id, row(%1$s) as content, hash_record_extended(row(%1$s), 0) as hash from pg_temp.%3$I r) h
-            ),
-            taken as (
-                insert into pg_temp.%4$I (ordinal, id, is_same)
-                select staged.ordinal, stored.id, $2 and staged.content *= stored.content
-                from staged join stored on stored.parent_id = staged.parent_id and stored.hash = staged.hash and stored.n = staged.n
-                returning id
-            )
-            delete from pg_temp.%3$I d using taken where taken.id = d.id
-            $sql$,
-            values_, 'cook_' || entity_name, 'candidate_' || entity_name, 'link_' || entity_name, wait
-        ) using pattern.shape, all_compared;
-        wait := format(outweighed, 'cook_' || entity_name, 'link_' || entity_name);
-    end loop;
+    execute format(
+        $sql$
+        insert into pg_temp.%1$I (ordinal, id, is_same)
+        select staged.ordinal, stored.id, %2$s
+        from (
+            select h.*, row_number() over (partition by h.parent_id, h.hash order by h.ordinal) as n
+            from (
+                select r.ordinal, r.parent_id, row(%3$s) as content, hash_record_extended(row(%3$s), 0) as hash
+                from pg_temp.%4$I r where r.shape = $1 and r.name is null and r.parent_id is not null
+            ) h
+        ) staged
+        join (
+            select h.*, row_number() over (partition by h.parent_id, h.hash order by h.id) as n
+            from (select r.id, r.parent_id, row(%3$s) as content, hash_record_extended(row(%3$s), 0) as hash from pg_temp.%5$I r) h
+        ) stored on stored.parent_id = staged.parent_id and stored.hash = staged.hash and stored.n = staged.n
+        $sql$,
+        'link_' || entity_name, case when is_all then 'staged.content *= stored.content' else 'false' end, content,
+        case when is_first then 'cook_' else 'open_' end || entity_name, case when is_first then 'candidate_' else 'rest_' end || entity_name
+    ) using shape;
 end
 $$;
-comment on function bds.link_equals(text, text[]) is 'Links staged rows to stored ones that agree in every field given, the n-th equal to the n-th';
+comment on function bds.link_pattern(text, text[], bigint, bigint, boolean) is
+    'Links rows of a shape to those that agree in some of their fields, the n-th equal to the n-th';
 
-create or replace function bds.link_by_weight(entity_name text, columns text[])
-    returns void
+create or replace function bds.set_apart_unlinked(entity_name text, is_first boolean)
+    returns boolean
     language plpgsql
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    weight text;
-    chosen bigint;
+    is_left boolean;
+    link    text := format('pg_temp.%I', 'link_' || entity_name);
+    open    text := format('pg_temp.%I', 'open_' || entity_name);
+    rest    text := format('pg_temp.%I', 'rest_' || entity_name);
 begin
-    select string_agg(format(
-        'case when c.shape & %1$s = 0 then 0 when c.%2$I is not distinct from d.%2$I then %3$s else %4$s end',
-        1::bigint << l.n::int, '=' || l.column_name, l.agreement, l.disagreement), ' + ' order by l.n)
-    into weight
-    from bds.linkage_columns(entity_name, columns) l;
-    -- of equally heavy pairs those win that stand at the same place among what is left; an item that says nothing may be any of it
-    execute format(
-        $sql$
-        create temporary table %1$I as
-        select p.ordinal, p.id, row_number() over (order by p.weight desc, p.distance, p.ordinal, p.id) as rank
-        from (
-            select c.ordinal, d.id, %2$s as weight, abs(c.place - d.place) as distance, c.shape
-            from (
-                select r.*, row_number() over (partition by r.parent_id order by r.ordinal) as place
-                from pg_temp.%3$I r
-                where r.parent_id is not null and r.name is null
-                    and not exists (select from pg_temp.%4$I l where l.ordinal = r.ordinal)
-            ) c
-            join (
-                select r.*, row_number() over (partition by r.parent_id order by r.id) as place from pg_temp.%5$I r
-            ) d on d.parent_id = c.parent_id
-        ) p
-        where p.weight > $1 or p.shape = 0
-        $sql$,
-        'pair_' || entity_name, coalesce(weight, '0'), 'cook_' || entity_name, 'link_' || entity_name, 'candidate_' || entity_name
-    ) using bds.linkage_threshold();
-
-    -- a pair that is the best left for both of its rows is what taking the heaviest first would choose
-    loop
+    if is_first then
         execute format(
-            $sql$
-            with best as (
-                select p.ordinal, p.id
-                from (
-                    select ordinal, id, rank, min(rank) over (partition by ordinal) as best_of_staged,
-                        min(rank) over (partition by id) as best_of_stored
-                    from pg_temp.%1$I
-                ) p
-                where p.rank = p.best_of_staged and p.rank = p.best_of_stored
-            ),
-            linked as (
-                insert into pg_temp.%2$I (ordinal, id) select ordinal, id from best
-            )
-            delete from pg_temp.%1$I p
-            where p.ordinal in (select b.ordinal from best b) or p.id in (select b.id from best b)
-            $sql$,
-            'pair_' || entity_name, 'link_' || entity_name
-        );
-        get diagnostics chosen = row_count;
-        exit when chosen = 0;
-    end loop;
+            'create temporary table %s as select c.* from pg_temp.%I c '
+            'where c.name is null and c.parent_id is not null and not exists (select from %s l where l.ordinal = c.ordinal)',
+            open, 'cook_' || entity_name, link);
+        execute format(
+            'create temporary table %s as select c.* from pg_temp.%I c where not exists (select from %s l where l.id = c.id)',
+            rest, 'candidate_' || entity_name, link);
+    else
+        execute format('delete from %s o using %s l where l.ordinal = o.ordinal', open, link);
+        execute format('delete from %s r using %s l where l.id = r.id', rest, link);
+    end if;
+    execute format('select exists (select from %s) and exists (select from %s)', open, rest) into is_left;
+    return is_left;
 end
 $$;
-comment on function bds.link_by_weight(text, text[]) is 'Links what is left by descending weight, one to one';
+comment on function bds.set_apart_unlinked(text, boolean) is
+    'open_<entity> and rest_<entity>: staged and stored rows that are not linked yet; whether there are any of both';

@@ -16,3 +16,6 @@ drop function if exists bds.import_finish(text, uuid, jsonb, boolean);
 drop function if exists bds.import_add_error(text, uuid, text, text, text, text);
 drop function if exists bds.check_constraints(text, bigint, text);
 drop function if exists bds.make_diff(text, bigint, text, text[]);
+-- and those that are no more
+drop function if exists bds.link_equals(text, text[]);
+drop function if exists bds.link_by_weight(text, text[]);

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.bench.linkage import STORED, judge
 from tests.feed.conftest import Feed
 
 Items = list[dict[str, Any]]
@@ -137,3 +138,19 @@ def test_the_weights_are_a_table(feed: Feed, invoice: Callable[[Items], dict[str
     finally:
         weights.execute("delete from bds.linkage_weights where entity = 'invoiceItems'")
     assert invoice([item("A1"), item("B2")]) == {"created": 2, "deleted": 2}
+
+
+def test_nearly_every_item_is_recognised(feed: Feed) -> None:
+    score = judge(lambda document: feed.send(document)["entities"], lambda: feed.ask(STORED, feed.company), 4_000)
+    assert score.precision >= 0.99 and score.recall >= 0.99, score
+
+
+def test_many_changed_items_of_one_parent_are_recognised(feed: Feed) -> None:
+    """As many pairs as there would be to score, 16 million, nobody waits for."""
+    items = [{"description": f"item {n}", "quantity": 1, "price": n % 7} for n in range(4_000)]
+    feed.good(invoices=[{"code": "I", "invoiceDate": "2024-01-01", "items": items}])
+    changed = [{**item, "quantity": 2} for item in reversed(items)]
+    assert feed.good(invoices=[{"code": "I", "items": changed}]) == {
+        "invoices": {"unchanged": 1},
+        "invoiceItems": {"updated": 4_000},
+    }
