@@ -10,7 +10,7 @@ declare
     gone   text := format('pg_temp.%I', 'gone_' || entity_name);
     mass   record;
 begin
-    if '@operation' <> all (bds.staged_columns(import.number, entity_name)) then
+    if not bds.has_phase(entity_name, 3) then
         return counts;
     end if;
     raise notice 'deleting %: 0 records done', entity_name;

@@ -121,6 +121,21 @@ end
 $$;
 comment on function bds.count_top(bigint, text) is 'How many top-level records of an entity were compared';
 
+create or replace function bds.has_phase(entity_name text, wanted int)
+    returns boolean
+    language plpgsql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    is_there boolean;
+begin
+    execute format('select exists (select from pg_temp.%I where phase = $1 and not failed)', 'map_' || entity_name) into is_there using wanted;
+    return is_there;
+end
+$$;
+comment on function bds.has_phase(text, int) is 'Whether there is anything to do for an entity in a phase: 1 write, 2 update by condition, 3 delete';
+
 create or replace function bds.count_failed(import_number bigint, counts jsonb)
     returns jsonb
     language plpgsql

@@ -70,15 +70,16 @@ create or replace function bds.import_mass_update(company text, import_id uuid, 
 as $$
 declare
     import  bds.imports := bds.find_import(company, import_id, 'running');
-    columns text[] := bds.staged_columns(import.number, entity_name);
+    columns text[];
     mass    record;
     written jsonb;
     hits    bigint;
     counts  jsonb;
 begin
-    if '@where' <> all (columns) then
+    if not bds.has_phase(entity_name, 2) then
         return null;
     end if;
+    columns := bds.staged_columns(import.number, entity_name);
     raise notice 'updating %: 0 records done', entity_name;
     for mass in execute format(
         'select m.ordinal from pg_temp.%I m where m.phase = 2 and not m.failed and ($1 is null or m.ordinal = any ($1)) order by m.ordinal',
