@@ -15,7 +15,7 @@ begin
     -- BEFORE triggers of one kind fire in the order of their names: the lock comes before the stamp.
     execute format(
         'create or replace trigger bds_1_lock before insert or update or delete on %s for each statement '
-        'when (current_setting(''bds.company'', true) <> '''') execute function bds.lock_named_company()',
+        'execute function bds.lock_named_company()',
         this.table_name
     );
     execute format(
@@ -78,7 +78,10 @@ begin
             raise exception using errcode = 'BD004', message = 'a row keeps its company_id and its id';
         end if;
     end if;
-    new.updated_at := greatest(clock_timestamp(), nullif(current_setting('bds.floor', true), '')::timestamptz);
+    new.updated_at := clock_timestamp();
+    if current_setting('bds.floor', true) <> '' then
+        new.updated_at := greatest(new.updated_at, bds.floor_of(new.company_id));
+    end if;
     return new;
 end
 $function$
@@ -145,30 +148,42 @@ as $function$
 #variable_conflict use_variable
 declare
     company    text;
+    last       text;
     changes    bigint;
+    oldest     timestamptz;
     newest     timestamptz;
     base       bigint;
     touching   text := coalesce(current_setting('bds.touching', true), '');
-    at         timestamptz := greatest(clock_timestamp(), nullif(current_setting('bds.floor', true), '')::timestamptz);
+    at         timestamptz;
     actor      text := coalesce(nullif(current_setting('bds.actor', true), ''), session_user);
     change_set uuid := nullif(current_setting('bds.change_set', true), '')::uuid;
     parents    bigint[];
     stamped    bigint[];
     floor      timestamptz;
 begin
-    for company, changes, newest in
-        select r.company_id, count(*), max(r.updated_at) from %2$s r group by r.company_id
-    loop
+    select min(r.company_id collate "C"), max(r.company_id collate "C"), count(*), min(r.updated_at), max(r.updated_at)
+    into company, last, changes, oldest, newest
+    from %2$s r;
+    while company is not null loop
+        if company <> last then
+            select count(*), min(r.updated_at), max(r.updated_at) into changes, oldest, newest
+            from %2$s r where r.company_id = company;
+        end if;
         base := bds.advance(company, %3$L, changes, %4$s);
-        insert into bds.change_log (
-            company_id, id, entity, row_id, operation, created_at, transaction_id, actor, change_set_id,
-            last_updated_at, collections, old
-        )
-        select company, base + row_number() over (%11$s), %3$L, r.id, %5$L, at, pg_current_xact_id(), actor, change_set,
-            %6$s, %7$s,
-            %8$s
-        from %9$s
-        where r.company_id = company;%10$s
+        at := greatest(clock_timestamp(), %5$s);
+        if changes = 1 and company = last then
+            -- the same without what it takes to join and number many rows
+            insert into bds.change_log (%6$s)
+            select company, base + 1, %7$s
+            from %8$s;
+        else
+            insert into bds.change_log (%6$s)
+            select company, base + row_number() over (%9$s), %7$s
+            from %10$s
+            where r.company_id = company;
+        end if;%11$s
+        exit when company = last;
+        select min(r.company_id collate "C") into company from %2$s r where r.company_id collate "C" > company;
     end loop;
     return null;
 end
@@ -177,10 +192,16 @@ $function$
         this.name || '_' || operation,
         rows_of,
         this.name,
+        case operation when 'delete' then 'null, null' else 'oldest, newest' end,
         case operation when 'delete' then 'null' else 'newest' end,
-        case operation when 'insert' then 'create' else operation end,
-        last_update, collections, old_value, source, touch,
-        case operation when 'update' then 'order by r.id' else '' end  -- new and old rows come in the statement's order
+        'company_id, id, entity, row_id, operation, created_at, transaction_id, actor, change_set_id, last_updated_at, collections, old',
+        format(
+            E'%L, r.id, %L, at, pg_current_xact_id(), actor, change_set, %s, %s,\n            %s',
+            this.name, case operation when 'insert' then 'create' else operation end, last_update, collections, old_value
+        ),
+        case operation when 'update' then 'new_rows r, old_rows o' else rows_of || ' r' end,
+        case operation when 'update' then 'order by r.id' else '' end,  -- new and old rows come in the statement's order
+        source, touch
     );
     execute format('revoke all on function bds_log.%I() from public', this.name || '_' || operation);
     execute format('alter function bds_log.%I() owner to bds_owner', this.name || '_' || operation);
@@ -214,7 +235,7 @@ begin
         $sql$
 
         -- The parents change with their content.  The company is locked: a parent stamped below the floor has no record of ours.
-        floor := bds.floor_of(company);
+        floor := bds.turn_floor(company);
         select
             array_agg(p.id) filter (where p.updated_at < floor),
             array_agg(p.id) filter (where p.updated_at >= floor)
