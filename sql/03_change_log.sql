@@ -26,11 +26,9 @@ create or replace function bds.lock_company(company text)
 as $$
 declare
     -- What the settings say saves work and is not trusted: bds.advance checks it.
-    locked         text := coalesce(nullif(current_setting('bds.locked', true), ''), ',');
-    company_number int;
-    own_floor      timestamptz;
-    place          tid;
-    ignored        text;
+    locked   text := coalesce(nullif(current_setting('bds.locked', true), ''), ',');
+    turn     record;
+    ignored  text;
 begin
     if strpos(locked, ',' || company || ',') > 0 then
         return;
@@ -38,21 +36,30 @@ begin
     if company is distinct from current_setting('bds.company', true) then
         perform bds.require_company(company);
     end if;
-    select c.number into company_number from bds.clocks c where c.company_id = company;
+    select c.number, c.ctid, c.last_updated_at + interval '1 microsecond' as floor,
+        pg_try_advisory_xact_lock(bds.lock_space(), c.number) as is_ours
+    into turn
+    from bds.clocks c
+    where c.company_id = company;
     if not found then
         raise exception using errcode = 'BD002', message = format('there is no company %s', coalesce(quote_literal(company), 'null'));
     end if;
-    if not pg_try_advisory_xact_lock(bds.lock_space(), company_number) then
-        perform bds.wait_for_turn(company, company_number);
+    if not turn.is_ours then
+        perform bds.wait_for_turn(company, turn.number);
     end if;
-    -- a snapshot of its own, taken after the lock: it sees what the last holder committed
-    select c.last_updated_at + interval '1 microsecond', c.ctid into own_floor, place from bds.clocks c where c.company_id = company;
-    if own_floor > clock_timestamp() then
+    -- What was read before the lock may be old by now.  Unless the clock is ahead that is no harm: what the last holder has stamped
+    -- is not after its commit, and bds.advance finds the row itself.
+    if turn.floor > clock_timestamp() or not turn.is_ours then
+        select c.number, c.ctid, c.last_updated_at + interval '1 microsecond' as floor into turn
+        from bds.clocks c
+        where c.company_id = company;
+    end if;
+    if turn.floor > clock_timestamp() then
         -- ,acme=2026-11-20 08:15:30.123457+00,beta=...,
         ignored := set_config(
             'bds.floor',
             coalesce(nullif(current_setting('bds.floor', true), ''), ',') || company || '='
-                || to_char(own_floor at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS.US"+00,"'),
+                || to_char(turn.floor at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS.US"+00,"'),
             true
         );
     end if;
@@ -60,7 +67,7 @@ begin
     -- know it seems to be, by any index: 0.4 ms for each row.  One plan for all values uses the primary key.
     ignored := set_config('plan_cache_mode', 'force_generic_plan', true);
     ignored := set_config('bds.locked', locked || company || ',', true);
-    ignored := set_config('bds.clock', place::text, true);
+    ignored := set_config('bds.clock', turn.ctid::text, true);
 end
 $$;
 comment on function bds.lock_company(text) is 'Takes the company''s turn to write, until the end of the transaction';
@@ -142,27 +149,35 @@ create or replace function bds.only_company()
     );
 comment on function bds.only_company() is 'The only company that there is, for the operator; else null';
 
-create or replace function bds.lock_row_company()
-    returns trigger
+create or replace function bds.lock_company_of_row(company text, operation text)
+    returns void
     language plpgsql
 as $$
-declare
-    company text := case when tg_op = 'DELETE' then old.company_id else new.company_id end;
 begin
     if bds.current_company() is not null then
         raise exception using
             errcode = 'BD001',
             message = format('this session has named company %L, and the row is of %L', bds.current_company(), company);
     end if;
-    if tg_op = 'INSERT' then
+    if operation = 'INSERT' then
         perform bds.lock_company(company);
-        return new;
+    else
+        perform bds.lock_company_shortly(company);
     end if;
-    perform bds.lock_company_shortly(company);
-    return case when tg_op = 'DELETE' then old else new end;
 end
 $$;
-comment on function bds.lock_row_company() is 'Row trigger, for sessions that have named no company: takes the lock of the row''s own';
+comment on function bds.lock_company_of_row(text, text) is 'For sessions that have named no company: takes the lock of the row''s own';
+
+create or replace function bds.lock_old_row_company()
+    returns trigger
+    language plpgsql
+as $$
+begin
+    perform bds.lock_company_of_row(old.company_id, tg_op);
+    return old;
+end
+$$;
+comment on function bds.lock_old_row_company() is 'Row trigger, before a delete in a session that has named no company: takes the lock of the row''s own';
 
 create or replace function bds.lock_company_shortly(company text)
     returns void

@@ -4,32 +4,38 @@ create or replace function bds.install_triggers(this bds.entities)
     returns void
     language plpgsql
     set search_path = pg_catalog, pg_temp
+    set client_min_messages = warning  -- that a trigger to be dropped was not there
 as $$
 declare
     operation text;
     tables    text;
 begin
+    execute format('drop trigger if exists bds_1_lock_row on %s', this.table_name);
     perform bds.make_row_function(this);
     perform bds.make_log_function(this, operations.name) from unnest(array['insert', 'update', 'delete']) as operations (name);
 
-    -- BEFORE triggers of one kind fire in the order of their names: the lock comes before the stamp.
     execute format(
         'create or replace trigger bds_1_lock before insert or update or delete on %s for each statement '
         'execute function bds.lock_named_company()',
         this.table_name
     );
     execute format(
-        'create or replace trigger bds_1_lock_row before insert or update on %s for each row '
-        'when (new.company_id is distinct from current_setting(''bds.company'', true)) execute function bds.lock_row_company()',
-        this.table_name
-    );
-    execute format(
         'create or replace trigger bds_1_lock_old_row before delete on %s for each row '
-        'when (old.company_id is distinct from current_setting(''bds.company'', true)) execute function bds.lock_row_company()',
+        'when (old.company_id is distinct from current_setting(''bds.company'', true)) execute function bds.lock_old_row_company()',
         this.table_name
     );
+    execute format('alter table %s alter column updated_at set default clock_timestamp()', this.table_name);
+    -- New rows are stamped by that default.  The trigger is for those that give a time of their own, for a session that has named no
+    -- company, and for a clock that went back.
     execute format(
-        'create or replace trigger bds_2_stamp before insert or update on %s for each row execute function bds_log.%I()',
+        'create or replace trigger bds_2_stamp_new before insert on %s for each row '
+        'when (new.company_id is distinct from current_setting(''bds.company'', true) '
+        'or coalesce(new.updated_at not between statement_timestamp() and clock_timestamp(), true) '
+        'or current_setting(''bds.floor'', true) <> '''') execute function bds_log.%I()',
+        this.table_name, this.name || '_stamp'
+    );
+    execute format(
+        'create or replace trigger bds_2_stamp before update on %s for each row execute function bds_log.%I()',
         this.table_name, this.name || '_stamp'
     );
     execute format(
@@ -68,6 +74,9 @@ begin
         $body$
 create or replace function bds_log.%I() returns trigger language plpgsql set search_path = pg_catalog, pg_temp as $function$
 begin
+    if new.company_id is distinct from current_setting('bds.company', true) then
+        perform bds.lock_company_of_row(new.company_id, tg_op);
+    end if;
     if tg_op = 'UPDATE' then
         new.updated_at := old.updated_at;
 %s

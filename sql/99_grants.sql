@@ -19,7 +19,8 @@ grant execute on function bds.is_operator(), bds.current_company(), bds.require_
 grant execute on function bds.authenticate(bytea) to bds_reader, bds_service;
 grant execute on function bds.set_context(text, text, uuid), bds.lock_company(text) to bds_writer, bds_operator;
 -- what the triggers of a table call as whoever writes
-grant execute on function bds.only_company(), bds.lock_company_shortly(text), bds.floor_of(text) to bds_writer, bds_operator;
+grant execute on function bds.only_company(), bds.lock_company_of_row(text, text), bds.lock_company_shortly(text),
+    bds.floor_of(text) to bds_writer, bds_operator;
 grant execute on function bds.create_key(bytea, text, text[], text, text[], timestamptz), bds.revoke_key(uuid)
     to bds_service, bds_operator;
 grant execute on function
