@@ -391,7 +391,7 @@ comment on column bds.changes.columns is 'Columns that changed, by API names, ch
 comment on column bds.changes.old is 'Of an update the old values of the columns that changed, of a delete the row';
 
 create or replace view bds.positions as
-select c.company_id, p.key as entity, p.value::bigint as last_id
-from bds.clocks c cross join jsonb_each_text(c.positions) p
-where c.company_id = current_setting('bds.company', true) or (select bds.is_operator());
+select p.company_id, p.entity, p.last_id
+from bds.entity_positions p
+where p.company_id = current_setting('bds.company', true) or (select bds.is_operator());
 comment on view bds.positions is 'The id of the last change of each entity; it never goes back';

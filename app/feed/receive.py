@@ -211,11 +211,11 @@ def _page(options: list[tuple[str, str]]) -> tuple[int, int]:
 
 
 async def reap(database: Database, every: float = 5.0) -> None:
-    """End, again and again, imports whose process has died; make the change log's next partitions."""
+    """End, again and again, imports whose process has died; make the change log's next partitions, drop those past retention."""
     while True:
         try:
             async with database.service() as connection:
-                await connection.execute("select bds.reap_imports(), bds.make_partitions()")
+                await connection.execute("select bds.reap_imports(), bds.make_partitions(), bds.drop_old_changes()")
         except psycopg.Error as error:
             log.warning("housekeeping failed: %s", type(error).__name__)
         await asyncio.sleep(every)
