@@ -369,7 +369,7 @@ select bds.make_partitions();
 -- What people and the service read -----------------------------------------------------------------------------------------------
 
 create or replace view bds.changes as
-select l.company_id, l.id, l.entity, l.row_id::text as row_id, l.operation::text as operation, l.change_set_id, l.created_at,
+select l.company_id, l.id, l.entity, l.row_id, l.operation::text as operation, l.change_set_id, l.created_at,
     l.actor, l.transaction_id,
     case
         when l.operation = 'update' then
@@ -385,7 +385,14 @@ select l.company_id, l.id, l.entity, l.row_id::text as row_id, l.operation::text
 from bds.change_log l
 where l.company_id = current_setting('bds.company', true) or (select bds.is_operator());
 comment on view bds.changes is 'The change log: one row for each change of a row, in the order of commit within a company';
+comment on column bds.changes.company_id is 'The company; a query that does not name it reads the whole log';
 comment on column bds.changes.id is 'Version number: 1, 2, 3, ... within the company';
+comment on column bds.changes.entity is 'The entity''s API name';
+comment on column bds.changes.row_id is 'The row''s id';
+comment on column bds.changes.operation is 'create, update or delete';
+comment on column bds.changes.created_at is 'When the row was written';
+comment on column bds.changes.actor is 'Who: as named by bds.set_context, else the database user';
+comment on column bds.changes.transaction_id is 'PostgreSQL''s transaction; the changes of one share it';
 comment on column bds.changes.change_set_id is 'Groups the changes of one import or one bds.set_context';
 comment on column bds.changes.columns is 'Columns that changed, by API names, child collections among them; of a create or delete all';
 comment on column bds.changes.old is 'Of an update the old values of the columns that changed, of a delete the row';

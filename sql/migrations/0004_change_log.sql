@@ -28,6 +28,7 @@ comment on column bds.clocks.floor is 'The earliest updatedAt that that transact
 comment on column bds.clocks.positions is 'The last change id of each entity, by its name: {"units": 17}; it never goes back';
 
 drop view if exists bds.positions;
+drop view if exists bds.changes;  -- its row_id was text
 drop table bds.entity_positions;
 create view bds.entity_positions as
 select c.company_id, p.key as entity, p.value::bigint as last_id

@@ -59,7 +59,11 @@ def test_a_delete_keeps_the_row(acme: Operator) -> None:
     ],
 )
 def test_an_update_that_changes_nothing_leaves_no_trace(acme: Operator, statement: str) -> None:
-    before = acme.rows("select * from data.products order by id"), last_id(acme), acme.rows("select * from bds.positions order by 1, 2")
+    before = (
+        acme.rows("select * from data.products order by id"),
+        last_id(acme),
+        acme.rows("select * from bds.positions order by 1, 2"),
+    )
     acme.write("acme", statement)
     assert (
         acme.rows("select * from data.products order by id"),
