@@ -80,7 +80,9 @@ begin
     if tg_op = 'UPDATE' then
         new.updated_at := old.updated_at;
 %s
-        if new is not distinct from old and coalesce(current_setting('bds.touching', true), '') = '' then
+        if new is not distinct from old
+            and (coalesce(current_setting('bds.touching', true), '') = '' or pg_trigger_depth() < 2)
+        then
             return null;
         end if;
         if new.company_id <> old.company_id or new.id <> old.id then
@@ -162,7 +164,7 @@ declare
     oldest     timestamptz;
     newest     timestamptz;
     base       bigint;
-    touching   text := coalesce(current_setting('bds.touching', true), '');
+    touching   text := case when pg_trigger_depth() > 1 then current_setting('bds.touching', true) else '' end;
     at         timestamptz;
     actor      text := coalesce(nullif(current_setting('bds.actor', true), ''), session_user);
     change_set uuid := nullif(current_setting('bds.change_set', true), '')::uuid;
