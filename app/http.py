@@ -171,7 +171,7 @@ async def data(request: web.Request, answer: changes.Answer) -> web.StreamRespon
     """An answer of /c: JSON with a tag made of the data's position, or 304."""
     if answer.body is None:
         raise ServiceError("not_found", "there is no such row")
-    tag = wire.weak_tag(request.app[DATABASE].catalog.version, request.rel_url.raw_path_qs, answer.position)
+    tag = wire.weak_tag(request.app[DATABASE].catalog.version, request.rel_url.raw_path_qs, answer.position, answer.first)
     headers = {"Content-Type": "application/json", "ETag": tag, "Cache-Control": "private, no-cache", "Vary": "Accept-Encoding"}
     if wire.matches(request.headers, tag):
         return web.Response(status=304, headers=headers)

@@ -87,8 +87,10 @@ begin
         raise exception using errcode = 'BD005', message = format('%L is taken: it is an entity or a word that paths use', company);
     end if;
     insert into bds.tenants (id) select tenant where tenant is not null on conflict do nothing;
-    insert into bds.companies (id, tenant_id) values (company, tenant);
-    insert into bds.clocks (company_id) values (company);
+    with made as (
+        insert into bds.companies (id, tenant_id) values (company, tenant) returning id, number
+    )
+    insert into bds.clocks (company_id, number) select m.id, m.number from made m;
 exception when unique_violation then
     raise exception using errcode = 'BD004', message = format('company %L exists already', company);
 end

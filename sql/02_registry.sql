@@ -121,6 +121,30 @@ end
 $$;
 comment on function bds.check_table(regclass, text) is 'Raises BD005 unless the table can be an entity of that name';
 
+create or replace function bds.target_of(table_name regclass, column_name name)
+    returns text
+    language sql
+    stable
+    set search_path = pg_catalog, pg_temp
+    -- of several foreign keys over one column that which was made first
+    return (
+        select t.name
+        from pg_constraint k
+        join bds.entities t on t.table_name = k.confrelid
+        where k.conrelid = target_of.table_name and k.contype = 'f' and cardinality(k.conkey) = 2
+            and array(
+                select array[a.attname, b.attname]
+                from unnest(k.conkey, k.confkey) as pair (own, other)
+                join pg_attribute a on a.attrelid = k.conrelid and a.attnum = pair.own
+                join pg_attribute b on b.attrelid = k.confrelid and b.attnum = pair.other
+                order by a.attname = 'company_id' desc
+            ) = array[array['company_id', 'company_id'], array[target_of.column_name, 'id']]::name[]
+        order by k.oid
+        limit 1
+    );
+comment on function bds.target_of(regclass, name) is
+    'The entity whose id a column holds, by a foreign key (company_id, column) to its (company_id, id); null if there is none';
+
 create or replace function bds.describe_fields(entity_name text, table_name regclass)
     returns void
     language plpgsql
@@ -144,6 +168,17 @@ begin
             hint = 'use text, smallint, integer, bigint, numeric, double precision, boolean, date, time, timestamptz or uuid';
     end loop;
 
+    for odd in
+        select a.attname, c.collname
+        from pg_attribute a join pg_collation c on c.oid = a.attcollation
+        where a.attrelid = table_name and a.attnum > 0 and not a.attisdropped and not c.collisdeterministic
+    loop
+        raise exception using
+            errcode = 'BD005',
+            message = format('%s.%s has the collation %I, which takes different texts for equal', table_name, odd.attname, odd.collname),
+            hint = 'use a deterministic collation, such as "C"';
+    end loop;
+
     insert into bds.fields (
         entity, name, ordinal, column_name, type, "precision", scale, max_length, required, has_default, generated, is_unique, reference
     )
@@ -159,15 +194,15 @@ begin
             select from pg_index i
             where i.indrelid = table_name and i.indisunique and not i.indisprimary and i.indpred is null and i.indexprs is null
                 and i.indnkeyatts = 2 and i.indisvalid and a.attnum in (i.indkey[0], i.indkey[1])
+                and not exists (
+                    select from pg_collation c where c.oid in (i.indcollation[0], i.indcollation[1]) and not c.collisdeterministic
+                )
                 and (select c.attnum from pg_attribute c where c.attrelid = table_name and c.attname = 'company_id')
                     in (i.indkey[0], i.indkey[1])
         ),
-        (
-            select bds.camel_case(regexp_replace(a.attname, '_id$', '')) from pg_constraint k
-            where k.conrelid = table_name and k.contype = 'f' and a.attnum = any (k.conkey) and a.attname ~ '_id$'
-                and exists (select from bds.entities t where t.table_name = k.confrelid)
-            limit 1
-        )
+        case when a.attname ~ '_id$' and bds.target_of(table_name, a.attname) is not null then
+            bds.camel_case(regexp_replace(a.attname, '_id$', ''))
+        end
     from pg_attribute a
     join pg_type t on t.oid = a.atttypid
     join pg_type b on b.oid = coalesce(nullif(t.typbasetype, 0), t.oid)
@@ -194,11 +229,8 @@ begin
     where (n.entity = entity_name and not n.many) or (n.target = entity_name and n.many);
 
     for way in
-        select f.reference as name, f.name as field, f.required, t.name as target
+        select f.reference as name, f.name as field, f.required, bds.target_of(this.table_name, f.column_name) as target
         from bds.fields f
-        join pg_attribute a on a.attrelid = this.table_name and a.attname = f.column_name
-        join pg_constraint k on k.conrelid = this.table_name and k.contype = 'f' and a.attnum = any (k.conkey)
-        join bds.entities t on t.table_name = k.confrelid
         where f.entity = entity_name and f.reference is not null
         order by f.ordinal
     loop
@@ -225,91 +257,3 @@ begin
 end
 $$;
 comment on function bds.describe_navigations(text) is 'Writes down the foreign keys of an entity, from both of their sides';
-
-create or replace function bds.install_entity(entity_name text)
-    returns void
-    language plpgsql
-    set search_path = pg_catalog, pg_temp
-as $$
-declare
-    this bds.entities;
-begin
-    select * into strict this from bds.entities e where e.name = entity_name;
-    perform bds.install_view(this);
-    perform bds.install_policies(this);
-    perform bds.install_triggers(this);
-end
-$$;
-comment on function bds.install_entity(text) is 'Makes the view, the policies and the triggers of an entity';
-
-create or replace function bds.install_view(this bds.entities)
-    returns void
-    language plpgsql
-    set search_path = pg_catalog, pg_temp
-as $$
-declare
-    definition text;
-    field      record;
-begin
-    -- current_setting stands in the view itself: a function of ours would hide the company from the planner
-    select format(
-        E'select company_id,\n    %s\nfrom %s\nwhere company_id = current_setting(''bds.company'', true)',
-        string_agg(format('%I as %I', f.column_name, f.name), E',\n    ' order by f.ordinal), this.table_name
-    )
-    into definition
-    from bds.fields f
-    where f.entity = this.name;
-
-    begin
-        execute format('create or replace view api.%I as %s', this.name, definition);
-    exception when invalid_table_definition then  -- a column went or changed its place
-        execute format('drop view api.%I', this.name);
-        execute format('create view api.%I as %s', this.name, definition);
-    end;
-    execute format('alter view api.%I owner to bds_owner', this.name);
-    execute format('grant select on api.%I to bds_reader, bds_writer, bds_operator', this.name);
-    execute format('comment on view api.%I is %L', this.name, obj_description(this.table_name, 'pg_class'));
-    for field in
-        select f.name, col_description(this.table_name, f.ordinal) as description from bds.fields f where f.entity = this.name
-    loop
-        execute format('comment on column api.%I.%I is %L', this.name, field.name, field.description);
-    end loop;
-end
-$$;
-comment on function bds.install_view(bds.entities) is 'Makes api."<entity>", filtered to the company that the session has named';
-
-create or replace function bds.install_policies(this bds.entities)
-    returns void
-    language plpgsql
-    set search_path = pg_catalog, pg_temp
-    set client_min_messages = warning  -- that a policy to be replaced was not there
-as $$
-begin
-    execute format('alter table %s enable row level security', this.table_name);
-    execute format('drop policy if exists own_company on %s', this.table_name);
-    execute format('drop policy if exists every_company on %s', this.table_name);
-    execute format(
-        'create policy own_company on %s to bds_writer using (company_id = (select current_setting(''bds.company'', true)))',
-        this.table_name
-    );
-    execute format('create policy every_company on %s to bds_operator using (true)', this.table_name);
-    execute format('revoke all on %s from public, bds_reader', this.table_name);
-    execute format('grant select, insert, update, delete, maintain on %s to bds_writer, bds_operator', this.table_name);
-    -- imports take the ids of new rows ahead
-    execute format('grant usage on sequence %s to bds_writer, bds_operator', pg_get_serial_sequence(this.table_name::text, 'id'));
-end
-$$;
-comment on function bds.install_policies(bds.entities) is 'Row level security and grants of a table: writers see their own company alone';
-
-create or replace function bds.refresh_entities()
-    returns void
-    language plpgsql
-    set search_path = pg_catalog, pg_temp
-as $$
-begin
-    -- a table that was dropped takes its view along; its entity stays in the registry until it is deleted there
-    perform bds.install_entity(e.name) from bds.entities e
-    where exists (select from pg_class c where c.oid = e.table_name) order by e.ordinal;
-end
-$$;
-comment on function bds.refresh_entities() is 'Makes views, policies and triggers of every entity anew, after their generators changed';

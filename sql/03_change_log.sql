@@ -5,6 +5,9 @@
 --
 -- Of each table: a statement trigger takes the lock before any row is touched, a row trigger drops updates that change nothing and
 -- stamps the others, and three statement triggers with transition tables write the log, set by set.
+--
+-- What a transaction knows of its turn stands in settings (bds.locked, bds.floor, bds.clock), which end with it and go back with a
+-- savepoint.  Anybody can set them, so what is written is checked against the clock's own row.
 
 -- The lock -----------------------------------------------------------------------------------------------------------------------
 
@@ -20,35 +23,51 @@ create or replace function bds.lock_company(company text)
     language plpgsql
     security definer
     set search_path = pg_catalog, pg_temp
-    -- the floor is kept as text, which the session may read under another style and zone
-    set datestyle = 'ISO'
-    set timezone = 'UTC'
 as $$
 declare
-    company_number int;
-    locked         text := coalesce(nullif(current_setting('bds.locked', true), ''), ',');
-    own_floor      timestamptz;
+    -- What the settings say saves work and is not trusted: bds.advance checks it.
+    locked   text := coalesce(nullif(current_setting('bds.locked', true), ''), ',');
+    turn     record;
+    ignored  text;
 begin
-    if strpos(locked, ',' || company || '=') > 0 then
+    if strpos(locked, ',' || company || ',') > 0 then
         return;
     end if;
-    perform bds.require_company(company);
-    select c.number into company_number from bds.companies c where c.id = company;
+    if company is distinct from current_setting('bds.company', true) then
+        perform bds.require_company(company);
+    end if;
+    select c.number, c.ctid, c.last_updated_at + interval '1 microsecond' as floor,
+        pg_try_advisory_xact_lock(bds.lock_space(), c.number) as is_ours
+    into turn
+    from bds.clocks c
+    where c.company_id = company;
     if not found then
         raise exception using errcode = 'BD002', message = format('there is no company %s', coalesce(quote_literal(company), 'null'));
     end if;
-    if not pg_try_advisory_xact_lock(bds.lock_space(), company_number) then
-        perform bds.wait_for_turn(company, company_number);
+    if not turn.is_ours then
+        perform bds.wait_for_turn(company, turn.number);
     end if;
-    -- a snapshot of its own, taken after the lock: it sees what the last holder committed
-    select c.last_updated_at + interval '1 microsecond' into own_floor from bds.clocks c where c.company_id = company;
-    perform
-        -- A foreign key's check is planned for each value as long as that seems cheaper, and of a company that the statistics do not
-        -- know it seems to be, by any index: 0.4 ms for each row.  One plan for all values uses the primary key.
-        set_config('plan_cache_mode', 'force_generic_plan', true),
+    -- What was read before the lock may be old by now.  Unless the clock is ahead that is no harm: what the last holder has stamped
+    -- is not after its commit, and bds.advance finds the row itself.
+    if turn.floor > clock_timestamp() or not turn.is_ours then
+        select c.number, c.ctid, c.last_updated_at + interval '1 microsecond' as floor into turn
+        from bds.clocks c
+        where c.company_id = company;
+    end if;
+    if turn.floor > clock_timestamp() then
         -- ,acme=2026-11-20 08:15:30.123457+00,beta=...,
-        set_config('bds.locked', locked || company || '=' || own_floor || ',', true),
-        set_config('bds.floor', greatest(own_floor, nullif(current_setting('bds.floor', true), '')::timestamptz)::text, true);
+        ignored := set_config(
+            'bds.floor',
+            coalesce(nullif(current_setting('bds.floor', true), ''), ',') || company || '='
+                || to_char(turn.floor at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS.US"+00,"'),
+            true
+        );
+    end if;
+    -- A foreign key's check is planned for each value as long as that seems cheaper, and of a company that the statistics do not
+    -- know it seems to be, by any index: 0.4 ms for each row.  One plan for all values uses the primary key.
+    ignored := set_config('plan_cache_mode', 'force_generic_plan', true);
+    ignored := set_config('bds.locked', locked || company || ',', true);
+    ignored := set_config('bds.clock', turn.ctid::text, true);
 end
 $$;
 comment on function bds.lock_company(text) is 'Takes the company''s turn to write, until the end of the transaction';
@@ -57,8 +76,9 @@ create or replace function bds.floor_of(company text)
     returns timestamptz
     language sql
     stable
-    return split_part(split_part(current_setting('bds.locked'), ',' || company || '=', 2), ',', 1)::timestamptz;
-comment on function bds.floor_of(text) is 'The earliest updatedAt that this transaction may give out in a company that it has locked';
+    return nullif(split_part(split_part(current_setting('bds.floor', true), ',' || company || '=', 2), ',', 1), '')::timestamptz;
+comment on function bds.floor_of(text) is
+    'The earliest updatedAt that this transaction may give out in a company that it has locked; null if that has passed';
 
 create or replace function bds.wait_for_turn(company text, company_number int)
     returns void
@@ -106,30 +126,88 @@ create or replace function bds.lock_named_company()
     returns trigger
     language plpgsql
 as $$
+declare
+    company text := coalesce(nullif(current_setting('bds.company', true), ''), bds.only_company());
 begin
-    perform bds.lock_company(current_setting('bds.company'));
+    if company is not null then
+        perform bds.lock_company(company);
+    end if;
     return null;
 end
 $$;
-comment on function bds.lock_named_company() is 'Statement trigger: takes the named company''s lock before any row';
+comment on function bds.lock_named_company() is 'Statement trigger: takes the named company''s lock before any row, or that of the only company';
 
-create or replace function bds.lock_row_company()
-    returns trigger
+create or replace function bds.only_company()
+    returns text
+    language sql
+    stable
+    security definer
+    set search_path = pg_catalog, pg_temp
+    return (
+        select case when count(*) = 1 and bds.is_operator() then min(c.company_id) end
+        from (select k.company_id from bds.clocks k limit 2) c
+    );
+comment on function bds.only_company() is 'The only company that there is, for the operator; else null';
+
+create or replace function bds.lock_company_of_row(company text, operation text)
+    returns void
     language plpgsql
 as $$
-declare
-    company text := case when tg_op = 'DELETE' then old.company_id else new.company_id end;
 begin
     if bds.current_company() is not null then
         raise exception using
             errcode = 'BD001',
             message = format('this session has named company %L, and the row is of %L', bds.current_company(), company);
     end if;
-    perform bds.lock_company(company);
-    return case when tg_op = 'DELETE' then old else new end;
+    if operation = 'INSERT' then
+        perform bds.lock_company(company);
+    else
+        perform bds.lock_company_shortly(company);
+    end if;
 end
 $$;
-comment on function bds.lock_row_company() is 'Row trigger, for sessions that have named no company: takes the lock of the row''s own';
+comment on function bds.lock_company_of_row(text, text) is 'For sessions that have named no company: takes the lock of the row''s own';
+
+create or replace function bds.lock_old_row_company()
+    returns trigger
+    language plpgsql
+as $$
+begin
+    perform bds.lock_company_of_row(old.company_id, tg_op);
+    return old;
+end
+$$;
+comment on function bds.lock_old_row_company() is 'Row trigger, before a delete in a session that has named no company: takes the lock of the row''s own';
+
+create or replace function bds.lock_company_shortly(company text)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    -- milliseconds; 0: without a limit
+    patience int := (select s.setting::int from pg_settings s where s.name = 'lock_timeout');
+    longest  int := greatest((select s.setting::int from pg_settings s where s.name = 'deadlock_timeout') * 3 / 4, 1);
+begin
+    if strpos(coalesce(current_setting('bds.locked', true), ''), ',' || company || ',') > 0 then
+        return;
+    end if;
+    -- The row is locked already.  Whoever has the turn may come to need it, and would then be what the detection of deadlocks
+    -- cancels; so this session gives up before that looks.
+    perform set_config('lock_timeout', least(nullif(patience, 0), longest)::text, true);
+    begin
+        perform bds.lock_company(company);
+    exception when sqlstate 'BD003' then
+        raise exception using
+            errcode = 'BD003',
+            message = format('another writer of company %s is at work', company),
+            hint = format('call bds.set_context(%L, actor) first: the statement then waits for its turn, before it locks any row', company);
+    end;
+    perform set_config('lock_timeout', patience::text, true);
+end
+$$;
+comment on function bds.lock_company_shortly(text) is
+    'Takes the company''s turn for a session that has a row locked: waits for less than deadlock_timeout, then raises BD003';
 
 create or replace function bds.refuse_truncate()
     returns trigger
@@ -146,28 +224,67 @@ comment on function bds.refuse_truncate() is 'Statement trigger: truncate is ref
 
 -- What the log triggers call -----------------------------------------------------------------------------------------------------
 
-create or replace function bds.advance(company text, entity_name text, changes bigint, newest timestamptz)
+create or replace function bds.advance(company text, entity_name text, changes bigint, oldest timestamptz, newest timestamptz)
     returns bigint
     language plpgsql
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    top bigint;
+    -- Where the clock's row stood when this transaction last saw it: the index would lead through all versions that it has left.
+    place    tid := nullif(current_setting('bds.clock', true), '')::tid;
+    turn     xid8 := pg_current_xact_id();
+    clock    record;
+    ignored  text;
 begin
-    update bds.clocks c
-    set last_id = c.last_id + changes, last_updated_at = greatest(c.last_updated_at, newest)
-    where c.company_id = company
-    returning c.last_id into top;
+    loop
+        update bds.clocks c
+        set last_id = c.last_id + changes,
+            last_updated_at = greatest(c.last_updated_at, newest),
+            transaction_id = turn,
+            first_id = case when c.transaction_id = turn then c.first_id else c.last_id + 1 end,
+            floor = case when c.transaction_id = turn then c.floor else c.last_updated_at + interval '1 microsecond' end,
+            positions = c.positions || jsonb_build_object(entity_name, c.last_id + changes)
+        where c.ctid = place and c.company_id = company
+        returning c.ctid, c.number, c.last_id, c.first_id, c.floor into clock;
+        exit when found;
+        select c.ctid into strict place from bds.clocks c where c.company_id = company;  -- it stood in another company's clock
+    end loop;
 
-    update bds.entity_positions p set last_id = top where p.company_id = company and p.entity = entity_name;
-    if not found then
-        insert into bds.entity_positions (company_id, entity, last_id) values (company, entity_name, top);
+    -- The settings that lead here are anybody's to set.  Nothing is logged out of turn, or with times that are not the clock's.
+    if not pg_try_advisory_xact_lock(bds.lock_space(), clock.number)
+        or oldest < clock.floor
+        or newest > clock_timestamp() and newest > clock.floor
+    then
+        raise exception using
+            errcode = '40001',
+            message = format('rows of company %s were written out of turn', company),
+            hint = 'the machine''s clock went back, or the session has set bds.locked or bds.floor itself; try again';
     end if;
-    perform pg_notify('bds_changes', company);
-    return top - changes;
+    ignored := set_config('bds.clock', clock.ctid::text, true);
+    if clock.first_id > clock.last_id - changes then
+        perform pg_notify('bds_changes', company);
+    end if;
+    return clock.last_id - changes;
 end
 $$;
-comment on function bds.advance(text, text, bigint, timestamptz) is 'Takes change ids from the company''s clock; returns the id before the first';
+comment on function bds.advance(text, text, bigint, timestamptz, timestamptz) is
+    'Takes change ids from the company''s clock for rows stamped from oldest to newest; returns the id before the first';
+
+create or replace function bds.turn_floor(company text)
+    returns timestamptz
+    language plpgsql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    floor timestamptz;
+begin
+    select c.floor into floor from bds.clocks c where c.ctid = current_setting('bds.clock')::tid and c.company_id = company;
+    return floor;
+end
+$$;
+comment on function bds.turn_floor(text) is
+    'What this transaction has stamped in the company whose clock it has advanced last is not before this, all else is';
 
 create or replace function bds.name_collection(
     company text, parent_entity text, collection_name text, parents bigint[]
@@ -252,7 +369,7 @@ select bds.make_partitions();
 -- What people and the service read -----------------------------------------------------------------------------------------------
 
 create or replace view bds.changes as
-select l.company_id, l.id, l.entity, l.row_id::text as row_id, l.operation::text as operation, l.change_set_id, l.created_at,
+select l.company_id, l.id, l.entity, l.row_id, l.operation::text as operation, l.change_set_id, l.created_at,
     l.actor, l.transaction_id,
     case
         when l.operation = 'update' then
@@ -268,7 +385,14 @@ select l.company_id, l.id, l.entity, l.row_id::text as row_id, l.operation::text
 from bds.change_log l
 where l.company_id = current_setting('bds.company', true) or (select bds.is_operator());
 comment on view bds.changes is 'The change log: one row for each change of a row, in the order of commit within a company';
+comment on column bds.changes.company_id is 'The company; a query that does not name it reads the whole log';
 comment on column bds.changes.id is 'Version number: 1, 2, 3, ... within the company';
+comment on column bds.changes.entity is 'The entity''s API name';
+comment on column bds.changes.row_id is 'The row''s id';
+comment on column bds.changes.operation is 'create, update or delete';
+comment on column bds.changes.created_at is 'When the row was written';
+comment on column bds.changes.actor is 'Who: as named by bds.set_context, else the database user';
+comment on column bds.changes.transaction_id is 'PostgreSQL''s transaction; the changes of one share it';
 comment on column bds.changes.change_set_id is 'Groups the changes of one import or one bds.set_context';
 comment on column bds.changes.columns is 'Columns that changed, by API names, child collections among them; of a create or delete all';
 comment on column bds.changes.old is 'Of an update the old values of the columns that changed, of a delete the row';

@@ -4,32 +4,38 @@ create or replace function bds.install_triggers(this bds.entities)
     returns void
     language plpgsql
     set search_path = pg_catalog, pg_temp
+    set client_min_messages = warning  -- that a trigger to be dropped was not there
 as $$
 declare
     operation text;
     tables    text;
 begin
+    execute format('drop trigger if exists bds_1_lock_row on %s', this.table_name);
     perform bds.make_row_function(this);
     perform bds.make_log_function(this, operations.name) from unnest(array['insert', 'update', 'delete']) as operations (name);
 
-    -- BEFORE triggers of one kind fire in the order of their names: the lock comes before the stamp.
     execute format(
         'create or replace trigger bds_1_lock before insert or update or delete on %s for each statement '
-        'when (current_setting(''bds.company'', true) <> '''') execute function bds.lock_named_company()',
-        this.table_name
-    );
-    execute format(
-        'create or replace trigger bds_1_lock_row before insert or update on %s for each row '
-        'when (new.company_id is distinct from current_setting(''bds.company'', true)) execute function bds.lock_row_company()',
+        'execute function bds.lock_named_company()',
         this.table_name
     );
     execute format(
         'create or replace trigger bds_1_lock_old_row before delete on %s for each row '
-        'when (old.company_id is distinct from current_setting(''bds.company'', true)) execute function bds.lock_row_company()',
+        'when (old.company_id is distinct from current_setting(''bds.company'', true)) execute function bds.lock_old_row_company()',
         this.table_name
     );
+    execute format('alter table %s alter column updated_at set default clock_timestamp()', this.table_name);
+    -- New rows are stamped by that default.  The trigger is for those that give a time of their own, for a session that has named no
+    -- company, and for a clock that went back.
     execute format(
-        'create or replace trigger bds_2_stamp before insert or update on %s for each row execute function bds_log.%I()',
+        'create or replace trigger bds_2_stamp_new before insert on %s for each row '
+        'when (new.company_id is distinct from current_setting(''bds.company'', true) '
+        'or coalesce(new.updated_at not between statement_timestamp() and clock_timestamp(), true) '
+        'or current_setting(''bds.floor'', true) <> '''') execute function bds_log.%I()',
+        this.table_name, this.name || '_stamp'
+    );
+    execute format(
+        'create or replace trigger bds_2_stamp before update on %s for each row execute function bds_log.%I()',
         this.table_name, this.name || '_stamp'
     );
     execute format(
@@ -68,17 +74,25 @@ begin
         $body$
 create or replace function bds_log.%I() returns trigger language plpgsql set search_path = pg_catalog, pg_temp as $function$
 begin
+    if new.company_id is distinct from current_setting('bds.company', true) then
+        perform bds.lock_company_of_row(new.company_id, tg_op);
+    end if;
     if tg_op = 'UPDATE' then
         new.updated_at := old.updated_at;
 %s
-        if new is not distinct from old and coalesce(current_setting('bds.touching', true), '') = '' then
+        if new is not distinct from old
+            and (coalesce(current_setting('bds.touching', true), '') = '' or pg_trigger_depth() < 2)
+        then
             return null;
         end if;
         if new.company_id <> old.company_id or new.id <> old.id then
             raise exception using errcode = 'BD004', message = 'a row keeps its company_id and its id';
         end if;
     end if;
-    new.updated_at := greatest(clock_timestamp(), nullif(current_setting('bds.floor', true), '')::timestamptz);
+    new.updated_at := clock_timestamp();
+    if current_setting('bds.floor', true) <> '' then
+        new.updated_at := greatest(new.updated_at, bds.floor_of(new.company_id));
+    end if;
     return new;
 end
 $function$
@@ -145,30 +159,42 @@ as $function$
 #variable_conflict use_variable
 declare
     company    text;
+    last       text;
     changes    bigint;
+    oldest     timestamptz;
     newest     timestamptz;
     base       bigint;
-    touching   text := coalesce(current_setting('bds.touching', true), '');
-    at         timestamptz := greatest(clock_timestamp(), nullif(current_setting('bds.floor', true), '')::timestamptz);
+    touching   text := case when pg_trigger_depth() > 1 then current_setting('bds.touching', true) else '' end;
+    at         timestamptz;
     actor      text := coalesce(nullif(current_setting('bds.actor', true), ''), session_user);
     change_set uuid := nullif(current_setting('bds.change_set', true), '')::uuid;
     parents    bigint[];
     stamped    bigint[];
     floor      timestamptz;
 begin
-    for company, changes, newest in
-        select r.company_id, count(*), max(r.updated_at) from %2$s r group by r.company_id
-    loop
+    select min(r.company_id collate "C"), max(r.company_id collate "C"), count(*), min(r.updated_at), max(r.updated_at)
+    into company, last, changes, oldest, newest
+    from %2$s r;
+    while company is not null loop
+        if company <> last then
+            select count(*), min(r.updated_at), max(r.updated_at) into changes, oldest, newest
+            from %2$s r where r.company_id = company;
+        end if;
         base := bds.advance(company, %3$L, changes, %4$s);
-        insert into bds.change_log (
-            company_id, id, entity, row_id, operation, created_at, transaction_id, actor, change_set_id,
-            last_updated_at, collections, old
-        )
-        select company, base + row_number() over (%11$s), %3$L, r.id, %5$L, at, pg_current_xact_id(), actor, change_set,
-            %6$s, %7$s,
-            %8$s
-        from %9$s
-        where r.company_id = company;%10$s
+        at := greatest(clock_timestamp(), %5$s);
+        if changes = 1 and company = last then
+            -- the same without what it takes to join and number many rows
+            insert into bds.change_log (%6$s)
+            select company, base + 1, %7$s
+            from %8$s;
+        else
+            insert into bds.change_log (%6$s)
+            select company, base + row_number() over (%9$s), %7$s
+            from %10$s
+            where r.company_id = company;
+        end if;%11$s
+        exit when company = last;
+        select min(r.company_id collate "C") into company from %2$s r where r.company_id collate "C" > company;
     end loop;
     return null;
 end
@@ -177,10 +203,16 @@ $function$
         this.name || '_' || operation,
         rows_of,
         this.name,
+        case operation when 'delete' then 'null, null' else 'oldest, newest' end,
         case operation when 'delete' then 'null' else 'newest' end,
-        case operation when 'insert' then 'create' else operation end,
-        last_update, collections, old_value, source, touch,
-        case operation when 'update' then 'order by r.id' else '' end  -- new and old rows come in the statement's order
+        'company_id, id, entity, row_id, operation, created_at, transaction_id, actor, change_set_id, last_updated_at, collections, old',
+        format(
+            E'%L, r.id, %L, at, pg_current_xact_id(), actor, change_set, %s, %s,\n            %s',
+            this.name, case operation when 'insert' then 'create' else operation end, last_update, collections, old_value
+        ),
+        case operation when 'update' then 'new_rows r, old_rows o' else rows_of || ' r' end,
+        case operation when 'update' then 'order by r.id' else '' end,  -- new and old rows come in the statement's order
+        source, touch
     );
     execute format('revoke all on function bds_log.%I() from public', this.name || '_' || operation);
     execute format('alter function bds_log.%I() owner to bds_owner', this.name || '_' || operation);
@@ -214,7 +246,7 @@ begin
         $sql$
 
         -- The parents change with their content.  The company is locked: a parent stamped below the floor has no record of ours.
-        floor := bds.floor_of(company);
+        floor := bds.turn_floor(company);
         select
             array_agg(p.id) filter (where p.updated_at < floor),
             array_agg(p.id) filter (where p.updated_at >= floor)

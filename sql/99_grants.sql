@@ -18,13 +18,22 @@ grant execute on function bds.is_operator(), bds.current_company(), bds.require_
     to bds_reader, bds_writer, bds_service, bds_operator;
 grant execute on function bds.authenticate(bytea) to bds_reader, bds_service;
 grant execute on function bds.set_context(text, text, uuid), bds.lock_company(text) to bds_writer, bds_operator;
+grant execute on function
+    bds.row_history(text, text, bigint), bds.row_at(text, text, bigint, bigint), bds.row_now(text, text, bigint), bds.first_change(text)
+    to bds_reader, bds_writer, bds_operator;
+grant execute on function bds.set_retention(interval) to bds_operator;
+grant select on bds.settings, bds.first_changes, bds.entity_positions to bds_operator;
+-- what the triggers of a table call as whoever writes
+grant execute on function bds.only_company(), bds.lock_company_of_row(text, text), bds.lock_company_shortly(text),
+    bds.floor_of(text) to bds_writer, bds_operator;
 grant execute on function bds.create_key(bytea, text, text[], text, text[], timestamptz), bds.revoke_key(uuid)
     to bds_service, bds_operator;
 grant execute on function
     bds.create_company(text, text)
     to bds_operator;
 
-grant execute on function bds.reap_imports(interval), bds.forget_imports(interval), bds.make_partitions(int) to bds_service, bds_operator;
+grant execute on function bds.reap_imports(interval), bds.forget_imports(interval), bds.make_partitions(int), bds.drop_old_changes()
+    to bds_service, bds_operator;
 
 -- imports run with the writer's own rights
 grant select on bds.import_columns to bds_writer, bds_operator;

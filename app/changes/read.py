@@ -6,19 +6,21 @@ a timestamp are never split between two pages, and ids have no gaps.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import NamedTuple
 
 from app.catalog import Catalog, Entity, Field
 from app.db import Database
-from app.errors import QueryError
+from app.errors import QueryError, ServiceError
 from app.language import sql, where
 from app.language.check_where import Where
 from app.language.literals import INT8
 from app.language.query import Query, about
-from app.language.row import NESTED, ODATA, Style
-from app.language.tree import Column, Comparison, Constant, Expression, Order
+from app.language.row import NESTED, RECORDS, Style
+from app.language.tree import Column, Comparison, Constant, Expression, Junction, Membership, Order
 
 DEFAULT_LIMIT = 1_000
 MAX_LIMIT = 10_000
@@ -39,7 +41,7 @@ CHANGES = Entity(
         for field in (
             Field.computed("id", "int8"),
             Field.computed("entity", "text"),
-            Field.computed("rowId", "text", reference="row"),
+            Field.computed("rowId", "int8", reference="row"),
             Field.computed("operation", "text"),
             Field.computed("changeSetId", "uuid", required=False),
             Field.computed("createdAt", "timestamptz"),
@@ -51,10 +53,12 @@ CHANGES = Entity(
 
 
 class Answer(NamedTuple):
-    """A JSON body (None: there is no such row), and the position in the change log of the data that it was made of."""
+    """A JSON body (None: there is no such row), the position in the change log of the data that it was made of, and of an answer
+    that is part of the log the first change that was kept."""
 
     body: bytes | None
     position: int
+    first: int = 1
 
 
 async def read_rows(database: Database, company: str, entity: Entity, params: Sequence[tuple[str, str]]) -> Answer:
@@ -63,8 +67,22 @@ async def read_rows(database: Database, company: str, entity: Entity, params: Se
 
 
 async def read_changes(database: Database, company: str, params: Sequence[tuple[str, str]]) -> Answer:
-    """`{"data": [change records], "hasMore": bool}`.  Raises QueryError about filter, sort or limit."""
-    return await _list(database, company, list_query(database.catalog, CHANGES, params), ODATA)
+    """`{"data": [change records], "hasMore": bool}`.
+
+    Raises QueryError about filter, sort or limit, and gone if the filter asks for what comes after a change that is no longer kept.
+    """
+    query = list_query(database.catalog, CHANGES, params)
+    answer = await _list(database, company, query, RECORDS)
+    # After the page, in a snapshot of its own: what was dropped before the page was read is known to be dropped by now.
+    async with database.session(company) as connection:
+        row = await (await connection.execute("select bds.first_change(%s)", (company,))).fetchone()
+    assert row is not None
+    lowest, first = _lowest(query.filter), row[0]
+    if lowest is not None and lowest < first:
+        raise ServiceError(
+            "gone", f"changes before {first} are no longer kept; go on with id >= {first}", target="filter", firstId=first
+        )
+    return answer._replace(first=first)
 
 
 async def read_row(database: Database, company: str, entity: Entity, id: str) -> Answer:
@@ -103,6 +121,23 @@ def list_query(catalog: Catalog, entity: Entity, params: Sequence[tuple[str, str
 def _filter(checker: Where, text: str) -> Expression | None:
     node = where.parse_filter(text)
     return checker.condition(node) if node else None
+
+
+def _lowest(condition: Expression | None) -> int | None:
+    """The lowest id of a change for which the condition can hold, as far as its comparisons with ids tell; None: they do not."""
+    match condition:
+        case Junction(operator="and", operands=parts):
+            return max((bound for bound in map(_lowest, parts) if bound is not None), default=None)
+        case Junction(operator="or", operands=parts):
+            bounds = [_lowest(part) for part in parts]
+            return None if None in bounds else min(bound for bound in bounds if bound is not None)
+        case Comparison(operator="gt", left=Column(field=Field(name="id")), right=Constant(value=str(value))):
+            return math.floor(Decimal(value)) + 1
+        case Comparison(operator="ge" | "eq", left=Column(field=Field(name="id")), right=Constant(value=str(value))):
+            return math.ceil(Decimal(value))
+        case Membership(operand=Column(field=Field(name="id")), values=values):
+            return min(math.ceil(Decimal(value)) for value in values)
+    return None
 
 
 def _limit(text: str) -> int:

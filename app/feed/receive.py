@@ -235,14 +235,13 @@ def _page(options: list[tuple[str, str]]) -> tuple[int, int]:
 
 
 async def reap(database: Database, every: float = 5.0) -> None:
-    """End, again and again, imports whose process has died, forget old ones; make the change log's next partitions."""
-    days = database.config.import_retention
+    """Keep house, again and again: imports whose process has died, old reports, partitions of the change log and its retention."""
+    days = database.config.import_retention or None
     while True:
         try:
             async with database.service() as connection:
-                await connection.execute("select bds.reap_imports(), bds.make_partitions()")
-                if days:
-                    await connection.execute("select bds.forget_imports(make_interval(days => %s))", (days,))
+                await connection.execute("select bds.reap_imports(), bds.make_partitions(), bds.drop_old_changes()")
+                await connection.execute("select bds.forget_imports(make_interval(days => %s))", (days,))
         except psycopg.Error as error:
             log.warning("housekeeping failed: %s", type(error).__name__)
         await asyncio.sleep(every)

@@ -41,6 +41,7 @@ class Style:
     numbers_as_strings: bool = False  # Int64 and Decimal, as IEEE754Compatible asks
     base: str | None = None  # the service root's URL, for OData's full metadata inside the row
     ids_as_strings: bool = False  # id and every xId
+    references_as_strings: bool = False  # every xId
     nested: bool = False  # children inside their parents
     references: bool = False  # the @odata.id alone, relative to the service root unless there is a base
 
@@ -48,6 +49,7 @@ class Style:
 ODATA = Style()
 IEEE754 = Style(numbers_as_strings=True)
 NESTED = Style(ids_as_strings=True, nested=True)
+RECORDS = Style(references_as_strings=True)  # of the change log, whose own ids are numbers
 
 
 def view(entity: str) -> Composable:
@@ -108,7 +110,11 @@ class Writer:
         """The JSON text of a column, and whether there is one for every value (an infinite timestamp has none)."""
         match field.type:
             case "int2" | "int4" | "int8":
-                quoted = (self.style.numbers_as_strings and field.type == "int8") or (self.style.ids_as_strings and _is_id(field))
+                quoted = (
+                    (self.style.numbers_as_strings and field.type == "int8")
+                    or (self.style.ids_as_strings and _is_id(field))
+                    or (self.style.references_as_strings and field.reference is not None)
+                )
                 return ("""'"' || {}::text || '"'""" if quoted else "{}::text"), True
             case "bool":
                 return "{}::text", True

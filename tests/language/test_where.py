@@ -117,7 +117,7 @@ def test_a_reserved_word_is_a_name(catalog: Catalog) -> None:
 def test_the_change_log_is_filtered_by_the_names_of_the_api(catalog: Catalog) -> None:
     query = list_query(catalog, CHANGES, [("filter", "(entity = 'a' OR ENTITY = 'b') and id > 7 and rowId = 12")])
     assert condition(sql.count(query, "acme")) == (
-        "(((entity = $1::text) or (entity = $2::text)) and (id > $3::int8) and (rowId = $4::text))",
+        "(((entity = $1::text) or (entity = $2::text)) and (id > $3::int8) and (rowId = $4::int8))",
         ["a", "b", "7", "12"],
     )
 
