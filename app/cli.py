@@ -10,6 +10,7 @@ import argparse
 import json
 import logging
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -160,11 +161,12 @@ def run_import(
     url: str, config: Config, company: str, file: BinaryIO | demo.Stream, size: int | None, *, dry_run: bool = False
 ) -> dict[str, Any]:
     """Import a document, showing how far it is; returns the report.  Raises ServiceError, psycopg.Error."""
-    progress = Progress()
+    progress, begun = Progress(), time.monotonic()
 
     def on_progress(phase: str, received: int, records: int, done: int) -> None:
         share = (received / size if size else None) if phase == "receiving" else (done / records if records else None)
-        progress.show(phase, share, f"{received / 1e6:,.1f} MB, {records:,} records")
+        pace = (records if phase == "receiving" else done) / max(time.monotonic() - begun, 0.001)
+        progress.show(phase, share, f"{received / 1e6:,.1f} MB, {records:,} records, {pace:,.0f}/s")
 
     with db.connect(url, "bds_reader") as connection:
         catalog = db.read_catalog(connection)

@@ -19,6 +19,7 @@ class Progress:
         self._terminal = self._out.isatty()
         self._begun = time.monotonic()
         self._shown = self._begun if not self._terminal else 0.0  # short work needs no lines
+        self._phase, self._phase_begun, self._phase_share = "", 0.0, 0.0
 
     def show(self, phase: str, share: float | None, detail: str) -> None:
         """share: 0 to 1, None if it cannot be known."""
@@ -26,14 +27,22 @@ class Progress:
         if now - self._shown < (REFRESH if self._terminal else SILENCE):
             return
         self._shown = now
-        seconds = now - self._begun
+        if phase != self._phase:
+            self._phase, self._phase_begun, self._phase_share = phase, now, share or 0.0
+        times = f"{now - self._begun:.0f} s{self._left(now, share)}"
         if self._terminal:
             filled = round((share or 0) * WIDTH)
             bar = "█" * filled + "·" * (WIDTH - filled)
-            self._out.write(f"\r\x1b[K{bar} {_percent(share)} {phase}, {detail}, {seconds:.0f} s")
+            self._out.write(f"\r\x1b[K{bar} {_percent(share)} {phase}, {detail}, {times}")
         else:
-            self._out.write(f"{phase}, {_percent(share).strip() or '...'}, {detail}, {seconds:.0f} s\n")
+            self._out.write(f"{phase}, {_percent(share).strip() or '...'}, {detail}, {times}\n")
         self._out.flush()
+
+    def _left(self, now: float, share: float | None) -> str:
+        """How long the phase will go on, as far as its own pace tells."""
+        if share is None or share <= self._phase_share or now - self._phase_begun < 1:
+            return ""
+        return f", {(now - self._phase_begun) * (1 - share) / (share - self._phase_share):.0f} s left"
 
     def close(self) -> None:
         """Leave the line to what comes next."""

@@ -13,7 +13,7 @@ begin
     if not bds.has_phase(entity_name, 3) then
         return counts;
     end if;
-    raise notice 'deleting %: 0 records done', entity_name;
+    raise notice 'deleting %: 1 of 1 rows done', entity_name;
     execute format(
         'create temporary table %s as select m.ordinal, m.target as id from pg_temp.%I m '
         'where m.phase = 3 and m.target is not null and not m.failed and ($1 is null or m.ordinal = any ($1))',
@@ -193,7 +193,7 @@ declare
     kept   bigint;
 begin
     select * into strict this from bds.entities e where e.name = entity_name;
-    raise notice 'removing %: 0 records done', entity_name;
+    raise notice 'removing %: 1 of 1 rows done', entity_name;
     execute format(
         'create temporary table %s as select null::bigint as ordinal, t.id from %s t '
         'where t.company_id = $1 and not exists (select from pg_temp.%I m where m.target = t.id)',

@@ -63,12 +63,13 @@ declare
     entity_name text;
     counts      jsonb := '{}';
     done        bigint := 0;
+    total       bigint := (select sum(bds.count_mapped(o.name)) from unnest(ordered) as o (name));
     problems    jsonb;
 begin
     foreach entity_name in array ordered loop
-        raise notice 'writing %: % records done', entity_name, done;
+        raise notice 'writing %: % of % rows done', entity_name, done, total;
         counts := bds.add_counts(counts, entity_name, bds.import_write(company, import_id, entity_name));
-        done := done + bds.count_top(import.number, entity_name);
+        done := done + bds.count_mapped(entity_name);
     end loop;
     foreach entity_name in array ordered loop
         counts := bds.add_counts(counts, entity_name, bds.import_mass_update(company, import_id, entity_name));
@@ -106,20 +107,20 @@ create or replace function bds.add_counts(counts jsonb, entity_name text, more j
     )) end;
 comment on function bds.add_counts(jsonb, text, jsonb) is 'Adds {created: 1, ...} to the counts of an entity';
 
-create or replace function bds.count_top(import_number bigint, entity_name text)
+create or replace function bds.count_mapped(entity_name text)
     returns bigint
     language plpgsql
     stable
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    records bigint;
+    counted bigint;
 begin
-    execute format('select count(*) from pg_temp.%I where parent is null', 'map_' || entity_name) into records;
-    return records;
+    execute format('select count(*) from pg_temp.%I', 'map_' || entity_name) into counted;
+    return counted;
 end
 $$;
-comment on function bds.count_top(bigint, text) is 'How many top-level records of an entity were compared';
+comment on function bds.count_mapped(text) is 'How many rows of an entity were compared';
 
 create or replace function bds.has_phase(entity_name text, wanted int)
     returns boolean
@@ -271,6 +272,7 @@ begin
     for root in
         select r.root from unnest(ordered) with ordinality as o (name, n), bds.root_of(o.name) as r (root) group by r.root order by min(o.n)
     loop
+        raise notice 'comparing %: 0 of % rows done', root, import.records;
         perform bds.import_prepare_family(
             company, import, array(select o.name from unnest(ordered) with ordinality as o (name, n) where bds.root_of(o.name) = root order by o.n)
         );

@@ -80,7 +80,7 @@ begin
         return null;
     end if;
     columns := bds.staged_columns(import.number, entity_name);
-    raise notice 'updating %: 0 records done', entity_name;
+    raise notice 'updating %: 1 of 1 rows done', entity_name;
     for mass in execute format(
         'select m.ordinal from pg_temp.%I m where m.phase = 2 and not m.failed and ($1 is null or m.ordinal = any ($1)) order by m.ordinal',
         'map_' || entity_name) using ordinals

@@ -27,7 +27,7 @@ log = logging.getLogger("bds.feed")
 
 STAGE_BYTES = 8 << 20  # staged lines that wait before they are copied
 HEARTBEAT = 2.0  # seconds between signs of life, and until a cancel is noticed
-DONE = re.compile(r"(.+): (\d+) records done")  # what the database says of its progress
+DONE = re.compile(r"(.+): (\d+) of (\d+) rows done")  # what the database says of its progress
 ATOMIC = {"batch": "batch", True: "true", False: "false"}
 
 Progress = Callable[[str, int, int, int], None]  # phase, bytes, records, done
@@ -230,7 +230,7 @@ class Import:
     def _hear(self, diagnostic: psycopg.errors.Diagnostic) -> None:
         match = DONE.fullmatch(diagnostic.message_primary or "")
         if match:
-            self._phase(match[1], int(match[2]))
+            self._phase(match[1], self._rows.records * int(match[2]) // max(int(match[3]), 1))
 
     def _phase(self, name: str, done: int = 0) -> None:
         self._done = done

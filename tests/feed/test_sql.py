@@ -35,7 +35,7 @@ def test_rows_from_csv(feed: Feed) -> None:
     report = row[0]
     assert (report["state"], report["progress"]["records"]) == ("partial", 3)
     assert report["entities"]["products"] == {"created": 2, "updated": 0, "deleted": 0, "unchanged": 0, "failed": 1}
-    assert [(e["path"], e["record"], e["code"]) for e in report["errors"]] == [("products[2].price", "code:Q", "invalid_value")]
+    assert [(e["path"], e["record"], e["code"]) for e in report["errors"]] == [("products[1].price", "code:Q", "invalid_value")]
     assert feed.rows("products", "code", "price") == [("P", 1.5), ("R", None)]
     assert feed.ask("select distinct actor, change_set_id from bds.changes where company_id = %s", feed.company) == [
         ("me", import_id)
