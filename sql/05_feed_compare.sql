@@ -15,29 +15,43 @@ create or replace function bds.import_prepare_family(company text, import bds.im
 as $$
 declare
     entity_name text;
-    columns     text[];
-    has_keys    boolean;
+    columns     jsonb := '{}';
 begin
     foreach entity_name in array members loop
-        columns := bds.staged_columns(import.number, entity_name);
-        perform bds.check_values(import.number, entity_name, columns);
-        select bool_or(c.is_unique) into has_keys from bds.import_columns c where c.entity = entity_name;
-        if has_keys then
-            perform bds.map_by_keys(company, import.number, entity_name, columns);
-            perform bds.resolve_references(company, import.number, entity_name, columns);
-        else
-            perform bds.resolve_references(company, import.number, entity_name, columns);
-            perform bds.map_by_linkage(company, import.number, entity_name, columns);
+        columns := columns || jsonb_build_object(entity_name, bds.staged_columns(import.number, entity_name));
+        perform bds.check_values(import.number, entity_name, bds.texts(columns -> entity_name));
+        if bds.has_keys(entity_name) then
+            perform bds.map_by_keys(company, import.number, entity_name, bds.texts(columns -> entity_name));
         end if;
-        perform bds.check_operations(import.number, entity_name, columns);
+    end loop;
+    foreach entity_name in array members loop
+        perform bds.resolve_references(company, import.number, entity_name, bds.texts(columns -> entity_name));
+        if not bds.has_keys(entity_name) then
+            perform bds.map_by_linkage(company, import.number, entity_name, bds.texts(columns -> entity_name));
+        end if;
+        perform bds.check_operations(import.number, entity_name, bds.texts(columns -> entity_name));
         perform bds.check_required(import.number, entity_name);
-        perform bds.make_diff(company, import.number, entity_name, columns);
+        perform bds.make_diff(company, import.number, entity_name, bds.texts(columns -> entity_name));
         perform bds.check_constraints(company, import.number, entity_name, 'diff_' || entity_name);
     end loop;
     perform bds.mark_failed(import, members);
 end
 $$;
-comment on function bds.import_prepare_family(text, bds.imports, text[]) is 'Compares the staged rows of a root entity and its children';
+comment on function bds.import_prepare_family(text, bds.imports, text[]) is 'Compares the staged rows of a family';
+
+create or replace function bds.texts(list jsonb)
+    returns text[]
+    language sql
+    immutable
+    return array(select jsonb_array_elements_text(list));
+comment on function bds.texts(jsonb) is 'A list of texts as an array';
+
+create or replace function bds.has_keys(entity_name text)
+    returns boolean
+    language sql
+    stable
+    return exists (select from bds.import_columns c where c.entity = entity_name and c.is_unique);
+comment on function bds.has_keys(text) is 'Whether rows of the entity can be told by a unique field';
 
 create or replace function bds.check_values(import_number bigint, entity_name text, columns text[])
     returns void

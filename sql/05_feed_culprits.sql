@@ -73,7 +73,7 @@ begin
     end if;
     begin
         perform case kind
-            when 'write' then bds.merge_diff(company, entity_name, 'diff_' || entity_name, ordinals)
+            when 'write' then bds.merge_diff(company, entity_name, 'diff_' || entity_name, ordinals, bds.put_off(entity_name))
             when 'update' then bds.import_mass_update(company, import_id, entity_name, ordinals)
             when 'delete' then bds.import_delete(company, import_id, entity_name, '{}', ordinals)
             else bds.import_remove(company, import_id, entity_name, '{}', ordinals)

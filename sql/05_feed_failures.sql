@@ -43,14 +43,14 @@ declare
     pairs constant text := 'update pg_temp.%1$I a set failed = true from pg_temp.%2$I b where %3$s and b.failed and not a.failed';
 begin
     -- a failing child fails its parent: from the leaves up
-    for child in select m.name from unnest(members) with ordinality as m (name, n) where m.n > 1 order by m.n desc loop
+    for child in select m.name from unnest(members) with ordinality as m (name, n) where bds.parent_of(m.name) = any (members) order by m.n desc loop
         execute format(pairs, 'map_' || bds.parent_of(child), 'map_' || child, 'a.ordinal = b.parent');
     end loop;
     if import.atomic = 'batch' then
         perform bds.fail_batches(import.number, m.name) from unnest(members) as m (name);
     end if;
     -- and a failing parent its children: from the root down
-    for child in select m.name from unnest(members) with ordinality as m (name, n) where m.n > 1 order by m.n loop
+    for child in select m.name from unnest(members) with ordinality as m (name, n) where bds.parent_of(m.name) = any (members) order by m.n loop
         execute format(pairs, 'map_' || child, 'map_' || bds.parent_of(child), 'a.parent = b.ordinal');
     end loop;
 end

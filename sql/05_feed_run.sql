@@ -71,6 +71,9 @@ begin
         counts := bds.add_counts(counts, entity_name, bds.import_write(company, import_id, entity_name));
         done := done + bds.count_mapped(entity_name);
     end loop;
+    -- entities that refer to one another in a circle: what had to wait for the other's rows
+    perform bds.merge_diff(company, o.name, 'diff_' || o.name)
+    from unnest(ordered) as o (name) where bds.put_off(o.name) <> '{}';
     foreach entity_name in array ordered loop
         counts := bds.add_counts(counts, entity_name, bds.import_mass_update(company, import_id, entity_name));
     end loop;
@@ -204,51 +207,51 @@ create or replace function bds.root_of(entity_name text)
     );
 comment on function bds.root_of(text) is 'The entity in whose rows those of this one are nested, itself if there is none';
 
-create or replace function bds.import_order(import_number bigint)
-    returns text[]
-    language plpgsql
+create or replace function bds.families()
+    returns table (name text, family int, depth int)
+    language sql
     stable
     set search_path = pg_catalog, pg_temp
-as $$
-declare
-    roots    jsonb := (select jsonb_object_agg(e.name, bds.root_of(e.name)) from bds.entities e);
-    -- which family refers to which
-    links    jsonb := (
-        select jsonb_object_agg(l.root, l.targets)
-        from (
-            select roots ->> v.entity as root, array_agg(distinct roots ->> v.target) as targets
-            from bds.navigations v
-            where not v.many and roots -> v.entity <> roots -> v.target
-            group by 1
-        ) l
-    );
-    families text[] := array(select e.name from bds.entities e where roots ->> e.name = e.name order by e.ordinal);
-    ordered  text[] := '{}';
-    next     text;
-begin
-    while cardinality(families) > 0 loop
-        select f.root into next
-        from unnest(families) with ordinality as f (root, n)
-        -- a family is ready when nothing that it refers to is still to come; in a cycle the first one begins
-        order by coalesce(links -> f.root ?| families, false), f.n
-        limit 1;
-        ordered := ordered || next;
-        families := array_remove(families, next);
-    end loop;
-    return array(
-        with recursive members (name, root, depth) as (
-            select r.name collate "C", r.n, 0 from unnest(ordered) with ordinality as r (name, n)
-            union all
-            select n.target, members.root, members.depth + 1
-            from members join bds.navigations n on n.entity = members.name and n.child
-            where members.depth < 10
+    begin atomic
+        with recursive root (entity, name) as materialized (
+            select e.name, bds.root_of(e.name) from bds.entities e
+        ),
+        link (name, target) as (
+            select distinct r.name, t.name
+            from bds.navigations v join root r on r.entity = v.entity join root t on t.entity = v.target
+            where not v.many
+        ),
+        reach (name, target) as (
+            select r.entity, r.entity from root r where r.entity = r.name
+            union
+            select reach.name, link.target from reach join link on link.name = reach.target
+        ),
+        -- who refers to another reaches more than that one; in a circle all reach the same
+        ranked (name, circle, reached) as (
+            select r.name, min(e.ordinal) filter (where exists (select from reach b where b.name = r.target and b.target = r.name)), count(*)
+            from reach r join bds.entities e on e.name = r.target
+            group by r.name
         )
-        select m.name from members m join bds.entities e on e.name = m.name
-        where to_regclass(bds.staging_table(import_number, m.name)) is not null
-        order by m.root, m.depth, e.ordinal
+        select r.entity, dense_rank() over (order by k.reached, k.circle)::int,
+            (select count(*) from bds.entities e where e.name = r.entity and r.entity <> r.name)::int
+        from root r join ranked k on k.name = r.name;
+    end;
+comment on function bds.families() is
+    'Entities that are compared together: a root with its children, and roots that refer to one another in a circle; family numbers them, '
+    'each after those that it refers to; depth is 0 for a root';
+
+create or replace function bds.import_order(import_number bigint)
+    returns text[]
+    language sql
+    stable
+    set search_path = pg_catalog, pg_temp
+    return array(
+        select f.name
+        from bds.families() f join bds.entities e on e.name = f.name
+        join bds.entities r on r.name = bds.root_of(f.name)
+        where to_regclass(bds.staging_table(import_number, f.name)) is not null
+        order by f.family, r.ordinal, f.depth, e.ordinal
     );
-end
-$$;
 comment on function bds.import_order(bigint) is 'The staged entities of an import, each after those that it refers to';
 
 -- Steps --------------------------------------------------------------------------------------------------------------------------
@@ -262,20 +265,17 @@ as $$
 declare
     import      bds.imports := bds.find_import(company, import_id, 'running');
     ordered     text[] := bds.import_order(import.number);
-    entity_name text;
-    root        text;
+    members     text[];
 begin
     perform bds.set_context(company, import.actor, import_id);
     perform bds.lock_company(company);
     perform bds.import_drop_temporary();
     perform bds.plan_for(import.records);
-    for root in
-        select r.root from unnest(ordered) with ordinality as o (name, n), bds.root_of(o.name) as r (root) group by r.root order by min(o.n)
-    loop
-        raise notice 'comparing %: 0 of % rows done', root, import.records;
-        perform bds.import_prepare_family(
-            company, import, array(select o.name from unnest(ordered) with ordinality as o (name, n) where bds.root_of(o.name) = root order by o.n)
-        );
+    create temporary table family_ as
+    select o.name, o.n as place, f.family from unnest(ordered) with ordinality as o (name, n) join bds.families() f on f.name = o.name;
+    for members in execute 'select array_agg(f.name order by f.place) from pg_temp.family_ f group by f.family order by f.family' loop
+        raise notice 'comparing %: 0 of % rows done', members[1], import.records;
+        perform bds.import_prepare_family(company, import, members);
     end loop;
 end
 $$;
@@ -304,7 +304,7 @@ declare
 begin
     for name in
         select format('pg_temp.%I', c.relname) from pg_class c
-        where c.relnamespace = pg_my_temp_schema() and c.relkind = 'r' and c.relname ~ '^(map|lookup|ref|diff|change|hit|gone|cook|link|candidate|open|rest)_'
+        where c.relnamespace = pg_my_temp_schema() and c.relkind = 'r' and c.relname ~ '^(family|map|lookup|ref|diff|change|hit|gone|cook|link|candidate|open|rest)_'
     loop
         execute 'drop table ' || name;
     end loop;

@@ -6,7 +6,7 @@ create or replace function bds.import_write(company text, import_id uuid, entity
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    counts jsonb := bds.merge_diff(company, entity_name, 'diff_' || entity_name);
+    counts jsonb := bds.merge_diff(company, entity_name, 'diff_' || entity_name, null, bds.put_off(entity_name));
     good   bigint;
 begin
     execute format('select count(*) from pg_temp.%I where not failed and phase = 1', 'map_' || entity_name) into good;
@@ -15,7 +15,31 @@ end
 $$;
 comment on function bds.import_write(text, uuid, text) is 'Writes the rows of an entity that are new or differ; returns {created, updated, unchanged}';
 
-create or replace function bds.merge_diff(company text, entity_name text, diff_name text, ordinals bigint[] default null)
+create or replace function bds.put_off(entity_name text)
+    returns jsonb
+    language plpgsql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    later jsonb;
+begin
+    execute $sql$
+        select coalesce(jsonb_object_agg(c.column_name, c.target), '{}')
+        from bds.import_columns c
+        join pg_temp.family_ o on o.name = c.entity
+        join pg_temp.family_ t on t.name = c.target and t.place > o.place
+        where c.entity = $1 and not c.required
+    $sql$ into later using entity_name;
+    return later;
+end
+$$;
+comment on function bds.put_off(text) is
+    'References to rows that are written later, {column: entity}: null in new rows at first, so that the other can be written; then written again';
+
+create or replace function bds.merge_diff(
+    company text, entity_name text, diff_name text, ordinals bigint[] default null, put_off jsonb default '{}'
+)
     returns jsonb
     language plpgsql
     set search_path = pg_catalog, pg_temp
@@ -29,11 +53,17 @@ declare
 begin
     select * into strict this from bds.entities e where e.name = entity_name;
     select
-        string_agg(format('%1$I = d.%1$I', c.column_name), ', ' order by c.ordinal),
+        string_agg(format('%I = %s', c.column_name, v.value), ', ' order by c.ordinal),
         string_agg(format('%I', c.column_name), ', ' order by c.ordinal),
-        string_agg(format('d.%I', c.column_name), ', ' order by c.ordinal)
+        string_agg(v.value, ', ' order by c.ordinal)
     into updates, columns, new_values
     from bds.import_columns c
+    cross join lateral (select case
+        when put_off ? c.column_name then format(
+            '(select nullif(d.%1$I, m.target) from (select d.%1$I) o left join pg_temp.%2$I m on m.target = d.%1$I and m.is_new)',
+            c.column_name, 'map_' || (put_off ->> c.column_name))
+        else format('d.%I', c.column_name)
+    end) as v (value)
     where c.entity = entity_name;
 
     execute format(
@@ -58,8 +88,9 @@ begin
     return counts;
 end
 $$;
-comment on function bds.merge_diff(text, text, text, bigint[]) is
-    'Writes rows as a table of differences has them, all or those of some records; returns {created, updated}';
+comment on function bds.merge_diff(text, text, text, bigint[], jsonb) is
+    'Writes rows as a table of differences has them, all or those of some records, without the references to new rows that are put off; '
+    'returns {created, updated}';
 
 -- Mass updates -------------------------------------------------------------------------------------------------------------------
 
