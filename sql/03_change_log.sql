@@ -125,6 +125,7 @@ comment on function bds.holder_of(int) is 'Who holds a company''s lock, in words
 create or replace function bds.lock_named_company()
     returns trigger
     language plpgsql
+    set search_path = pg_catalog, pg_temp
 as $$
 declare
     company text := coalesce(nullif(current_setting('bds.company', true), ''), bds.only_company());
@@ -152,6 +153,7 @@ comment on function bds.only_company() is 'The only company that there is, for t
 create or replace function bds.lock_company_of_row(company text, operation text)
     returns void
     language plpgsql
+    set search_path = pg_catalog, pg_temp
 as $$
 begin
     if bds.current_company() is not null then
@@ -171,6 +173,7 @@ comment on function bds.lock_company_of_row(text, text) is 'For sessions that ha
 create or replace function bds.lock_old_row_company()
     returns trigger
     language plpgsql
+    set search_path = pg_catalog, pg_temp
 as $$
 begin
     perform bds.lock_company_of_row(old.company_id, tg_op);
@@ -212,6 +215,7 @@ comment on function bds.lock_company_shortly(text) is
 create or replace function bds.refuse_truncate()
     returns trigger
     language plpgsql
+    set search_path = pg_catalog, pg_temp
 as $$
 begin
     raise exception using
