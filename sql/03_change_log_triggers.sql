@@ -4,13 +4,11 @@ create or replace function bds.install_triggers(this bds.entities)
     returns void
     language plpgsql
     set search_path = pg_catalog, pg_temp
-    set client_min_messages = warning  -- that a trigger to be dropped was not there
 as $$
 declare
     operation text;
     tables    text;
 begin
-    execute format('drop trigger if exists bds_1_lock_row on %s', this.table_name);
     perform bds.make_row_function(this);
     perform bds.make_log_function(this, operations.name) from unnest(array['insert', 'update', 'delete']) as operations (name);
 

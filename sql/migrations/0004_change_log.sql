@@ -34,6 +34,19 @@ create view bds.entity_positions as
 select c.company_id, p.key as entity, p.value::bigint as last_id
 from bds.clocks c cross join jsonb_each_text(c.positions) p;
 comment on view bds.entity_positions is 'The id of the last change of each company and entity';
+
+-- what is made anew under other names
+do $$
+declare
+    entity bds.entities;
+begin
+    for entity in select e.* from bds.entities e where exists (select from pg_class c where c.oid = e.table_name) loop
+        execute format('drop trigger if exists bds_1_lock_row on %s', entity.table_name);
+        execute format('drop trigger if exists bds_1_lock_old_row on %s', entity.table_name);
+    end loop;
+end
+$$;
+drop function if exists bds.lock_row_company();
 drop function if exists bds.advance(text, text, bigint, timestamptz);
 
 -- Half as wide as the index that it replaces; still the row first, so that a probe for a row is served by no other index.
