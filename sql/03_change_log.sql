@@ -430,3 +430,6 @@ select p.company_id, p.entity, p.last_id
 from bds.entity_positions p
 where p.company_id = current_setting('bds.company', true) or (select bds.is_operator());
 comment on view bds.positions is 'The id of the last change of each entity; it never goes back';
+comment on column bds.positions.company_id is 'The company';
+comment on column bds.positions.entity is 'The entity''s API name';
+comment on column bds.positions.last_id is 'The id of its last change';
