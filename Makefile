@@ -12,7 +12,7 @@ help:
 	@echo 'make run       install, start PostgreSQL, load a demo company, serve on $(HOST):$(PORT)'
 	@echo 'make test      install, run every test'
 	@echo 'make lint      install, check style and types'
-	@echo 'make bench     install, measure against the floors (ROWS=, ITEMS=, SCALE=, JSON=1)'
+	@echo 'make bench     install, measure against the floors (ROWS=, ITEMS=, SCALE=, RECORDS=, JSON=1)'
 
 install: $(VENV)/.installed
 
@@ -34,7 +34,7 @@ lint: install
 	$(BIN)/mypy
 
 bench: install
-	@$(BIN)/python -m tests.bench $(if $(ROWS),--rows $(ROWS)) $(if $(ITEMS),--items $(ITEMS)) $(if $(SCALE),--scale $(SCALE)) $(if $(JSON),--json)
+	@$(BIN)/python -m tests.bench $(if $(ROWS),--rows $(ROWS)) $(if $(ITEMS),--items $(ITEMS)) $(if $(SCALE),--scale $(SCALE)) $(if $(RECORDS),--records $(RECORDS)) $(if $(JSON),--json)
 
 clean:
 	rm -rf $(VENV) *.egg-info .mypy_cache .ruff_cache .pytest_cache

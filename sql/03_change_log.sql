@@ -21,56 +21,81 @@ comment on function bds.lock_space() is 'pg_locks.classid of the companies'' loc
 create or replace function bds.lock_company(company text)
     returns void
     language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    if not bds.take_turn(company) then
+        raise exception using errcode = 'BD002', message = format('there is no company %s', coalesce(quote_literal(company), 'null'));
+    end if;
+end
+$$;
+comment on function bds.lock_company(text) is 'Takes the company''s turn to write, until the end of the transaction';
+
+create or replace function bds.take_turn(company text)
+    returns boolean
+    language plpgsql
     security definer
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    -- What the settings say saves work and is not trusted: bds.advance checks it.
-    locked   text := coalesce(nullif(current_setting('bds.locked', true), ''), ',');
-    turn     record;
-    ignored  text;
+    turn record;
 begin
-    if strpos(locked, ',' || company || ',') > 0 then
-        return;
+    -- What the settings say saves work and is not trusted: bds.advance checks it.
+    if strpos(current_setting('bds.locked', true), ',' || company || ',') > 0 then
+        return true;
     end if;
     if company is distinct from current_setting('bds.company', true) then
         perform bds.require_company(company);
     end if;
-    select c.number, c.ctid, c.last_updated_at + interval '1 microsecond' as floor,
-        pg_try_advisory_xact_lock(bds.lock_space(), c.number) as is_ours
+    select c.number, c.last_updated_at + interval '1 microsecond' as floor,
+        pg_try_advisory_xact_lock(bds.lock_space(), c.number) as is_ours,
+        -- A foreign key's check is planned for each value as long as that seems cheaper, and of a company that the statistics do not
+        -- know it seems to be, by any index: 0.4 ms for each row.  One plan for all values uses the primary key.
+        set_config('plan_cache_mode', 'force_generic_plan', true),
+        set_config('bds.clock', c.ctid::text, true),
+        set_config('bds.locked', coalesce(nullif(current_setting('bds.locked', true), ''), ',') || company || ',', true)
     into turn
     from bds.clocks c
     where c.company_id = company;
-    if not found then
-        raise exception using errcode = 'BD002', message = format('there is no company %s', coalesce(quote_literal(company), 'null'));
+    -- What was read before the lock may be old by now.  Unless the clock is ahead that is no harm: what the last holder has stamped
+    -- is not after its commit, and bds.advance finds the row itself.
+    if turn.is_ours and turn.floor <= clock_timestamp() then
+        return true;
+    elsif turn is null then
+        return false;
     end if;
     if not turn.is_ours then
         perform bds.wait_for_turn(company, turn.number);
     end if;
-    -- What was read before the lock may be old by now.  Unless the clock is ahead that is no harm: what the last holder has stamped
-    -- is not after its commit, and bds.advance finds the row itself.
-    if turn.floor > clock_timestamp() or not turn.is_ours then
-        select c.number, c.ctid, c.last_updated_at + interval '1 microsecond' as floor into turn
-        from bds.clocks c
-        where c.company_id = company;
-    end if;
-    if turn.floor > clock_timestamp() then
+    perform bds.set_floor(company);
+    return true;
+end
+$$;
+comment on function bds.take_turn(text) is 'What bds.lock_company does, where a statement would cost too much: false if there is no such company';
+
+create or replace function bds.set_floor(company text)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    clock record;
+begin
+    -- a snapshot of its own, taken after the lock: it sees what the last holder committed
+    select c.ctid, c.last_updated_at + interval '1 microsecond' as floor into strict clock from bds.clocks c where c.company_id = company;
+    perform set_config('bds.clock', clock.ctid::text, true);
+    if clock.floor > clock_timestamp() then
         -- ,acme=2026-11-20 08:15:30.123457+00,beta=...,
-        ignored := set_config(
+        perform set_config(
             'bds.floor',
             coalesce(nullif(current_setting('bds.floor', true), ''), ',') || company || '='
-                || to_char(turn.floor at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS.US"+00,"'),
+                || to_char(clock.floor at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS.US"+00,"'),
             true
         );
     end if;
-    -- A foreign key's check is planned for each value as long as that seems cheaper, and of a company that the statistics do not
-    -- know it seems to be, by any index: 0.4 ms for each row.  One plan for all values uses the primary key.
-    ignored := set_config('plan_cache_mode', 'force_generic_plan', true);
-    ignored := set_config('bds.locked', locked || company || ',', true);
-    ignored := set_config('bds.clock', turn.ctid::text, true);
 end
 $$;
-comment on function bds.lock_company(text) is 'Takes the company''s turn to write, until the end of the transaction';
+comment on function bds.set_floor(text) is 'Notes where the clock of a company that was just locked stands, if that is in the future';
 
 create or replace function bds.floor_of(company text)
     returns timestamptz
@@ -125,12 +150,17 @@ comment on function bds.holder_of(int) is 'Who holds a company''s lock, in words
 create or replace function bds.lock_named_company()
     returns trigger
     language plpgsql
+    set search_path = pg_catalog, pg_temp
 as $$
 declare
-    company text := coalesce(nullif(current_setting('bds.company', true), ''), bds.only_company());
+    company text := nullif(current_setting('bds.company', true), '');
 begin
-    if company is not null then
-        perform bds.lock_company(company);
+    if bds.take_turn(company) then
+        return null;
+    elsif company is not null then
+        perform bds.lock_company(company);  -- which says that there is none
+    elsif bds.only_company() is not null then
+        perform bds.lock_company(bds.only_company());
     end if;
     return null;
 end
@@ -152,6 +182,7 @@ comment on function bds.only_company() is 'The only company that there is, for t
 create or replace function bds.lock_company_of_row(company text, operation text)
     returns void
     language plpgsql
+    set search_path = pg_catalog, pg_temp
 as $$
 begin
     if bds.current_company() is not null then
@@ -171,6 +202,7 @@ comment on function bds.lock_company_of_row(text, text) is 'For sessions that ha
 create or replace function bds.lock_old_row_company()
     returns trigger
     language plpgsql
+    set search_path = pg_catalog, pg_temp
 as $$
 begin
     perform bds.lock_company_of_row(old.company_id, tg_op);
@@ -212,6 +244,7 @@ comment on function bds.lock_company_shortly(text) is
 create or replace function bds.refuse_truncate()
     returns trigger
     language plpgsql
+    set search_path = pg_catalog, pg_temp
 as $$
 begin
     raise exception using
@@ -231,40 +264,35 @@ create or replace function bds.advance(company text, entity_name text, changes b
 as $$
 declare
     -- Where the clock's row stood when this transaction last saw it: the index would lead through all versions that it has left.
-    place    tid := nullif(current_setting('bds.clock', true), '')::tid;
-    turn     xid8 := pg_current_xact_id();
-    clock    record;
-    ignored  text;
+    place tid := nullif(current_setting('bds.clock', true), '')::tid;
+    clock record;
 begin
     loop
         update bds.clocks c
         set last_id = c.last_id + changes,
             last_updated_at = greatest(c.last_updated_at, newest),
-            transaction_id = turn,
-            first_id = case when c.transaction_id = turn then c.first_id else c.last_id + 1 end,
-            floor = case when c.transaction_id = turn then c.floor else c.last_updated_at + interval '1 microsecond' end,
+            transaction_id = pg_current_xact_id(),
+            first_id = case when c.transaction_id = pg_current_xact_id() then c.first_id else c.last_id + 1 end,
+            floor = case when c.transaction_id = pg_current_xact_id() then c.floor else c.last_updated_at + interval '1 microsecond' end,
             positions = c.positions || jsonb_build_object(entity_name, c.last_id + changes)
         where c.ctid = place and c.company_id = company
-        returning c.ctid, c.number, c.last_id, c.first_id, c.floor into clock;
+        returning c.last_id - changes as base,
+            -- The settings that lead here are anybody's to set.  Nothing is logged out of turn, or with times that are not the clock's.
+            pg_try_advisory_xact_lock(bds.lock_space(), c.number)
+                and coalesce(oldest >= c.floor and newest <= greatest(clock_timestamp(), c.floor), true) as in_turn,
+            set_config('bds.clock', c.ctid::text, true),
+            case when c.first_id > c.last_id - changes then pg_notify('bds_changes', company)::text end
+        into clock;
         exit when found;
         select c.ctid into strict place from bds.clocks c where c.company_id = company;  -- it stood in another company's clock
     end loop;
-
-    -- The settings that lead here are anybody's to set.  Nothing is logged out of turn, or with times that are not the clock's.
-    if not pg_try_advisory_xact_lock(bds.lock_space(), clock.number)
-        or oldest < clock.floor
-        or newest > clock_timestamp() and newest > clock.floor
-    then
-        raise exception using
-            errcode = '40001',
-            message = format('rows of company %s were written out of turn', company),
-            hint = 'the machine''s clock went back, or the session has set bds.locked or bds.floor itself; try again';
+    if clock.in_turn then
+        return clock.base;
     end if;
-    ignored := set_config('bds.clock', clock.ctid::text, true);
-    if clock.first_id > clock.last_id - changes then
-        perform pg_notify('bds_changes', company);
-    end if;
-    return clock.last_id - changes;
+    raise exception using
+        errcode = '40001',
+        message = format('rows of company %s were written out of turn', company),
+        hint = 'the machine''s clock went back, or the session has set bds.locked or bds.floor itself; try again';
 end
 $$;
 comment on function bds.advance(text, text, bigint, timestamptz, timestamptz) is
@@ -402,3 +430,6 @@ select p.company_id, p.entity, p.last_id
 from bds.entity_positions p
 where p.company_id = current_setting('bds.company', true) or (select bds.is_operator());
 comment on view bds.positions is 'The id of the last change of each entity; it never goes back';
+comment on column bds.positions.company_id is 'The company';
+comment on column bds.positions.entity is 'The entity''s API name';
+comment on column bds.positions.last_id is 'The id of its last change';

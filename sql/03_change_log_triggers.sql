@@ -4,13 +4,11 @@ create or replace function bds.install_triggers(this bds.entities)
     returns void
     language plpgsql
     set search_path = pg_catalog, pg_temp
-    set client_min_messages = warning  -- that a trigger to be dropped was not there
 as $$
 declare
     operation text;
     tables    text;
 begin
-    execute format('drop trigger if exists bds_1_lock_row on %s', this.table_name);
     perform bds.make_row_function(this);
     perform bds.make_log_function(this, operations.name) from unnest(array['insert', 'update', 'delete']) as operations (name);
 
@@ -84,15 +82,14 @@ begin
             and (coalesce(current_setting('bds.touching', true), '') = '' or pg_trigger_depth() < 2)
         then
             return null;
-        end if;
-        if new.company_id <> old.company_id or new.id <> old.id then
+        elsif new.company_id <> old.company_id or new.id <> old.id then
             raise exception using errcode = 'BD004', message = 'a row keeps its company_id and its id';
         end if;
     end if;
-    new.updated_at := clock_timestamp();
-    if current_setting('bds.floor', true) <> '' then
-        new.updated_at := greatest(new.updated_at, bds.floor_of(new.company_id));
-    end if;
+    new.updated_at := case
+        when current_setting('bds.floor', true) <> '' then greatest(clock_timestamp(), bds.floor_of(new.company_id))
+        else clock_timestamp()
+    end;
     return new;
 end
 $function$
@@ -175,6 +172,15 @@ begin
     select min(r.company_id collate "C"), max(r.company_id collate "C"), count(*), min(r.updated_at), max(r.updated_at)
     into company, last, changes, oldest, newest
     from %2$s r;
+    if changes = 1 then
+        -- what follows, without what it takes to join and number many rows
+        base := bds.advance(company, %3$L, 1, %4$s);
+        at := greatest(clock_timestamp(), %5$s);
+        insert into bds.change_log (%6$s)
+        select company, base + 1, %7$s
+        from %8$s;%11$s
+        return null;
+    end if;
     while company is not null loop
         if company <> last then
             select count(*), min(r.updated_at), max(r.updated_at) into changes, oldest, newest
@@ -182,17 +188,10 @@ begin
         end if;
         base := bds.advance(company, %3$L, changes, %4$s);
         at := greatest(clock_timestamp(), %5$s);
-        if changes = 1 and company = last then
-            -- the same without what it takes to join and number many rows
-            insert into bds.change_log (%6$s)
-            select company, base + 1, %7$s
-            from %8$s;
-        else
-            insert into bds.change_log (%6$s)
-            select company, base + row_number() over (%9$s), %7$s
-            from %10$s
-            where r.company_id = company;
-        end if;%11$s
+        insert into bds.change_log (%6$s)
+        select company, base + row_number() over (%9$s), %7$s
+        from %10$s
+        where r.company_id = company;%11$s
         exit when company = last;
         select min(r.company_id collate "C") into company from %2$s r where r.company_id collate "C" > company;
     end loop;

@@ -17,7 +17,7 @@ grant select on bds.api_keys to bds_service, bds_operator;
 grant execute on function bds.is_operator(), bds.current_company(), bds.require_company(text), bds.company_tenant(text)
     to bds_reader, bds_writer, bds_service, bds_operator;
 grant execute on function bds.authenticate(bytea) to bds_reader, bds_service;
-grant execute on function bds.set_context(text, text, uuid), bds.lock_company(text) to bds_writer, bds_operator;
+grant execute on function bds.set_context(text, text, uuid), bds.lock_company(text), bds.take_turn(text) to bds_writer, bds_operator;
 grant execute on function
     bds.row_history(text, text, bigint), bds.row_at(text, text, bigint, bigint), bds.row_now(text, text, bigint), bds.first_change(text)
     to bds_reader, bds_writer, bds_operator;

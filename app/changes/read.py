@@ -13,7 +13,7 @@ from decimal import Decimal
 from typing import NamedTuple
 
 from app.catalog import Catalog, Entity, Field
-from app.db import Database
+from app.db import Database, Session
 from app.errors import QueryError, ServiceError
 from app.language import sql, where
 from app.language.check_where import Where
@@ -63,7 +63,9 @@ class Answer(NamedTuple):
 
 async def read_rows(database: Database, company: str, entity: Entity, params: Sequence[tuple[str, str]]) -> Answer:
     """`{"data": [rows], "hasMore": bool}` by filter, sort and limit.  Raises QueryError about one of them."""
-    return await _list(database, company, list_query(database.catalog, entity, params), NESTED)
+    query = list_query(database.catalog, entity, params)
+    async with database.session(company) as connection:
+        return await _list(connection, company, query, NESTED)
 
 
 async def read_changes(database: Database, company: str, params: Sequence[tuple[str, str]]) -> Answer:
@@ -72,16 +74,15 @@ async def read_changes(database: Database, company: str, params: Sequence[tuple[
     Raises QueryError about filter, sort or limit, and gone if the filter asks for what comes after a change that is no longer kept.
     """
     query = list_query(database.catalog, CHANGES, params)
-    answer = await _list(database, company, query, RECORDS)
-    # After the page, in a snapshot of its own: what was dropped before the page was read is known to be dropped by now.
     async with database.session(company) as connection:
+        answer = await _list(connection, company, query, RECORDS)
+        # After the page, in a snapshot of its own: what was dropped before the page was read is known to be dropped by now.
         row = await (await connection.execute("select bds.first_change(%s)", (company,))).fetchone()
     assert row is not None
     lowest, first = _lowest(query.filter), row[0]
     if lowest is not None and lowest < first:
-        raise ServiceError(
-            "gone", f"changes before {first} are no longer kept; go on with id >= {first}", target="filter", firstId=first
-        )
+        message = f"changes before {first} are no longer kept; go on with id >= {first}"
+        raise ServiceError("gone", message, target="filter", firstId=first)
     return answer._replace(first=first)
 
 
@@ -154,10 +155,9 @@ def _by_time(order: tuple[Order, ...]) -> bool:
     return isinstance(key, Column) and key.field.name == "updatedAt"
 
 
-async def _list(database: Database, company: str, query: Query, style: Style) -> Answer:
+async def _list(connection: Session, company: str, query: Query, style: Style) -> Answer:
     statement = sql.listing(query, company, style, ties=_by_time(query.order))
-    async with database.session(company) as connection:
-        row = await (await connection.execute(statement.text, statement.parameters)).fetchone()
+    row = await (await connection.execute(statement.text, statement.parameters)).fetchone()
     assert row is not None
     body, more, position = row
     return Answer(b'{"data":[%b],"hasMore":%b}' % ((body or "").encode(), b"true" if more else b"false"), position)

@@ -34,6 +34,22 @@ create view bds.entity_positions as
 select c.company_id, p.key as entity, p.value::bigint as last_id
 from bds.clocks c cross join jsonb_each_text(c.positions) p;
 comment on view bds.entity_positions is 'The id of the last change of each company and entity';
+comment on column bds.entity_positions.company_id is 'The company';
+comment on column bds.entity_positions.entity is 'The entity''s API name';
+comment on column bds.entity_positions.last_id is 'The id of its last change';
+
+-- what is made anew under other names
+do $$
+declare
+    entity bds.entities;
+begin
+    for entity in select e.* from bds.entities e where exists (select from pg_class c where c.oid = e.table_name) loop
+        execute format('drop trigger if exists bds_1_lock_row on %s', entity.table_name);
+        execute format('drop trigger if exists bds_1_lock_old_row on %s', entity.table_name);
+    end loop;
+end
+$$;
+drop function if exists bds.lock_row_company();
 drop function if exists bds.advance(text, text, bigint, timestamptz);
 
 -- Half as wide as the index that it replaces; still the row first, so that a probe for a row is served by no other index.
@@ -67,6 +83,7 @@ create table bds.settings (
     constraint retention_is_a_day_or_more check (log_retention >= interval '1 day')
 );
 comment on table bds.settings is 'What the operator has set for all companies';
+comment on column bds.settings.is_only is 'There is one row';
 comment on column bds.settings.log_retention is 'For how long the change log is kept at least; null: for ever (see bds.set_retention)';
 insert into bds.settings default values;
 
@@ -76,3 +93,11 @@ create table bds.first_changes (
     first_id    bigint not null
 );
 comment on table bds.first_changes is 'The first change that is kept, of companies of which changes were dropped';
+comment on column bds.first_changes.company_id is 'The company';
+comment on column bds.first_changes.first_id is 'Its first change that is kept';
+
+comment on column bds.companies.id is 'The company''s id, in every path and row';
+comment on column bds.companies.tenant_id is 'The tenant whose company it is; null: its own';
+comment on column bds.companies.created_at is 'When it was made';
+comment on column bds.tenants.id is 'The tenant''s id';
+comment on column bds.tenants.created_at is 'When it was made';

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterator
 
-from tests.bench import feed, linkage, log, memory, read
+from tests.bench import feed, history, linkage, log, memory, read
 from tests.bench.place import Place, place
 from tests.bench.table import Result, describe, print_json, print_table, say
 
@@ -15,6 +15,7 @@ SUBJECTS: dict[str, Callable[[Place, argparse.Namespace], Iterator[Result]]] = {
     "memory": lambda where, options: memory.measure(where, options.scale),
     "read": lambda where, options: read.measure(where, options.rows),
     "log": lambda where, _: log.measure(where),
+    "history": lambda where, options: history.measure(where, options.records),
 }
 
 
@@ -35,6 +36,7 @@ def parser() -> argparse.ArgumentParser:
     each.add_argument("--rows", type=int, default=200_000, help="products (%(default)s)")
     each.add_argument("--items", type=int, default=100_000, help="invoice items (%(default)s)")
     each.add_argument("--scale", type=int, default=40, help="size of the document that memory is measured with (%(default)s)")
+    each.add_argument("--records", type=int, default=20_000_000, help="records of the change log that is read (%(default)s)")
     each.add_argument("--only", action="append", choices=SUBJECTS, help="this subject; may be repeated (all)")
     each.add_argument("--json", action="store_true", help="JSON instead of a table")
     return each

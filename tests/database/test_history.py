@@ -249,3 +249,28 @@ def test_only_the_operator_sets_the_retention(acme: Operator, connect) -> None:
     with pytest.raises(psycopg.Error) as caught:
         connect("bds_operator").execute("select bds.set_retention('1 hour')")
     assert caught.value.sqlstate == "BD005"
+
+
+def test_every_column_that_a_reader_of_the_log_meets_has_a_comment(operator: Operator) -> None:
+    relations = (
+        "changes",
+        "change_log",
+        "positions",
+        "entity_positions",
+        "clocks",
+        "first_changes",
+        "settings",
+        "companies",
+        "tenants",
+    )
+    assert (
+        operator.rows(
+            """
+            select a.attrelid::regclass::text || '.' || a.attname from pg_attribute a
+            where a.attrelid = any (select ('bds.' || r)::regclass from unnest(%s::text[]) r) and a.attnum > 0 and not a.attisdropped
+                and col_description(a.attrelid, a.attnum) is null
+            """,
+            (list(relations),),
+        )
+        == []
+    )
