@@ -1,0 +1,84 @@
+"""A filter of the SQL-like language as a condition that the database keeps: what a hook's filter is compiled to.
+
+The rows are a table `t` with an entity's fields, the values a table `h` with a column for each, so that all filters that differ in
+values alone are one text and one join.  The company is the statement's first parameter.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from psycopg.sql import SQL, Composed
+
+from app.catalog import Catalog, Entity
+from app.language import where
+from app.language.check_where import Where
+from app.language.compile import CASTS, Compiler
+from app.language.tree import Column, Constant, Expression, Membership, Type
+from app.language.walk import walk
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """SQL over t and h, the joins from t that it needs, and the values with their types, as PostgreSQL writes both."""
+
+    entity: str
+    joins: str
+    condition: str
+    types: tuple[str, ...]
+    values: tuple[str, ...]
+
+    def members(self) -> dict[str, Any]:
+        """What bds.store_filters takes of it."""
+        return {
+            "entity": self.entity,
+            "joins": self.joins,
+            "condition": self.condition,
+            "types": list(self.types),
+            "values": list(self.values),
+        }
+
+
+def compile_filter(catalog: Catalog, entity: Entity, text: str) -> Condition | None:
+    """A filter over the rows of an entity; None if it is empty.  Raises QueryError."""
+    node = where.parse_filter(text)
+    return compile_condition(catalog, entity, Where(catalog, entity).condition(node)) if node else None
+
+
+def compile_condition(catalog: Catalog, entity: Entity, filter: Expression) -> Condition:
+    """A checked condition on the rows of an entity."""
+    compiler = _Values({})
+    columns = (part for part in walk(filter) if isinstance(part, Column))
+    steps = dict.fromkeys(column.way[:end] for column in columns for end in range(1, len(column.way) + 1))
+    joins = SQL("").join([compiler.join(way, 0) for way in steps]).as_string()
+    condition = compiler.compile(filter, loose=True).as_string()
+    return Condition(entity.name, _filled(joins), _filled(condition), tuple(compiler.types), tuple(compiler.values))
+
+
+def _filled(text: str) -> str:
+    """The text with the statement's own name of the company's parameter in it; a doubled % is a single one."""
+    return text % {"company": "$1"}
+
+
+@dataclass(slots=True)
+class _Values(Compiler):
+    """Compiles values as columns of h."""
+
+    types: list[str] = field(default_factory=list)
+    values: list[str] = field(default_factory=list)
+
+    def parameter(self, node: Constant | Membership, type: Type, array: str = "") -> Composed:
+        self.types.append(f"{CASTS.get(type, type)}{array}")
+        if isinstance(node, Membership):
+            self.values.append(_array(node.values))
+        else:
+            assert node.value is not None  # null is written out
+            self.values.append(node.value)
+        return Composed([SQL(f"h.p{len(self.values) - 1}")])
+
+
+def _array(values: tuple[str, ...]) -> str:
+    """An array literal of texts."""
+    quoted = ('"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"' for value in values)
+    return "{" + ",".join(quoted) + "}"
