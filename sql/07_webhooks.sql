@@ -14,16 +14,19 @@ create or replace function bds.api_time(at timestamptz)
     return to_char(at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"');
 comment on function bds.api_time(timestamptz) is 'A time as every API writes it: 2026-11-20T08:15:30.123456Z';
 
-create or replace function bds.hook_json(hook bds.hooks)
-    returns jsonb
+create or replace function bds.hook_json(hook bds.hooks, secret text default null)
+    returns json
     language sql
     stable
-    return jsonb_build_object(
-        'id', hook.id, 'entity', hook.entity, 'url', hook.url, 'action', hook.action, 'filter', hook.filter,
-        'columns', to_jsonb(hook.columns), 'allowInChangeSet', hook.allow_in_change_set, 'disabled', hook.disabled,
-        'createdAt', bds.api_time(hook.created_at), 'updatedAt', bds.api_time(hook.updated_at)
-    ) || case when hook.problem is null then '{}' else jsonb_build_object('problem', hook.problem) end;
-comment on function bds.hook_json(bds.hooks) is 'A hook as the API shows it';
+    return json_object(
+        'id': hook.id, 'entity': coalesce(to_json(hook.entity), 'null'), 'url': hook.url, 'action': hook.action,
+        'filter': coalesce(to_json(hook.filter), 'null'), 'columns': coalesce(to_json(hook.columns), 'null'),
+        'allowInChangeSet': hook.allow_in_change_set, 'disabled': hook.disabled,
+        'createdAt': bds.api_time(hook.created_at), 'updatedAt': bds.api_time(hook.updated_at),
+        'problem': hook.problem, 'secret': secret
+        absent on null
+    );
+comment on function bds.hook_json(bds.hooks, text) is 'A hook as the API shows it; with its secret when it is made';
 
 create or replace function bds.delivery_json(delivery bds.deliveries)
     returns json
@@ -91,7 +94,7 @@ create or replace function bds.create_hook(
     filters             jsonb default null,
     catalog_version     text default null
 )
-    returns jsonb
+    returns json
     language plpgsql
     set search_path = pg_catalog, pg_temp
 as $$
@@ -110,7 +113,7 @@ begin
     insert into bds.hook_states (company_id, hook_id) values (company, hook.id);
     insert into bds.hook_secrets (company_id, hook_id, secret) values (company, hook.id, secret);
     perform bds.store_filters(company, hook, filters), pg_notify('bds_hooks', company);
-    return bds.hook_json(hook) || jsonb_build_object('secret', secret);
+    return bds.hook_json(hook, secret);
 end
 $$;
 comment on function bds.create_hook(text, text, text, text, text[], boolean, boolean, jsonb, text) is
@@ -150,7 +153,7 @@ create or replace function bds.update_hook(
     catalog_version     text,
     problem             text default null
 )
-    returns jsonb
+    returns json
     language plpgsql
     set search_path = pg_catalog, pg_temp
 as $$

@@ -55,7 +55,7 @@ grant execute on function
 grant usage on schema bds, api to bds_worker;
 grant select on bds.hook_columns to bds_worker, bds_operator;
 grant execute on function
-    bds.api_time(timestamptz), bds.hook_json(bds.hooks), bds.delivery_json(bds.deliveries), bds.find_hook(text, uuid), bds.make_secret(),
+    bds.api_time(timestamptz), bds.hook_json(bds.hooks, text), bds.delivery_json(bds.deliveries), bds.find_hook(text, uuid), bds.make_secret(),
     bds.last_change(text), bds.create_hook(text, text, text, text, text[], boolean, boolean, jsonb, text),
     bds.store_filters(text, bds.hooks, jsonb),
     bds.update_hook(text, uuid, text, text, text, text[], boolean, boolean, jsonb, text, text), bds.delete_hook(text, uuid),

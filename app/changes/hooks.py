@@ -224,8 +224,7 @@ async def check_address(url: str, allow_private: bool) -> None:
             async with asyncio.timeout(LOOK_UP):
                 await resolver.resolve(host)
     except AddressRefused as refused:
-        message = f"url: {refused} is not public, and nothing is sent there"
-        raise _wrong("url", message, reason="address_refused") from None
+        raise _wrong("url", f"url: {refused}, and nothing is sent there", reason="address_refused") from None
     except (OSError, TimeoutError, UnicodeError):
         pass  # a name that is not known yet; every delivery looks again
     finally:

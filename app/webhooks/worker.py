@@ -130,7 +130,7 @@ class Worker:
 
     async def _claim(self, most: int) -> int:
         rows = await self._call(
-            "select company, hook, delivery, lease_id, url, secret, body from bds.claim_deliveries(%s, make_interval(secs => %s))",
+            "select company, hook, delivery, lease_id, url, secret, convert_to(body, 'UTF8') from bds.claim_deliveries(%s, make_interval(secs => %s))",
             (most, self._config.webhook_lease),
         )
         for row in rows:
