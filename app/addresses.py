@@ -71,7 +71,9 @@ class Resolver(AbstractResolver):
     def check(self, address: str, host: str) -> None:
         """Raises AddressRefused unless the address may be connected to."""
         if not self._allow_private and not is_public(address):
-            raise AddressRefused(f"{address} is no public address" if address == host else f"{host} has {address}, which is no public address")
+            raise AddressRefused(
+                f"{address} is no public address" if address == host else f"{host} has {address}, which is no public address"
+            )
 
     async def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)

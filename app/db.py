@@ -153,6 +153,11 @@ class Database:
         async with self._workers.connection() as connection:
             yield connection
 
+    async def forget_broken(self) -> None:
+        """Throw the worker's connections away that a restarted server has cut."""
+        with contextlib.suppress(psycopg.Error):
+            await self._workers.check()
+
     async def notifications(self, *channels: LiteralString) -> AsyncGenerator[psycopg.Notify | None, None]:
         """Notifications on channels, for ever; None whenever the connection has been made anew, for some may have been missed."""
         while True:

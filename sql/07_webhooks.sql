@@ -179,6 +179,31 @@ $$;
 comment on function bds.update_hook(text, uuid, text, text, text, text[], boolean, boolean, jsonb, text, text) is
     'Changes a hook and returns it; disabling it cancels what is queued, enabling it lets it see what comes from now on';
 
+create or replace function bds.refit_hook(company text, hook_id uuid, filters jsonb, catalog_version text, problem text default null)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    hook bds.hooks;
+begin
+    perform set_config('bds.company', company, true);
+    hook := bds.find_hook(company, hook_id);
+    if problem is null then
+        update bds.hooks h set catalog_version = refit_hook.catalog_version where h.company_id = company and h.id = hook.id;
+        perform bds.store_filters(company, hook, filters);
+    else
+        update bds.hooks h
+        set catalog_version = refit_hook.catalog_version, disabled = true, problem = refit_hook.problem, updated_at = clock_timestamp()
+        where h.company_id = company and h.id = hook.id;
+        delete from bds.hook_filters f where f.company_id = company and f.hook_id = hook.id;
+        perform bds.cancel_queued(company, hook.id);
+    end if;
+end
+$$;
+comment on function bds.refit_hook(text, uuid, jsonb, text, text) is
+    'Stores what a filter is under another model, or disables the hook with the reason why its filter fits no more';
+
 create or replace function bds.delete_hook(company text, hook_id uuid)
     returns void
     language plpgsql

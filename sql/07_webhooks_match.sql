@@ -95,7 +95,8 @@ begin
     end if;
     if unfiltered then
         perform bds.queue_matches(
-            company, entity_name, from_id, to_id, due_at, '', 'select c.id, h.id from c cross join h where h.filter is null'
+            company, entity_name, from_id, to_id, due_at, '',
+            bds.match_where('c as t cross join h', 'h.filter is null')
         );
     end if;
     for shape in
@@ -120,23 +121,37 @@ $$;
 comment on function bds.match_changes(text, text, bigint, bigint, timestamptz) is
     'Queues the changes of one entity after from_id, up to to_id, for the hooks that they match';
 
+create or replace function bds.match_where(tables text, condition text)
+    returns text
+    language sql
+    immutable
+    return format(
+        'select h.id as hook_id, t.bds_id, t.bds_operation, t.bds_row_id, t.bds_change_set_id from %s where %s'
+        ' and t.bds_id > h.since_id and (h.allow_in_change_set or t.bds_change_set_id is null)'
+        ' and (h.columns is null or t.bds_operation <> ''update'' and h.keys is not null'
+        ' or t.bds_old ?| h.keys or t.bds_collections && h.keys or ''updatedAt'' = any (h.keys))',
+        tables, condition
+    );
+comment on function bds.match_where(text, text) is
+    'The query of changes t and hooks h for which a condition holds, and all that concerns filters no more';
+
 create or replace function bds.match_branch(joins text, condition text, types text[])
     returns text
     language sql
     stable
-    return format(
-        'select t.bds_change_id, h.id from t%s join ('
-        'select h.id%s from h where h.joins = %L and h.condition = %L and h.types = %L::text[] offset 0'
-        ') h on %s',
-        joins,
-        (
-            select string_agg(format(', (h."values"[%s])::%s as p%s', n, type::regtype, n - 1), '' order by n)
-            from unnest(types) with ordinality as parameters (type, n)
+    return bds.match_where(
+        format(
+            't%s join (select h.*%s from h where h.joins = %L and h.condition = %L and h.types = %L::text[] offset 0) h on %s',
+            joins,
+            (
+                select string_agg(format(', (h."values"[%s])::%s as p%s', n, type::regtype, n - 1), '' order by n)
+                from unnest(types) with ordinality as parameters (type, n)
+            ),
+            joins, condition, types, condition
         ),
-        joins, condition, types, condition
+        'true'
     );
-comment on function bds.match_branch(text, text, text[]) is
-    'The query (change, hook) of all hooks whose filter is of one shape, over rows t and hooks h';
+comment on function bds.match_branch(text, text, text[]) is 'The query of all hooks whose filter is of one shape';
 
 create or replace function bds.queue_filtered(
     company text, entity_name text, from_id bigint, to_id bigint, due_at timestamptz, branches text[]
@@ -161,32 +176,33 @@ create or replace function bds.changed_rows(entity_name text)
         $sql$,
 -- every record of the rows since the first change that is looked at: what came later is undone
 r as (
-    select l.row_id, l.id, l.operation,
-        case l.operation when 'update' then coalesce(l.old, '{}') || jsonb_build_object('updatedAt', l.last_updated_at) else l.old end as old
-    from (select c.row_id, min(c.id) as first_id from c group by c.row_id) as f
+    select l.*,
+        case l.operation when 'update' then coalesce(l.old, '{}') || jsonb_build_object('updatedAt', l.last_updated_at) else l.old end as undo
+    from (select c.bds_row_id, min(c.bds_id) as first_id from c group by c.bds_row_id) as f
     cross join lateral (
         select x.* from bds.change_log x
-        where x.row_id = f.row_id and x.company_id = $1 and x.entity = $2 and x.id >= f.first_id and x.created_at >= $5
+        where x.row_id = f.bds_row_id and x.company_id = $1 and x.entity = $2 and x.id >= f.first_id and x.created_at >= $5
         offset 0
     ) as l
 ),
 u as materialized (
-    select r.id, r.row_id, r.operation, r.old,
-        bds.undo(r.old) over (partition by r.row_id order by r.id desc rows between unbounded preceding and 1 preceding) as undone
+    select r.id as bds_id, r.operation as bds_operation, r.row_id as bds_row_id, r.change_set_id as bds_change_set_id,
+        r.collections as bds_collections, r.old as bds_old,
+        bds.undo(r.undo) over (partition by r.row_id order by r.id desc rows between unbounded preceding and 1 preceding) as bds_undone
     from r
 ),
 t as materialized (
-    select u.id as bds_change_id, v.*
-    from u join api.%1$I v on v.company_id = $1 and v.id = u.row_id
-    where u.id <= $4 and u.operation <> 'delete' and coalesce(u.undone, '{}') = '{}'
+    select u.*, v.*
+    from u cross join lateral (select n.* from api.%1$I n where n.company_id = $1 and n.id = u.bds_row_id offset 0) as v
+    where u.bds_id <= $4 and u.bds_operation <> 'delete' and coalesce(u.bds_undone, '{}') = '{}'
     union all
-    select u.id, v.*
+    select u.*, v.*
     from u
-    left join api.%1$I n on n.company_id = $1 and n.id = u.row_id
+    left join lateral (select to_jsonb(n) as now from api.%1$I n where n.company_id = $1 and n.id = u.bds_row_id offset 0) as n on true
     cross join lateral jsonb_populate_record(
-        null::api.%1$I, case u.operation when 'delete' then u.old else coalesce(to_jsonb(n), '{}') || u.undone end
+        null::api.%1$I, case u.bds_operation when 'delete' then u.bds_old else coalesce(n.now, '{}') || u.bds_undone end
     ) as v
-    where u.id <= $4 and (u.operation = 'delete' or u.undone <> '{}')
+    where u.bds_id <= $4 and (u.bds_operation = 'delete' or u.bds_undone <> '{}')
 )$sql$,
         entity_name
     );
@@ -198,7 +214,9 @@ create or replace function bds.queue_matches(
     returns void
     language plpgsql
     set search_path = pg_catalog, pg_temp
-    -- Nothing is known of the sizes: one change and one hook, or thousands of both.  Hash joins are right for either.
+    -- Nothing is known of the sizes, one change and one hook or thousands of both: hash joins are right for either.  What must be
+    -- looked up row by row stands behind offset 0.
+    set enable_nestloop = off
     set enable_mergejoin = off
 as $$
 declare
@@ -213,27 +231,24 @@ begin
     execute format(
         $sql$
 with c as materialized (
-    select l.id, l.row_id, l.operation, l.change_set_id, l.collections, l.old
+    select l.id as bds_id, l.operation as bds_operation, l.row_id as bds_row_id, l.change_set_id as bds_change_set_id,
+        l.collections as bds_collections, l.old as bds_old
     from bds.change_log l
     where l.company_id = $1 and l.entity = $2 and l.id > $3 and l.id <= $4 and l.created_at >= $5
 ),
+k as materialized (select k.name, k.key from bds.hook_columns k where k.entity = $2),
 h as materialized (
-    select h.id, h.since_id, h.allow_in_change_set, h.columns, h.filter, f.joins, f.condition, f.types, f."values"
+    select h.id, h.since_id, h.allow_in_change_set, h.columns, h.filter, f.joins, f.condition, f.types, f."values",
+        case when h.columns is not null then (select array_agg(k.key) from k where k.name = any (h.columns)) end as keys
     from bds.hooks h
     left join bds.hook_filters f on f.company_id = h.company_id and f.hook_id = h.id and f.entity = $2
     where h.company_id = $1 and not h.disabled and h.deleted_at is null and coalesce(h.entity, $2) = $2
 )%s,
-m (change_id, hook_id) as (%s),
+m as (%s),
 q as (
     insert into bds.hook_queue (company_id, hook_id, change_id, entity, operation, row_id, change_set_id, due_at)
-    select $1, h.id, c.id, $2, c.operation, c.row_id, c.change_set_id, $6
-    from m join c on c.id = m.change_id join h on h.id = m.hook_id
-    where c.id > h.since_id and (h.allow_in_change_set or c.change_set_id is null)
-        and (h.columns is null or exists (
-            select from bds.hook_columns k
-            where k.entity = $2 and k.name = any (h.columns)
-                and (c.operation <> 'update' or c.old ? k.key or k.key = any (c.collections) or k.key = 'updatedAt')
-        ))
+    select $1, m.hook_id, m.bds_id, $2, m.bds_operation, m.bds_row_id, m.bds_change_set_id, $6
+    from m
     returning hook_id
 )
 insert into bds.hook_states as s (company_id, hook_id, queued, batch_at)
@@ -251,4 +266,4 @@ on conflict (company_id, hook_id) do update set
 end
 $$;
 comment on function bds.queue_matches(text, text, bigint, bigint, timestamptz, text, text) is
-    'Queues what a query of (change, hook) over c, h and row_states gives, where the other conditions of the hooks hold';
+    'Queues what a query of changes and hooks over c, h and row_states gives';

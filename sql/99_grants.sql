@@ -63,8 +63,8 @@ grant execute on function
     bds.make_batches_of(text[], uuid[], timestamptz)
     to bds_service, bds_worker, bds_operator;
 grant execute on function
-    bds.overlay(jsonb, jsonb), bds.undo(jsonb), bds.companies_behind(text[]), bds.route_changes(text, interval, bigint),
-    bds.match_changes(text, text, bigint, bigint, timestamptz), bds.match_branch(text, text, text[]),
+    bds.refit_hook(text, uuid, jsonb, text, text), bds.overlay(jsonb, jsonb), bds.undo(jsonb), bds.companies_behind(text[]), bds.route_changes(text, interval, bigint),
+    bds.match_changes(text, text, bigint, bigint, timestamptz), bds.match_where(text, text), bds.match_branch(text, text, text[]),
     bds.queue_filtered(text, text, bigint, bigint, timestamptz, text[]), bds.changed_rows(text),
     bds.queue_matches(text, text, bigint, bigint, timestamptz, text, text), bds.make_batches(int),
     bds.claim_deliveries(int, interval), bds.lock_leases(jsonb), bds.record_attempts(jsonb, double precision[], interval),

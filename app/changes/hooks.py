@@ -18,8 +18,9 @@ from yarl import URL
 from app.addresses import AddressRefused, Resolver, is_literal
 from app.catalog import Catalog, Entity
 from app.db import Database, Session
-from app.errors import QueryError, ServiceError
-from app.language.condition import Condition, compile_filter
+from app.errors import ServiceError
+from app.language.condition import Condition, compile_any
+from app.language.query import about
 
 LONGEST_URL = 2_048
 LONGEST_FILTER = 10_000
@@ -50,18 +51,8 @@ class Hook:
                 raise _wrong("columns", f"{where} {'no' if self.entity else 'a'} column {name}")
         if self.filter is None:
             return None
-        compiled, problems = [], []
-        for entity in entities:
-            try:
-                condition = compile_filter(catalog, entity, self.filter)
-            except QueryError as problem:
-                problem.target = "filter"
-                problems.append(problem)
-            else:
-                compiled += [condition] if condition else []
-        if not compiled and problems:
-            raise problems[0]
-        return compiled
+        with about("filter"):
+            return compile_any(catalog, self.entity, self.filter)
 
 
 def watchable(entity: Entity) -> set[str]:

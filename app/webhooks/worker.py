@@ -11,13 +11,17 @@ import asyncio
 import contextlib
 import json
 import logging
+import resource
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any
+from typing import Any, LiteralString
 
 import psycopg
 
+from app.catalog import Catalog
 from app.db import RECONNECT, Database
+from app.errors import QueryError
+from app.language.condition import Condition, compile_any
 from app.webhooks.send import Delivery, Outcome, Sender
 
 log = logging.getLogger("bds.webhooks")
@@ -30,6 +34,24 @@ GRACE = 10.0  # seconds that attempts under way have when the worker stops
 FORGET = 600.0  # seconds between two looks for deliveries that are old enough to be forgotten
 
 
+STALE: LiteralString = """
+    select h.company_id, h.id, h.entity, h.filter from bds.hooks h
+    where h.filter is not null and not h.disabled and h.deleted_at is null and h.catalog_version is distinct from %s
+    order by h.company_id, h.id
+    limit 500
+"""
+
+
+def fit(catalog: Catalog, entity: str | None, filter: str) -> tuple[list[Condition], str | None]:
+    """What a hook's filter is under the catalog; nothing, and why, if it fits no more."""
+    if entity is not None and entity not in catalog:
+        return [], f"there is no entity {entity}"
+    try:
+        return compile_any(catalog, entity, filter), None
+    except QueryError as error:
+        return [], f"filter: {error.message}"
+
+
 class Worker:
     """Routes and delivers until it is cancelled."""
 
@@ -40,6 +62,8 @@ class Worker:
         self._behind: set[str] = set()  # companies that have changes to be matched
         self._changed = asyncio.Event()
         self._wake = asyncio.Event()  # something may be due
+        self._refit = asyncio.Event()  # the model may have changed
+        database.on_notify("bds_catalog", lambda _: self._refit.set())
         self._under_way: dict[Delivery, tuple[asyncio.Task[None], float]] = {}  # and since when
         self._outcomes: list[tuple[Delivery, Outcome]] = []
 
@@ -67,6 +91,7 @@ class Worker:
             except (psycopg.Error, OSError) as error:
                 log.warning("the worker waits for the database: %s", type(error).__name__)
                 await asyncio.sleep(RECONNECT)
+                await self._database.forget_broken()
             except Exception:
                 log.exception("the worker failed and goes on")
                 await asyncio.sleep(RECONNECT)
@@ -97,21 +122,42 @@ class Worker:
             await self._look()
         self._changed.clear()
         companies, self._behind = self._behind, set()
-        try:
-            while companies:
-                company = companies.pop()
-                rows = await self._call(
-                    "select routed, behind from bds.route_changes(%s, make_interval(secs => %s))",
-                    (company, self._config.webhook_window),
-                )
-                if rows[0][0]:
-                    self._wake.set()
-                if rows[0][1]:
-                    self._behind.add(company)
-                    self._changed.set()
-        finally:
-            self._behind |= companies
+        for company in companies:
+            try:
+                await self._route_one(company)
+            except BaseException:
+                self._behind |= companies  # nothing to do is quickly seen
+                raise
         await asyncio.sleep(PAUSE)
+
+    async def _route_one(self, company: str) -> None:
+        try:
+            [(routed, behind)] = await self._call(
+                "select routed, behind from bds.route_changes(%s, make_interval(secs => %s))",
+                (company, self._config.webhook_window),
+            )
+        except psycopg.ProgrammingError as error:  # a filter of another model: of this company alone
+            log.warning("the hooks of %s cannot be matched: %s", company, error.diag.message_primary)
+            self._refit.set()
+            return
+        if routed:
+            self._wake.set()
+        if behind:
+            self._behind.add(company)
+            self._changed.set()
+
+    async def _fit(self) -> None:
+        """Compile the filters anew that were compiled for another model."""
+        self._refit.clear()
+        catalog = self._database.catalog
+        while rows := await self._call(STALE, (catalog.version,)):
+            for company, hook, entity, filter in rows:
+                compiled, problem = fit(catalog, entity, filter)
+                await self._call(
+                    "select bds.refit_hook(%s, %s, %s, %s, %s)",
+                    (company, hook, json.dumps([each.members() for each in compiled]), catalog.version, problem),
+                )
+        await _happens(self._refit, FORGET)
 
     # Delivering
 
@@ -119,9 +165,10 @@ class Worker:
         self._wake.clear()
         await self._record()
         room = self._room()
-        claimed = await self._claim(room) if room else 0
-        if claimed < room or not room:
-            await _happens(self._wake, min(LOOK, await self._due_in() if room else LOOK))
+        if not room:
+            await _happens(self._wake, YOUNG / 4)
+        elif await self._claim(room) < room:
+            await _happens(self._wake, min(LOOK, await self._due_in()))
 
     def _room(self) -> int:
         now = time.monotonic()
@@ -130,7 +177,8 @@ class Worker:
 
     async def _claim(self, most: int) -> int:
         rows = await self._call(
-            "select company, hook, delivery, lease_id, url, secret, convert_to(body, 'UTF8') from bds.claim_deliveries(%s, make_interval(secs => %s))",
+            "select company, hook, delivery, lease_id, url, secret, convert_to(body, 'UTF8')"
+            " from bds.claim_deliveries(%s, make_interval(secs => %s))",
             (most, self._config.webhook_lease),
         )
         for row in rows:
@@ -215,10 +263,18 @@ async def _happens(event: asyncio.Event, within: float) -> bool:
     return True
 
 
+def _raise_file_limit() -> None:
+    """Let the process have as many connections as it may: each attempt under way holds one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 1 << 16)) if hard > 0 else 1 << 16, hard))
+
+
 @contextlib.asynccontextmanager
 async def working(database: Database) -> AsyncIterator[None]:
     """A worker, for as long as the block lasts."""
     config = database.config
+    _raise_file_limit()
     async with Sender.open(config.webhook_timeout, config.webhook_allow_private) as sender:
         task = asyncio.create_task(Worker(database, sender).run())
         try:
