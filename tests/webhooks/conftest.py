@@ -68,6 +68,12 @@ class Queue:
         self.route(DAY)
         return self.rows("select entity, operation::text from bds.hook_queue where hook_id = %s order by change_id", (hook,))
 
+    def send(self, *codes: str) -> None:
+        """New products, in a batch of their own that is due."""
+        self.products(*codes)
+        self.route()
+        self.rows("select bds.make_batches()")
+
     def claim(self, most: int = 100, lease: float = 60.0) -> list[dict[str, Any]]:
         """Lease what is due: key of the lease, body as it would be sent."""
         claimed = self.rows(

@@ -90,7 +90,7 @@ class Handler(BaseHTTPRequestHandler):
     def behave(self, answer: Any) -> None:
         match answer:
             case int():
-                self.reply(answer, b"thanks" if answer < 300 else b"no")
+                self.reply(answer, b"" if answer == 204 else b"thanks" if answer < 300 else b"no")
             case "hang":
                 self.receiver.released.wait(20)
                 self.close_connection = True
