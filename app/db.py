@@ -107,6 +107,7 @@ class Database:
             min_size=1,
             max_size=size,
             open=False,
+            reconnect_timeout=5.0 if role == "bds_worker" else 300.0,  # whoever waits for the database asks again soon
             configure=configure,
             kwargs={"autocommit": True, "application_name": "bds", "prepare_threshold": 2},
             check=AsyncConnectionPool.check_connection if role == "bds_service" else None,

@@ -69,17 +69,10 @@ class Worker:
 
     async def run(self) -> None:
         """Work until cancelled; then let attempts end for a moment, and hand back those that do not."""
-        tasks = [
-            self._listen(),
-            self._again(self._route),
-            self._again(self._deliver),
-            self._again(self._renew),
-            self._again(self._forget),
-        ]
         try:
             async with asyncio.TaskGroup() as group:
-                for each in tasks:
-                    group.create_task(each)
+                for each in (self._listen, self._fit, self._route, self._deliver, self._renew, self._forget):
+                    group.create_task(self._again(each))
         finally:
             await asyncio.shield(self._hand_back())
 
@@ -239,8 +232,8 @@ class Worker:
         for task, _ in list(self._under_way.values()):
             task.cancel()
         with contextlib.suppress(psycopg.Error, OSError):
-            await self._record()
-            if left:
+            async with asyncio.timeout(GRACE):
+                await self._record()
                 await self._call("select bds.release_leases(%s)", (json.dumps([delivery.key() for delivery in left]),))
 
     async def _forget(self) -> None:

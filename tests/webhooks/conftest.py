@@ -154,7 +154,7 @@ def working(url: str, **settings: str) -> Iterator[subprocess.Popen[bytes]]:
     finally:
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=30)
+        sys.stderr.write(process.communicate(timeout=30)[1].decode())  # which pytest shows if the test fails
 
 
 __all__ = ["Queue", "Receiver", "wait_until", "working"]
