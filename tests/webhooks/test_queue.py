@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import threading
 from typing import Any
 
 import psycopg
 import pytest
 
+from tests.http.serving import wait_until
 from tests.webhooks.conftest import DAY, Queue
 
 ONE, TWO = "00000000-0000-0000-0000-000000000001", "00000000-0000-0000-0000-000000000002"
@@ -279,6 +281,20 @@ def test_what_was_matched_while_the_hook_was_disabled_is_cancelled(queue: Queue,
     queue.operator.connection.execute("update bds.hook_states set batch_at = now()")
     assert queue.claim() == []
     assert queue.states(hook) == ["cancelled"]
+
+
+def test_disabling_waits_for_a_worker_that_is_matching_and_cancels_what_it_queued(queue: Queue, connect: Any) -> None:
+    hook = queue.hook()
+    queue.products("A")
+    other = connect("bds_worker")
+    with other.transaction():
+        other.execute("select from bds.route_changes('acme', '0')")
+        disabling = threading.Thread(target=disable, args=(queue, hook))
+        disabling.start()
+        wait_until(lambda: bool(other.execute("select from pg_locks where not granted").fetchall()))
+    disabling.join()
+    assert queue.states(hook) == ["cancelled"]
+    assert queue.claim() == []
 
 
 @pytest.mark.parametrize(("status", "state"), [(200, "delivered"), (500, "cancelled"), (400, "cancelled")])
