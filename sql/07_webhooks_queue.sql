@@ -37,23 +37,21 @@ end
 $$;
 comment on function bds.make_batches(int) is 'Makes deliveries of the changes whose window is over, and of each hundred; returns how many';
 
-create or replace function bds.make_batches_of(companies text[], hooks uuid[], up_to timestamptz)
-    returns bigint
-    language plpgsql
+create or replace function bds.plan_batches(
+    companies text[], hooks uuid[], up_to timestamptz,
+    out company_id text, out hook_id uuid, out change_set_id uuid, out size bigint, out first_id bigint, out last_id bigint,
+    out due_at timestamptz, out changes json, out goes boolean
+)
+    returns setof record
+    language sql
+    stable
     set search_path = pg_catalog, pg_temp
 as $$
-declare
-    made bigint;
-begin
-    with due as materialized (
-        select d.company_id, d.hook_id, h.disabled or h.deleted_at is not null as gone
-        from unnest(companies, hooks) as d (company_id, hook_id)
-        join bds.hooks h on h.company_id = d.company_id and h.id = d.hook_id
-    ),
     -- neighbours of one change set are a run, each hundred of a run a batch
-    marked as (
+    with marked as (
         select q.*, q.change_set_id is distinct from lag(q.change_set_id) over w as begins
-        from bds.hook_queue q join due d on d.company_id = q.company_id and d.hook_id = q.hook_id
+        from bds.hook_queue q
+        join unnest(companies, hooks) as d (company_id, hook_id) on d.company_id = q.company_id and d.hook_id = q.hook_id
         window w as (partition by q.company_id, q.hook_id order by q.change_id)
     ),
     runs as (
@@ -71,34 +69,50 @@ begin
             ) order by n.change_id) as changes
         from numbered n
         group by n.company_id, n.hook_id, n.change_set_id, n.run, n.part
-    ),
+    )
     -- when the window is over all go, else those up to the last full one
-    sorted as materialized (
-        select b.*,
-            min(b.due_at) over (partition by b.company_id, b.hook_id) <= up_to
-            or bool_or(b.size = 100) over (partition by b.company_id, b.hook_id order by b.first_id desc) as goes
-        from batches b
+    select b.*,
+        min(b.due_at) over (partition by b.company_id, b.hook_id) <= up_to
+        or bool_or(b.size = 100) over (partition by b.company_id, b.hook_id order by b.first_id desc)
+    from batches b;
+$$;
+comment on function bds.plan_batches(text[], uuid[], timestamptz) is
+    'The batches that the queued changes of these hooks make, and which of them go now that windows up to a time are over';
+
+create or replace function bds.make_batches_of(companies text[], hooks uuid[], up_to timestamptz)
+    returns bigint
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    made bigint;
+begin
+    with due as materialized (
+        select d.company_id, d.hook_id, h.disabled or h.deleted_at is not null as gone
+        from unnest(companies, hooks) as d (company_id, hook_id)
+        join bds.hooks h on h.company_id = d.company_id and h.id = d.hook_id
     ),
+    planned as materialized (select * from bds.plan_batches(companies, hooks, up_to)),
     sent as (
         insert into bds.deliveries (
             company_id, hook_id, state, change_set_id, change_count, changes, next_attempt_at, finished_at
         )
-        select s.company_id, s.hook_id, case when d.gone then 'cancelled' else 'pending' end, s.change_set_id, s.size, s.changes,
+        select p.company_id, p.hook_id, case when d.gone then 'cancelled' else 'pending' end, p.change_set_id, p.size, p.changes,
             case when not d.gone then clock_timestamp() end, case when d.gone then clock_timestamp() end
-        from sorted s join due d on d.company_id = s.company_id and d.hook_id = s.hook_id
-        where s.goes
-        order by s.company_id, s.hook_id, s.first_id  -- their numbers are the order in which they go out
+        from planned p join due d on d.company_id = p.company_id and d.hook_id = p.hook_id
+        where p.goes
+        order by p.company_id, p.hook_id, p.first_id  -- their numbers are the order in which they go out
         returning 1
     ),
     gone as (
         delete from bds.hook_queue q
-        using (select s.company_id, s.hook_id, max(s.last_id) as last_id from sorted s where s.goes group by s.company_id, s.hook_id) s
-        where q.company_id = s.company_id and q.hook_id = s.hook_id and q.change_id <= s.last_id
+        using (select p.company_id, p.hook_id, max(p.last_id) as last_id from planned p where p.goes group by p.company_id, p.hook_id) p
+        where q.company_id = p.company_id and q.hook_id = p.hook_id and q.change_id <= p.last_id
     ),
     result as (
-        select d.company_id, d.hook_id, coalesce(sum(s.size) filter (where not s.goes), 0) as left_over,
-            min(s.due_at) filter (where not s.goes) as due_at, coalesce(bool_or(s.goes), false) and not d.gone as ready
-        from due d left join sorted s on s.company_id = d.company_id and s.hook_id = d.hook_id
+        select d.company_id, d.hook_id, coalesce(sum(p.size) filter (where not p.goes), 0) as left_over,
+            min(p.due_at) filter (where not p.goes) as due_at, coalesce(bool_or(p.goes), false) and not d.gone as ready
+        from due d left join planned p on p.company_id = d.company_id and p.hook_id = d.hook_id
         group by d.company_id, d.hook_id, d.gone
     ),
     states as (
@@ -113,7 +127,7 @@ begin
 end
 $$;
 comment on function bds.make_batches_of(text[], uuid[], timestamptz) is
-    'The same of these hooks, which the caller has locked, with windows that end up to a time';
+    'Makes deliveries of what these hooks, which the caller has locked, have collected in windows that end up to a time';
 
 create or replace function bds.claim_deliveries(
     most  int default 100,

@@ -60,7 +60,7 @@ grant execute on function
     bds.store_filters(text, bds.hooks, jsonb),
     bds.update_hook(text, uuid, text, text, text, text[], boolean, boolean, jsonb, text, text), bds.delete_hook(text, uuid),
     bds.cancel_queued(text, uuid), bds.test_hook(text, uuid), bds.retry_delivery(text, uuid, uuid), bds.wake_hook(text, uuid),
-    bds.make_batches_of(text[], uuid[], timestamptz)
+    bds.plan_batches(text[], uuid[], timestamptz), bds.make_batches_of(text[], uuid[], timestamptz)
     to bds_service, bds_worker, bds_operator;
 grant execute on function
     bds.refit_hook(text, uuid, jsonb, text, text), bds.overlay(jsonb, jsonb), bds.undo(jsonb), bds.companies_behind(text[]), bds.route_changes(text, interval, bigint),

@@ -28,6 +28,7 @@ log = logging.getLogger("bds.webhooks")
 
 LOOK = 5.0  # seconds after which a worker looks for work that no notification told of
 PAUSE = 0.02  # seconds between two looks at one log: what is committed meanwhile is matched together
+BREATH = 0.005  # seconds between two claims that find what is due in another worker's hands
 CLAIM = 100  # deliveries claimed at once
 YOUNG = 1.0  # seconds after which an attempt no longer counts as busy: a receiver that hangs keeps nobody waiting
 GRACE = 10.0  # seconds that attempts under way have when the worker stops
@@ -161,7 +162,7 @@ class Worker:
         if not room:
             await _happens(self._wake, YOUNG / 4)
         elif await self._claim(room) < room:
-            await _happens(self._wake, min(LOOK, await self._due_in()))
+            await _happens(self._wake, min(LOOK, max(BREATH, await self._due_in())))
 
     def _room(self) -> int:
         now = time.monotonic()
@@ -206,7 +207,7 @@ class Worker:
 
     async def _due_in(self) -> float:
         rows = await self._call("select bds.next_due()")
-        return LOOK if rows[0][0] is None else max(0.0, rows[0][0])
+        return LOOK if rows[0][0] is None else float(rows[0][0])
 
     # Keeping and giving back
 
