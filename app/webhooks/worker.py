@@ -28,10 +28,10 @@ log = logging.getLogger("bds.webhooks")
 
 LOOK = 5.0  # seconds after which a worker looks for work that no notification told of
 PAUSE = 0.02  # seconds between two looks at one log: what is committed meanwhile is matched together
-BREATH = 0.005  # seconds between two claims that find what is due in another worker's hands
+BREATH = 0.01  # seconds between two claims where more is about to happen
 CLAIM = 100  # deliveries claimed at once
 YOUNG = 1.0  # seconds after which an attempt no longer counts as busy: a receiver that hangs keeps nobody waiting
-GRACE = 10.0  # seconds that attempts under way have when the worker stops
+GRACE = 5.0  # seconds that attempts under way have when the worker stops
 FORGET = 600.0  # seconds between two looks for deliveries that are old enough to be forgotten
 
 
@@ -151,11 +151,14 @@ class Worker:
                     "select bds.refit_hook(%s, %s, %s, %s, %s)",
                     (company, hook, json.dumps([each.members() for each in compiled]), catalog.version, problem),
                 )
+            await self._look()  # for changes that could not be matched before
         await _happens(self._refit, FORGET)
 
     # Delivering
 
     async def _deliver(self) -> None:
+        if self._room() < CLAIM * 3 // 4:
+            await asyncio.sleep(BREATH)  # many end soon: they are recorded together
         self._wake.clear()
         await self._record()
         room = self._room()

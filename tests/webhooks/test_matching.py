@@ -55,38 +55,33 @@ def test_nothing_is_matched_before_its_commit_and_nothing_of_what_was_rolled_bac
     assert queue.matched(hook) == [("products", "create")]
 
 
-@pytest.mark.parametrize(
-    ("filter", "codes"),
-    [
-        ("price > 10", {"dear"}),
-        ("price <= 10 AND active = true", {"cheap"}),
-        ("category = 'code:tools'", {"cheap"}),
-        ("category != 'code:tools' or category is null", {"dear", "none"}),
-        ("categoryId = 1", {"cheap"}),
-        ("category in ('code:tools', 2)", {"cheap", "dear"}),
-        ("CODE LIKE '%e%' and not code = 'dear'", {"cheap", "none"}),
-        ("name ilike 'ÄPFEL'", {"none"}),
-        ("price is null", {"none"}),
-        ("code in ('none', 'it''s', 'a\\b\"{},')", {"none"}),
-        ("updatedAt > '2020-01-01'", {"cheap", "dear", "none"}),
-        ("  ", {"cheap", "dear", "none"}),
-    ],
-)
-def test_a_filter_chooses_rows(queue: Queue, filter: str, codes: set[str]) -> None:
+FOUND = {
+    "price > 10": {"dear"},
+    "price <= 10 AND active = true": {"cheap"},
+    "category = 'code:tools'": {"cheap"},
+    "category != 'code:tools' or category is null": {"dear", "none"},
+    "categoryId = 1": {"cheap"},
+    "category in ('code:tools', 2)": {"cheap", "dear"},
+    "CODE LIKE '%e%' and not code = 'dear'": {"cheap", "none"},
+    "name ilike 'ÄPFEL'": {"none"},
+    "price is null": {"none"},
+    "code in ('none', 'it''s', 'a\\b\"{},')": {"none"},
+    "updatedAt > '2020-01-01'": {"cheap", "dear", "none"},
+    "price between 5 and 50": {"cheap"},
+}
+
+
+def test_a_filter_chooses_rows(queue: Queue) -> None:
     queue.write("insert into data.categories (id, code, name) values (1, 'tools', 't'), (2, 'toys', 't')")
-    hook = queue.hook(filter=filter if filter.strip() else None)
+    hooks = {filter: queue.hook(filter=filter) for filter in FOUND}
     queue.write(
-        "insert into data.products (code, name, price, category_id)"
-        " values ('cheap', 'c', 5, 1), ('dear', 'd', 50.5, 2), ('none', 'äpfel', null, null)"
+        "insert into data.products (id, code, name, price, category_id)"
+        " values (1, 'cheap', 'c', 5, 1), (2, 'dear', 'd', 50.5, 2), (3, 'none', 'äpfel', null, null)"
     )
     queue.route(DAY)
-    found = queue.rows(
-        "select l.row_id from bds.hook_queue q join bds.change_log l on l.company_id = q.company_id and l.id = q.change_id"
-        " where q.hook_id = %s",
-        (hook,),
-    )
-    named = dict(queue.operator.rows("select id, code from data.products"))
-    assert {named[row[0]] for row in found} == codes
+    named = {1: "cheap", 2: "dear", 3: "none"}
+    query = "select row_id from bds.hook_queue where hook_id = %s"
+    assert {filter: {named[row[0]] for row in queue.rows(query, (hook,))} for filter, hook in hooks.items()} == FOUND
 
 
 def test_hooks_of_one_shape_and_of_many_are_matched_alike(queue: Queue) -> None:

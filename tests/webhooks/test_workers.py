@@ -75,10 +75,10 @@ class Writers:
         with self.lock:
             self.commits |= {change: time.monotonic() for change in range(row[0] - rows + 1, row[0] + 1)}
         connection.commit()
-        time.sleep(chosen.random() / 30)
+        time.sleep(chosen.random() / 10)
 
     @contextmanager
-    def writing(self, threads: int = 3) -> Iterator[None]:
+    def writing(self, threads: int = 2) -> Iterator[None]:
         started = [threading.Thread(target=self.write, args=(number,)) for number in range(threads)]
         for thread in started:
             thread.start()
@@ -117,7 +117,7 @@ def hooks(queue: Queue, receiver: Receiver) -> list[str]:
 def test_killed_workers_lose_nothing(queue: Queue, receiver: Receiver, hooks: list[str]) -> None:
     writers, chosen = Writers(queue.url), random.Random(7)
     with writers.writing():
-        for _ in range(5):
+        for _ in range(3):
             with working(queue.url, BDS_WEBHOOK_WINDOW="0.3") as first, working(queue.url, BDS_WEBHOOK_WINDOW="0.3"):
                 time.sleep(chosen.random())
                 first.kill()
