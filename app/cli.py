@@ -65,7 +65,22 @@ def migrate_database(options: argparse.Namespace, config: Config) -> int:
 def serve(options: argparse.Namespace, config: Config) -> int:
     from app import server  # the only command that needs the web's packages
 
-    server.serve(config, options.host, options.port, lambda host, port: _say(f"serving on {_base(host, port)}"))
+    server.serve(
+        config,
+        options.host,
+        options.port,
+        lambda host, port: _say(f"serving on {_base(host, port)}"),
+        worker=not options.no_worker,
+    )
+    return 0
+
+
+def work(options: argparse.Namespace, config: Config) -> int:
+    import uvloop
+
+    from app import server
+
+    uvloop.run(server.work(config, lambda: _say("delivering webhooks")))
     return 0
 
 
@@ -243,7 +258,10 @@ def parser() -> argparse.ArgumentParser:
         each.add_argument("--host", default="127.0.0.1", help="address to listen on (%(default)s)")
         each.add_argument("--port", type=int, default=8080, help="port to listen on, 0 for any free one (%(default)s)")
 
-    add_address(add(commands, "serve", serve, "serve HTTP until SIGTERM"))
+    each = add(commands, "serve", serve, "serve HTTP until SIGTERM, and deliver webhooks")
+    add_address(each)
+    each.add_argument("--no-worker", action="store_true", help="do not deliver webhooks: `bds worker` does")
+    add(commands, "worker", work, "deliver webhooks until SIGTERM; any number of workers share the work")
     add(commands, "migrate", migrate_database, "bring the database up to this program's sql/; prints the files applied")
 
     company = commands.add_parser("company", help="make companies").add_subparsers(required=True, metavar="ACTION")

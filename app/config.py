@@ -28,6 +28,16 @@ class Config:
     statement_timeout: int = setting("BDS_STATEMENT_TIMEOUT", 30, "seconds that a read may take to its first row")
     import_max: int = setting("BDS_IMPORT_MAX", 16 << 30, "bytes of one feed, decompressed")
     import_retention: int = setting("BDS_IMPORT_RETENTION", 0, "days that reports of imports are kept; 0: for ever")
+    webhook_window: float = setting("BDS_WEBHOOK_WINDOW", 5.0, "seconds that changes are collected, from the first one")
+    webhook_timeout: float = setting("BDS_WEBHOOK_TIMEOUT", 120.0, "seconds that a receiver has to answer")
+    webhook_retry: tuple[float, ...] = setting(
+        "BDS_WEBHOOK_RETRY", (60.0, 180.0, 540.0, 1620.0, 4860.0), "seconds after the 1st, 2nd, ... failure of a delivery"
+    )
+    webhook_penalty: float = setting("BDS_WEBHOOK_PENALTY", 3600.0, "seconds that a hook rests after a delivery's last failure")
+    webhook_allow_private: bool = setting("BDS_WEBHOOK_ALLOW_PRIVATE", False, "whether receivers may have private addresses")
+    webhook_concurrency: int = setting("BDS_WEBHOOK_CONCURRENCY", 2_000, "deliveries under way at once, in each worker")
+    webhook_lease: float = setting("BDS_WEBHOOK_LEASE", 15.0, "seconds after which a dead worker's deliveries are taken over")
+    webhook_history: float = setting("BDS_WEBHOOK_HISTORY", 30.0, "days that ended deliveries are kept")
 
     @classmethod
     def load(cls, environ: Mapping[str, str] = os.environ) -> Config:
@@ -50,4 +60,18 @@ def _read(name: str, text: str, default: Any) -> Any:
             return int(text)
         except ValueError:
             raise ValueError(f"{name}={text!r}: expected a whole number") from None
+    if isinstance(default, (float, tuple)):
+        return _numbers(name, text, default)
     return Path(text) if isinstance(default, Path) else text
+
+
+def _numbers(name: str, text: str, default: float | tuple[float, ...]) -> float | tuple[float, ...]:
+    """A number, or several with commas between them; none is negative."""
+    expected = "a number from 0" if isinstance(default, float) else "numbers from 0 with commas between them"
+    try:
+        numbers = tuple(float(part) for part in text.split(","))
+    except ValueError:
+        raise ValueError(f"{name}={text!r}: expected {expected}") from None
+    if not all(0 <= number < 1e9 for number in numbers) or (isinstance(default, float) and len(numbers) != 1):
+        raise ValueError(f"{name}={text!r}: expected {expected}")
+    return numbers[0] if isinstance(default, float) else numbers

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import logging
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import Any, LiteralString
 
 import psycopg
@@ -68,6 +68,7 @@ class Database:
         self.catalog = catalog
         self._readers = self._pool(config.read_database_url or url, "bds_reader", config.pool_size)
         self._services = self._pool(url, "bds_service", 4)
+        self._workers = self._pool(url, "bds_worker", 4)  # opened by the first who asks for one
         self._callbacks: dict[str, list[Callable[[str], None]]] = defaultdict(list)
         self._listener: asyncio.Task[None] | None = None
 
@@ -90,6 +91,7 @@ class Database:
             await asyncio.gather(self._listener, return_exceptions=True)
         await self._readers.close()
         await self._services.close()
+        await self._workers.close()
 
     def _pool(self, url: str, role: LiteralString, size: int) -> AsyncConnectionPool[Session]:
         async def configure(connection: Session) -> None:
@@ -105,6 +107,7 @@ class Database:
             min_size=1,
             max_size=size,
             open=False,
+            reconnect_timeout=5.0 if role == "bds_worker" else 300.0,  # whoever waits for the database asks again soon
             configure=configure,
             kwargs={"autocommit": True, "application_name": "bds", "prepare_threshold": 2},
             check=AsyncConnectionPool.check_connection if role == "bds_service" else None,
@@ -136,6 +139,40 @@ class Database:
         """A connection for accounts, bound to no company."""
         async with self._services.connection() as connection:
             yield connection
+
+    @contextlib.asynccontextmanager
+    async def registration(self, company: str) -> AsyncIterator[Session]:
+        """A transaction that registers hooks of `company`: it has named the company, and ends with the block."""
+        async with self._services.connection() as connection, connection.transaction():
+            await connection.execute("select set_config('bds.company', %s, true)", (company,))
+            yield connection
+
+    @contextlib.asynccontextmanager
+    async def worker(self) -> AsyncIterator[Session]:
+        """A connection of the webhook worker, which serves every company."""
+        await self._workers.open()
+        async with self._workers.connection() as connection:
+            yield connection
+
+    async def forget_broken(self) -> None:
+        """Throw the worker's connections away that a restarted server has cut."""
+        with contextlib.suppress(psycopg.Error):
+            await self._workers.check()
+
+    async def notifications(self, *channels: LiteralString) -> AsyncGenerator[psycopg.Notify | None, None]:
+        """Notifications on channels, for ever; None whenever the connection has been made anew, for some may have been missed."""
+        while True:
+            try:
+                url = self.config.listen_database_url or self.url
+                async with await psycopg.AsyncConnection.connect(url, autocommit=True, application_name="bds listen") as connection:
+                    for channel in channels:
+                        await connection.execute(f"listen {channel}")
+                    yield None
+                    async for notify in connection.notifies():
+                        yield notify
+            except psycopg.Error as error:
+                log.warning("the listening connection was lost: %s", type(error).__name__)
+            await asyncio.sleep(RECONNECT)
 
     def on_notify(self, channel: str, callback: Callable[[str], None]) -> None:
         """Call back, in the event loop, with the payload of each notification on one of CHANNELS; with '' after a reconnect."""

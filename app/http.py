@@ -20,6 +20,7 @@ from aiohttp import web
 from app import wire
 from app.auth import Gate
 from app.catalog import Entity
+from app.changes import hooks
 from app.changes import read as changes
 from app.db import Database
 from app.errors import ERRORS, SQLSTATES, ServiceError
@@ -80,6 +81,47 @@ async def change_log(request: web.Request) -> web.StreamResponse:
     return await data(request, await changes.read_changes(request.app[DATABASE], company, options))
 
 
+async def list_hooks(request: web.Request) -> web.StreamResponse:
+    company, page = await hookable(request), wire.page(wire.decode_query(request.rel_url.raw_path_qs))
+    return web.json_response(await hooks.listing(request.app[DATABASE], company, page))
+
+
+async def create_hook(request: web.Request) -> web.StreamResponse:
+    company = await hookable(request)
+    hook = await hooks.create(request.app[DATABASE], company, await wire.small_body(request))
+    return web.json_response(hook, status=201, headers={"Location": f"/c/{company}/hooks/{hook['id']}"})
+
+
+async def show_hook(request: web.Request) -> web.StreamResponse:
+    company = await hookable(request)
+    return web.json_response(await hooks.show(request.app[DATABASE], company, request.match_info["id"]))
+
+
+async def update_hook(request: web.Request) -> web.StreamResponse:
+    company, body = await hookable(request), await wire.small_body(request)
+    return web.json_response(await hooks.update(request.app[DATABASE], company, request.match_info["id"], body))
+
+
+async def delete_hook(request: web.Request) -> web.StreamResponse:
+    await hooks.delete(request.app[DATABASE], await hookable(request), request.match_info["id"])
+    return web.Response(status=204)
+
+
+async def test_hook(request: web.Request) -> web.StreamResponse:
+    company = await hookable(request)
+    return web.json_response(await hooks.test(request.app[DATABASE], company, request.match_info["id"]), status=202)
+
+
+async def deliveries(request: web.Request) -> web.StreamResponse:
+    company, page = await hookable(request), wire.page(wire.decode_query(request.rel_url.raw_path_qs))
+    return web.json_response(await hooks.deliveries(request.app[DATABASE], company, request.match_info["id"], page))
+
+
+async def retry_delivery(request: web.Request) -> web.StreamResponse:
+    company, named = await hookable(request), request.match_info
+    return web.json_response(await hooks.retry(request.app[DATABASE], company, named["id"], named["delivery"]), status=202)
+
+
 async def import_document(request: web.Request) -> web.StreamResponse:
     company, actor = await importable(request)
     status, report = await receive.receive(request.app[DATABASE], request, company, actor)
@@ -126,6 +168,14 @@ ROUTES: tuple[tuple[str, str, Handler], ...] = (
     ("*", ODATA, odata),
     ("*", ODATA + "/{path:(?s:.*)}", odata),
     ("GET", "/c/{company}/changes", change_log),
+    ("GET", "/c/{company}/hooks", list_hooks),
+    ("POST", "/c/{company}/hooks", create_hook),
+    ("GET", "/c/{company}/hooks/{id}", show_hook),
+    ("PATCH", "/c/{company}/hooks/{id}", update_hook),
+    ("DELETE", "/c/{company}/hooks/{id}", delete_hook),
+    ("POST", "/c/{company}/hooks/{id}/test", test_hook),
+    ("GET", "/c/{company}/hooks/{id}/deliveries", deliveries),
+    ("POST", "/c/{company}/hooks/{id}/deliveries/{delivery}/retry", retry_delivery),
     ("GET", "/c/{company}/{entity}", rows),
     ("GET", "/c/{company}/{entity}/{id}", row),
     ("POST", "/api/{company}/import", import_document),
@@ -148,6 +198,14 @@ async def readable(request: web.Request) -> str:
     wire.decode_path(request.rel_url.raw_path)  # the router is lenient
     identity = await request.app[GATE].identify(request.headers)
     identity.require("read", request.match_info["company"])
+    return request.match_info["company"]
+
+
+async def hookable(request: web.Request) -> str:
+    """The company of a path whose hooks the sender may manage.  Raises as `readable`."""
+    wire.decode_path(request.rel_url.raw_path)
+    identity = await request.app[GATE].identify(request.headers)
+    identity.require("hooks", request.match_info["company"])
     return request.match_info["company"]
 
 

@@ -22,6 +22,7 @@ from app.config import Config
 from app.db import Database
 from app.errors import ServiceError
 from app.http import create_app, error_response
+from app.webhooks.worker import working
 
 log = logging.getLogger("bds.http")
 
@@ -122,18 +123,41 @@ async def serving(
         await runner.cleanup()
 
 
-async def run(config: Config, host: str, port: int, announce: Callable[[str, int], None], **settings: Any) -> None:
-    """Serve until SIGTERM or SIGINT.  `announce` is called with the address once requests are accepted."""
-    stop = asyncio.Event()
-    for each in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(each, stop.set)
+async def run(
+    config: Config, host: str, port: int, announce: Callable[[str, int], None], *, worker: bool = True, **settings: Any
+) -> None:
+    """Serve until SIGTERM or SIGINT, and deliver webhooks beside it.  `announce` is called once requests are accepted."""
+    stop = stopping()
     database = await Database.open(config)
     try:
-        async with serving(database, host, port, **settings) as address:
+        async with contextlib.AsyncExitStack() as stack:
+            if worker:
+                await stack.enter_async_context(working(database))
+            address = await stack.enter_async_context(serving(database, host, port, **settings))
             announce(*address)
             await stop.wait()
     finally:
         await database.close()
+
+
+async def work(config: Config, announce: Callable[[], None]) -> None:
+    """Deliver webhooks until SIGTERM or SIGINT.  `announce` is called once the worker has begun."""
+    stop = stopping()
+    database = await Database.open(config)
+    try:
+        async with working(database):
+            announce()
+            await stop.wait()
+    finally:
+        await database.close()
+
+
+def stopping() -> asyncio.Event:
+    """An event that SIGTERM and SIGINT set."""
+    stop = asyncio.Event()
+    for each in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(each, stop.set)
+    return stop
 
 
 def serve(config: Config, host: str, port: int, announce: Callable[[str, int], None], **settings: Any) -> None:

@@ -13,7 +13,7 @@ import re
 import socket
 import struct
 import zlib
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from urllib.parse import unquote_to_bytes
 
 from aiohttp import web
@@ -53,6 +53,34 @@ def decode_query(path: str) -> list[tuple[str, str]]:
     query = path.partition("?")[2].split("#", 1)[0]
     pairs = (piece.replace("+", " ").partition("=") for piece in query.split("&") if piece)
     return [(name := decode(key, "the query"), decode(value, name)) for key, _, value in pairs]
+
+
+def page(options: Sequence[tuple[str, str]], limit: int = 100) -> tuple[int, int]:
+    """limit (1 to 10,000; `limit` if it is not given) and offset of a list.  Raises malformed_request."""
+    found = {"limit": limit, "offset": 0}
+    for name, value in options:
+        least, most = (1, 10_000) if name == "limit" else (0, 10**15)
+        if name not in found:
+            raise ServiceError("malformed_request", f"expected limit or offset, got {name}", target=name)
+        if not (value.isascii() and value.isdigit() and len(value) < 17 and least <= int(value) <= most):
+            expected = f"a whole number from {least} to {most:,}"
+            raise ServiceError("malformed_request", f"{name}: expected {expected}, got {value!r}", target=name)
+        found[name] = int(value)
+    return found["limit"], found["offset"]
+
+
+async def small_body(request: web.Request, longest: int = 64 << 10) -> bytes:
+    """A JSON body of a few bytes.  Raises unsupported_media_type, too_large."""
+    if request.content_type not in ("application/json", "application/merge-patch+json"):
+        raise ServiceError("unsupported_media_type", f"expected application/json, got {request.content_type}")
+    if request.headers.get("Content-Encoding", "identity").lower() != "identity":
+        raise ServiceError("unsupported_media_type", "expected a body without Content-Encoding", target="Content-Encoding")
+    body = bytearray()
+    while data := await request.content.readany():
+        body += data
+        if len(body) > longest:
+            raise ServiceError("too_large", f"expected at most {longest:,} bytes")
+    return bytes(body)
 
 
 def weak_tag(*parts: object) -> str:

@@ -1,4 +1,4 @@
-"""A filter of the SQL-like language as a condition that the database keeps: what a hook's filter is compiled to.
+"""A filter of the SQL-like language as a condition that the database keeps: what a hook's filter or a record's @where is compiled to.
 
 The rows are a table `t` with an entity's fields, the values a table `h` with a column for each, so that all filters that differ in
 values alone are one text and one join.  The company is the statement's first parameter.
@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from psycopg.sql import SQL, Composed, Literal
+from psycopg.sql import SQL, Composed, Identifier, Literal
 
-from app.catalog import Catalog, Entity
+from app.catalog import Catalog, Entity, Navigation
 from app.errors import QueryError
 from app.language import where
 from app.language.check_where import Where
@@ -48,6 +48,21 @@ def compile_filter(catalog: Catalog, entity: Entity, text: str) -> Condition | N
     return compile_condition(catalog, entity, Where(catalog, entity).condition(node)) if node else None
 
 
+def compile_any(catalog: Catalog, entity: str | None, text: str) -> list[Condition]:
+    """A filter over the rows of an entity, or for None of each entity that it fits.  Raises QueryError if it fits none."""
+    compiled, problem = [], None
+    for each in catalog.entities.values() if entity is None else [catalog[entity]]:
+        try:
+            condition = compile_filter(catalog, each, text)
+        except QueryError as error:
+            problem = problem or error
+        else:
+            compiled += [condition] if condition else []
+    if problem and not compiled:
+        raise problem
+    return compiled
+
+
 def sql_condition(catalog: Catalog, entity: Entity, text: str) -> str:
     """A filter as SQL over a row of the entity's view, values written out; the company is the statement's first parameter.
 
@@ -73,12 +88,7 @@ def compile_condition(catalog: Catalog, entity: Entity, filter: Expression) -> C
     steps = dict.fromkeys(column.way[:end] for column in columns for end in range(1, len(column.way) + 1))
     joins = SQL("").join([compiler.join(way, 0) for way in steps]).as_string()
     condition = compiler.compile(filter, loose=True).as_string()
-    return Condition(entity.name, _filled(joins), _filled(condition), tuple(compiler.types), tuple(compiler.values))
-
-
-def _filled(text: str) -> str:
-    """The text with the statement's own name of the company's parameter in it; a doubled % is a single one."""
-    return text % {"company": "$1"}
+    return Condition(entity.name, joins, condition.replace("%%", "%"), tuple(compiler.types), tuple(compiler.values))
 
 
 @dataclass(slots=True)
@@ -87,6 +97,14 @@ class _Values(Compiler):
 
     types: list[str] = field(default_factory=list)
     values: list[str] = field(default_factory=list)
+
+    def join(self, way: tuple[Navigation, ...], row: int) -> Composed:
+        """One look for each row: of a statement that is planned before its sizes are known, nothing else is right for few rows."""
+        reference = Identifier(self.alias(way[:-1], row), way[-1].field)
+        return SQL(
+            " left join lateral (select v.* from {view} as v where v.company_id = {company} and v.id = {reference} offset 0)"
+            " as {this} on true"
+        ).format(view=view(way[-1].target), this=Identifier(self.alias(way, row)), company=SQL("$1"), reference=reference)
 
     def parameter(self, node: Constant | Membership, type: Type, array: str = "") -> Composed:
         self.types.append(f"{CASTS.get(type, type)}{array}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterator
 
-from tests.bench import feed, history, linkage, log, memory, read
+from tests.bench import feed, history, linkage, log, memory, read, webhooks
 from tests.bench.place import Place, place
 from tests.bench.table import Result, describe, print_json, print_table, say
 
@@ -16,6 +16,7 @@ SUBJECTS: dict[str, Callable[[Place, argparse.Namespace], Iterator[Result]]] = {
     "read": lambda where, options: read.measure(where, options.rows),
     "log": lambda where, _: log.measure(where),
     "history": lambda where, options: history.measure(where, options.records),
+    "webhooks": lambda where, _: webhooks.measure(where),
 }
 
 

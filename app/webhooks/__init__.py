@@ -1,0 +1,1 @@
+"""Delivering changes to hooks: the worker, and one guarded, signed attempt."""

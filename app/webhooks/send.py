@@ -1,0 +1,159 @@
+"""One attempt of a delivery: a signed POST to where anybody may be, which tells what came of it and never raises.
+
+Redirects are not followed, no proxy of the environment is used, and of the reply no more is read than is kept: a receiver decides
+by its status, whatever it sends afterwards and however slowly.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import hashlib
+import hmac
+import socket
+import ssl
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+import aiohttp
+from aiohttp.client_exceptions import ClientConnectorDNSError
+from yarl import URL
+
+from app.addresses import AddressRefused, Resolver, is_literal
+
+REPLY = 1024  # bytes of a reply that are kept
+REPLY_SECONDS = 2.0  # how long they may take after the status
+KEEP_ALIVE = 15.0  # seconds that a connection waits for the hook's next delivery
+USER_AGENT = "business-data-service (webhooks)"
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """A batch that was claimed: everything that its POST needs."""
+
+    company: str
+    hook: UUID
+    id: UUID
+    lease: UUID
+    url: str
+    secret: str
+    body: bytes
+
+    def key(self) -> dict[str, str]:
+        """Names the delivery and its lease to the queue."""
+        return {"company": self.company, "hook": str(self.hook), "delivery": str(self.id), "lease": str(self.lease)}
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of an attempt: a status and the reply's first bytes, or an error."""
+
+    duration: float  # seconds
+    status: int | None = None
+    error: str | None = None
+    reply: str | None = None
+
+    def members(self) -> dict[str, Any]:
+        """As the queue records it."""
+        return {"status": self.status, "durationMs": round(self.duration * 1000), "error": self.error, "reply": self.reply}
+
+
+def sign(secret: str, id: str, timestamp: int, body: bytes) -> str:
+    """The signature of Standard Webhooks: v1, HMAC-SHA256 over id, timestamp and body."""
+    key = base64.b64decode(secret.removeprefix("whsec_"))
+    digest = hmac.new(key, f"{id}.{timestamp}.".encode() + body, hashlib.sha256).digest()
+    return "v1," + base64.b64encode(digest).decode()
+
+
+class Sender:
+    """Sends deliveries over connections of its own."""
+
+    def __init__(self, session: aiohttp.ClientSession, resolver: Resolver) -> None:
+        self._session = session
+        self._resolver = resolver
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def open(cls, timeout: float, allow_private: bool) -> AsyncIterator[Sender]:
+        """timeout: seconds that a receiver has to answer."""
+        resolver = Resolver(allow_private)
+
+        def guarded(info: tuple[Any, ...]) -> socket.socket:
+            family, type, proto, _, address = info
+            resolver.check(address[0], address[0])  # the last word, whatever came before
+            return socket.socket(family, type, proto)
+
+        connector = aiohttp.TCPConnector(
+            resolver=resolver, use_dns_cache=False, limit=0, keepalive_timeout=KEEP_ALIVE, socket_factory=guarded
+        )
+        async with aiohttp.ClientSession(
+            connector=connector,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            timeout=aiohttp.ClientTimeout(total=timeout),
+            trust_env=False,
+            auto_decompress=False,
+            read_bufsize=4 * REPLY,
+            headers={"User-Agent": USER_AGENT, "Content-Type": "application/json", "Accept": "*/*", "Accept-Encoding": "identity"},
+        ) as session:
+            yield cls(session, resolver)
+
+    async def send(self, delivery: Delivery) -> Outcome:
+        """Try once."""
+        started = time.perf_counter()
+        status, error, reply = None, None, None
+        try:
+            status, reply = await self._post(delivery)
+        except Exception as failure:
+            error = describe(failure)
+        return Outcome(time.perf_counter() - started, status, error, reply)
+
+    async def _post(self, delivery: Delivery) -> tuple[int, str]:
+        url, timestamp = URL(delivery.url), int(time.time())
+        if is_literal(url.host or ""):
+            self._resolver.check(url.host or "", url.host or "")
+        headers = {
+            "webhook-id": str(delivery.id),
+            "webhook-timestamp": str(timestamp),
+            "webhook-signature": sign(delivery.secret, str(delivery.id), timestamp, delivery.body),
+        }
+        async with self._session.post(url, data=delivery.body, headers=headers, allow_redirects=False) as response:
+            return response.status, await _reply(response)
+
+
+async def _reply(response: aiohttp.ClientResponse) -> str:
+    """The first bytes of the reply, as far as they come soon; the connection is kept only if that is all of it."""
+    read = bytearray()
+    with contextlib.suppress(aiohttp.ClientError, TimeoutError, OSError):
+        async with asyncio.timeout(REPLY_SECONDS):
+            while len(read) <= REPLY and (data := await response.content.read(REPLY + 1 - len(read))):
+                read += data
+    if not response.content.at_eof():
+        response.close()
+    return bytes(read[:REPLY]).decode("utf-8", "replace").replace("\0", "\ufffd")
+
+
+def describe(failure: Exception) -> str:
+    """An error in a word, and what is known of it: `timeout`, `address_refused: ...`, `connection_failed: ...`."""
+    cause: BaseException | None = failure
+    while cause is not None:
+        if isinstance(cause, AddressRefused):
+            return f"address_refused: {cause}"
+        cause = cause.__cause__ or cause.__context__
+    match failure:
+        case TimeoutError():
+            return "timeout: no answer in time"
+        case aiohttp.ClientSSLError() | ssl.SSLError():
+            code = "tls_failed"
+        case ClientConnectorDNSError() | socket.gaierror():
+            code = "name_not_resolved"
+        case aiohttp.ClientConnectionError() | OSError():
+            code = "connection_failed"
+        case aiohttp.ClientPayloadError() | aiohttp.ClientResponseError():
+            code = "bad_answer"
+        case _:
+            code = "failed"
+    return f"{code}: {failure or type(failure).__name__}"[:300].replace("\0", "\ufffd")

@@ -1,0 +1,310 @@
+-- Hooks as a SQL API: registration, test and retry by hand.  Everything here runs with the caller's rights, so row level security
+-- holds; the secret alone is written by those who cannot read it.
+--
+--     begin; select bds.set_context('acme', 'me');
+--     select bds.create_hook('acme', 'products', 'https://example.com/hook', columns => '{price}');   -- the hook, with its secret
+--     commit;
+--
+-- Whoever changes a hook and its state locks the hook first, then the state.
+
+create or replace function bds.api_time(at timestamptz)
+    returns text
+    language sql
+    immutable
+    return to_char(at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"');
+comment on function bds.api_time(timestamptz) is 'A time as every API writes it: 2026-11-20T08:15:30.123456Z';
+
+create or replace function bds.hook_json(hook bds.hooks, secret text default null)
+    returns json
+    language sql
+    stable
+    return json_object(
+        'id': hook.id, 'entity': coalesce(to_json(hook.entity), 'null'), 'url': hook.url, 'action': hook.action,
+        'filter': coalesce(to_json(hook.filter), 'null'), 'columns': coalesce(to_json(hook.columns), 'null'),
+        'allowInChangeSet': hook.allow_in_change_set, 'disabled': hook.disabled,
+        'createdAt': bds.api_time(hook.created_at), 'updatedAt': bds.api_time(hook.updated_at),
+        'problem': hook.problem, 'secret': secret
+        absent on null
+    );
+comment on function bds.hook_json(bds.hooks, text) is 'A hook as the API shows it; with its secret when it is made';
+
+create or replace function bds.delivery_json(delivery bds.deliveries)
+    returns json
+    language sql
+    stable
+    return json_build_object(
+        'id', delivery.id, 'hookId', delivery.hook_id, 'state', delivery.state, 'changeSetId', delivery.change_set_id,
+        'changes', delivery.change_count, 'createdAt', bds.api_time(delivery.created_at),
+        'nextAttemptAt', bds.api_time(delivery.next_attempt_at), 'finishedAt', bds.api_time(delivery.finished_at),
+        'attempts', coalesce(
+            (
+                select json_agg(json_build_object(
+                    'at', bds.api_time(a.at), 'status', a.status, 'durationMs', a.duration_ms, 'error', a.error, 'reply', a.reply
+                ) order by a.n)
+                from bds.delivery_attempts a
+                where a.company_id = delivery.company_id and a.delivery_id = delivery.id
+            ),
+            '[]'
+        )
+    );
+comment on function bds.delivery_json(bds.deliveries) is 'A delivery with its attempts, as the API shows it';
+
+create or replace function bds.find_hook(company text, hook_id uuid)
+    returns bds.hooks
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    hook bds.hooks;
+begin
+    perform bds.require_company(company);
+    select * into hook from bds.hooks h where h.company_id = company and h.id = hook_id and h.deleted_at is null for no key update;
+    if not found then
+        raise exception using errcode = 'BD002', message = format('there is no hook %s', hook_id);
+    end if;
+    return hook;
+end
+$$;
+comment on function bds.find_hook(text, uuid) is 'The hook, locked against other changes of it; raises BD002 if there is none';
+
+create or replace function bds.make_secret()
+    returns text
+    language sql
+    volatile
+    return 'whsec_' || encode(
+        sha256(uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid())), 'base64'
+    );
+comment on function bds.make_secret() is 'A new signing secret: 32 bytes in the form of Standard Webhooks';
+
+create or replace function bds.last_change(company text)
+    returns bigint
+    language sql
+    stable
+    return (select c.last_id from bds.clocks c where c.company_id = company);
+comment on function bds.last_change(text) is 'The id of the company''s last committed change';
+
+create or replace function bds.create_hook(
+    company             text,
+    entity              text,
+    url                 text,
+    filter              text default null,
+    columns             text[] default null,
+    allow_in_change_set boolean default false,
+    disabled            boolean default false,
+    filters             jsonb default null,
+    catalog_version     text default null
+)
+    returns json
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    hook   bds.hooks;
+    secret text := bds.make_secret();
+begin
+    perform bds.require_company(company);
+    -- Its first hook: earlier changes concern nobody.  Read before the hook can be seen, so that no later change is left out.
+    insert into bds.hook_positions (company_id, routed_id) values (company, bds.last_change(company)) on conflict do nothing;
+    insert into bds.hooks (company_id, since_id, entity, url, filter, columns, allow_in_change_set, disabled, catalog_version)
+    values (
+        company, bds.last_change(company), entity, url, filter, nullif(columns, '{}'), allow_in_change_set, disabled, catalog_version
+    )
+    returning * into hook;
+    insert into bds.hook_states (company_id, hook_id) values (company, hook.id);
+    insert into bds.hook_secrets (company_id, hook_id, secret) values (company, hook.id, secret);
+    perform bds.store_filters(company, hook, filters), pg_notify('bds_hooks', company);
+    return bds.hook_json(hook, secret);
+end
+$$;
+comment on function bds.create_hook(text, text, text, text, text[], boolean, boolean, jsonb, text) is
+    'Registers a hook and returns it with its secret, this once; a filter comes with what the service has compiled it to';
+
+create or replace function bds.store_filters(company text, hook bds.hooks, filters jsonb)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    if (hook.filter is null) <> (filters is null) then
+        raise exception using
+            errcode = 'BD005',
+            message = 'a filter is stored together with what it was compiled to',
+            hint = 'register hooks that have a filter over HTTP';
+    end if;
+    delete from bds.hook_filters f where f.company_id = company and f.hook_id = hook.id;
+    insert into bds.hook_filters (company_id, hook_id, entity, joins, condition, types, "values")
+    select company, hook.id, f.entity, f.joins, f.condition, f.types, f."values"
+    from jsonb_to_recordset(filters) as f (entity text, joins text, condition text, types text[], "values" text[]);
+end
+$$;
+comment on function bds.store_filters(text, bds.hooks, jsonb) is
+    'Stores a hook''s compiled filter, of each entity: [{entity, joins, condition, types, values}]';
+
+create or replace function bds.update_hook(
+    company             text,
+    hook_id             uuid,
+    entity              text,
+    url                 text,
+    filter              text,
+    columns             text[],
+    allow_in_change_set boolean,
+    disabled            boolean,
+    filters             jsonb,
+    catalog_version     text,
+    problem             text default null
+)
+    returns json
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    before bds.hooks := bds.find_hook(company, hook_id);
+    after  bds.hooks;
+begin
+    update bds.hooks h
+    set entity = update_hook.entity, url = update_hook.url, filter = update_hook.filter, columns = nullif(update_hook.columns, '{}'),
+        allow_in_change_set = update_hook.allow_in_change_set, disabled = update_hook.disabled,
+        catalog_version = update_hook.catalog_version, problem = update_hook.problem, updated_at = clock_timestamp(),
+        since_id = case when before.disabled and not update_hook.disabled then bds.last_change(company) else h.since_id end
+    where h.company_id = company and h.id = hook_id
+    returning * into after;
+    perform bds.store_filters(company, after, filters);
+    if after.disabled and not before.disabled then
+        perform bds.cancel_queued(company, hook_id);
+    end if;
+    perform pg_notify('bds_hooks', company);
+    return bds.hook_json(after);
+end
+$$;
+comment on function bds.update_hook(text, uuid, text, text, text, text[], boolean, boolean, jsonb, text, text) is
+    'Changes a hook and returns it; disabling it cancels what is queued, enabling it lets it see what comes from now on';
+
+create or replace function bds.refit_hook(company text, hook_id uuid, filters jsonb, catalog_version text, problem text default null)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    hook bds.hooks;
+begin
+    perform set_config('bds.company', company, true);
+    hook := bds.find_hook(company, hook_id);
+    if problem is null then
+        update bds.hooks h set catalog_version = refit_hook.catalog_version where h.company_id = company and h.id = hook.id;
+        perform bds.store_filters(company, hook, filters);
+    else
+        update bds.hooks h
+        set catalog_version = refit_hook.catalog_version, disabled = true, problem = refit_hook.problem, updated_at = clock_timestamp()
+        where h.company_id = company and h.id = hook.id;
+        delete from bds.hook_filters f where f.company_id = company and f.hook_id = hook.id;
+        perform bds.cancel_queued(company, hook.id);
+    end if;
+end
+$$;
+comment on function bds.refit_hook(text, uuid, jsonb, text, text) is
+    'Stores what a filter is under another model, or disables the hook with the reason why its filter fits no more';
+
+create or replace function bds.delete_hook(company text, hook_id uuid)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    hook bds.hooks := bds.find_hook(company, hook_id);
+begin
+    update bds.hooks h set deleted_at = clock_timestamp() where h.company_id = company and h.id = hook.id;
+    delete from bds.hook_filters f where f.company_id = company and f.hook_id = hook.id;
+    delete from bds.hook_secrets s where s.company_id = company and s.hook_id = hook.id;
+    perform bds.cancel_queued(company, hook.id);
+end
+$$;
+comment on function bds.delete_hook(text, uuid) is 'Ends a hook and cancels what is queued for it; its deliveries stay until they are forgotten';
+
+create or replace function bds.cancel_queued(company text, hook_id uuid)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    perform from bds.hook_states s where s.company_id = company and s.hook_id = cancel_queued.hook_id for update;
+    perform bds.make_batches_of(array[company], array[hook_id], 'infinity');
+    update bds.deliveries d
+    set state = 'cancelled', next_attempt_at = null, urgent = false, finished_at = clock_timestamp()
+    where d.company_id = company and d.hook_id = cancel_queued.hook_id and d.finished_at is null;
+    -- an attempt that is under way keeps its lease, so that it is recorded
+    update bds.hook_states s
+    set next_at = case when s.lease is not null then s.next_at end
+    where s.company_id = company and s.hook_id = cancel_queued.hook_id;
+end
+$$;
+comment on function bds.cancel_queued(text, uuid) is 'Cancels whatever waits to be delivered to a hook, collected changes included';
+
+-- By hand ------------------------------------------------------------------------------------------------------------------------
+
+create or replace function bds.test_hook(company text, hook_id uuid)
+    returns uuid
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    hook        bds.hooks := bds.find_hook(company, hook_id);
+    test_entity text := coalesce(hook.entity, (select e.name from bds.entities e order by e.ordinal limit 1));
+    delivery_id uuid;
+begin
+    insert into bds.deliveries (company_id, hook_id, urgent, test, next_attempt_at, change_count, changes)
+    values (
+        company, hook.id, true, true, clock_timestamp(), 1,
+        json_build_array(json_build_object(
+            'id', '0', 'entity', test_entity, 'operation', 'update', 'rowId', '0', 'changeSetId', null
+        ))
+    )
+    returning id into delivery_id;
+    perform bds.wake_hook(company, hook.id);
+    return delivery_id;
+end
+$$;
+comment on function bds.test_hook(text, uuid) is 'Queues a delivery of one made-up change, to be tried once and before all others; returns its id';
+
+create or replace function bds.retry_delivery(company text, hook_id uuid, delivery_id uuid)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    hook           bds.hooks := bds.find_hook(company, hook_id);
+    delivery_state text;
+begin
+    perform from bds.hook_states s where s.company_id = company and s.hook_id = hook.id for update;
+    select d.state into delivery_state
+    from bds.deliveries d
+    where d.company_id = company and d.id = delivery_id and d.hook_id = hook.id;
+    if not found then
+        raise exception using errcode = 'BD002', message = format('hook %s has no delivery %s', hook.id, delivery_id);
+    end if;
+    if delivery_state not in ('delivered', 'failed') then
+        raise exception using
+            errcode = 'BD004',
+            message = format('the delivery is %s: only delivered and failed ones are retried', delivery_state);
+    end if;
+    update bds.deliveries d
+    set state = 'pending', failures = 0, urgent = true, next_attempt_at = clock_timestamp(), finished_at = null
+    where d.company_id = company and d.id = delivery_id;
+    perform bds.wake_hook(company, hook.id);
+end
+$$;
+comment on function bds.retry_delivery(text, uuid, uuid) is 'Sends a delivery that has ended again, next of its hook''s, with a fresh schedule';
+
+create or replace function bds.wake_hook(company text, hook_id uuid)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    -- one that is under way comes back to its hook's queue by itself
+    update bds.hook_states s
+    set next_at = clock_timestamp()
+    where s.company_id = company and s.hook_id = wake_hook.hook_id and s.lease is null;
+    perform pg_notify('bds_hooks', company);
+end
+$$;
+comment on function bds.wake_hook(text, uuid) is 'Lets workers look at a hook''s deliveries now';

@@ -1,0 +1,160 @@
+"""Hooks of a company, the queue as a worker sees it, a receiver, workers in processes of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from app import db
+from app.language.condition import compile_any
+from tests.conftest import Operator
+from tests.http.serving import wait_until
+from tests.webhooks.receiving import Receiver, receiving
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+COMMAND = [sys.executable, "-c", "import sys; from app.cli import main; sys.exit(main())"]
+DAY = 86_400.0
+
+
+@dataclass(frozen=True)
+class Queue:
+    """Company acme's hooks, and the calls that a worker makes, as its role."""
+
+    url: str
+    operator: Operator
+    worker: psycopg.Connection[Any]
+
+    def hook(self, entity: str | None = "products", url: str = "http://127.0.0.1:9/", **more: Any) -> str:
+        """Register a hook; returns its id."""
+        filter = more.pop("filter", None)
+        if filter:
+            with db.connect(self.url, "bds_reader") as connection:
+                catalog = db.read_catalog(connection)
+            compiled = [each.members() for each in compile_any(catalog, entity, filter)]
+            more |= {"filter": filter, "filters": json.dumps(compiled), "catalog_version": catalog.version}
+        named = {"entity": entity, "url": url, **more}
+        call = ", ".join(f"{name} => %({name})s" for name in named)
+        [(hook,)] = self.write(f"select bds.create_hook('acme', {call})", named)
+        return str(hook["id"])
+
+    def write(self, statement: str, parameters: Any = (), **context: Any) -> list[tuple[Any, ...]]:
+        return self.operator.write("acme", statement, parameters, **context)
+
+    def rows(self, query: str, parameters: Any = ()) -> list[tuple[Any, ...]]:
+        return self.worker.execute(query.encode(), parameters).fetchall()
+
+    def route(self, window: float = 0.0, most: int = 20_000) -> tuple[int, bool]:
+        """Match what is new; returns how many changes were looked at, and whether there are more."""
+        [(routed, behind)] = self.rows("select * from bds.route_changes('acme', make_interval(secs => %s), %s)", (window, most))
+        return routed, behind
+
+    def queued(self, hook: str) -> list[int]:
+        """The ids of changes that wait for their batch."""
+        return [row[0] for row in self.rows("select change_id from bds.hook_queue where hook_id = %s order by 1", (hook,))]
+
+    def matched(self, hook: str) -> list[tuple[str, str]]:
+        """(entity, operation) of what waits, after matching what is new."""
+        self.route(DAY)
+        return self.rows("select entity, operation::text from bds.hook_queue where hook_id = %s order by change_id", (hook,))
+
+    def send(self, *codes: str) -> None:
+        """New products, in a batch of their own that is due."""
+        self.products(*codes)
+        self.route()
+        self.rows("select bds.make_batches()")
+
+    def claim(self, most: int = 100, lease: float = 60.0) -> list[dict[str, Any]]:
+        """Lease what is due: key of the lease, body as it would be sent."""
+        claimed = self.rows(
+            "select company, hook, delivery, lease_id, body from bds.claim_deliveries(%s, make_interval(secs => %s))", (most, lease)
+        )
+        return [
+            {"company": company, "hook": str(hook), "delivery": str(delivery), "lease": str(lease_id), "body": json.loads(body)}
+            for company, hook, delivery, lease_id, body in claimed
+        ]
+
+    def record(self, *claimed: dict[str, Any], status: int | None = 200, error: str | None = None) -> list[str]:
+        """Tell the queue what came of attempts; returns the new states."""
+        attempts = [{**each, "body": None, "status": status, "durationMs": 12, "error": error, "reply": "r"} for each in claimed]
+        return [row[0] for row in self.rows("select state from bds.record_attempts(%s)", (json.dumps(attempts),))]
+
+    def deliveries(self, hook: str) -> list[dict[str, Any]]:
+        """As the API shows them, oldest first."""
+        return [
+            row[0]
+            for row in self.rows("select bds.delivery_json(d) from bds.deliveries d where hook_id = %s order by number", (hook,))
+        ]
+
+    def states(self, hook: str) -> list[str]:
+        return [delivery["state"] for delivery in self.deliveries(hook)]
+
+    def due_now(self, hook: str) -> None:
+        """As if the time had come for the hook's next attempt."""
+        self.operator.connection.execute(
+            "update bds.deliveries set next_attempt_at = now() where hook_id = %s and finished_at is null", (hook,)
+        )
+        self.operator.connection.execute(
+            "update bds.hook_states set next_at = now(), rests_until = null where hook_id = %s", (hook,)
+        )
+
+    def products(self, *codes: str, **context: Any) -> None:
+        self.write(
+            "insert into data.products (code, name, price) select c, c, 1 from unnest(%s::text[]) c", (list(codes),), **context
+        )
+
+
+@pytest.fixture
+def queue(database_url: str, operator: Operator, connect: Any) -> Queue:
+    """Company acme, and a connection that acts as a worker."""
+    operator.company("acme", "shops")
+    return Queue(database_url, operator, connect("bds_worker"))
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    with receiving() as receiver:
+        yield receiver
+
+
+SETTINGS = {
+    "BDS_WEBHOOK_ALLOW_PRIVATE": "1",
+    "BDS_WEBHOOK_WINDOW": "0.05",
+    "BDS_WEBHOOK_RETRY": "0.1,0.2,0.3",
+    "BDS_WEBHOOK_PENALTY": "0.5",
+    "BDS_WEBHOOK_TIMEOUT": "1",
+    "BDS_WEBHOOK_LEASE": "0.6",
+}
+
+
+@contextmanager
+def working(url: str, **settings: str) -> Iterator[subprocess.Popen[bytes]]:
+    """`bds worker` in a process of its own, once it has begun; ended by SIGTERM if it is still there."""
+    process = subprocess.Popen(
+        [*COMMAND, "worker"], cwd=ROOT, stderr=subprocess.PIPE, env={**os.environ, "BDS_DATABASE_URL": url, **SETTINGS, **settings}
+    )
+    assert process.stderr is not None
+    try:
+        for line in process.stderr:
+            if b"delivering" in line:
+                break
+        else:
+            raise AssertionError("the worker did not start")
+        yield process
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+        sys.stderr.write(process.communicate(timeout=30)[1].decode())  # which pytest shows if the test fails
+
+
+__all__ = ["Queue", "Receiver", "wait_until", "working"]

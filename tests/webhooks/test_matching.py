@@ -1,0 +1,265 @@
+"""Which changes concern which hooks: entity, filter on the row as the change left it, columns, change sets, children."""
+
+from __future__ import annotations
+
+import random
+import threading
+from typing import Any
+
+import psycopg
+import pytest
+
+from tests.webhooks.conftest import DAY, Queue
+
+SET = "00000000-0000-0000-0000-000000000001"
+
+
+def test_a_hook_sees_its_entity_or_all(queue: Queue) -> None:
+    products, units, every = queue.hook("products"), queue.hook("units"), queue.hook(None)
+    queue.products("A")
+    queue.write("insert into data.units (code, name) values ('u', 'u')")
+    assert queue.matched(products) == [("products", "create")]
+    assert queue.matched(units) == [("units", "create")]
+    assert queue.matched(every) == [("products", "create"), ("units", "create")]
+
+
+def test_only_what_commits_after_the_hook_was_made_is_seen(queue: Queue) -> None:
+    queue.products("A")
+    first = queue.hook()
+    queue.products("B")
+    second = queue.hook()
+    queue.products("C")
+    queue.route(DAY)
+    assert (queue.queued(first), queue.queued(second)) == ([2, 3], [3])
+
+
+def test_a_change_under_way_when_the_hook_is_made_is_seen(queue: Queue, connect: Any) -> None:
+    other = connect()
+    with other.transaction():
+        other.execute("select bds.set_context('acme')")
+        other.execute("insert into data.products (code, name) values ('A', 'a')")
+        hook = queue.hook()
+        assert queue.matched(hook) == []
+    assert queue.matched(hook) == [("products", "create")]
+
+
+def test_nothing_is_matched_before_its_commit_and_nothing_of_what_was_rolled_back(queue: Queue, connect: Any) -> None:
+    hook = queue.hook()
+    other = connect()
+    with other.transaction(force_rollback=True):
+        other.execute("select bds.set_context('acme')")
+        other.execute("insert into data.products (code, name) values ('A', 'a')")
+        assert queue.matched(hook) == []
+    assert queue.matched(hook) == []
+    queue.products("B")
+    assert queue.matched(hook) == [("products", "create")]
+
+
+FOUND = {
+    "price > 10": {"dear"},
+    "price <= 10 AND active = true": {"cheap"},
+    "category = 'code:tools'": {"cheap"},
+    "category != 'code:tools' or category is null": {"dear", "none"},
+    "categoryId = 1": {"cheap"},
+    "category in ('code:tools', 2)": {"cheap", "dear"},
+    "CODE LIKE '%e%' and not code = 'dear'": {"cheap", "none"},
+    "name ilike 'ÄPFEL'": {"none"},
+    "price is null": {"none"},
+    "code in ('none', 'it''s', 'a\\b\"{},')": {"none"},
+    "updatedAt > '2020-01-01'": {"cheap", "dear", "none"},
+    "price between 5 and 50": {"cheap"},
+}
+
+
+def test_a_filter_chooses_rows(queue: Queue) -> None:
+    queue.write("insert into data.categories (id, code, name) values (1, 'tools', 't'), (2, 'toys', 't')")
+    hooks = {filter: queue.hook(filter=filter) for filter in FOUND}
+    queue.write(
+        "insert into data.products (id, code, name, price, category_id)"
+        " values (1, 'cheap', 'c', 5, 1), (2, 'dear', 'd', 50.5, 2), (3, 'none', 'äpfel', null, null)"
+    )
+    queue.route(DAY)
+    named = {1: "cheap", 2: "dear", 3: "none"}
+    query = "select row_id from bds.hook_queue where hook_id = %s"
+    assert {filter: {named[row[0]] for row in queue.rows(query, (hook,))} for filter, hook in hooks.items()} == FOUND
+
+
+def test_hooks_of_one_shape_and_of_many_are_matched_alike(queue: Queue) -> None:
+    """More shapes than one statement takes, several hooks of each."""
+    hooks = {}
+    for number in range(25):
+        condition = " or ".join(["code = 'none'"] * number + ["code = '{}'"])
+        hooks |= {(number, code): queue.hook(filter=condition.format(code)) for code in ("A", "B")}
+    queue.products("A", "B", "C")
+    queue.route(DAY)
+    assert {key: queue.queued(hook) for key, hook in hooks.items()} == {(n, c): [1 if c == "A" else 2] for n, c in hooks}
+
+
+FILTERS = (
+    "price > 3",
+    "name = 'b'",
+    "active = true and price < 4",
+    "category = 'code:C1'",
+    "description is null",
+    "not name = 'a'",
+)
+IN_SQL = {"category = 'code:C1'": "\"categoryId\" in (select id from api.categories where code = 'C1')"}
+EDITS = {
+    "price": "(random() * 6)::int",
+    "name": "chr(97 + (random() * 2)::int)",
+    "active": "not active",
+    "description": "case when description is null then 'd' end",
+    "category_id": "1 + floor(random() * 2)::int",
+}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_filter_sees_the_row_as_each_change_left_it(queue: Queue, seed: int) -> None:
+    """Random edits, many of the same row, rows that come back among them; then all are matched at once, in pieces of any size."""
+    chosen = random.Random(seed)
+    queue.operator.connection.execute(f"select setseed(0.{seed + 1})".encode())
+    queue.write("insert into data.categories (id, code, name) values (1, 'C1', ''), (2, 'C2', '')")
+    hooks = {filter: queue.hook(filter=filter) for filter in FILTERS}
+    expected: dict[str, list[int]] = {filter: [] for filter in FILTERS}
+
+    def now(row: int) -> list[str]:
+        """The filters that the row matches at this moment, asked one by one."""
+        with queue.operator.connection.transaction():
+            queue.operator.connection.execute("select set_config('bds.company', 'acme', true)")
+            return [
+                filter
+                for filter in FILTERS
+                if queue.operator.rows(f"select from api.products where id = {row} and {IN_SQL.get(filter, filter)}")
+            ]
+
+    last = 2  # the categories
+    for _ in range(100):
+        row = chosen.randrange(1, 5)
+        there = bool(queue.operator.rows("select from data.products where id = %s", (row,)))
+        matching = now(row)
+        if not there:
+            queue.write("insert into data.products (id, code, name, price) values (%s, %s, 'a', 3)", (row, f"P{row}"))
+            matching = now(row)
+        elif chosen.random() < 0.15:
+            queue.write("delete from data.products where id = %s", (row,))
+        else:
+            edits = chosen.sample(sorted(EDITS), chosen.randrange(1, 4))
+            queue.write(f"update data.products set {', '.join(f'{c} = {EDITS[c]}' for c in edits)} where id = {row}")
+            matching = now(row)
+        before, last = last, queue.rows("select last_id from bds.clocks where company_id = 'acme'")[0][0]
+        for filter in matching if last > before else []:  # an update that changed nothing left no change
+            expected[filter].append(last)
+    while queue.route(DAY, most=chosen.choice((1, 7, 1000)))[1]:
+        pass
+    assert {filter: queue.queued(hook) for filter, hook in hooks.items()} == expected
+
+
+@pytest.mark.parametrize("name", ["category", "categoryId"])
+def test_columns_name_what_must_have_changed(queue: Queue, name: str) -> None:
+    queue.write("insert into data.categories (id, code, name) values (1, 'a', ''), (2, 'b', '')")
+    hook = queue.hook(columns=[name, "price"])
+    queue.products("A")
+    queue.write("update data.products set name = 'other'")
+    queue.write("update data.products set category_id = 2")
+    queue.write("update data.products set price = 7, name = 'x'")
+    queue.write("update data.products set description = 'x'")
+    queue.write("delete from data.products")
+    assert queue.matched(hook) == [("products", "create"), ("products", "update"), ("products", "update"), ("products", "delete")]
+
+
+def test_an_entity_that_lacks_the_columns_never_matches(queue: Queue) -> None:
+    hook = queue.hook(None, columns=["symbol", "nothing"])
+    queue.products("A")
+    queue.write("insert into data.units (code, name) values ('u', 'u')")
+    queue.write("update data.units set name = 'v'")
+    queue.write("update data.units set symbol = 's'")
+    queue.write("delete from data.units")
+    assert queue.matched(hook) == [("units", "create"), ("units", "update"), ("units", "delete")]
+
+
+def test_filter_and_columns_must_both_hold(queue: Queue) -> None:
+    hook = queue.hook(filter="price > 10", columns=["name"])
+    queue.write("insert into data.products (code, name, price) values ('A', 'a', 20), ('B', 'b', 5)")
+    queue.write("update data.products set name = name || '.'")
+    queue.write("update data.products set price = price + 100")
+    queue.route(DAY)
+    assert queue.queued(hook) == [1, 3]
+
+
+def test_a_filter_for_all_entities_matches_those_that_it_fits(queue: Queue) -> None:
+    hook = queue.hook(None, filter="symbol = 'kg'")
+    queue.products("A")
+    queue.write("insert into data.units (code, name, symbol) values ('kg', 'k', 'kg'), ('g', 'g', 'g')")
+    assert queue.matched(hook) == [("units", "create")]
+
+
+def test_change_sets_are_left_out_unless_allowed(queue: Queue) -> None:
+    without, with_sets = queue.hook(), queue.hook(allow_in_change_set=True)
+    queue.products("A")
+    queue.products("B", change_set=SET)
+    queue.route(DAY)
+    assert (queue.queued(without), queue.queued(with_sets)) == ([1], [1, 2])
+
+
+def test_a_change_of_a_child_is_one_of_its_parent(queue: Queue) -> None:
+    queue.write("insert into data.invoices (id, code, invoice_date) values (1, 'I', '2026-01-01')")
+    parents = queue.hook("invoices")
+    contents = queue.hook("invoices", columns=["items"])
+    heads = queue.hook("invoices", columns=["note"])
+    children = queue.hook("invoiceItems", filter="quantity > 1")
+    queue.write("insert into data.invoice_items (invoice_id, quantity) values (1, 1), (1, 5)")
+    queue.write("update data.invoices set note = 'n'")
+    assert queue.matched(children) == [("invoiceItems", "create")]
+    assert queue.matched(parents) == [("invoices", "update"), ("invoices", "update")]
+    assert len(queue.matched(contents)) == len(queue.matched(heads)) == 1
+
+
+def test_companies_keep_apart(queue: Queue) -> None:
+    queue.operator.company("beta")
+    hook = queue.hook()
+    queue.operator.write("beta", "insert into data.products (code, name) values ('B', 'b')")
+    assert queue.rows("select * from bds.companies_behind()") == []
+    queue.products("A")
+    assert queue.rows("select * from bds.companies_behind(array['beta', 'acme'])") == [("acme",)]
+    assert queue.matched(hook) == [("products", "create")]
+    assert queue.rows("select distinct company_id from bds.hook_queue") == [("acme",)]
+
+
+def test_a_table_that_a_dba_registers_has_hooks(queue: Queue) -> None:
+    every = queue.hook(None)
+    queue.operator.connection.execute(
+        'create table data.places (company_id text collate "C" not null, id bigint not null generated by default as identity,'
+        " city text, updated_at timestamptz not null, primary key (company_id, id))"
+    )
+    queue.operator.connection.execute("select bds.register('data.places')")
+    hook = queue.hook("places", filter="city like 'W%'", columns=["city"])
+    queue.write("insert into data.places (city) values ('Wien'), ('Graz')")
+    assert queue.matched(hook) == [("places", "create")]
+    assert queue.matched(every) == [("places", "create")] * 2
+
+
+def test_two_workers_match_each_change_once(queue: Queue, connect: Any) -> None:
+    hook = queue.hook()
+    queue.products(*(f"P{n}" for n in range(2_000)))
+    workers = [connect("bds_worker") for _ in range(4)]
+
+    def route(worker: psycopg.Connection[Any]) -> None:
+        while worker.execute("select behind from bds.route_changes('acme', '1 day', 50)").fetchone() == (True,):
+            pass
+
+    threads = [threading.Thread(target=route, args=(worker,)) for worker in workers]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert queue.queued(hook) == list(range(1, 2_001))
+
+
+def test_what_somebody_else_is_matching_is_said_to_be_left(queue: Queue, connect: Any) -> None:
+    queue.hook()
+    queue.products("A")
+    other = connect("bds_worker")
+    with other.transaction():
+        other.execute("select from bds.route_changes('acme')")
+        assert queue.route() == (0, True)
+    assert queue.route() == (0, False)

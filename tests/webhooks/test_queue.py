@@ -1,0 +1,426 @@
+"""The queue as a worker in any language sees it: batches, order, leases, the schedule of retries, what is cancelled."""
+
+from __future__ import annotations
+
+import json
+import threading
+from typing import Any
+
+import psycopg
+import pytest
+
+from tests.http.serving import wait_until
+from tests.webhooks.conftest import DAY, Queue
+
+ONE, TWO = "00000000-0000-0000-0000-000000000001", "00000000-0000-0000-0000-000000000002"
+MISSING = "00000000-0000-0000-0000-00000000dead"
+
+
+def ids(claimed: dict[str, Any]) -> list[int]:
+    return [int(change["id"]) for change in claimed["body"]["changes"]]
+
+
+def seconds_until(queue: Queue, expression: str, hook: str) -> float:
+    query = f"select extract(epoch from {expression} - clock_timestamp())::float8 from bds.hook_states s where s.hook_id = %s"
+    [(seconds,)] = queue.rows(query, (hook,))
+    return float(seconds)
+
+
+def test_the_payload_is_that_of_the_specification(queue: Queue) -> None:
+    hook = queue.hook(allow_in_change_set=True)
+    queue.products("A", change_set=ONE)
+    queue.route()
+    [claimed] = queue.claim()
+    body = claimed["body"]
+    assert body.pop("timestamp").endswith("Z")
+    [row_id] = queue.operator.rows("select id::text from data.products")[0]
+    assert body == {
+        "hookId": hook,
+        "tenantId": "shops",
+        "organisationId": "acme",
+        "changeSetId": ONE,
+        "changes": [{"id": "1", "entity": "products", "operation": "create", "rowId": row_id, "changeSetId": ONE}],
+    }
+
+
+def test_a_company_without_a_tenant_is_its_own(queue: Queue) -> None:
+    queue.operator.company("solo")
+    queue.operator.write("solo", "select bds.create_hook('solo', 'products', 'http://127.0.0.1:9/')")
+    queue.operator.write("solo", "insert into data.products (code, name) values ('A', 'a')")
+    queue.rows("select from bds.route_changes('solo', '0')")
+    assert queue.claim()[0]["body"]["tenantId"] == "solo"
+
+
+def test_changes_wait_until_the_window_of_the_first_is_over(queue: Queue) -> None:
+    hook = queue.hook()
+    queue.products("A")
+    queue.route(5)
+    assert 4.5 < seconds_until(queue, "s.batch_at", hook) <= 5
+    queue.products("B")
+    queue.route(DAY)
+    assert 4 < seconds_until(queue, "s.batch_at", hook) <= 5, "the window is the first change's"
+    assert queue.claim() == []
+    queue.operator.connection.execute("update bds.hook_queue set due_at = now() where change_id = 1")
+    queue.operator.connection.execute("update bds.hook_states set batch_at = now()")
+    [claimed] = queue.claim()
+    assert ids(claimed) == [1, 2]
+
+
+def test_a_hundred_changes_go_at_once(queue: Queue) -> None:
+    queue.hook()
+    queue.products(*(f"P{n}" for n in range(99)))
+    queue.route(DAY)
+    assert queue.claim() == []
+    queue.products("last", "over")
+    queue.route(DAY)
+    [claimed] = queue.claim()
+    assert ids(claimed) == list(range(1, 101))
+    queue.record(claimed)
+    assert queue.claim() == [], "the rest waits for its own window"
+    assert queue.rows("select queued from bds.hook_states") == [(1,)]
+
+
+def test_a_batch_is_of_one_change_set_or_of_none_and_the_order_is_kept(queue: Queue) -> None:
+    hook = queue.hook(allow_in_change_set=True)
+    for number, change_set in enumerate((None, None, ONE, ONE, TWO, None, ONE)):
+        queue.products(f"P{number}", change_set=change_set)
+    queue.route()
+    sent = []
+    while claimed := queue.claim():
+        sent.append((claimed[0]["body"]["changeSetId"], ids(claimed[0])))
+        queue.record(*claimed)
+    assert sent == [(None, [1, 2]), (ONE, [3, 4]), (TWO, [5]), (None, [6]), (ONE, [7])]
+    assert {delivery["changeSetId"] for delivery in queue.deliveries(hook)} == {None, ONE, TWO}
+
+
+def test_a_full_batch_takes_what_is_before_it_along(queue: Queue) -> None:
+    hook = queue.hook(allow_in_change_set=True)
+    queue.products("A", "B", change_set=ONE)
+    queue.products(*(f"P{n}" for n in range(100)), change_set=TWO)
+    queue.products("Z")
+    queue.route(DAY)
+    [claimed] = queue.claim()
+    assert ids(claimed) == [1, 2]
+    queue.record(claimed)
+    [claimed] = queue.claim()
+    assert len(ids(claimed)) == 100
+    queue.record(claimed)
+    assert queue.claim() == []
+    assert queue.queued(hook) == [103]
+
+
+def test_a_large_backlog_goes_out_in_hundreds(queue: Queue) -> None:
+    hook = queue.hook()
+    queue.products(*(f"P{n}" for n in range(1_050)))
+    queue.route()
+    sent = []
+    while claimed := queue.claim():
+        sent.append(ids(claimed[0]))
+        queue.record(*claimed)
+    assert [len(batch) for batch in sent] == [100] * 10 + [50]
+    assert [change for batch in sent for change in batch] == list(range(1, 1_051))
+    assert set(queue.states(hook)) == {"delivered"}
+
+
+def test_a_hooks_deliveries_go_one_at_a_time_and_hooks_do_not_wait_for_each_other(queue: Queue, connect: Any) -> None:
+    queue.hook()
+    queue.hook()
+    queue.products(*(f"P{n}" for n in range(150)))
+    queue.route()
+    first = queue.claim(most=1)
+    second = queue.claim()
+    assert len(first) == len(second) == 1
+    assert first[0]["hook"] != second[0]["hook"]
+    assert queue.claim() == []
+    queue.record(*first)
+    [third] = queue.claim()
+    assert (third["hook"], ids(third)) == (first[0]["hook"], list(range(101, 151)))
+
+
+def test_a_hook_that_is_locked_is_passed_over(queue: Queue, connect: Any) -> None:
+    hooks = {queue.hook(), queue.hook()}
+    queue.send("A")
+    other = connect("bds_worker")
+    with other.transaction():
+        held = other.execute("select hook from bds.claim_deliveries(1)").fetchone()
+        assert held is not None
+        [mine] = queue.claim()
+        assert {str(held[0]), mine["hook"]} == hooks
+
+
+def test_a_lease_that_ends_gives_the_delivery_to_another(queue: Queue) -> None:
+    hook = queue.hook()
+    queue.send("A")
+    [lost] = queue.claim(lease=0)
+    [again] = queue.claim()
+    assert again["delivery"] == lost["delivery"] and again["lease"] != lost["lease"]
+    assert queue.record(lost, status=500) == [], "whoever has lost the lease has no say"
+    assert queue.record(again) == ["delivered"]
+    assert len(queue.deliveries(hook)[0]["attempts"]) == 1
+
+
+def test_a_lease_is_renewed_and_given_back(queue: Queue) -> None:
+    hook = queue.hook()
+    queue.send("A")
+    [claimed] = queue.claim(lease=0)
+    mine = json.dumps([{**claimed, "body": None}, {**claimed, "body": None, "lease": MISSING}])
+    assert [str(row[0]) for row in queue.rows("select bds.renew_leases(%s, '1 minute')", (mine,))] == [claimed["lease"]]
+    assert queue.claim() == []
+    queue.rows("select bds.release_leases(%s)", (mine,))
+    [again] = queue.claim()
+    assert again["delivery"] == claimed["delivery"]
+    assert queue.deliveries(hook)[0]["attempts"] == []
+
+
+def test_the_schedule_is_that_of_the_specification(queue: Queue) -> None:
+    """1, 3, 9, 27, 81 minutes; then the batch is removed and the hook rests for an hour."""
+    hook = queue.hook()
+    queue.send("A")
+    queue.send("B")
+    for failures, delay in enumerate((60, 180, 540, 1620, 4860), 1):
+        [claimed] = queue.claim()
+        assert ids(claimed) == [1], "later batches wait"
+        assert queue.record(claimed, status=(500, 503, None, 302, 199)[failures - 1]) == ["waiting"]
+        assert delay - 5 < seconds_until(queue, "s.next_at", hook) <= delay
+        assert queue.claim() == []
+        queue.due_now(hook)
+    [claimed] = queue.claim()
+    assert queue.record(claimed, status=None, error="timeout") == ["failed"]
+    assert 3_595 < seconds_until(queue, "s.rests_until", hook) <= 3_600
+    assert 3_595 < seconds_until(queue, "s.next_at", hook) <= 3_600
+    assert queue.claim() == []
+    first, _ = queue.deliveries(hook)
+    assert (first["state"], first["nextAttemptAt"]) == ("failed", None)
+    assert [attempt["status"] for attempt in first["attempts"]] == [500, 503, None, 302, 199, None]
+    assert first["attempts"][-1].items() >= {"error": "timeout", "reply": "r", "durationMs": 12}.items()
+    queue.due_now(hook)
+    [claimed] = queue.claim()
+    assert ids(claimed) == [2], "later batches go out after the rest"
+
+
+def test_success_resets_the_schedule(queue: Queue) -> None:
+    hook = queue.hook()
+    queue.send("A")
+    for _ in range(3):
+        queue.record(*queue.claim(), status=500)
+        queue.due_now(hook)
+    assert queue.record(*queue.claim()) == ["delivered"]
+    queue.send("B")
+    queue.record(*queue.claim(), status=500)
+    assert 55 < seconds_until(queue, "s.next_at", hook) <= 60
+
+
+def test_4xx_is_permanent(queue: Queue) -> None:
+    hook = queue.hook()
+    statuses = (400, 404, 410, 429, 499)
+    for number in range(len(statuses) + 1):
+        queue.send(f"P{number}")
+    for number, status in enumerate(statuses, 1):
+        [claimed] = queue.claim()
+        assert ids(claimed) == [number], "no retry, no rest"
+        assert queue.record(claimed, status=status) == ["failed"]
+    assert queue.states(hook) == ["failed"] * len(statuses) + ["pending"]
+
+
+def test_2xx_is_delivered(queue: Queue) -> None:
+    hook = queue.hook()
+    for status in (200, 201, 204, 299):
+        queue.send(f"P{status}")
+        assert queue.record(*queue.claim(), status=status) == ["delivered"]
+    for delivery in queue.deliveries(hook):
+        assert delivery.items() >= {"state": "delivered", "changes": 1, "hookId": hook, "nextAttemptAt": None}.items()
+        assert delivery["finishedAt"] >= delivery["createdAt"]
+
+
+def disable(queue: Queue, hook: str, disabled: bool = True) -> None:
+    queue.write(
+        "select bds.update_hook('acme', h.id, h.entity, h.url, h.filter, h.columns, h.allow_in_change_set, %s, null, 'x')"
+        " from bds.hooks h where h.id = %s",
+        (disabled, hook),
+    )
+
+
+def test_disabling_cancels_what_is_queued_and_enabling_begins_anew(queue: Queue) -> None:
+    hook = queue.hook()
+    queue.send("waits")
+    queue.record(*queue.claim(), status=500)
+    queue.send("pending")
+    queue.claim()
+    queue.products("collected")
+    queue.route(DAY)
+    disable(queue, hook)
+    assert queue.states(hook) == ["cancelled"] * 3
+    queue.send("unseen")
+    disable(queue, hook, False)
+    queue.send("seen")
+    [claimed] = queue.claim()
+    assert ids(claimed) == [5]
+
+
+def test_deleting_cancels_what_is_queued(queue: Queue) -> None:
+    hook = queue.hook()
+    queue.products("A")
+    queue.route(DAY)
+    queue.write("select bds.delete_hook('acme', %s)", (hook,))
+    assert queue.states(hook) == ["cancelled"]
+    queue.products("B")
+    assert queue.matched(hook) == []
+    assert queue.claim() == []
+    assert queue.operator.rows("select * from bds.hook_secrets") == []
+    with pytest.raises(psycopg.Error) as raised:
+        queue.write("select bds.delete_hook('acme', %s)", (hook,))
+    assert raised.value.sqlstate == "BD002"
+
+
+def test_what_was_matched_while_the_hook_was_disabled_is_cancelled(queue: Queue, connect: Any) -> None:
+    """A worker that matches at the same moment has not seen that the hook is disabled."""
+    hook = queue.hook()
+    queue.products("A")
+    queue.route(DAY)
+    queue.operator.connection.execute("update bds.hooks set disabled = true")
+    queue.operator.connection.execute("update bds.hook_queue set due_at = now()")
+    queue.operator.connection.execute("update bds.hook_states set batch_at = now()")
+    assert queue.claim() == []
+    assert queue.states(hook) == ["cancelled"]
+
+
+def test_disabling_waits_for_a_worker_that_is_matching_and_cancels_what_it_queued(queue: Queue, connect: Any) -> None:
+    hook = queue.hook()
+    queue.products("A")
+    other = connect("bds_worker")
+    with other.transaction():
+        other.execute("select from bds.route_changes('acme', '0')")
+        disabling = threading.Thread(target=disable, args=(queue, hook))
+        disabling.start()
+        wait_until(lambda: bool(other.execute("select from pg_locks where not granted").fetchall()))
+    disabling.join()
+    assert queue.states(hook) == ["cancelled"]
+    assert queue.claim() == []
+
+
+@pytest.mark.parametrize(("status", "state"), [(200, "delivered"), (500, "cancelled"), (400, "cancelled")])
+def test_an_attempt_under_way_when_the_hook_is_disabled_is_recorded(queue: Queue, status: int, state: str) -> None:
+    hook = queue.hook()
+    queue.send("A")
+    claimed = queue.claim()
+    disable(queue, hook)
+    assert queue.states(hook) == ["cancelled"]
+    assert queue.record(*claimed, status=status) == [state]
+    assert len(queue.deliveries(hook)[0]["attempts"]) == 1
+    assert queue.claim() == []
+
+
+def test_a_new_url_serves_what_is_queued(queue: Queue) -> None:
+    hook = queue.hook()
+    queue.send("A")
+    queue.write("select bds.update_hook('acme', %s, 'products', 'http://new/', null, null, false, false, null, 'x')", (hook,))
+    assert queue.rows("select url from bds.claim_deliveries()") == [("http://new/",)]
+
+
+def test_a_retry_by_hand_goes_out_next_with_a_fresh_schedule(queue: Queue) -> None:
+    hook = queue.hook()
+    for code in ("A", "B", "C"):
+        queue.send(code)
+    queue.record(*queue.claim(), status=404)
+    for _ in range(6):  # the second one is given up, and the hook rests
+        queue.record(*queue.claim(), status=500)
+        queue.operator.connection.execute(
+            "update bds.hook_states set next_at = now() where next_at is not null and rests_until is null"
+        )
+        queue.operator.connection.execute("update bds.deliveries set next_attempt_at = now() where finished_at is null")
+    assert queue.states(hook) == ["failed", "failed", "pending"]
+    assert queue.claim() == []
+    first, second, third = (delivery["id"] for delivery in queue.deliveries(hook))
+    for delivery in (third, MISSING):
+        with pytest.raises(psycopg.Error) as raised:
+            queue.write("select bds.retry_delivery('acme', %s, %s)", (hook, delivery))
+        assert raised.value.sqlstate == ("BD004" if delivery == third else "BD002")
+    queue.write("select bds.retry_delivery('acme', %s, %s)", (hook, second))
+    [claimed] = queue.claim()
+    assert claimed["delivery"] == second, "although the hook rests"
+    assert queue.record(claimed, status=500) == ["waiting"]
+    queue.write("select bds.retry_delivery('acme', %s, %s)", (hook, first))
+    [claimed] = queue.claim()
+    assert claimed["delivery"] == first
+    assert queue.record(claimed) == ["delivered"], "and the hook rests no longer"
+    queue.due_now(hook)
+    [claimed] = queue.claim()
+    assert claimed["delivery"] == second
+    assert queue.record(claimed) == ["delivered"]
+    [claimed] = queue.claim()
+    assert claimed["delivery"] == third
+
+
+def test_a_test_is_one_made_up_change_tried_once(queue: Queue) -> None:
+    hook = queue.hook(None)
+    queue.send("A")
+    [(delivery,)] = queue.write("select bds.test_hook('acme', %s)", (hook,))
+    [claimed] = queue.claim()
+    assert claimed["delivery"] == str(delivery), "before all others"
+    [change] = claimed["body"]["changes"]
+    assert (change["id"], change["rowId"]) == ("0", "0")
+    assert queue.record(claimed, status=500) == ["failed"]
+    [claimed] = queue.claim()
+    assert ids(claimed) == [1]
+
+
+def test_a_disabled_hook_can_be_tested(queue: Queue) -> None:
+    hook = queue.hook(disabled=True)
+    queue.send("A")
+    queue.write("select bds.test_hook('acme', %s)", (hook,))
+    [claimed] = queue.claim()
+    assert ids(claimed) == [0]
+
+
+def test_when_something_is_due_is_known(queue: Queue) -> None:
+    assert queue.rows("select bds.next_due()") == [(None,)]
+    queue.hook()
+    queue.products("A")
+    queue.route(100)
+    assert 95 < queue.rows("select bds.next_due()")[0][0] <= 100
+
+
+def test_old_deliveries_are_forgotten_and_deleted_hooks_with_them(queue: Queue) -> None:
+    hook, other = queue.hook(), queue.hook()
+    queue.send("A")
+    queue.record(*queue.claim())
+    assert queue.rows("select bds.forget_deliveries('1 hour')") == [(0,)]
+    queue.write("select bds.delete_hook('acme', %s)", (hook,))
+    queue.operator.connection.execute("update bds.deliveries set finished_at = now() - interval '2 hours'")
+    queue.operator.connection.execute("update bds.hooks set deleted_at = now() - interval '2 hours' where deleted_at is not null")
+    assert queue.rows("select bds.forget_deliveries('1 hour')") == [(2,)]
+    assert [str(row[0]) for row in queue.rows("select id from bds.hooks")] == [other]
+    assert queue.operator.rows("select from bds.delivery_attempts") == []
+
+
+def test_secrets_are_readable_by_the_worker_alone(queue: Queue, connect: Any) -> None:
+    queue.hook()
+    assert len(queue.rows("select secret from bds.hook_secrets")) == 1
+    for role in ("bds_reader", "bds_writer", "bds_service", "bds_operator"):
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            connect(role, "acme").execute("select secret from bds.hook_secrets")
+
+
+def test_the_service_sees_the_hooks_of_the_company_that_it_has_named(queue: Queue, connect: Any) -> None:
+    hook = queue.hook()
+    queue.operator.company("beta")
+    assert connect("bds_service", "acme").execute("select id::text from bds.hooks").fetchall() == [(hook,)]
+    service = connect("bds_service", "beta")
+    assert service.execute("select from bds.hooks").fetchall() == []
+    for call in (
+        f"bds.find_hook('acme', '{hook}')",
+        f"bds.delete_hook('acme', '{hook}')",
+        "bds.create_hook('acme', null, 'http://x/')",
+    ):
+        with pytest.raises(psycopg.Error) as raised:
+            service.execute(f"select {call}".encode())
+        assert raised.value.sqlstate == "BD001"
+    for role in ("bds_reader", "bds_writer"):
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            connect(role, "acme").execute("select from bds.hooks")
+
+
+def test_the_worker_cannot_alter_the_log(queue: Queue) -> None:
+    for statement in ("delete from bds.change_log", "update bds.change_log set actor = 'x'", "update data.products set name = 'x'"):
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            queue.rows(statement)

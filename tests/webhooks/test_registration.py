@@ -1,0 +1,272 @@
+"""Hooks over HTTP: every shape of registration, what is refused and why, reading, changing, deleting, test and retry."""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+
+from tests.http.serving import PATIENCE, Reply, Service, running, wait_until
+from tests.webhooks.conftest import working
+from tests.webhooks.receiving import Receiver
+
+URL = "https://93.184.215.14/hook"
+
+
+@dataclass(frozen=True)
+class Client:
+    """Asks for hooks of company demo."""
+
+    service: Service
+
+    def ask(self, method: str, path: str = "", body: Any = None, key: str | None = None, **headers: str) -> Reply:
+        data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
+        named = {"X-API-Key": key or self.service.key, "Content-Type": "application/json"}
+        named |= {name.replace("_", "-"): value for name, value in headers.items()}
+        connection = http.client.HTTPConnection(self.service.host, self.service.port, timeout=PATIENCE)
+        try:
+            connection.request(method, path if path.startswith("/c/") else f"/c/demo/hooks{path}", data, named)
+            response = connection.getresponse()
+            return Reply(response.status, response.headers, response.read())
+        finally:
+            connection.close()
+
+    def create(self, **members: Any) -> dict[str, Any]:
+        reply = self.ask("POST", body={"entity": "products", "url": URL, "action": "webhook", **members})
+        assert reply.status == 201, reply.json
+        hook: dict[str, Any] = reply.json
+        return hook
+
+    def refused(self, **members: Any) -> dict[str, Any]:
+        reply = self.ask("POST", body={"entity": "products", "url": URL, **members})
+        assert (reply.status, reply.headers["Content-Type"]) == (400, "application/problem+json"), reply.body
+        problem: dict[str, Any] = reply.json
+        return problem
+
+
+@pytest.fixture(scope="module")
+def client(module_database_url: str) -> Iterator[Client]:
+    with running(module_database_url) as service:
+        yield Client(service)
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        {},
+        {"entity": None},
+        {"filter": "price > 100 AND name = 'it''s'"},
+        {"columns": ["price", "category", "variants"]},
+        {"filter": "price > 100 or category = 'code:X'", "columns": ["categoryId"]},
+        {"entity": None, "filter": "status = 'paid'", "columns": ["status", "total"]},
+        {"allowInChangeSet": True, "disabled": True},
+    ],
+)
+def test_every_shape_is_stored_as_it_was_given(client: Client, members: dict[str, Any]) -> None:
+    hook = client.create(**members)
+    UUID(hook["id"])
+    secret = hook.pop("secret")
+    assert secret.startswith("whsec_") and len(base64.b64decode(secret[6:])) == 32
+    assert hook["createdAt"] == hook["updatedAt"] and hook["createdAt"].endswith("Z")
+    given = {"entity": "products", "url": URL, "action": "webhook", **members}
+    defaults = {"filter": None, "columns": None, "allowInChangeSet": False, "disabled": False}
+    assert hook == {**defaults, **given, **{name: hook[name] for name in ("id", "createdAt", "updatedAt")}}
+    assert client.ask("GET", f"/{hook['id']}").json == hook, "the secret is shown once"
+    assert client.ask("GET").json["data"][0] == hook
+
+
+def test_the_answer_says_where_the_hook_is(client: Client) -> None:
+    reply = client.ask("POST", body={"entity": "products", "url": URL})
+    assert reply.headers["Location"] == f"/c/demo/hooks/{reply.json['id']}"
+    assert client.ask("GET", reply.headers["Location"]).status == 200
+
+
+def test_empty_restrictions_are_none(client: Client) -> None:
+    assert client.create(filter=" ", columns=[]).items() >= {"filter": None, "columns": None}.items()
+
+
+@pytest.mark.parametrize(
+    ("members", "target", "says"),
+    [
+        ({"entity": "nope"}, "entity", "there is no entity nope"),
+        ({"entity": 5}, "entity", "entity: expected a text"),
+        ({"url": "ftp://x/"}, "url", "expected an http or https address"),
+        ({"url": "/hook"}, "url", "expected an http or https address"),
+        ({"url": "https://"}, "url", ""),
+        ({"url": "https://x:99999/"}, "url", ""),
+        ({"url": "https://x:0/"}, "url", ""),
+        ({"url": "https://a b/"}, "url", ""),
+        ({"url": "https://x/\r\nX: y"}, "url", ""),
+        ({"url": "https://[::1/"}, "url", ""),
+        ({"url": "https://u:p@x/"}, "url", "credentials"),
+        ({"url": "https://x/#f"}, "url", "fragment"),
+        ({"url": "https://x/" + "y" * 3000}, "url", "at most 2,048"),
+        ({"url": None}, "url", "url: expected a text"),
+        ({"url": "http://127.0.0.1/"}, "url", "127.0.0.1 is no public address"),
+        ({"url": "http://localhost:80/"}, "url", "no public address"),
+        ({"url": "http://[::ffff:10.0.0.1]/"}, "url", "no public address"),
+        ({"url": "http://169.254.169.254/latest/meta-data"}, "url", "no public address"),
+        ({"url": "http://2130706433/"}, "url", "no public address"),
+        ({"action": "email"}, "action", "expected webhook"),
+        ({"filter": "price >"}, "filter", "at character"),
+        ({"filter": "nope = 1"}, "filter", "products has no field nope (at character 1)"),
+        ({"filter": "price > 'x'"}, "filter", "price"),
+        ({"filter": "price > 1; drop table x"}, "filter", "at character"),
+        ({"filter": "lower(name) = 'x'"}, "filter", "at character"),
+        ({"filter": 5}, "filter", "filter: expected a text"),
+        ({"filter": "a" * 20_000}, "filter", "at most 10,000"),
+        ({"entity": None, "filter": "nope = 1"}, "filter", "has no field nope"),
+        ({"columns": "price"}, "columns", "expected an array"),
+        ({"columns": ["nope"]}, "columns", "products has no column nope"),
+        ({"columns": ["price", 5]}, "columns", "expected an array"),
+        ({"entity": None, "columns": ["nope"]}, "columns", "no entity has a column nope"),
+        ({"allowInChangeSet": "yes"}, "allowInChangeSet", "expected true or false"),
+        ({"disabled": 1}, "disabled", "expected true or false"),
+        ({"secret": "mine"}, "secret", "no member secret that can be set"),
+        ({"url": "https://x/\ud800"}, "url", "Unicode"),
+    ],
+)
+def test_what_is_wrong_is_said(client: Client, members: dict[str, Any], target: str, says: str) -> None:
+    problem = client.refused(**members)
+    assert problem["target"] == target
+    assert says in problem["detail"]
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "says"),
+    [
+        (b"", 400, "not well-formed JSON"),
+        (b"{", 400, "not well-formed JSON"),
+        (b"[" * 50_000, 400, "not well-formed JSON"),
+        (b"\xff", 400, "not well-formed JSON"),
+        (b"[]", 400, "expected a JSON object"),
+        (b"{}", 400, "entity is missing"),
+        (b'{"entity": null}', 400, "url is missing"),
+        (b" " * 70_000, 413, "expected at most 65,536 bytes"),
+    ],
+)
+def test_a_body_that_is_no_hook_is_refused(client: Client, body: bytes, status: int, says: str) -> None:
+    reply = client.ask("POST", body=body)
+    assert (reply.status, reply.headers["Content-Type"]) == (status, "application/problem+json")
+    assert says in reply.json["detail"]
+
+
+def test_other_media_types_and_methods_are_refused(client: Client) -> None:
+    assert client.ask("POST", body=b"{}", Content_Type="text/plain").status == 415
+    assert client.ask("POST", body=b"{}", Content_Encoding="gzip").status == 415
+    assert client.ask("PUT", body=b"{}").status == 405
+    assert client.ask("PUT", f"/{uuid4()}", b"{}").status == 405
+
+
+def test_keys_need_the_scope_and_the_company(client: Client) -> None:
+    operator = client.service.operator
+    reading = operator.key("demo", scopes=("read",))
+    for method, path in (("GET", ""), ("POST", ""), ("DELETE", f"/{uuid4()}"), ("POST", f"/{uuid4()}/test")):
+        assert client.ask(method, path, {}, key=reading).status == 403
+        assert client.ask(method, path, {}, key="nobody").status == 401
+    assert client.ask("GET", "/c/nowhere/hooks").status == 403
+
+
+def test_a_hook_is_changed_member_by_member(client: Client) -> None:
+    hook = client.create(filter="price > 1", columns=["price"])
+    del hook["secret"]
+    changed = client.ask("PATCH", f"/{hook['id']}", {"columns": ["name"], "disabled": True}).json
+    assert changed.pop("updatedAt") > hook.pop("updatedAt")
+    assert changed == {**hook, "columns": ["name"], "disabled": True}
+    changed = client.ask("PATCH", f"/{hook['id']}", {"filter": None, "columns": None, "entity": None, "url": URL + "2"}).json
+    assert changed.items() >= {"filter": None, "columns": None, "entity": None, "url": URL + "2", "disabled": True}.items()
+    assert client.service.operator.rows("select from bds.hook_filters where hook_id = %s", (hook["id"],)) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "target"),
+    [({"entity": "units"}, "filter"), ({"filter": "x"}, "filter"), ({"url": "http://10.0.0.1/"}, "url"), ({"id": "x"}, "id"), ({"entity": "orders", "filter": None}, "columns")],
+)  # fmt: skip
+def test_a_change_that_does_not_fit_is_refused_and_nothing_changes(client: Client, change: dict[str, Any], target: str) -> None:
+    hook = client.create(filter="price > 1", columns=["price"])
+    reply = client.ask("PATCH", f"/{hook['id']}", change)
+    if change.get("entity") == "units":
+        assert reply.json["target"] in ("columns", "filter")
+    else:
+        assert (reply.status, reply.json["target"]) == (400, target)
+    del hook["secret"]
+    assert client.ask("GET", f"/{hook['id']}").json == hook
+
+
+def test_a_hook_that_is_deleted_is_gone(client: Client) -> None:
+    hook = client.create()
+    path = f"/{hook['id']}"
+    gone = client.ask("DELETE", path)
+    assert (gone.status, gone.body) == (204, b"")
+    for method, rest in (("GET", ""), ("PATCH", ""), ("DELETE", ""), ("POST", "/test"), ("GET", "/deliveries")):
+        assert client.ask(method, path + rest, {} if method in ("PATCH", "POST") else None).status == 404
+    assert hook["id"] not in [each["id"] for each in client.ask("GET", "?limit=1000").json["data"]]
+
+
+@pytest.mark.parametrize("path", ["/x", f"/{uuid4()}", "/0", "/%2e%2e"])
+def test_no_such_hook(client: Client, path: str) -> None:
+    assert client.ask("GET", path).status == 404
+    assert client.ask("POST", f"{path}/deliveries/{uuid4()}/retry").status == 404
+
+
+def test_lists_are_paged_newest_first(client: Client) -> None:
+    made = [client.create()["id"] for _ in range(3)][::-1]
+    first = client.ask("GET", "?limit=2").json
+    assert ([hook["id"] for hook in first["data"]], first["hasMore"]) == (made[:2], True)
+    assert client.ask("GET", "?limit=1&offset=2").json["data"][0]["id"] == made[2]
+    assert not client.ask("GET", "?limit=10000").json["hasMore"]
+    for query in ("limit=0", "limit=x", "offset=-1", "sort=id", "limit=10001"):
+        assert client.ask("GET", f"?{query}").status == 400
+
+
+def test_deliveries_are_shown_tested_and_retried(database_url: str, receiver: Receiver) -> None:
+    with running(database_url, webhook_allow_private=True) as service, working(database_url, BDS_WEBHOOK_RETRY="60"):
+        client = Client(service)
+        hook = client.create(url=receiver.url(), filter="price > 5")
+        path = f"/{hook['id']}/deliveries"
+
+        def latest() -> dict[str, Any]:
+            delivery: dict[str, Any] = client.ask("GET", f"{path}?limit=1").json["data"][0]
+            return delivery
+
+        tested = client.ask("POST", f"/{hook['id']}/test")
+        assert tested.status == 202
+        [request] = receiver.wait("/ok", 1)
+        assert request.changes == [0] and request.headers["webhook-id"] == tested.json["deliveryId"]
+
+        service.operator.write("demo", "insert into data.products (code, name, price) values ('A', 'a', 9), ('B', 'b', 1)")
+        assert receiver.wait("/ok", 2)[1].changes == [1]
+        wait_until(lambda: latest()["state"] == "delivered")
+        delivery = latest()
+        assert list(delivery) == [
+            "id",
+            "hookId",
+            "state",
+            "changeSetId",
+            "changes",
+            "createdAt",
+            "nextAttemptAt",
+            "finishedAt",
+            "attempts",
+        ]
+        assert (delivery["changes"], delivery["hookId"], delivery["changeSetId"]) == (1, hook["id"], None)
+        [tried] = delivery["attempts"]
+        assert list(tried) == ["at", "status", "durationMs", "error", "reply"]
+        assert (tried["status"], tried["error"], tried["reply"]) == (200, None, "thanks")
+        assert client.ask("GET", f"{path}?limit=1").json["hasMore"]
+
+        receiver.answers["/ok"] = [200, 503]
+        retried = client.ask("POST", f"{path}/{delivery['id']}/retry")
+        assert (retried.status, retried.json) == (202, {"deliveryId": delivery["id"]})
+        first, again = receiver.wait("/ok", 3)[1:]
+        assert (again.body, again.headers["webhook-id"]) == (first.body, first.headers["webhook-id"])
+        service.operator.write("demo", "insert into data.products (code, name, price) values ('C', 'c', 9)")
+        wait_until(lambda: latest()["state"] == "waiting")
+        refused = client.ask("POST", f"{path}/{latest()['id']}/retry")
+        assert refused.status == 409 and "waiting" in refused.json["detail"]
