@@ -1,4 +1,4 @@
-"""A filter of the SQL-like language as a condition that the database keeps: what a hook's filter or a record's @where is compiled to.
+"""A filter of the SQL-like language as a condition that the database keeps: of a hook, or of a record that says @where.
 
 The rows are a table `t` with an entity's fields, the values a table `h` with a column for each, so that all filters that differ in
 values alone are one text and one join.  The company is the statement's first parameter.
