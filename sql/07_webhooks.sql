@@ -5,7 +5,7 @@
 --     select bds.create_hook('acme', 'products', 'https://example.com/hook', columns => '{price}');   -- the hook, with its secret
 --     commit;
 --
--- Whoever changes a hook and its state locks the hook first, then the state.
+-- Whoever changes a hook locks the hook first, then the company's position, then the hook's state.
 
 create or replace function bds.api_time(at timestamptz)
     returns text
@@ -140,6 +140,18 @@ $$;
 comment on function bds.store_filters(text, bds.hooks, jsonb) is
     'Stores a hook''s compiled filter, of each entity: [{entity, joins, condition, types, values}]';
 
+create or replace function bds.hold_routing(company text)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    -- Matching takes several statements: a hook that changed between two of them would be matched by neither of its filters.
+    perform from bds.hook_positions p where p.company_id = company for update;
+end
+$$;
+comment on function bds.hold_routing(text) is 'Waits until nobody matches the company''s hooks, and lets nobody until the end of the transaction';
+
 create or replace function bds.update_hook(
     company             text,
     hook_id             uuid,
@@ -161,6 +173,7 @@ declare
     before bds.hooks := bds.find_hook(company, hook_id);
     after  bds.hooks;
 begin
+    perform bds.hold_routing(company);
     update bds.hooks h
     set entity = update_hook.entity, url = update_hook.url, filter = update_hook.filter, columns = nullif(update_hook.columns, '{}'),
         allow_in_change_set = update_hook.allow_in_change_set, disabled = update_hook.disabled,
@@ -189,6 +202,7 @@ declare
 begin
     perform set_config('bds.company', company, true);
     hook := bds.find_hook(company, hook_id);
+    perform bds.hold_routing(company);
     if problem is null then
         update bds.hooks h set catalog_version = refit_hook.catalog_version where h.company_id = company and h.id = hook.id;
         perform bds.store_filters(company, hook, filters);
