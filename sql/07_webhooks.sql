@@ -99,15 +99,19 @@ create or replace function bds.create_hook(
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    hook   bds.hooks;
-    secret text := bds.make_secret();
+    hook    bds.hooks;
+    secret  text := bds.make_secret();
+    made_at timestamptz := clock_timestamp();
 begin
     perform bds.require_company(company);
     -- Its first hook: earlier changes concern nobody.  Read before the hook can be seen, so that no later change is left out.
     insert into bds.hook_positions (company_id, routed_id) values (company, bds.last_change(company)) on conflict do nothing;
-    insert into bds.hooks (company_id, since_id, entity, url, filter, columns, allow_in_change_set, disabled, catalog_version)
+    insert into bds.hooks (
+        company_id, since_id, entity, url, filter, columns, allow_in_change_set, disabled, catalog_version, created_at, updated_at
+    )
     values (
-        company, bds.last_change(company), entity, url, filter, nullif(columns, '{}'), allow_in_change_set, disabled, catalog_version
+        company, bds.last_change(company), entity, url, filter, nullif(columns, '{}'), allow_in_change_set, disabled, catalog_version,
+        made_at, made_at
     )
     returning * into hook;
     insert into bds.hook_states (company_id, hook_id) values (company, hook.id);
