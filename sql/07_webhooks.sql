@@ -5,7 +5,7 @@
 --     select bds.create_hook('acme', 'products', 'https://example.com/hook', columns => '{price}');   -- the hook, with its secret
 --     commit;
 --
--- Whoever changes a hook and its state locks the hook first, then the state.
+-- Whoever changes a hook locks the hook first, then the company's position, then the hook's state.
 
 create or replace function bds.api_time(at timestamptz)
     returns text
@@ -99,15 +99,19 @@ create or replace function bds.create_hook(
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    hook   bds.hooks;
-    secret text := bds.make_secret();
+    hook    bds.hooks;
+    secret  text := bds.make_secret();
+    made_at timestamptz := clock_timestamp();
 begin
     perform bds.require_company(company);
     -- Its first hook: earlier changes concern nobody.  Read before the hook can be seen, so that no later change is left out.
     insert into bds.hook_positions (company_id, routed_id) values (company, bds.last_change(company)) on conflict do nothing;
-    insert into bds.hooks (company_id, since_id, entity, url, filter, columns, allow_in_change_set, disabled, catalog_version)
+    insert into bds.hooks (
+        company_id, since_id, entity, url, filter, columns, allow_in_change_set, disabled, catalog_version, created_at, updated_at
+    )
     values (
-        company, bds.last_change(company), entity, url, filter, nullif(columns, '{}'), allow_in_change_set, disabled, catalog_version
+        company, bds.last_change(company), entity, url, filter, nullif(columns, '{}'), allow_in_change_set, disabled, catalog_version,
+        made_at, made_at
     )
     returning * into hook;
     insert into bds.hook_states (company_id, hook_id) values (company, hook.id);
@@ -140,6 +144,18 @@ $$;
 comment on function bds.store_filters(text, bds.hooks, jsonb) is
     'Stores a hook''s compiled filter, of each entity: [{entity, joins, condition, types, values}]';
 
+create or replace function bds.hold_routing(company text)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    -- Matching takes several statements: a hook that changed between two of them would be matched by neither of its filters.
+    perform from bds.hook_positions p where p.company_id = company for update;
+end
+$$;
+comment on function bds.hold_routing(text) is 'Waits until nobody matches the company''s hooks, and lets nobody until the end of the transaction';
+
 create or replace function bds.update_hook(
     company             text,
     hook_id             uuid,
@@ -161,6 +177,7 @@ declare
     before bds.hooks := bds.find_hook(company, hook_id);
     after  bds.hooks;
 begin
+    perform bds.hold_routing(company);
     update bds.hooks h
     set entity = update_hook.entity, url = update_hook.url, filter = update_hook.filter, columns = nullif(update_hook.columns, '{}'),
         allow_in_change_set = update_hook.allow_in_change_set, disabled = update_hook.disabled,
@@ -189,6 +206,7 @@ declare
 begin
     perform set_config('bds.company', company, true);
     hook := bds.find_hook(company, hook_id);
+    perform bds.hold_routing(company);
     if problem is null then
         update bds.hooks h set catalog_version = refit_hook.catalog_version where h.company_id = company and h.id = hook.id;
         perform bds.store_filters(company, hook, filters);

@@ -100,11 +100,10 @@ begin
         );
     end if;
     for shape in
-        select f.joins, f.condition, f.types, array_agg(f.hook_id) as hooks
+        select distinct f.joins, f.condition, f.types
         from bds.hooks h
         join bds.hook_filters f on f.company_id = h.company_id and f.hook_id = h.id and f.entity = entity_name
         where h.company_id = company and not h.disabled and h.deleted_at is null
-        group by f.joins, f.condition, f.types
     loop
         branches := branches || bds.match_branch(shape.joins, shape.condition, shape.types);
         -- some at a time: planning takes longer the more there are

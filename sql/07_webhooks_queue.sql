@@ -46,6 +46,10 @@ create or replace function bds.plan_batches(
     language sql
     stable
     set search_path = pg_catalog, pg_temp
+    -- A plan made while the tables are small is kept when they are large: a few keys are always looked up by index.
+    set enable_seqscan = off
+    set enable_hashjoin = off
+    set enable_mergejoin = off
 as $$
     -- neighbours of one change set are a run, each hundred of a run a batch
     with marked as (
@@ -83,6 +87,7 @@ create or replace function bds.make_batches_of(companies text[], hooks uuid[], u
     returns bigint
     language plpgsql
     set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
 as $$
 declare
     made bigint;
@@ -137,6 +142,10 @@ create or replace function bds.claim_deliveries(
     returns setof record
     language plpgsql
     set search_path = pg_catalog, pg_temp
+    -- A plan made while the tables are small is kept when they are large: a few keys are always looked up by index.
+    set enable_seqscan = off
+    set enable_hashjoin = off
+    set enable_mergejoin = off
 as $$
 #variable_conflict use_column
 declare
@@ -199,6 +208,10 @@ create or replace function bds.lock_leases(attempts jsonb)
     returns void
     language plpgsql
     set search_path = pg_catalog, pg_temp
+    -- A plan made while the tables are small is kept when they are large: a few keys are always looked up by index.
+    set enable_seqscan = off
+    set enable_hashjoin = off
+    set enable_mergejoin = off
 as $$
 begin
     perform from (
@@ -221,6 +234,10 @@ create or replace function bds.record_attempts(
     returns setof record
     language plpgsql
     set search_path = pg_catalog, pg_temp
+    -- A plan made while the tables are small is kept when they are large: a few keys are always looked up by index.
+    set enable_seqscan = off
+    set enable_hashjoin = off
+    set enable_mergejoin = off
 as $$
 #variable_conflict use_column
 declare
@@ -283,6 +300,10 @@ create or replace function bds.end_leases(attempts jsonb, rested uuid[], eased u
     returns void
     language sql
     set search_path = pg_catalog, pg_temp
+    -- A plan made while the tables are small is kept when they are large: a few keys are always looked up by index.
+    set enable_seqscan = off
+    set enable_hashjoin = off
+    set enable_mergejoin = off
 as $$
     with a as (
         select s.company_id, s.hook_id,
@@ -312,6 +333,10 @@ create or replace function bds.renew_leases(attempts jsonb, lease interval defau
     returns setof uuid
     language plpgsql
     set search_path = pg_catalog, pg_temp
+    -- A plan made while the tables are small is kept when they are large: a few keys are always looked up by index.
+    set enable_seqscan = off
+    set enable_hashjoin = off
+    set enable_mergejoin = off
 as $$
 #variable_conflict use_column
 begin

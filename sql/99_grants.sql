@@ -74,7 +74,7 @@ grant select on bds.hook_columns to bds_worker, bds_operator;
 grant execute on function
     bds.api_time(timestamptz), bds.hook_json(bds.hooks, text), bds.delivery_json(bds.deliveries), bds.find_hook(text, uuid), bds.make_secret(),
     bds.last_change(text), bds.create_hook(text, text, text, text, text[], boolean, boolean, jsonb, text),
-    bds.store_filters(text, bds.hooks, jsonb),
+    bds.store_filters(text, bds.hooks, jsonb), bds.hold_routing(text),
     bds.update_hook(text, uuid, text, text, text, text[], boolean, boolean, jsonb, text, text), bds.delete_hook(text, uuid),
     bds.cancel_queued(text, uuid), bds.test_hook(text, uuid), bds.retry_delivery(text, uuid, uuid), bds.wake_hook(text, uuid),
     bds.plan_batches(text[], uuid[], timestamptz), bds.make_batches_of(text[], uuid[], timestamptz)

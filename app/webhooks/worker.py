@@ -62,6 +62,7 @@ class Worker:
         self._sender = sender
         self._behind: set[str] = set()  # companies that have changes to be matched
         self._changed = asyncio.Event()
+        self._looked = 0.0  # when work was last looked for that nobody has told of
         self._wake = asyncio.Event()  # something may be due
         self._refit = asyncio.Event()  # the model may have changed
         database.on_notify("bds_catalog", lambda _: self._refit.set())
@@ -105,6 +106,7 @@ class Worker:
     async def _look(self) -> None:
         """Find what was missed while nobody listened."""
         with contextlib.suppress(psycopg.Error, OSError):
+            self._looked = time.monotonic()
             self._behind |= {row[0] for row in await self._call("select * from bds.companies_behind()")}
             self._changed.set()
             self._wake.set()
@@ -112,7 +114,8 @@ class Worker:
     # Routing
 
     async def _route(self) -> None:
-        if not await _happens(self._changed, LOOK):
+        await _happens(self._changed, LOOK)
+        if time.monotonic() - self._looked > LOOK:  # however much is said, something may have been missed
             await self._look()
         self._changed.clear()
         companies, self._behind = self._behind, set()
@@ -130,7 +133,9 @@ class Worker:
                 "select routed, behind from bds.route_changes(%s, make_interval(secs => %s))",
                 (company, self._config.webhook_window),
             )
-        except psycopg.ProgrammingError as error:  # a filter of another model: of this company alone
+        except psycopg.OperationalError:
+            raise
+        except psycopg.Error as error:  # a filter of another model, perhaps: it concerns this company alone
             log.warning("the hooks of %s cannot be matched: %s", company, error.diag.message_primary)
             self._refit.set()
             return

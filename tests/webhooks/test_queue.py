@@ -298,6 +298,20 @@ def test_disabling_waits_for_a_worker_that_is_matching_and_cancels_what_it_queue
     assert queue.claim() == []
 
 
+def test_a_hook_is_not_changed_while_a_worker_is_matching(queue: Queue, connect: Any) -> None:
+    """Or it could be matched by neither its old filter nor its new one."""
+    hook = queue.hook()
+    queue.write("insert into data.units (code, name) values ('u', 'u')")
+    other = connect("bds_worker")
+    with other.transaction():
+        other.execute("select from bds.route_changes('acme', '0')")
+        changing = threading.Thread(target=disable, args=(queue, hook))
+        changing.start()
+        wait_until(lambda: bool(other.execute("select from pg_locks where not granted").fetchall()))
+    changing.join()
+    assert queue.route() == (0, False)
+
+
 @pytest.mark.parametrize(("status", "state"), [(200, "delivered"), (500, "cancelled"), (400, "cancelled")])
 def test_an_attempt_under_way_when_the_hook_is_disabled_is_recorded(queue: Queue, status: int, state: str) -> None:
     hook = queue.hook()
