@@ -6,10 +6,12 @@ queries of one shape are one text: compiled once, prepared once.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
-from psycopg.sql import SQL, Composable, Composed, Identifier
+from psycopg.sql import SQL, Composable, Composed, Identifier, Literal
 
 from app.language.apply import Groups
 from app.language.cache import Cache
@@ -32,6 +34,41 @@ class Statement:
 
     text: SQL
     parameters: dict[str, str | list[str]]
+    keys: frozenset[str] = frozenset()  # the parameters that are the key of the query's path
+
+    def ready(self) -> Ready:
+        """The statement to be sent again and again, for one row after the other."""
+        text, names = _numbered(self.text.as_string())
+        values = tuple(self.parameters[name] for name in names)
+        return Ready(text, values, tuple(n for n, name in enumerate(names) if name in self.keys))
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """SQL with $1, $2 ... for its values, as a raw cursor takes it; `keys` are the places at which the path's key stands."""
+
+    text: bytes
+    values: tuple[str | list[str], ...]
+    keys: tuple[int, ...]
+
+    def arguments(self, key: str | None) -> list[str | list[str]]:
+        """The values, with another key if one is given."""
+        values = list(self.values)
+        if key is not None:
+            for place in self.keys:
+                values[place] = key
+        return values
+
+
+@lru_cache(1_000)
+def _numbered(text: str) -> tuple[bytes, tuple[str, ...]]:
+    """The text with numbers for the names of its parameters, and these names in their order."""
+    names: dict[str, int] = {}
+
+    def number(found: re.Match[str]) -> str:
+        return f"${names.setdefault(found[1], len(names) + 1)}" if found[1] else "%"
+
+    return re.sub(r"%(?:\((\w+)\)s|%)", number, text).encode(), tuple(names)
 
 
 def rows(query: Query, company: str, style: Style = ODATA) -> Statement:
@@ -72,7 +109,7 @@ _texts: Cache[SQL] = Cache(1_000)
 
 def _statement(query: Query, company: str, style: Style, kind: str, compile: Callable[[Select], Composed]) -> Statement:
     """A statement whose text is compiled once for all queries of its shape."""
-    parameters: dict[str, str | list[str]] = {"company": company, "entities": list(query.entities)}
+    parameters: dict[str, str | list[str]] = {"company": company}
     names = {}
     for number, node in enumerate(query.parts):
         names[id(node)] = f"p{number}"
@@ -95,7 +132,8 @@ def _statement(query: Query, company: str, style: Style, kind: str, compile: Cal
         return SQL(compile(select(query, style, Compiler(names))).as_string())
 
     shape = (kind, query.shape, replace(style, base="" if style.base else None), len(query.parts))
-    return Statement(text() if len(query.parts) > MANY else _texts.get(shape, text), parameters)
+    keys = frozenset(name for name in (names.get(id(query.key)),) if name)
+    return Statement(text() if len(query.parts) > MANY else _texts.get(shape, text), parameters, keys)
 
 
 @dataclass(slots=True)
@@ -123,9 +161,8 @@ class Select:
     def page(self) -> Composed:
         """The rows joined, the total if it is asked for, the position."""
         total = self.count() if self.query.count else SQL("null::int8")
-        return SQL('select (select string_agg(r.row, \',\') from ({}) as r) as body, ({}) as "count", ({}) as "position"').format(
-            self.rows(), total, self.position()
-        )
+        body = self.rows() if self.query.single else SQL("select string_agg(r.row, ',') from ({}) as r").format(self.rows())
+        return SQL('select ({}) as body, ({}) as "count", ({}) as "position"').format(body, total, self.position())
 
     def total(self) -> Composed:
         return SQL('select ({}) as "count", ({}) as "position"').format(self.count(), self.position())
@@ -172,7 +209,7 @@ class Select:
         text = SQL("select coalesce(max(p.last_id), 0) from bds.positions as p where p.company_id = {}").format(COMPANY)
         if "changes" in self.query.entities:
             return text
-        text = SQL("{} and p.entity = any(%(entities)s::text[])").format(text)
+        text = SQL("{} and p.entity in ({})").format(text, SQL(", ").join(map(Literal, self.query.entities)))
         origin = self.query.origin
         if origin is None:
             return text

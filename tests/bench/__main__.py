@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterator
 
-from tests.bench import feed, log, memory, read
+from tests.bench import feed, log, memory, read, small
 from tests.bench.place import Place, place
 from tests.bench.table import Result, describe, print_json, print_table, say
 
@@ -13,6 +13,7 @@ SUBJECTS: dict[str, Callable[[Place, argparse.Namespace], Iterator[Result]]] = {
     "feed": lambda where, options: feed.measure(where, options.rows, options.items),
     "memory": lambda where, options: memory.measure(where, options.scale),
     "read": lambda where, options: read.measure(where, options.rows),
+    "small": lambda where, options: small.measure(where, options.rows // 2, options.items * 2),
     "log": lambda where, _: log.measure(where),
 }
 
