@@ -31,6 +31,9 @@ Command = Callable[[argparse.Namespace, Config], int]
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code."""
+    # what no line of ours says is not looked up for each of them
+    logging._srcfile = None
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
     options = parser().parse_args(arguments)
     try:

@@ -13,6 +13,7 @@ import re
 import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from itertools import count
 
 import psycopg
 from aiohttp import web
@@ -37,6 +38,9 @@ REQUEST_ID = web.RequestKey("request_id", str)
 ODATA = "/api/odata"
 JSON = {"Content-Type": "application/json"}
 GIVEN_ID = re.compile(r"[\x21-\x7e]{1,100}")
+PROCESS = secrets.token_hex(6)  # with which the ids that we give begin
+_numbers = count(1)
+quoted = json.encoder.encode_basestring_ascii
 GONE = 499  # in the log: the client left before it had its answer
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -186,7 +190,7 @@ async def housekeeping(app: web.Application) -> AsyncIterator[None]:
 async def around(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Name the request, answer what is raised, write the log's line."""
     given = request.headers.get("X-Request-Id", "")
-    request[REQUEST_ID] = given if GIVEN_ID.fullmatch(given) else secrets.token_hex(8)
+    request[REQUEST_ID] = given if GIVEN_ID.fullmatch(given) else f"{PROCESS}{next(_numbers):x}"
     started, status, size = time.perf_counter(), GONE, 0
     try:
         if request.method == "CONNECT":
@@ -201,16 +205,12 @@ async def around(request: web.Request, handler: Handler) -> web.StreamResponse:
         status = failure.status
         return error_response(failure, target_of(request))
     finally:
-        line = {
-            "id": request[REQUEST_ID],
-            "remote": request.remote,
-            "method": request.method,
-            "path": target_of(request, raw=True),
-            "status": status,
-            "bytes": request.writer.output_size or size,
-            "ms": round((time.perf_counter() - started) * 1000, 1),
-        }
-        access.info("%s", json.dumps(line, ensure_ascii=True))
+        took = (time.perf_counter() - started) * 1000
+        access.info(
+            '{"id": %s, "remote": "%s", "method": "%s", "path": %s, "status": %d, "bytes": %d, "ms": %.1f}',
+            *(quoted(request[REQUEST_ID]), request.remote, request.method, quoted(target_of(request, raw=True))),
+            *(status, request.writer.output_size or size, took),
+        )
 
 
 async def finish(request: web.Request, response: web.StreamResponse) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import re
 import signal
@@ -137,6 +138,8 @@ async def run(config: Config, host: str, port: int, announce: Callable[[str, int
     try:
         async with serving(database, host, port, **settings) as address:
             announce(*address)
+            gc.collect()
+            gc.freeze()  # what is there now stays: the collector need not look at it again and again
             await stop.wait()
     finally:
         await database.close()

@@ -16,7 +16,7 @@ import psycopg
 from aiohttp import web
 from psycopg.sql import SQL
 
-from app.db import Database
+from app.db import Database, Session
 from app.language.query import Query
 from app.language.row import EDM_TYPES
 from app.language.sql import Ready
@@ -51,11 +51,10 @@ class Reading:
         async with self.database.session(self.plan.company) as connection:
             return await self.one(connection, statement)
 
-    async def one(self, connection: psycopg.AsyncConnection[Any], statement: Ready) -> list[bytes | None]:
+    async def one(self, connection: Session, statement: Ready) -> list[bytes | None]:
         """The one row of a statement, as it came over the wire: decoding it would only cost."""
-        cursor = psycopg.AsyncRawCursor(connection)
-        await cursor.execute(statement.text, statement.arguments(self.key))
-        result = cursor.pgresult
+        await connection.raw.execute(statement.text, statement.arguments(self.key))
+        result = connection.raw.pgresult
         assert result is not None
         return [result.get_value(0, column) for column in range(result.nfields)]
 
@@ -164,8 +163,7 @@ async def _collection(reading: Reading) -> web.StreamResponse:
         headers = reading.headers(position)
         if reading.request.method == "HEAD":
             return web.Response(headers=headers)
-        cursor = psycopg.AsyncRawCursor(connection)
-        await cursor.execute(DECLARE + plan.rows.text, plan.rows.arguments(reading.key))
+        await connection.raw.execute(DECLARE + plan.rows.text, plan.rows.arguments(reading.key))
         size = 1 if any(step.many for step in plan.query.expand) else FIRST  # a row with others inside may be as long as many
         first = await _fetch(connection, size)
         start = _head(plan, count) + b",".join(first)
