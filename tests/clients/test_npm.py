@@ -78,7 +78,7 @@ def test_sap_cloud_sdk_generates(place: Path, run: Run) -> None:
     made = place / "sap" / "metadata"
     assert "class ProductsApi" in (made / "ProductsApi.ts").read_text()
     fields = (made / "Products.ts").read_text()
-    assert "category?: Categories | null" in fields and "variants: ProductVariants[]" in fields
+    assert "category?: Categories<T> | null;" in fields and "variants: ProductVariants<T>[];" in fields
 
 
 def test_the_parsers_of_the_oasis_understand_the_metadata(run: Run) -> None:
