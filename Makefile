@@ -5,12 +5,13 @@ BIN := $(VENV)/bin
 HOST ?= 127.0.0.1
 PORT ?= 8080
 
-.PHONY: help install run test lint bench clean
+.PHONY: help install run test test-clients lint bench clean
 
 help:
 	@echo 'make install   .venv with everything in it'
 	@echo 'make run       install, start PostgreSQL, load a demo company, serve on $(HOST):$(PORT)'
 	@echo 'make test      install, run every test'
+	@echo 'make test-clients  install clients from npm, read the service with them'
 	@echo 'make lint      install, check style and types'
 	@echo 'make bench     install, measure against the floors (ROWS=, ITEMS=, SCALE=, RECORDS=, JSON=1)'
 
@@ -27,6 +28,15 @@ run: install
 
 test: install
 	$(BIN)/python -m pytest
+
+test-clients: install
+	@if command -v npm > /dev/null && command -v node > /dev/null; then \
+		mkdir -p $(VENV)/clients && cp tests/clients/package.json $(VENV)/clients/ && \
+		npm install --prefix $(VENV)/clients --no-package-lock --no-audit --no-fund --loglevel=error && \
+		$(BIN)/python -m pytest tests/clients; \
+	else \
+		echo 'make test-clients: skipped, for npm and node are not installed'; \
+	fi
 
 lint: install
 	$(BIN)/ruff check .

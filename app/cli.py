@@ -21,6 +21,7 @@ from app import auth, db, demo, embedded, migrate
 from app.config import Config
 from app.errors import SQLSTATES, ServiceError
 from app.feed.run import Import
+from app.odata.explain import explain
 from app.progress import Progress
 
 FAILED, PARTIAL = 1, 3
@@ -32,6 +33,9 @@ Command = Callable[[argparse.Namespace, Config], int]
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code."""
+    # what no line of ours says is not looked up for each of them
+    logging._srcfile = None
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
     options = parser().parse_args(arguments)
     try:
@@ -112,6 +116,11 @@ def revoke_key(options: argparse.Namespace, config: Config) -> int:
     with db.connect(db.resolve(config)) as connection:
         row = connection.execute("select bds.revoke_key(%s::uuid)", (options.id,)).fetchone()
     return 0 if row == (True,) else _fail(f"there is no valid key {options.id}")
+
+
+def explain_request(options: argparse.Namespace, config: Config) -> int:
+    print(explain(config, options.path))
+    return 0
 
 
 def print_dsn(options: argparse.Namespace, config: Config) -> int:
@@ -277,6 +286,8 @@ def parser() -> argparse.ArgumentParser:
     add(key, "list", list_keys, "list API keys")
     add(key, "revoke", revoke_key, "end an API key at once").add_argument("id", metavar="ID", help="as `bds key list` shows it")
 
+    each = add(commands, "explain", explain_request, "print the SQL of an OData request, and PostgreSQL's plan for it")
+    each.add_argument("path", metavar="PATH", help="as in a URL: '/api/odata/demo/products?$top=5'")
     add(commands, "dsn", print_dsn, "print the connection string of the database in use, for psql")
     add(commands, "stop", stop, "stop the embedded PostgreSQL")
 

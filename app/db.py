@@ -32,6 +32,14 @@ class Session(psycopg.AsyncConnection[Any]):
     """A pooled connection that knows which company it has named."""
 
     company: str | None = None
+    _raw: psycopg.AsyncRawCursor[Any] | None = None
+
+    @property
+    def raw(self) -> psycopg.AsyncRawCursor[Any]:
+        """A cursor for statements with $1, $2 ..., the same each time: making one takes a tenth of a small read."""
+        if self._raw is None:
+            self._raw = psycopg.AsyncRawCursor(self)
+        return self._raw
 
 
 def resolve(config: Config) -> str:
@@ -116,12 +124,15 @@ class Database:
     @contextlib.asynccontextmanager
     async def session(self, company: str) -> AsyncIterator[Session]:
         """A reader's connection in autocommit mode, bound to `company`."""
-        async with self._readers.connection() as connection:
+        connection = await self._readers.getconn()
+        try:
             if connection.company != company:
                 connection.company = None  # until the server has said yes
                 await connection.execute("select set_config('bds.company', %s, false)", (company,))
                 connection.company = company
             yield connection
+        finally:
+            await self._readers.putconn(connection)
 
     @contextlib.asynccontextmanager
     async def snapshot(self, company: str) -> AsyncIterator[Session]:

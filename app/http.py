@@ -13,6 +13,7 @@ import re
 import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from itertools import count
 
 import psycopg
 from aiohttp import web
@@ -25,6 +26,7 @@ from app.changes import read as changes
 from app.db import Database
 from app.errors import ERRORS, SQLSTATES, ServiceError
 from app.feed import receive
+from app.odata.request import METHODS
 from app.odata.response import respond
 
 log = logging.getLogger("bds.http")
@@ -37,6 +39,9 @@ REQUEST_ID = web.RequestKey("request_id", str)
 ODATA = "/api/odata"
 JSON = {"Content-Type": "application/json"}
 GIVEN_ID = re.compile(r"[\x21-\x7e]{1,100}")
+PROCESS = secrets.token_hex(6)  # with which the ids that we give begin
+_numbers = count(1)
+quoted = json.encoder.encode_basestring_ascii
 GONE = 499  # in the log: the client left before it had its answer
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -251,9 +256,11 @@ async def housekeeping(app: web.Application) -> AsyncIterator[None]:
 async def around(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Name the request, answer what is raised, write the log's line."""
     given = request.headers.get("X-Request-Id", "")
-    request[REQUEST_ID] = given if GIVEN_ID.fullmatch(given) else secrets.token_hex(8)
+    request[REQUEST_ID] = given if GIVEN_ID.fullmatch(given) else f"{PROCESS}{next(_numbers):x}"
     started, status, size = time.perf_counter(), GONE, 0
     try:
+        if request.method == "CONNECT":
+            raise wrong_method(request.app, request.raw_path)
         response = await handler(request)
         status, size = response.status, response.content_length or 0
         return response
@@ -262,24 +269,20 @@ async def around(request: web.Request, handler: Handler) -> web.StreamResponse:
         if request.writer.output_size:
             raise ConnectionResetError("the answer had begun") from error
         status = failure.status
-        return error_response(failure, request.path)
+        return error_response(failure, target_of(request))
     finally:
-        line = {
-            "id": request[REQUEST_ID],
-            "remote": request.remote,
-            "method": request.method,
-            "path": request.rel_url.raw_path,
-            "status": status,
-            "bytes": request.writer.output_size or size,
-            "ms": round((time.perf_counter() - started) * 1000, 1),
-        }
-        access.info("%s", json.dumps(line, ensure_ascii=True))
+        took = (time.perf_counter() - started) * 1000
+        access.info(
+            '{"id": %s, "remote": "%s", "method": "%s", "path": %s, "status": %d, "bytes": %d, "ms": %.1f}',
+            *(quoted(request[REQUEST_ID]), request.remote, request.method, quoted(target_of(request, raw=True))),
+            *(status, request.writer.output_size or size, took),
+        )
 
 
 async def finish(request: web.Request, response: web.StreamResponse) -> None:
     """The headers that every answer carries."""
     response.headers["X-Request-Id"] = request[REQUEST_ID]
-    if is_odata(request.path):
+    if is_odata(target_of(request)):
         response.headers["OData-Version"] = "4.0"
 
 
@@ -288,6 +291,30 @@ async def expect(request: web.Request) -> None:
     if request.headers["Expect"].lower() == "100-continue" and request.version >= (1, 1):
         await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         request.writer.output_size = 0
+
+
+def target_of(request: web.Request, *, raw: bool = False) -> str:
+    """The path of a request; CONNECT's is read as an authority, which we are not asked for."""
+    if request.method == "CONNECT":
+        return request.raw_path
+    return request.rel_url.raw_path if raw else request.path
+
+
+def wrong_method(app: web.Application, path: str) -> ServiceError:
+    """The error of a method that no route has: not_found where the path has none at all, else with those that are allowed."""
+    if is_odata(path):
+        allowed = list(METHODS)
+    else:
+        allowed = sorted({route.method for route in app.router.routes() if route.resource and leads_to(route.resource, path)})
+    if not allowed:
+        return ServiceError("not_found", ERRORS["not_found"][1])
+    return ServiceError("method_not_allowed", ERRORS["method_not_allowed"][1], headers={"Allow": ", ".join(allowed)})
+
+
+def leads_to(resource: web.AbstractResource, path: str) -> bool:
+    """Whether a path is one of the resource's."""
+    info = resource.get_info()
+    return path == info.get("path") or ("pattern" in info and info["pattern"].fullmatch(path) is not None)
 
 
 def is_odata(path: str) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import re
 import signal
@@ -16,12 +17,12 @@ from typing import Any
 
 import uvloop
 from aiohttp import web
-from aiohttp.http_exceptions import LineTooLong
+from aiohttp.http_exceptions import BadHttpMethod, LineTooLong
 
 from app.config import Config
 from app.db import Database
 from app.errors import ServiceError
-from app.http import create_app, error_response
+from app.http import create_app, error_response, wrong_method
 from app.webhooks.worker import working
 
 log = logging.getLogger("bds.http")
@@ -31,7 +32,7 @@ MAX_HEADER = 16 << 10  # bytes, of one header line
 IDLE = 75.0  # seconds that a connection may stay without a request: longer than reverse proxies keep theirs
 LINGER = 2.0  # seconds that a refused client has for reading why
 GRACE = 30.0  # seconds that running requests have when the service stops
-REQUEST_LINE = re.compile(rb"(?:\r?\n)*[A-Za-z]+ +(/[^\s?#]*)")
+REQUEST_LINE = re.compile(rb"(?:\r?\n)*[!#$%&'*+.^_`|~0-9A-Za-z-]+ +(/[^\s?#]*)")
 
 
 class Refusal(web.Response):
@@ -52,10 +53,11 @@ class Refusal(web.Response):
 class Connection(web.RequestHandler):
     """One client's connection."""
 
-    def __init__(self, manager: web.Server, **settings: Any) -> None:
+    def __init__(self, manager: web.Server, app: web.Application, **settings: Any) -> None:
         super().__init__(manager, **settings)
+        self._app = app
         self.lost = asyncio.Event()
-        self._path = "/"  # of the request that is being read, as far as one can tell before it is parsed
+        self._path = ""  # of the request that is being read, as far as one can tell before it is parsed
 
     def data_received(self, data: bytes) -> None:
         line = REQUEST_LINE.match(data)
@@ -75,23 +77,25 @@ class Connection(web.RequestHandler):
             raise ConnectionResetError("the answer had begun")
         if status == 500:
             log.error("a request failed", exc_info=exc)
-        answer = error_response(refusal(exc if status != 500 else None), self._path)
+        answer = error_response(self.refusal(exc if status != 500 else None), self._path)
         response = Refusal(status=answer.status, body=answer.body, headers=answer.headers)
         response.connection = self
         response.force_close()
         self.close()  # reads no further request
         return response
 
-
-def refusal(error: BaseException | None) -> ServiceError:
-    """What a client is told whose request the parser refused."""
-    if error is None:
-        return ServiceError("internal", "the service failed")
-    if not isinstance(error, LineTooLong):
+    def refusal(self, error: BaseException | None) -> ServiceError:
+        """What a client is told whose request the parser refused."""
+        match error:
+            case None:
+                return ServiceError("internal", "the service failed")
+            case BadHttpMethod() if self._path:
+                return wrong_method(self._app, self._path)
+            case LineTooLong() if error.args[1] == MAX_URL:
+                return ServiceError("uri_too_long", f"the URL is longer than {MAX_URL} bytes")
+            case LineTooLong():
+                return ServiceError("malformed_request", f"a header is longer than {MAX_HEADER} bytes")
         return ServiceError("malformed_request", "this is not an HTTP request that can be read")
-    if error.args[1] == MAX_URL:
-        return ServiceError("uri_too_long", f"the URL is longer than {MAX_URL} bytes")
-    return ServiceError("malformed_request", f"a header is longer than {MAX_HEADER} bytes")
 
 
 @contextlib.asynccontextmanager
@@ -103,7 +107,8 @@ async def serving(
     A handler is cancelled when its client leaves, so that what it holds is free for others; work that must go on needs a task of
     its own.
     """
-    runner = web.AppRunner(create_app(database, stall), shutdown_timeout=GRACE, handler_cancellation=True)
+    app = create_app(database, stall)
+    runner = web.AppRunner(app, shutdown_timeout=GRACE, handler_cancellation=True)
     await runner.setup()
     loop, manager = asyncio.get_running_loop(), runner.server
     assert manager is not None  # since setup
@@ -115,7 +120,9 @@ async def serving(
         "auto_decompress": False,  # whoever takes a body bounds what it becomes
         "access_log": None,
     }
-    listening = await loop.create_server(lambda: Connection(manager, **settings), host, port, backlog=1024, reuse_port=reuse_port)
+    listening = await loop.create_server(
+        lambda: Connection(manager, app, **settings), host, port, backlog=1024, reuse_port=reuse_port
+    )
     try:
         yield listening.sockets[0].getsockname()[:2]
     finally:
@@ -135,6 +142,8 @@ async def run(
                 await stack.enter_async_context(working(database))
             address = await stack.enter_async_context(serving(database, host, port, **settings))
             announce(*address)
+            gc.collect()
+            gc.freeze()  # what is there now stays: the collector need not look at it again and again
             await stop.wait()
     finally:
         await database.close()

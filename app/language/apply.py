@@ -186,6 +186,8 @@ def _aggregate(checker: OData, node: Aggregation, number: int) -> Aggregate:
     value = Call(node.at, ROWS.result, ROWS, (), 0)
     if node.value is not None and node.method is not None:
         method = node.method
+        if "." in method.text:
+            raise QueryError(f"the method {method.text} is not supported", position=method.at, code="not_supported")
         if method.text not in AGGREGATES:
             raise QueryError(f"there is no method {method.text}: expected one of {', '.join(AGGREGATES)}", position=method.at)
         operand = checker.check(node.value)

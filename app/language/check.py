@@ -7,6 +7,7 @@ Checker             what the languages share: conditions, comparisons, membershi
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, cast
 
@@ -41,7 +42,7 @@ from app.language.unify import TYPE_NAMES, common, converted, unify
 MAX_GROWTH = 100  # arithmetic and concatenations in one expression: what they make stays within what PostgreSQL can hold
 
 
-class Checker:
+class Checker(ABC):
     """Checks trees against one entity."""
 
     null_is_value: ClassVar[bool]
@@ -77,11 +78,13 @@ class Checker:
                 raise QueryError(f"{what} is not supported", position=node.at, code="not_supported")
         raise TypeError(f"no language has {node!r} here")
 
+    @abstractmethod
     def operation(self, node: Operation) -> Expression:
-        raise NotImplementedError
+        """A comparison, a membership, or what else a language has."""
 
+    @abstractmethod
     def path(self, path: Path) -> Expression:
-        raise NotImplementedError
+        """What a name, or a path of names, stands for."""
 
     def compare(self, at: int, operator: Any, left: Expression, right: Expression) -> Expression:
         """A comparison of two checked operands, either of which may be null."""

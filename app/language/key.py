@@ -9,7 +9,7 @@ from app.errors import QueryError
 from app.language import odata
 from app.language.check import column
 from app.language.check_odata import OData
-from app.language.tree import Comparison, Constant, Expression, Quantifier, Related
+from app.language.tree import INTEGERS, Comparison, Constant, Expression, Quantifier, Related
 from app.language.unify import unify
 
 NUMBER = 1  # of the row, where the condition is about others
@@ -68,6 +68,8 @@ def read_key(catalog: Catalog, entity: Entity, text: str) -> Key:
     value = OData(catalog, entity).check(literal)
     if not isinstance(value, Constant) or value.value is None:
         raise QueryError("expected a value", position=literal.at)
+    if field.type in INTEGERS and value.type == "numeric":
+        raise QueryError("expected a whole number", position=literal.at)
     key = Key(catalog, entity, field, value)
     key.row()  # raises where the types differ
     return key

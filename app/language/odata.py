@@ -41,6 +41,7 @@ WORDS = {
     "GROUPBY": "groupby",
     "AGGREGATE": "aggregate",
     "WITH": "with",
+    "FROM": "from",
     "AS": "as",
     "STAR": "*",
     "INSIDE": "(",
@@ -103,14 +104,17 @@ class _Builder(Transformer[Token, Any]):
     def aggregate(self, word: Token, *aggregations: Aggregation) -> tuple[Aggregation, ...]:
         return aggregations
 
-    def aggregation(self, value: Node | Token, *words: Token) -> Aggregation:
-        method, alias = words[1] if len(words) == 4 else None, words[-1]
+    def aggregation(self, value: Node | Token, *words: Token | None) -> Aggregation:
+        method, alias = words[1] if len(words) == 5 else None, cast(Token, words[-1])
         if isinstance(value, Token):
             if value != "$count":
                 raise QueryError(f"unexpected '{value}', expected $count", position=position(value))
             return Aggregation(position(value), None, None, Name(position(alias), str(alias)))
         assert method is not None
         return Aggregation(value.at, value, Name(position(method), str(method)), Name(position(alias), str(alias)))
+
+    def from_(self, word: Token, *_: object) -> None:
+        raise _not_supported("an aggregation from others, by from,", position(word))
 
     def unsupported(self, name: Token) -> None:
         if name in TRANSFORMATIONS or "." in name:
@@ -136,6 +140,8 @@ class _Builder(Transformer[Token, Any]):
         return Name(position(name), str(name)), value
 
     def binary(self, left: Node, operator: Token, right: Node) -> Node:
+        if operator == "divby":
+            raise _not_supported("the operator divby", position(operator))
         return Operation(position(operator), str(operator), (left, right))
 
     def prefix(self, operator: Token, operand: Node) -> Node:
@@ -153,9 +159,11 @@ class _Builder(Transformer[Token, Any]):
         names = (*steps, Name(position(last), str(last)))
         return Path(names[0].at, names)
 
-    def count(self, path: Path, what: Token) -> Node:
+    def count(self, path: Path, what: Token, options: Token | None) -> Node:
         if what != "$count":
             raise QueryError(f"unexpected '{what}', expected $count", position=position(what))
+        if options:
+            raise _not_supported("an option inside $count", position(options) + 1)
         return Size(path.at, path)
 
     def typed(self, kind: Token, text: Token) -> Node:

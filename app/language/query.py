@@ -14,10 +14,9 @@ from app.catalog import Catalog, Entity, Field, Navigation
 from app.errors import QueryError
 from app.language import odata
 from app.language.apply import Filtering, Groups, Ordering, check_apply
-from app.language.cache import Cache
 from app.language.check_odata import OData
 from app.language.key import Key, Origin, read_key
-from app.language.tree import Call, Column, Count, Expression, Junction, Order, Path, Quantifier
+from app.language.tree import Call, Column, Constant, Count, Expression, Junction, Order, Path, Quantifier
 from app.language.walk import walk
 
 # The options that each kind of path takes.
@@ -32,8 +31,6 @@ UNSUPPORTED = frozenset(("$compute", "$levels", "$deltatoken", "$skiptoken"))
 
 # Of $top and $skip; more is the same as this, for no collection is as long.
 LARGEST_PAGE = 10**15
-
-LONG = 2_000  # characters of options that are not worth keeping
 
 T = TypeVar("T")
 
@@ -56,6 +53,7 @@ class Query:
     origin: Origin | None = None  # the row from which a navigation leads to these
     nested: bool = False  # child collections come with their rows
     groups: Groups | None = None  # made of the rows; then order, page and count are of groups
+    key: Constant | None = None  # the value that the path names one row by
     parts: tuple[Expression, ...] = field(init=False)  # every node of the filter, the order and the groups
     entities: tuple[str, ...] = field(init=False)  # all that it reads, its own first
     volatile: bool = field(init=False)  # the answer depends on the time too: now()
@@ -78,6 +76,7 @@ class Query:
         return (
             *(self.catalog.version, self.entity.name, self.filter, self.order),
             *(self.select, self.expand, self.top is None, self.skip == 0, self.count, self.single, self.groups, self.origin),
+            self.entities,
         )
 
 
@@ -97,29 +96,14 @@ def parse_query(
     key), COUNT, VALUE, REFERENCES.  Raises QueryError with the option as its target ("key" for the key), and the position in its
     value.
     """
-    takes = takes or (ROW if key is not None else COLLECTION)
-    if sum(len(value) for _, value in options) > LONG:
-        return _parse(catalog, entity, options, key, member, takes)
-    given = (catalog.version, entity.name, tuple(options), key, member, takes)
-    return _queries.get(given, lambda: _parse(catalog, entity, options, key, member, takes))
-
-
-def _parse(
-    catalog: Catalog,
-    entity: Entity,
-    options: Sequence[tuple[str, str]],
-    key: str | None,
-    member: Navigation | Field | None,
-    takes: frozenset[str],
-) -> Query:
-    given = _given(options, takes)
+    given = _given(options, takes or (ROW if key is not None else COLLECTION))
     if key is None:
         return _asked(given, catalog, entity)
     with about("key"):
         row = read_key(catalog, entity, key)
     if isinstance(member, Navigation):
         return _behind(row, member, _asked(given, catalog, catalog[member.target]))
-    query = replace(_asked(given, catalog, entity), filter=row.row(), single=True)
+    query = replace(_asked(given, catalog, entity), filter=row.row(), single=True, key=row.value)
     return replace(query, select=tuple(dict.fromkeys((entity.fields["id"], member)))) if member else query
 
 
@@ -128,7 +112,7 @@ def _behind(row: Key, step: Navigation, query: Query) -> Query:
     condition = row.behind(step)
     if query.filter is not None:
         condition = Junction(condition.at, "bool", "and", (condition, query.filter))
-    return replace(query, filter=condition, origin=row.origin(), single=not step.many)
+    return replace(query, filter=condition, origin=row.origin(), single=not step.many, key=row.value)
 
 
 def _asked(given: dict[str, str], catalog: Catalog, entity: Entity) -> Query:
@@ -165,9 +149,6 @@ def _grouped(given: dict[str, str], query: Query, groups: Groups) -> Query:
     rows, having = _option(given, "$filter", lambda text: filtering.split(odata.parse_filter(text))) or (None, None)
     order = _option(given, "$orderby", lambda text: ordering.order(odata.parse_orderby(text))) or ()
     return replace(query, filter=rows, order=order, groups=replace(groups, having=having))
-
-
-_queries: Cache[Query] = Cache(1_000)
 
 
 @contextmanager

@@ -6,10 +6,12 @@ queries of one shape are one text: compiled once, prepared once.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
-from psycopg.sql import SQL, Composable, Composed, Identifier
+from psycopg.sql import SQL, Composable, Composed, Identifier, Literal
 
 from app.language.apply import Groups
 from app.language.cache import Cache
@@ -23,6 +25,9 @@ BASE = SQL("%(base)s::text")
 TOP = SQL("%(top)s::int8")
 SKIP = SQL("%(skip)s::int8")
 
+# Rows of a page whose size is part of the text: a parameter the planner takes for a tenth of the table, and plans anew each time.
+FEW = 200
+
 MANY = 100  # nodes; the text of a larger query is not worth keeping
 
 
@@ -32,6 +37,41 @@ class Statement:
 
     text: SQL
     parameters: dict[str, str | list[str]]
+    keys: frozenset[str] = frozenset()  # the parameters that are the key of the query's path
+
+    def ready(self) -> Ready:
+        """The statement to be sent again and again, for one row after the other."""
+        text, names = _numbered(self.text.as_string())
+        values = tuple(self.parameters[name] for name in names)
+        return Ready(text, values, tuple(n for n, name in enumerate(names) if name in self.keys))
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """SQL with $1, $2 ... for its values, as a raw cursor takes it; `keys` are the places at which the path's key stands."""
+
+    text: bytes
+    values: tuple[str | list[str], ...]
+    keys: tuple[int, ...]
+
+    def arguments(self, key: str | None) -> list[str | list[str]]:
+        """The values, with another key if one is given."""
+        values = list(self.values)
+        if key is not None:
+            for place in self.keys:
+                values[place] = key
+        return values
+
+
+@lru_cache(1_000)
+def _numbered(text: str) -> tuple[bytes, tuple[str, ...]]:
+    """The text with numbers for the names of its parameters, and these names in their order."""
+    names: dict[str, int] = {}
+
+    def number(found: re.Match[str]) -> str:
+        return f"${names.setdefault(found[1], len(names) + 1)}" if found[1] else "%"
+
+    return re.sub(r"%(?:\((\w+)\)s|%)", number, text).encode(), tuple(names)
 
 
 def rows(query: Query, company: str, style: Style = ODATA) -> Statement:
@@ -72,7 +112,7 @@ _texts: Cache[SQL] = Cache(1_000)
 
 def _statement(query: Query, company: str, style: Style, kind: str, compile: Callable[[Select], Composed]) -> Statement:
     """A statement whose text is compiled once for all queries of its shape."""
-    parameters: dict[str, str | list[str]] = {"company": company, "entities": list(query.entities)}
+    parameters: dict[str, str | list[str]] = {"company": company}
     names = {}
     for number, node in enumerate(query.parts):
         names[id(node)] = f"p{number}"
@@ -80,7 +120,8 @@ def _statement(query: Query, company: str, style: Style, kind: str, compile: Cal
             parameters[f"p{number}"] = list(node.values)
         elif isinstance(node, Constant) and node.value is not None:
             parameters[f"p{number}"] = node.value
-    if query.top is not None:
+    few = query.top if kind == "page" and query.top is not None and query.top <= FEW else None
+    if query.top is not None and few is None:
         parameters["top"] = str(query.top)
     if query.skip:
         parameters["skip"] = str(query.skip)
@@ -92,10 +133,11 @@ def _statement(query: Query, company: str, style: Style, kind: str, compile: Cal
 
     def text() -> SQL:
         select = Select if query.groups is None else Grouped
-        return SQL(compile(select(query, style, Compiler(names))).as_string())
+        return SQL(compile(select(query, style, Compiler(names), TOP if few is None else SQL(str(few)))).as_string())
 
-    shape = (kind, query.shape, replace(style, base="" if style.base else None), len(query.parts))
-    return Statement(text() if len(query.parts) > MANY else _texts.get(shape, text), parameters)
+    shape = (kind, query.shape, replace(style, base="" if style.base else None), len(query.parts), few)
+    keys = frozenset(name for name in (names.get(id(query.key)),) if name)
+    return Statement(text() if len(query.parts) > MANY else _texts.get(shape, text), parameters, keys)
 
 
 @dataclass(slots=True)
@@ -105,6 +147,7 @@ class Select:
     query: Query
     style: Style
     expressions: Compiler
+    top: SQL  # how many rows
 
     # Parts of the statement
 
@@ -115,7 +158,7 @@ class Select:
         if keys := () if query.single else self.keys():
             parts.append(SQL("order by {}").format(self.order(keys)))
         if query.top is not None:
-            parts.append(SQL("limit {}").format(TOP))
+            parts.append(SQL("limit {}").format(self.top))
         if query.skip:
             parts.append(SQL("offset {}").format(SKIP))
         return SQL(" ").join(parts)
@@ -123,9 +166,8 @@ class Select:
     def page(self) -> Composed:
         """The rows joined, the total if it is asked for, the position."""
         total = self.count() if self.query.count else SQL("null::int8")
-        return SQL('select (select string_agg(r.row, \',\') from ({}) as r) as body, ({}) as "count", ({}) as "position"').format(
-            self.rows(), total, self.position()
-        )
+        body = self.rows() if self.query.single else SQL("select string_agg(r.row, ',') from ({}) as r").format(self.rows())
+        return SQL('select ({}) as body, ({}) as "count", ({}) as "position"').format(body, total, self.position())
 
     def total(self) -> Composed:
         return SQL('select ({}) as "count", ({}) as "position"').format(self.count(), self.position())
@@ -172,7 +214,7 @@ class Select:
         text = SQL("select coalesce(max(p.last_id), 0) from bds.positions as p where p.company_id = {}").format(COMPANY)
         if "changes" in self.query.entities:
             return text
-        text = SQL("{} and p.entity = any(%(entities)s::text[])").format(text)
+        text = SQL("{} and p.entity in ({})").format(text, SQL(", ").join(map(Literal, self.query.entities)))
         origin = self.query.origin
         if origin is None:
             return text

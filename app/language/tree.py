@@ -9,6 +9,7 @@ Expressions are equal if they have the same shape, whatever the values of their 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import Literal as Choice
 
@@ -125,14 +126,15 @@ class Grouping(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class Expression(Node):
+class Expression(Node, ABC):
     """A checked node: it has a type."""
 
     type: Type
 
     @property
+    @abstractmethod
     def nullable(self) -> bool:
-        raise NotImplementedError
+        """Whether it can be null."""
 
 
 @dataclass(frozen=True, slots=True)

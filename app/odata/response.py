@@ -1,129 +1,79 @@
 """Answers OData requests: whether anything changed, then rows as PostgreSQL made them, inside the envelope of the JSON format.
 
 A row or a small page is one statement.  Everything else streams from a server-side cursor in a snapshot, so that its rows, its
-count and its entity tag belong together whatever is written meanwhile.
+count and its entity tag belong together whatever is written meanwhile.  What PostgreSQL wrote is sent as the bytes that came.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import re
-import time
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import psycopg
 from aiohttp import web
 from psycopg.sql import SQL
 
-from app.catalog import Catalog
-from app.db import Database
-from app.errors import ServiceError
-from app.language import sql
-from app.language.query import COLLECTION, COUNT, REFERENCES, ROW, VALUE, Query, parse_query
-from app.language.row import EDM_TYPES, Style
-from app.odata.metadata import csdl, service_document
-from app.odata.request import Kind, Request, read_request
-from app.wire import Streams, matches, send, stream, weak_tag
+from app.db import Database, Session
+from app.language.query import Query
+from app.language.row import EDM_TYPES
+from app.language.sql import Ready
+from app.odata.plan import Plan, find_plan
+from app.odata.request import Kind
+from app.wire import Streams, matches, send, stream
 
-LONG = 8 << 10  # characters of a URL from which it is parsed beside the event loop
 PAGE = 200  # rows up to which a page is one statement
 FIRST = 100  # rows before the first byte leaves
 BLOCK_ROWS = 4000  # of the blocks that follow, at most
 BLOCK_BYTES = 512 << 10  # aimed at
-TAKES = {
-    Kind.COLLECTION: COLLECTION,
-    Kind.COUNT: COUNT,
-    Kind.ROW: ROW,
-    Kind.PROPERTY: VALUE,
-    Kind.VALUE: VALUE,
-    Kind.REFERENCE: VALUE,
-    Kind.REFERENCES: REFERENCES,
-}
-TEXTS = {Kind.COUNT: "text/plain", Kind.VALUE: "text/plain;charset=utf-8"}  # in JSON everything else
-REFERENCE_CONTEXTS = {Kind.REFERENCE: "$ref", Kind.REFERENCES: "Collection($ref)"}
-SEARCH_WARNING = '299 - "$search has no effect"'
-DECLARE = SQL("declare rows no scroll cursor for ")
+DECLARE = b"declare rows no scroll cursor for "
 FETCH = SQL("fetch forward {} from rows")
-HOST = re.compile(r"[A-Za-z0-9.\-_:\[\]]{1,255}")
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A query under way, and what its answer needs to know of the request."""
+    """A query under way."""
 
     database: Database
     request: web.Request
-    asked: Request
-    query: Query
-    base: str  # the service root's URL
-    model: str  # the catalog's version
+    plan: Plan
+    key: str | None  # instead of the one with which the plan was made
     streams: Streams
 
-    @property
-    def company(self) -> str:
-        return self.asked.company
+    def headers(self, position: bytes | None) -> dict[str, str]:
+        """Of an answer as of a position of the change log.  Raises not_found if there is none."""
+        return self.plan.headers(self.request.rel_url.raw_path_qs, position)
 
-    @property
-    def kind(self) -> Kind:
-        return self.asked.resource.kind
+    async def small(self, statement: Ready) -> list[bytes | None]:
+        """The one row of a statement."""
+        async with self.database.session(self.plan.company) as connection:
+            return await self.one(connection, statement)
 
-    @property
-    def style(self) -> Style:
-        metadata = self.asked.format.metadata
-        if self.kind in REFERENCE_CONTEXTS:  # relative to the context URL, if there is one
-            return Style(base=None if metadata == "minimal" else self.base, references=True)
-        return Style(numbers_as_strings=self.asked.format.ieee754, base=self.base if metadata == "full" else None)
-
-    @property
-    def context(self) -> str:
-        """The first member of the JSON object; empty where control information is not wanted."""
-        if self.kind in REFERENCE_CONTEXTS:
-            return self.context_of(f"{self.base}$metadata#{REFERENCE_CONTEXTS[self.kind]}")
-        return self.context_of(context_url(self.base, self.query))
-
-    def context_of(self, url: str) -> str:
-        return "" if self.asked.format.metadata == "none" else f'"@odata.context":{json.dumps(url)},'
-
-    @property
-    def missing(self) -> ServiceError:
-        entity = self.asked.resource.entity
-        return ServiceError("not_found", f"{entity.name if entity else 'this'} has no row with this key")
-
-    def headers(self, position: int | None) -> dict[str, str]:
-        """Of an answer whose rows are as of a position of the change log.  Raises not_found if there is none: no row to begin."""
-        if position is None:
-            raise self.missing
-        state = time.time_ns() if self.query.volatile else position
-        content_type = TEXTS.get(self.kind, self.asked.format.content_type)
-        headers = _headers(content_type, weak_tag(self.model, self.asked.path, self.asked.format, state))
-        return headers | ({"Warning": SEARCH_WARNING} if self.query.search else {})
+    async def one(self, connection: Session, statement: Ready) -> list[bytes | None]:
+        """The one row of a statement, as it came over the wire: decoding it would only cost."""
+        await connection.raw.execute(statement.text, statement.arguments(self.key))
+        result = connection.raw.pgresult
+        assert result is not None
+        return [result.get_value(0, column) for column in range(result.nfields)]
 
 
 async def respond(database: Database, request: web.Request, streams: Streams) -> web.StreamResponse:
     """Answer a request whose sender may read the company.  Raises ServiceError, psycopg.Error, TimeoutError."""
-    catalog = database.catalog  # one model from the first byte to the last
-    asked = read_request(catalog, request.method, request.rel_url.raw_path_qs, request.headers)
-    base = f"{request.scheme}://{_host(request)}/api/odata/{asked.company}/"
-    if asked.resource.entity is None:
-        return await _document(request, asked, catalog, base)
-    parse = partial(parse_query, key=asked.resource.key, member=asked.resource.member, takes=TAKES[asked.resource.kind])
-    arguments = catalog, asked.resource.entity, asked.options
-    # a long filter takes a quarter of a second, for which others shall not wait
-    query = parse(*arguments) if len(asked.path) < LONG else await asyncio.to_thread(parse, *arguments)
-    reading = Reading(database, request, asked, query, base, catalog.version, streams)
-    if "If-None-Match" in request.headers and not query.volatile and (headers := await _unchanged(reading)):
+    plan, key = await find_plan(database.catalog, request)  # one model from the first byte to the last
+    if plan.is_document:
+        return await _document(request, plan)
+    reading = Reading(database, request, plan, key, streams)
+    if "If-None-Match" in request.headers and not plan.query.volatile and (headers := await _unchanged(reading)):
         return web.Response(status=304, headers=headers)
-    if reading.kind is Kind.COUNT:
+    if plan.kind is Kind.COUNT:
         return await _count(reading)
-    if reading.kind in (Kind.PROPERTY, Kind.VALUE):
+    if plan.kind in (Kind.PROPERTY, Kind.VALUE):
         return await _property(reading)
-    if query.single:
+    if plan.query.single:
         return await _row(reading)
-    if _is_small(query):
+    if _is_small(plan.query):
         return await _page(reading)
     return await _collection(reading)
 
@@ -135,118 +85,88 @@ def _is_small(query: Query) -> bool:
     return query.top is not None and query.top <= PAGE and all(step.child or not step.many for step in query.expand)
 
 
-def context_url(base: str, query: Query) -> str:
-    """The context URL of a query's rows, as the JSON format demands."""
-    if query.groups is not None:
-        return f"{base}$metadata#{query.entity.name}({query.groups})"
-    members = [*(each.name for each in query.select or ()), *(f"{each.name}()" for each in query.expand)]
-    inside = f"({','.join(members)})" if members else ""
-    return f"{base}$metadata#{query.entity.name}{inside}" + ("/$entity" if query.single else "")
-
-
-def _host(request: web.Request) -> str:
-    """The host that the client calls us by: it goes into context URLs, so it must be one."""
-    if not HOST.fullmatch(request.host):
-        raise ServiceError("malformed_request", "expected a host name", target="Host")
-    return request.host
-
-
-def _headers(content_type: str, tag: str) -> dict[str, str]:
-    return {"Content-Type": content_type, "ETag": tag, "Cache-Control": "private, no-cache", "Vary": "Accept, Accept-Encoding"}
-
-
-async def _document(request: web.Request, asked: Request, catalog: Catalog, base: str) -> web.StreamResponse:
-    if asked.resource.kind is Kind.METADATA:
-        body, content_type = csdl(catalog), "application/xml"
-    else:
-        body = service_document(catalog, None if asked.format.metadata == "none" else f"{base}$metadata")
-        content_type = asked.format.content_type
-    headers = _headers(content_type, weak_tag(body, content_type))
+async def _document(request: web.Request, plan: Plan) -> web.StreamResponse:
+    headers = plan.document_headers()
     if matches(request.headers, headers["ETag"]):
         return web.Response(status=304, headers=headers)
-    return await send(request, body, headers)
+    return await send(request, plan.document, headers)
 
 
 async def _unchanged(reading: Reading) -> dict[str, str] | None:
     """The headers of a 304 if the client has the data as they are now.  Whether a row exists at all, `*` must ask the row."""
-    if reading.query.single and reading.request.headers["If-None-Match"].strip() == "*":
+    if reading.plan.query.single and reading.request.headers["If-None-Match"].strip() == "*":
         return None
-    async with reading.database.session(reading.company) as connection:
-        (position,) = await _one(connection, sql.position(reading.query, reading.company))
+    (position,) = await reading.small(reading.plan.position)
     headers = reading.headers(position)
     return headers if matches(reading.request.headers, headers["ETag"]) else None
 
 
 async def _count(reading: Reading) -> web.StreamResponse:
-    async with reading.database.session(reading.company) as connection:
-        count, position = await _one(connection, sql.count(reading.query, reading.company))
-    return await send(reading.request, str(count).encode(), reading.headers(position))
+    count, position = await reading.small(reading.plan.count)
+    return await send(reading.request, count or b"", reading.headers(position))
 
 
 async def _row(reading: Reading) -> web.StreamResponse:
-    async with reading.database.session(reading.company) as connection:
-        body, _, position = await _one(connection, sql.page(reading.query, reading.company, reading.style))
-    if body is None and reading.query.origin is None:
-        raise reading.missing
+    plan, request = reading.plan, reading.request
+    body, _, position = await reading.small(plan.page)
+    if body is None and plan.query.origin is None:
+        raise plan.missing
     headers = reading.headers(position)
-    if not reading.query.volatile and matches(reading.request.headers, headers["ETag"]):
+    if "If-None-Match" in request.headers and not plan.query.volatile and matches(request.headers, headers["ETag"]):
         return web.Response(status=304, headers=headers)
     if body is None:
         return web.Response(status=204, headers=headers)
-    return await send(reading.request, ("{" + reading.context + body[1:]).encode(), headers)
+    return await send(request, b"{%b%b" % (plan.context, body[1:]), headers)
 
 
 async def _property(reading: Reading) -> web.StreamResponse:
     """The value of a property: as JSON inside an envelope, or as text."""
-    style = Style(numbers_as_strings=reading.asked.format.ieee754)
-    async with reading.database.session(reading.company) as connection:
-        body, _, position = await _one(connection, sql.page(reading.query, reading.company, style))
+    body, _, position = await reading.small(reading.plan.page)
     if body is None:
-        raise reading.missing
+        raise reading.plan.missing
     headers = reading.headers(position)
     if matches(reading.request.headers, headers["ETag"]):
         return web.Response(status=304, headers=headers)
-    id, _, rest = body[1:-1].partition(",")  # {"id":1,"name":"Hammer"}, or the id alone
-    value = (rest or id).partition(":")[2]
-    if value == "null":
+    id, _, rest = body[1:-1].partition(b",")  # {"id":1,"name":"Hammer"}, or the id alone
+    value = (rest or id).partition(b":")[2]
+    if value == b"null":
         return web.Response(status=204, headers=headers)
-    if reading.kind is Kind.VALUE:
-        text = json.loads(value) if value.startswith('"') else value
-        return await send(reading.request, text.encode(), headers)
-    return await send(reading.request, _envelope(reading, id.partition(":")[2].strip('"'), value).encode(), headers)
+    if reading.plan.kind is Kind.VALUE:
+        text = json.loads(value).encode() if value.startswith(b'"') else value
+        return await send(reading.request, text, headers)
+    return await send(reading.request, _envelope(reading.plan, id.partition(b":")[2].strip(b'"').decode(), value), headers)
 
 
-def _envelope(reading: Reading, id: str, value: str) -> str:
+def _envelope(plan: Plan, id: str, value: bytes) -> bytes:
     """The JSON object of one property of the row with an id."""
-    field = (reading.query.select or ())[-1]
-    url = f"{reading.base}$metadata#{reading.query.entity.name}({id})/{field.name}"
-    full = reading.asked.format.metadata == "full" and field.type in EDM_TYPES
+    field = (plan.query.select or ())[-1]
+    context = plan.context_of(f"{plan.base}$metadata#{plan.query.entity.name}({id})/{field.name}")
+    full = plan.asked.format.metadata == "full" and field.type in EDM_TYPES
     type = f'"@odata.type":"#{EDM_TYPES[field.type]}",' if full else ""
-    return f'{{{reading.context_of(url)}{type}"value":{value}}}'
+    return b'{%b%b"value":%b}' % (context, type.encode(), value)
 
 
 async def _page(reading: Reading) -> web.StreamResponse:
-    async with reading.database.session(reading.company) as connection:
-        body, count, position = await _one(connection, sql.page(reading.query, reading.company, reading.style))
-    return await send(reading.request, _head(reading, count) + (body or "").encode() + b"]}", reading.headers(position))
+    body, count, position = await reading.small(reading.plan.page)
+    return await send(reading.request, b"%b%b]}" % (_head(reading.plan, count), body or b""), reading.headers(position))
 
 
 async def _collection(reading: Reading) -> web.StreamResponse:
     """Stream; what fits into the first block is sent whole."""
-    async with reading.streams.place(), reading.database.snapshot(reading.company) as connection:
+    plan = reading.plan
+    async with reading.streams.place(), reading.database.snapshot(plan.company) as connection:
         count = None
-        if reading.query.count:
-            count, position = await _one(connection, sql.count(reading.query, reading.company))
+        if plan.query.count:
+            count, position = await reading.one(connection, plan.count)
         else:
-            (position,) = await _one(connection, sql.position(reading.query, reading.company))
+            (position,) = await reading.one(connection, plan.position)
         headers = reading.headers(position)
         if reading.request.method == "HEAD":
             return web.Response(headers=headers)
-        statement = sql.rows(reading.query, reading.company, reading.style)
-        await connection.execute(DECLARE + statement.text, statement.parameters)
-        size = 1 if any(step.many for step in reading.query.expand) else FIRST  # a row with others inside may be as long as many
+        await connection.raw.execute(DECLARE + plan.rows.text, plan.rows.arguments(reading.key))
+        size = 1 if any(step.many for step in plan.query.expand) else FIRST  # a row with others inside may be as long as many
         first = await _fetch(connection, size)
-        start = _head(reading, count) + b",".join(first)
+        start = _head(plan, count) + b",".join(first)
         if len(first) == size:
             # the client has begun to get its answer: from now on it sets the pace
             await connection.execute("set local statement_timeout = 0")
@@ -254,9 +174,8 @@ async def _collection(reading: Reading) -> web.StreamResponse:
     return await send(reading.request, start + b"]}", headers)
 
 
-def _head(reading: Reading, count: int | None) -> bytes:
-    total = "" if count is None else f'"@odata.count":{count},'
-    return f'{{{reading.context}{total}"value":['.encode()
+def _head(plan: Plan, count: bytes | None) -> bytes:
+    return b'{%b%b"value":[' % (plan.context, b"" if count is None else b'"@odata.count":%b,' % count)
 
 
 async def _blocks(connection: psycopg.AsyncConnection[Any], start: bytes, size: int) -> AsyncGenerator[bytes, None]:
@@ -277,14 +196,8 @@ async def _blocks(connection: psycopg.AsyncConnection[Any], start: bytes, size: 
 
 
 async def _fetch(connection: psycopg.AsyncConnection[Any], size: int) -> list[bytes]:
-    """The next rows' JSON as it came over the wire: decoding it would only cost."""
+    """The next rows' JSON."""
     cursor = await connection.execute(FETCH.format(size), prepare=False)
     result = cursor.pgresult
     assert result is not None
     return [result.get_value(row, 0) or b"" for row in range(result.ntuples)]
-
-
-async def _one(connection: psycopg.AsyncConnection[Any], statement: sql.Statement) -> tuple[Any, ...]:
-    row = await (await connection.execute(statement.text, statement.parameters)).fetchone()
-    assert row is not None  # these statements give one row whatever the data
-    return tuple(row)

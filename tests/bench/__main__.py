@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterator
 
-from tests.bench import feed, history, linkage, log, memory, read, webhooks
+from tests.bench import feed, history, linkage, log, memory, read, small, webhooks
 from tests.bench.place import Place, place
 from tests.bench.table import Result, describe, print_json, print_table, say
 
@@ -14,6 +14,7 @@ SUBJECTS: dict[str, Callable[[Place, argparse.Namespace], Iterator[Result]]] = {
     "linkage": lambda where, options: linkage.measure(where, options.items // 5),
     "memory": lambda where, options: memory.measure(where, options.scale),
     "read": lambda where, options: read.measure(where, options.rows),
+    "small": lambda where, options: small.measure(where, options.rows // 2, options.items * 2),
     "log": lambda where, _: log.measure(where),
     "history": lambda where, options: history.measure(where, options.records),
     "webhooks": lambda where, _: webhooks.measure(where),

@@ -1,4 +1,4 @@
-"""How fast rows come out over HTTP: a whole collection, a row by its key, and the answer that nothing has changed."""
+"""How fast a whole collection comes out over HTTP, how soon, and in how much memory."""
 
 from __future__ import annotations
 
@@ -6,32 +6,23 @@ import base64
 import re
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from statistics import median
-
-import psycopg
 
 from app import db
 from app.catalog import Catalog
-from app.language import sql
-from app.language.query import ROW, parse_query
 from tests.bench.documents import write_basis, write_products
-from tests.bench.place import COMPANY, Place, Service, load, pgbench, service, session, settle, tool
-from tests.bench.table import Result, rate, rates, say
+from tests.bench.place import COMPANY, Place, Service, load, service, session, settle, tool
+from tests.bench.table import Result, rate, say
 
 ROUNDS = 5
-CLIENTS = 16
-DURATION = 5  # seconds of a round of small requests
 BUFFER = 1 << 20
-KEY = "1"  # in the compiled statement it gives way to random ones
-TARGET_SPEED, TARGET_MEMORY = 0.6, 100
+TARGET_SPEED, TARGET_MEMORY = 0.8, 100
 
 
 def measure(place: Place, rows: int) -> Iterator[Result]:
-    """MB/s, seconds to the first byte, MB, requests a second."""
+    """MB/s, seconds to the first byte, MB."""
     with place.database(COMPANY) as url:
         say(f"read: loading {rows:,} products")
         for document in (write_basis(place.directory), write_products(place.directory, rows).path):
@@ -41,8 +32,6 @@ def measure(place: Place, rows: int) -> Iterator[Result]:
             catalog = db.read_catalog(connection)
         with service(url, place.directory) as running:
             yield from _collection(url, running, catalog, rows)
-        with service(url, place.directory) as running:
-            yield from _keys(url, running, catalog, place.directory)
 
 
 # A whole collection ---------------------------------------------------------------------------------------------------------------
@@ -96,52 +85,3 @@ def _copy(url: str, query: str) -> float:
     command = [tool("psql"), url, "-X", "-c", r"\timing on", "-c", copy]
     run = subprocess.run(command, env=session("bds_reader"), stdout=subprocess.PIPE, text=True, check=True)
     return float(re.findall(r"Time: ([0-9.]+) ms", run.stdout)[0]) / 1e3
-
-
-# One row --------------------------------------------------------------------------------------------------------------------------
-
-
-def _keys(url: str, running: Service, catalog: Catalog, directory: Path) -> Iterator[Result]:
-    first, last = _ids(url)
-    query = parse_query(catalog, catalog["products"], (), key=KEY, takes=ROW)
-    row, position = directory / "row.sql", directory / "position.sql"
-    row.write_text(_script(sql.page(query, COMPANY)))
-    position.write_text(_script(sql.position(query, COMPANY)))
-    for name, script, mode in (("read, row by key", row, "rows"), ("read, 304", position, "unchanged")):
-        say(name)
-        ours, floor = [], []
-        for _ in range(3):
-            ours.append(_requests(running, mode, first, last))
-            floor.append(pgbench(url, script, "bds_reader", CLIENTS, DURATION, first=first, last=last))
-        yield rates(name, "requests/s", ours, floor, f"{CLIENTS} connections; floor: the same SQL by pgbench, prepared")
-
-
-def _ids(url: str) -> tuple[int, int]:
-    """The first and the last id.  Raises RuntimeError if some between are missing."""
-    with psycopg.connect(url) as connection:
-        row = connection.execute(
-            "select min(id), max(id), count(*) from data.products where company_id = %s", (COMPANY,)
-        ).fetchone()
-    assert row is not None
-    if row[1] - row[0] + 1 != row[2]:
-        raise RuntimeError(f"products have ids with gaps: {row}")
-    return row[0], row[1]
-
-
-def _requests(running: Service, mode: str, first: int, last: int) -> float:
-    """Requests a second, sent by a process of its own."""
-    arguments = [running.host, str(running.port), running.key, COMPANY, mode, str(first), str(last), str(CLIENTS), str(DURATION)]
-    run = subprocess.run([sys.executable, "-m", "tests.bench.client", *arguments], stdout=subprocess.PIPE, text=True, check=True)
-    return float(run.stdout)
-
-
-def _script(statement: sql.Statement) -> str:
-    r"""A compiled statement for pgbench: a random id is its key, every other parameter a literal.
-
-    pgbench takes a colon before a letter for a variable even inside a literal, so those are written as \x3a.
-    """
-    text = re.sub(r"'[^']*'", lambda literal: "e" + literal[0].replace(":", r"\x3a"), statement.text.as_string())
-    for name, value in statement.parameters.items():
-        shown = "'{" + ",".join(value) + "}'" if isinstance(value, list) else ":id" if value == KEY else f"'{value}'"
-        text = text.replace(f"%({name})s", shown)
-    return "\\set id random(:first, :last)\n" + text.replace("%%", "%") + ";\n"

@@ -44,6 +44,33 @@ def test_refusals_elsewhere_are_problems(service: Service, sent: bytes, status: 
     assert (reply.json["status"], reply.json["code"]) == (status, code)
 
 
+METHODS = ["CONNECT", "FOO", "BREW", "get", "GETT", "X-Y", "Post", "!"]
+ALLOWED = [
+    # path, the methods it has
+    ("/api/odata", "GET, HEAD"),
+    ("/api/odata/demo/products(1)?$top=1", "GET, HEAD"),
+    ("/c/demo/products", "GET, HEAD"),
+    ("/api/demo/import", "POST"),
+    ("/nothing/at/all", None),
+]
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(("path", "allowed"), ALLOWED)
+def test_methods_that_nobody_knows_are_refused_with_those_that_are_known(
+    service: Service, method: str, path: str, allowed: str | None
+) -> None:
+    request = f"{method} {path} HTTP/1.1\r\nHost: x\r\nAuthorization: {service.basic}\r\nConnection: close\r\n\r\n"
+    reply = service.raw(request.encode())
+    assert (reply.status, reply.headers["Allow"]) == ((405, allowed) if allowed else (404, None))
+    if path.startswith("/api/odata"):
+        assert reply.headers["OData-Version"] == "4.0"
+        assert reply.headers["ETag"]
+        assert reply.json["error"]["code"] == "method_not_allowed"
+    else:
+        assert reply.json["status"] == reply.status
+
+
 def test_a_url_of_64_kib_is_served(service: Service) -> None:
     path = "/api/odata/demo/products?x="
     assert service.ask(path + "a" * ((64 << 10) - len(path))).status == 200

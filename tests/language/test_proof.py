@@ -33,11 +33,32 @@ class Relations(Visitor):
             self.names.append(f"{node.schemaname}.{node.relname}")
 
 
+# All that a compiled statement may be made of: a SELECT and its expressions, nothing that writes, locks or calls by cursor.
+ALLOWED = {
+    "A_ArrayExpr", "A_Const", "A_Expr", "A_Indirection", "Alias", "BoolExpr", "Boolean", "CaseExpr", "CaseWhen", "CoalesceExpr", "CollateClause",
+    "ColumnRef", "CommonTableExpr", "BooleanTest", "Float", "FuncCall", "Integer", "JoinExpr", "List", "NullTest", "ParamRef", "RangeSubselect",
+    "RangeVar", "RawStmt", "ResTarget", "SelectStmt", "SortBy", "String", "SubLink", "TypeCast", "TypeName", "WindowDef", "WithClause",
+}  # fmt: skip
+
+
+class Kinds(Visitor):
+    """The kinds of nodes that a statement holds."""
+
+    def __init__(self) -> None:
+        self.found: set[str] = set()
+
+    def visit(self, ancestors: object, node: ast.Node) -> None:
+        self.found.add(type(node).__name__)
+
+
 def prove(statement: sql.Statement, catalog: Catalog) -> None:
     numbered = list(statement.parameters)
     text = re.sub(r"%\((\w+)\)s", lambda match: f"${numbered.index(match[1]) + 1}", statement.text.as_string())
     (parsed,) = pglast.parse_sql(text)
     assert isinstance(parsed.stmt, ast.SelectStmt)
+    kinds = Kinds()
+    kinds(parsed)
+    assert kinds.found <= ALLOWED, kinds.found - ALLOWED
     relations = Relations()
     relations(parsed.stmt)
     assert set(relations.names) <= {*(f"api.{name}" for name in catalog.entities), "bds.changes", "bds.positions"}
