@@ -50,3 +50,8 @@ grant execute on function
     bds.cook_rows(text, bigint, bds.entities, text[]), bds.find_candidates(text, bds.entities, text[]), bds.link_named(text),
     bds.link_equals(text, text[]), bds.link_by_weight(text, text[])
     to bds_writer, bds_operator;
+
+-- mappers: read by everyone who acts for the company, written by the service
+grant select on bds.mappers to bds_reader, bds_writer, bds_operator;
+grant execute on function bds.put_mapper(text, text, text, text, text), bds.delete_mapper(text, text) to bds_service, bds_operator;
+grant execute on function bds.import_note_places(text, uuid, bigint[], text[]) to bds_writer, bds_operator;

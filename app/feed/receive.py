@@ -22,6 +22,8 @@ from aiohttp import StreamReader, web
 from app.db import Database
 from app.errors import ServiceError
 from app.feed.run import Import
+from app.mapper import store
+from app.mapper.document import Mapped
 
 log = logging.getLogger("bds.feed")
 
@@ -38,14 +40,15 @@ async def receive(database: Database, request: web.Request, company: str, actor:
 
     The work has a task of its own: the request's is cancelled when its client leaves.
     """
-    if request.content_type != "application/json":
-        raise ServiceError("unsupported_media_type", f"expected application/json, got {request.content_type}")
-    coding = request.headers.get("Content-Encoding", "identity").strip().lower()
-    if coding not in ("identity", "gzip", ""):
-        message = f"expected Content-Encoding gzip or none, got {coding}"
-        raise ServiceError("unsupported_media_type", message, target="Content-Encoding")
     options = _options(request)
-    bodies = _inflated(_chunks(request)) if coding == "gzip" else _chunks(request)
+    source = None
+    if "mapper" in request.query:
+        mapper = await store.load_source(database, company, request.query["mapper"])
+        store.require_type(mapper, request.content_type)
+        source = Mapped(mapper, request.charset)
+    elif request.content_type != "application/json":
+        raise ServiceError("unsupported_media_type", f"expected application/json, got {request.content_type}")
+    bodies = _bodies(request)
     feed = Import(
         database.url,
         database.catalog,
@@ -53,6 +56,7 @@ async def receive(database: Database, request: web.Request, company: str, actor:
         actor=actor,
         dry_run=options["dryRun"],
         limit=database.config.import_max,
+        source=source,
     )
     work = asyncio.create_task(_import(feed, bodies))
     _under_way.add(work)
@@ -102,14 +106,29 @@ def _with_id(error: BaseException, import_id: UUID | None) -> BaseException:
 
 def _options(request: web.Request) -> dict[str, bool]:
     for name in request.query:
-        if name == "mapper":
-            raise ServiceError("not_supported", "mappers are not supported yet", target=name)
-        if name != "dryRun":
-            raise ServiceError("malformed_request", f"expected dryRun, got {name}", target=name)
+        if name not in ("dryRun", "mapper"):
+            raise ServiceError("malformed_request", f"expected dryRun or mapper, got {name}", target=name)
     dry_run = request.query.get("dryRun", "false").lower()
     if dry_run not in ("true", "false"):
         raise ServiceError("malformed_request", f"dryRun: expected true or false, got {dry_run}", target="dryRun")
     return {"dryRun": dry_run == "true"}
+
+
+async def preview(database: Database, request: web.Request, company: str, name: str) -> bytes:
+    """The first records that a mapper makes of a request's body, as an import document."""
+    mapper = await store.load_source(database, company, name)
+    store.require_type(mapper, request.content_type)
+    limit = request.query.get("limit", str(store.DEFAULT_LIMIT))
+    return await store.preview(mapper, _bodies(request), limit, request.charset, _in_thread)
+
+
+def _bodies(request: web.Request) -> AsyncIterator[bytes]:
+    """The body as it arrives, decompressed.  Raises unsupported_media_type."""
+    coding = request.headers.get("Content-Encoding", "identity").strip().lower()
+    if coding not in ("identity", "gzip", ""):
+        message = f"expected Content-Encoding gzip or none, got {coding}"
+        raise ServiceError("unsupported_media_type", message, target="Content-Encoding")
+    return _inflated(_chunks(request)) if coding == "gzip" else _chunks(request)
 
 
 async def _inflated(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
@@ -165,7 +184,7 @@ async def show(database: Database, company: str, import_id: str) -> dict[str, An
 
 async def imports(database: Database, company: str, options: list[tuple[str, str]]) -> dict[str, Any]:
     """A page of imports, newest first, without their errors."""
-    limit, offset = _page(options)
+    limit, offset = page_of(options)
     async with database.session(company) as connection:
         cursor = await connection.execute(
             "select bds.import_report(i.company_id, i.id, false) from bds.imports i where i.company_id = %s"
@@ -178,7 +197,7 @@ async def imports(database: Database, company: str, options: list[tuple[str, str
 
 async def errors(database: Database, company: str, import_id: str, options: list[tuple[str, str]]) -> dict[str, Any]:
     """A page of an import's errors, in the document's order.  Raises not_found."""
-    limit, offset = _page(options)
+    limit, offset = page_of(options)
     async with database.session(company) as connection:
         await connection.execute("select bds.find_import(%s, %s)", (company, _uuid(import_id)))
         cursor = await connection.execute(
@@ -197,7 +216,7 @@ def _uuid(text: str) -> str:
         raise ServiceError("not_found", f"there is no import {text}") from None
 
 
-def _page(options: list[tuple[str, str]]) -> tuple[int, int]:
+def page_of(options: list[tuple[str, str]]) -> tuple[int, int]:
     """limit and offset.  Raises malformed_request."""
     page = {"limit": PAGE, "offset": 0}
     for name, value in options:

@@ -22,6 +22,7 @@ from app.catalog import Catalog
 from app.errors import ServiceError
 from app.feed.document import Directive, Document, Records
 from app.feed.rows import COPY_OPTIONS, Rows
+from app.feed.source import Source, note_places
 
 log = logging.getLogger("bds.feed")
 
@@ -48,6 +49,7 @@ class Import:
         dry_run: bool = False,
         limit: int | None = None,
         on_progress: Progress | None = None,
+        source: Source | None = None,
     ) -> None:
         self.company = company
         self.id: UUID | None = None
@@ -58,6 +60,7 @@ class Import:
         self._dry_run = dry_run
         self._limit = limit
         self._on_progress = on_progress or (lambda *_: None)
+        self._source = source  # turns the bytes that are received into those of a document; None: they are one
         self._document = Document()
         self._rows = Rows(catalog)
         self._staging: dict[str, str] = {}
@@ -86,12 +89,14 @@ class Import:
             self.bytes += len(data)
             if self._limit is not None and self.bytes > self._limit:
                 raise ServiceError("too_large", f"the document is larger than {self._limit} bytes")
-            for part in self._document.feed(data):
+            for part in self._document.feed(self._source.feed(data) if self._source else data):
                 self._take(part)
         self._phase("receiving")
 
     def run(self) -> dict[str, Any]:
         """The document is complete: compare, write, report."""
+        for part in self._document.feed(self._source.finish() if self._source else b""):
+            self._take(part)
         for part in self._document.finish():
             self._take(part)
         self._flush()
@@ -185,6 +190,8 @@ class Import:
             report: dict[str, Any] = _value(
                 connection, "select bds.import_finish(%s, %s, %s, %s)", (*arguments, Jsonb(counts), written)
             )
+            if self._source and note_places(connection, *arguments, self._source):
+                report = _value(connection, "select bds.import_report(%s, %s)", arguments)
         return report
 
     def _write(self, connection: psycopg.Connection[Any], order: list[str]) -> dict[str, Any]:
