@@ -29,13 +29,14 @@ def note_places(connection: psycopg.Connection[Any], company: str, import_id: UU
     last = 0
     while True:
         rows = connection.execute(
-            "select n, path from bds.import_errors where company_id = %s and import_id = %s and n > %s order by n limit %s",
+            "select n, path, code = 'batch_failed' from bds.import_errors where company_id = %s and import_id = %s and n > %s"
+            " order by n limit %s",
             (company, import_id, last, PAGE),
         ).fetchall()
         if not rows:
             return last > 0
         last = rows[-1][0]
-        found = [(n, place) for n, path in rows if (place := _place(path, source))]
+        found = [(n, place) for n, path, is_batch in rows if not is_batch and (place := _place(path, source))]
         connection.execute(
             "select bds.import_note_places(%s, %s, %s, %s)",
             (company, import_id, [n for n, _ in found], [place for _, place in found]),

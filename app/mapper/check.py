@@ -15,6 +15,7 @@ from app.mapper.tree import Block, BlockSyntax, FieldSyntax, Format, Mapper, Map
 
 FORMATS = ("xml", "json", "csv")
 OPERATIONS = ("create", "update", "upsert", "delete")
+MOST_COLUMNS = 10_000
 TRUTH = {"true": True, "false": False}
 NUMBERS = ("int2", "int4", "int8", "numeric", "float8")
 
@@ -42,9 +43,10 @@ class _Check:
     def mapper(self) -> Mapper:
         name = self._syntax.format.lower()
         if name not in FORMATS:
-            raise self._wrong(self._syntax.at, f"expected {_any(FORMATS)} or template, got {self._syntax.format}")
+            raise self._wrong(self._syntax.at, f"expected {_any((*FORMATS, 'template'))}, got {self._syntax.format}")
         self._format = cast(Format, name)
         settings = self._settings()
+        self._header = settings.get("header", True)
         blocks = []
         for item in self._syntax.items:
             if isinstance(item, FieldSyntax):
@@ -177,6 +179,8 @@ class _Check:
             self._kind(item, entity, target)
         for path in _paths(item.expression):
             self._path(path, paths.check_value, depth)
+            if not self._header and not (path.text.isascii() and path.text.isdigit() and 0 < int(path.text[:9]) <= MOST_COLUMNS):
+                raise self._wrong(path.at, f"expected the number of a column, 1 or more, as there is no header, got {path.text!r}")
         found = type_of(item.expression, self._text)
         if item.kind is None and field is not None and item.name != "id":
             expected: str = "number" if field.type in NUMBERS else field.type
@@ -199,7 +203,7 @@ class _Check:
         try:
             return check(self._format, path.text, *arguments)
         except paths.PathError as error:
-            raise self._wrong(path.at + error.offset, str(error)) from None
+            raise self._wrong(path.at + (error.offset and error.offset + 1), str(error)) from None  # after the quote
 
     def _wrong(self, at: int, reason: str) -> ServiceError:
         return wrong(self._text, at, reason)

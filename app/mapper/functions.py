@@ -108,12 +108,17 @@ def _result(call: Call, types: list[Type], text: str) -> Type:
         case "date" if len(types) > 1:
             pattern = _constant(call, 'a strptime format in "double quotes"', text)
             with_time = any(directive in pattern for directive in TIME_DIRECTIVES)
-            try:
-                formatted_date(datetime(2000, 1, 1).strftime(pattern), pattern)
-            except Wrong:
-                raise wrong(text, call.arguments[1].at, "date: expected a strptime format that names day, month and year") from None
+            if not _names_the_year(pattern):
+                raise wrong(text, call.arguments[1].at, "date: expected a strptime format that names the year, such as %d.%m.%Y")
             return "timestamp" if with_time else "date"
     return FUNCTIONS[call.name].gives
+
+
+def _names_the_year(pattern: str) -> bool:
+    sample = datetime(2004, 1, 1)
+    with contextlib.suppress(Wrong, ValueError):
+        return formatted_date(sample.strftime(pattern), pattern).year == sample.year
+    return False
 
 
 def _common(call: Call, one: Type, other: Type, text: str) -> Type:

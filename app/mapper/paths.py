@@ -30,7 +30,7 @@ def check_children(format: Format, text: str, inside: int) -> int:
         if plain is not None and plain.attribute:
             raise PathError("expected a path to elements")
         xpath.compile(text, {}, inside)
-        return len(plain.steps) if plain else 0
+        return xpath.depth(text)
     if format == "json":
         jsonpath.query(text)
     elif text != SAME_ROW:

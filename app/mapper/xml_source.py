@@ -6,11 +6,12 @@ resolved is an error.  The parser's own limits on depth, on one text and on ampl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from lxml import etree
 
+from app.errors import ServiceError
 from app.mapper import xpath
 from app.mapper.expressions import Compiler, Get
 from app.mapper.functions import ABSENT
@@ -60,7 +61,6 @@ class XmlSource:
         self._waiting = b""  # until the root element begins
         self._prolog = _new_parser(("start",))
         self._root: Any = None
-        self._may_have_entities = False
         self._parent: Any = None  # of the element that was matched last
         self._matches: dict[str, list[Maker]] = {}  # by local name, below that parent
         self._open: Any = None  # a record whose end has not come
@@ -75,32 +75,21 @@ class XmlSource:
             data, self._waiting = self._waiting, b""
         for at in range(0, len(data), SLICE):
             piece = data[at : at + SLICE]
-            self._parse(self._parser.feed, piece)
+            _feed(self._parser, piece)
             self._drain()
             self._prune(len(piece))
 
     def finish(self) -> None:
         """There is no more."""
-        if self._parser is None:
-            self._parse(self._prolog.close)
-            raise source_error("expected an XML document", line=1, column=1)
-        self._parse(self._parser.close)
+        _close(self._parser or self._prolog)
         self._drain()
-
-    def _parse(self, step: Callable[..., object], *arguments: object) -> None:
-        try:
-            step(*arguments)
-        except etree.XMLSyntaxError as error:
-            line, column = error.position
-            reason = (error.msg or "not well formed").partition(", line ")[0]
-            raise source_error(reason, line=line, column=column) from None
 
     # Until the root element begins.
 
     def _read_prolog(self, data: bytes) -> bool:
         """Parse in small steps until the root element has begun, then look at what was declared.  Whether it has."""
         for at in range(0, len(data), PROLOG_STEP):
-            self._parse(self._prolog.feed, data[at : at + PROLOG_STEP])
+            _feed(self._prolog, data[at : at + PROLOG_STEP])
             for _, root in self._prolog.read_events():
                 self._begin(root)
                 return True
@@ -110,10 +99,8 @@ class XmlSource:
 
     def _begin(self, root: Any) -> None:
         document = root.getroottree().docinfo
-        if document.internalDTD is not None:
-            self._may_have_entities = True
-            if next(document.internalDTD.iterentities(), None) is not None:
-                raise source_error("the document declares entities, which are refused", line=1, code="invalid_document")
+        if document.internalDTD is not None and next(document.internalDTD.iterentities(), None) is not None:
+            raise source_error("the document declares entities, which are refused", line=1, code="invalid_document")
         if not any(each.anywhere or self._is(root, each.steps[0]) for each, _ in self._blocks):
             expected = ", ".join(dict.fromkeys(each.steps[0] for each, _ in self._blocks))
             raise source_error(
@@ -137,11 +124,8 @@ class XmlSource:
             makers = self._matches.get(name)
             if makers is None:
                 makers = self._matches[name] = list(self._makers(element))
-            if makers:
-                if self._may_have_entities:
-                    _refuse_entities(element)
-                for maker in makers:
-                    self._emit(maker.block.name, maker.make(Node(element)), element.sourceline)
+            for maker in makers:
+                self._emit(maker.block.name, maker.make(Node(element)), element.sourceline)
 
     def _makers(self, element: Any) -> Iterator[Maker]:
         lineage = [element, *element.iterancestors()]
@@ -235,6 +219,29 @@ def _new_parser(events: Any, tag: tuple[str, ...] | None = None) -> Any:
     )
 
 
+def _feed(parser: Any, data: bytes) -> None:
+    """Parse the next bytes.  Raises ServiceError at what is not well formed; the parser itself may keep that until its end."""
+    try:
+        parser.feed(data)
+    except etree.XMLSyntaxError as error:
+        raise _malformed(error.msg, *error.position) from None
+    for entry in parser.feed_error_log:
+        if entry.level >= etree.ErrorLevels.FATAL or "ENTITY" in entry.type_name:
+            raise _malformed(entry.message, entry.line, entry.column)
+
+
+def _close(parser: Any) -> None:
+    try:
+        parser.close()
+    except etree.XMLSyntaxError as error:
+        raise _malformed(error.msg, *error.position) from None
+
+
+def _malformed(message: str | None, line: int, column: int) -> ServiceError:
+    reason = (message or "not well formed").strip().partition(", line ")[0]
+    return source_error(reason, line=max(line, 1), column=max(column, 1))
+
+
 def _local(element: Any) -> str:
     tag: str = element.tag
     return tag.rpartition("}")[2] if tag[0] == "{" else tag
@@ -274,9 +281,3 @@ def _evaluated(evaluate: Any) -> Get:
         return found or None
 
     return get
-
-
-def _refuse_entities(element: Any) -> None:
-    entity = next(element.iter(etree.Entity), None)
-    if entity is not None:
-        raise source_error(f"the entity {entity.text} is not known", line=element.sourceline)

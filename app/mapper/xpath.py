@@ -32,6 +32,7 @@ FUNCTIONS = frozenset((
     "substring-before", "substring-after", "substring", "string-length", "normalize-space", "translate", "boolean", "not", "true",
     "false", "lang", "number", "sum", "floor", "ceiling", "round",
 ))  # fmt: skip
+PREDICATE = re.compile(r"""\[(?:[^\]"']|"[^"]*"|'[^']*')*\]""")
 CLIMB = re.compile(r"(?:\./)?((?:(?:\.\.|parent::(?:node\(\)|\*))/?)+)(.*)", re.DOTALL)
 OUTSIDE = "only attributes of what is around the record can be read, such as ../@name: the source streams"
 
@@ -79,6 +80,13 @@ def plain(text: str) -> Plain | None:
     if bool(match["slash"]) != (bool(steps) and tail):
         return None
     return Plain(steps, match["attribute"], match["self"] == "text()")
+
+
+def depth(text: str) -> int:
+    """How many steps a path leads down for sure."""
+    bare = PREDICATE.sub("", text)
+    steps = plain(bare)
+    return len(steps.steps) if steps else int(bare.startswith(".//"))
 
 
 def rewrite(text: str, namespaces: Mapping[str, str]) -> str:
