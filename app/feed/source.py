@@ -8,7 +8,7 @@ from uuid import UUID
 
 import psycopg
 
-PLACE = re.compile(r"([^\[]+)\[(\d+)\]")  # the record that a path begins with: products[17].variants[0].code
+PLACE = re.compile(r"([^\[]+)\[(\d+)\](?:\.[^\[.]+\[(\d+)\])?")  # what a path begins with: products[17].variants[0].code
 PAGE = 10_000  # errors that are looked at together
 
 
@@ -19,8 +19,8 @@ class Source(Protocol):
 
     def finish(self) -> bytes: ...
 
-    def place(self, collection: str, position: int) -> str | None:
-        """Where in the source the collection's record at a position stands: "line 17"."""
+    def place(self, collection: str, position: int, child: int | None = None) -> str | None:
+        """Where in the source the collection's record at a position stands, or its child at one: "line 17"."""
         ...
 
 
@@ -45,4 +45,4 @@ def note_places(connection: psycopg.Connection[Any], company: str, import_id: UU
 
 def _place(path: str, source: Source) -> str | None:
     match = PLACE.match(path)
-    return source.place(match[1], int(match[2])) if match else None
+    return source.place(match[1], int(match[2]), int(match[3]) if match[3] else None) if match else None

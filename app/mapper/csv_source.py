@@ -23,7 +23,7 @@ from app.mapper.tree import Mapper
 LARGEST = 16 << 20  # characters of one row
 DELIMITERS = ",;\t|"
 QUOTES = "\"'"
-SEPARATOR = re.compile(r"sep=(.)\r?\n?", re.IGNORECASE)  # Excel's own first line
+SEPARATOR = re.compile(r"sep=(.)(?:\r\n|\n)", re.IGNORECASE)  # Excel's own first line
 LINE_END = re.compile(r"\r\n|\n|\r(?!\Z)")
 
 # The code page that files of a language have which are not UTF-8; windows-1252 for all others.
@@ -81,11 +81,13 @@ class CsvSource:
 
     def _take(self, text: str, final: bool = False) -> None:
         self._pending += text
+        if self._width < 0 and not self._delimiter and not self._line:
+            self._skip_separator()
         end = len(self._pending) if final else _last_line_end(self._pending)
         if not end or (end < self._wait and not final):
             self._check_size()
             return
-        if self._width < 0 and not self._begin(final):
+        if self._width < 0 and not self._begin():
             return
         rows = self._read(self._pending[:end], final)
         self._pending = self._pending[end - rows :]
@@ -121,14 +123,15 @@ class CsvSource:
 
     # The header.
 
-    def _begin(self, final: bool) -> bool:
+    def _skip_separator(self) -> None:
+        separator = SEPARATOR.match(self._pending)
+        if separator:
+            self._delimiter, self._pending, self._line = separator[1], self._pending[separator.end() :], 1
+
+    def _begin(self) -> bool:
         """Find out how the file is written.  Whether its first line is there."""
         if not self._pending.strip():
             return False
-        separator = SEPARATOR.match(self._pending)
-        if separator and not self._delimiter:
-            self._delimiter, self._pending, self._line = separator[1], self._pending[separator.end() :], 1
-            return bool(self._pending)
         start = len(self._pending) - len(self._pending.lstrip("\r\n"))
         first = LINE_END.split(self._pending[start:], maxsplit=1)[0]
         wanted = {path for block in self._mapper.blocks for path in paths_of(block)}
@@ -193,29 +196,32 @@ class _Group:
         self._identity = tuple(rule.name for rule in maker.block.identity)
         self._record: dict[str, Any] | None = None
         self._line = 0
+        self._lines: list[int] = []  # of the first block's children
 
     def add(self, row: list[str], line: int) -> None:
         if not self._gathers:
-            self._emit(self._maker.block.name, self._maker.make(row), line)
+            self._emit(self._maker.block.name, self._maker.make(row), line, ())
             return
         record = _row_record(self._maker, row)
         if self._record is not None and _same(self._record, record, self._identity):
             _merge(self._maker, self._record, record)
-            return
-        self.close()
-        self._record, self._line = record, line
+        else:
+            self.close()
+            self._record, self._line = record, line
+        children = self._record[self._maker.children[0][1].block.name]
+        self._lines += [line] * (len(children) - len(self._lines))
 
     def refuse(self, line: int, message: str) -> None:
         """A row that cannot be read becomes a record that fails."""
         self.close()
         first = self._maker.members[0][0] if self._maker.members else "id"
-        self._emit(self._maker.block.name, {first: {INVALID: message}}, line)
+        self._emit(self._maker.block.name, {first: {INVALID: message}}, line, ())
 
     def close(self) -> None:
         """No further row belongs to the record."""
         if self._record is not None:
-            self._emit(self._maker.block.name, self._record, self._line)
-            self._record = None
+            self._emit(self._maker.block.name, self._record, self._line, self._lines)
+            self._record, self._lines = None, []
 
 
 def _row_record(maker: Maker, row: list[str]) -> dict[str, Any]:

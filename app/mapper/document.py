@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from array import array
+from collections.abc import Sequence
 from typing import IO, Any
 
 import msgspec
@@ -36,15 +37,15 @@ class Mapped:
         self._source.finish()
         return self._take() + b"}\n"
 
-    def place(self, collection: str, position: int) -> str | None:
-        """Where in the source the collection's record at a position (from 0) stands: "line 17"."""
+    def place(self, collection: str, position: int, child: int | None = None) -> str | None:
+        """Where in the source the collection's record at a position (from 0) stands, or its child at one: "line 17"."""
         places = self._places.get(collection)
-        number = places.get(position) if places is not None else None
+        number = places.get(position, child) if places is not None else None
         return None if number is None else f"{self._source.unit} {number}"
 
-    def _add(self, collection: str, record: dict[str, Any], number: int) -> None:
+    def _add(self, collection: str, record: dict[str, Any], number: int, inside: Sequence[int]) -> None:
         self._records[collection].append(record)
-        self._places[collection].append(number)
+        self._places[collection].append(number, inside)
 
     def _take(self) -> bytes:
         parts, self._head = [self._head], b""
@@ -75,7 +76,7 @@ class Preview:
             self._source.finish()
         return msgspec.json.format(_encode(self._document), indent=2) + b"\n"
 
-    def _add(self, collection: str, record: dict[str, Any], _number: int) -> None:
+    def _add(self, collection: str, record: dict[str, Any], _number: int, _inside: Sequence[int]) -> None:
         records = self._document[collection]
         if len(records) < self._limit:
             records.append(record)
@@ -101,12 +102,41 @@ def _remove_all(members: dict[str, Any], block: Block) -> None:
 
 
 class _Places:
-    """A number for each record, beyond the first ones in a file."""
+    """Where each record stands, and each of its children where these have places of their own."""
+
+    def __init__(self) -> None:
+        self._records = _Numbers()
+        self._inside = _Numbers()
+        self._ends = _Numbers()  # for each record how many children there are up to its last one
+
+    def append(self, number: int, inside: Sequence[int]) -> None:
+        self._records.append(number)
+        for each in inside:
+            self._inside.append(each)
+        if inside or self._inside.count:
+            while self._ends.count < self._records.count - 1:  # records before the first children
+                self._ends.append(0)
+            self._ends.append(self._inside.count)
+
+    def get(self, position: int, child: int | None) -> int | None:
+        if child is not None and position < self._ends.count:
+            at = (self._ends.get(position - 1) or 0 if position else 0) + child
+            if at < (self._ends.get(position) or 0):
+                return self._inside.get(at)
+        return self._records.get(position)
+
+
+class _Numbers:
+    """A list of numbers, which beyond the first ones is kept in a file."""
 
     def __init__(self) -> None:
         self._recent = array("Q")
         self._file: IO[bytes] | None = None
         self._filed = 0
+
+    @property
+    def count(self) -> int:
+        return self._filed + len(self._recent)
 
     def append(self, number: int) -> None:
         self._recent.append(number)

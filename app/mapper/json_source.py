@@ -157,7 +157,7 @@ class _Walker:
                     continue
                 self._seen[number] += 1
                 if collection.filter is None or collection.filter.find([each]):
-                    self._emit(maker.block.name, maker.make(each), self._seen[number])
+                    self._emit(maker.block.name, maker.make(each), self._seen[number], ())
 
     def _walk(self, path: tuple[str | None, ...], value: Any) -> Iterator[tuple[tuple[str | None, ...], Any]]:
         """A value and everything in it, each with its path."""

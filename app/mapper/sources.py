@@ -5,7 +5,7 @@ A source is made for one mapper.  It tells of each record as soon as it is there
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -15,7 +15,8 @@ from app.mapper.tree import Block, Expression, Mapper, Path
 
 LARGEST_RECORD = 64 << 20  # bytes of one record's text in the source
 
-Emit = Callable[[str, dict[str, Any], int], None]  # collection, record, its line or number in the source
+# collection, record, its line or number in the source; where children have lines of their own, these (of the first block inside)
+Emit = Callable[[str, dict[str, Any], int, Sequence[int]], None]
 Find = Callable[[Any], Any]  # an element -> the elements of a block in it; ABSENT if what should hold them is
 
 

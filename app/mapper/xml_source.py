@@ -125,7 +125,7 @@ class XmlSource:
             if makers is None:
                 makers = self._matches[name] = list(self._makers(element))
             for maker in makers:
-                self._emit(maker.block.name, maker.make(Node(element)), element.sourceline)
+                self._emit(maker.block.name, maker.make(Node(element)), element.sourceline, ())
 
     def _makers(self, element: Any) -> Iterator[Maker]:
         lineage = [element, *element.iterancestors()]
