@@ -55,7 +55,8 @@ class Compiler:
             read = self._reading.date if wanted == "date" else self._reading.timestamp
             return _applied(get, lambda value: to_text(read(value)))
         if wanted in NUMERIC and (self._language or found == "number"):
-            return _applied(get, lambda value: to_text(self._reading.number(value)))
+            number = self._reading.number_or_plain if found == "text" else self._reading.number  # a text may be made up
+            return _applied(get, lambda value: to_text(number(value)))
         if found in ("number", "date", "timestamp"):
             return _applied(get, to_text)
         return get

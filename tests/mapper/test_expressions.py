@@ -143,6 +143,13 @@ def test_number_and_date_override_the_language(run: Run) -> None:
     assert record == {"code": "1", "total": "1234.5", "orderDate": "2010-12-01", "note": "1234.5|1234.5"}
 
 
+def test_what_is_made_of_the_source_is_read_by_the_language_or_plainly(run: Run) -> None:
+    text = """type csv @delimiter = ';' @language = 'de'
+    orders = 'row' { code = 'k' total = trim('a') items = '.' { price = replace('b', "p", ".") } }"""
+    (record,) = run(text, "k;a;b\n1; 1.001,50 ;5p25\n")["orders"]
+    assert (record["total"], record["items"]) == ("1001.50", [{"price": "5.25"}])
+
+
 def test_arithmetic_reads_paths_by_the_language(run: Run) -> None:
     text = (
         "type csv @delimiter = ';' @language = 'de'\norders = 'row' { code = 'k' total = 'a' / 2 note = if('a' > 1000, \"large\") }"
