@@ -89,7 +89,7 @@ products = '/rss/g:channel/item' {
     description = concat("About: ", 'about')
     price = number('price') / 1.2
     active = 'state' != "gone"
-    category[code] = 'path/group/@no'
+    category[code] = 'path/node/@no'
     unit[code] = 'unit'
     variants = 'sizes/size[@kind="v"]' { code = '@code'  name = '.'  price = replace('@price', ",", ".") }
 }
