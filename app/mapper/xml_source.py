@@ -57,6 +57,9 @@ class XmlSource:
         paths = _Paths(mapper.namespaces)
         compiler = Compiler(mapper, paths.value)
         self._blocks = [(xpath.collection(block.path.text), Maker.of(block, compiler, paths.elements)) for block in mapper.blocks]
+        self._by_name: dict[str, list[tuple[Collection, Maker]]] = {}
+        for each, maker in self._blocks:
+            self._by_name.setdefault(each.steps[-1].rpartition(":")[2], []).append((each, maker))
         self._parser: Any = None
         self._waiting = b""  # until the root element begins
         self._prolog = _new_parser(("start",))
@@ -106,7 +109,7 @@ class XmlSource:
             raise source_error(
                 f"the root element is {_local(root)}, expected {expected}", line=root.sourceline, code="invalid_document"
             )
-        names = {each.steps[-1].rpartition(":")[2] for each, _ in self._blocks} | {_local(root)}
+        names = {*self._by_name, _local(root)}
         self._parser, self._prolog = _new_parser(("start", "end"), tuple("{*}" + name for name in names)), None
 
     # Records.
@@ -128,16 +131,17 @@ class XmlSource:
                 self._emit(maker.block.name, maker.make(Node(element)), element.sourceline, ())
 
     def _makers(self, element: Any) -> Iterator[Maker]:
-        lineage = [element, *element.iterancestors()]
-        for collection, maker in self._blocks:
-            if self._matches_path(lineage, collection):
+        for collection, maker in self._by_name.get(_local(element), ()):
+            if self._stands_at(element, collection):
                 yield maker
 
-    def _matches_path(self, lineage: list[Any], collection: Collection) -> bool:
-        steps = collection.steps
-        if len(lineage) < len(steps) or (len(lineage) > len(steps) and not collection.anywhere):
-            return False
-        return all(self._is(element, step) for element, step in zip(lineage, reversed(steps), strict=False))
+    def _stands_at(self, element: Any, collection: Collection) -> bool:
+        """Whether an element is at the end of a collection's path."""
+        for step in reversed(collection.steps):
+            if element is None or not self._is(element, step):
+                return False
+            element = element.getparent()
+        return collection.anywhere or element is None
 
     def _is(self, element: Any, step: str) -> bool:
         prefix, colon, name = step.rpartition(":")
@@ -152,9 +156,7 @@ class XmlSource:
         while node is not None and len(node):
             del node[:-1]
             node = node[-1]
-            if node.tag.__class__ is str and any(
-                self._matches_path([node, *node.iterancestors()], each) for each, _ in self._blocks
-            ):
+            if node.tag.__class__ is str and next(self._makers(node), None) is not None:
                 self._open_size = self._open_size + size if node is self._open else 0
                 self._open = node
                 if self._open_size > LARGEST_RECORD:
