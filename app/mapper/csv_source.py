@@ -1,12 +1,7 @@
-"""CSV as it arrives.  What a file does not say is found out: its encoding, its delimiter, its quotes; settings override that.
-
-Neighbouring rows with one record id are one record, if the block has blocks inside: each row adds to the children, and of its own
-fields the last value counts that is not null.
-"""
+"""CSV as it arrives.  What a file does not say is found out: its encoding, its delimiter, its quotes; settings override that."""
 
 from __future__ import annotations
 
-import codecs
 import csv
 import io
 import re
@@ -14,10 +9,12 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import Any
 
-from app.mapper.expressions import INVALID, Compiler, Get, record_of
+from app.mapper.csv_rows import Group
+from app.mapper.decoder import Decoder
+from app.mapper.expressions import Compiler, Get
 from app.mapper.functions import ABSENT
 from app.mapper.problems import source_error
-from app.mapper.sources import Emit, Maker, paths_in, paths_of
+from app.mapper.sources import Emit, Maker, paths_of
 from app.mapper.tree import Mapper
 
 LARGEST = 16 << 20  # characters of one row
@@ -25,22 +22,6 @@ DELIMITERS = ",;\t|"
 QUOTES = "\"'"
 SEPARATOR = re.compile(r"sep=(.)(?:\r\n|\n)", re.IGNORECASE)  # Excel's own first line
 LINE_END = re.compile(r"\r\n|\n|\r(?!\Z)")
-
-# The code page that files of a language have which are not UTF-8; windows-1252 for all others.
-CODE_PAGES = {
-    **dict.fromkeys(("be", "bg", "kk", "mk", "ru", "sr", "uk"), "windows-1251"),
-    **dict.fromkeys(("bs", "cs", "hr", "hu", "pl", "ro", "sk", "sl", "sq"), "windows-1250"),
-    **dict.fromkeys(("et", "lt", "lv"), "windows-1257"),
-    **{"el": "windows-1253", "tr": "windows-1254", "he": "windows-1255", "ar": "windows-1256", "fa": "windows-1256"},
-    **{"vi": "windows-1258", "th": "cp874", "ja": "cp932", "ko": "cp949", "zh": "gb18030"},
-}
-MARKS = (
-    (codecs.BOM_UTF8, "utf-8-sig"),
-    (codecs.BOM_UTF32_LE, "utf-32"),
-    (codecs.BOM_UTF32_BE, "utf-32"),
-    (codecs.BOM_UTF16_LE, "utf-16"),
-    (codecs.BOM_UTF16_BE, "utf-16"),
-)
 
 csv.field_size_limit(LARGEST)
 
@@ -57,7 +38,7 @@ class CsvSource:
     def __init__(self, mapper: Mapper, emit: Emit, charset: str | None = None) -> None:
         self._mapper = mapper
         self._emit = emit
-        self._text = _Decoder(mapper.encoding or charset, mapper.language)
+        self._text = Decoder(mapper.encoding or charset, mapper.language)
         self._delimiter = mapper.delimiter
         self._quote = mapper.quote
         self._pending = ""
@@ -65,7 +46,7 @@ class CsvSource:
         self._line = 0  # lines before the pending text
         self._width = -1  # columns of the header
         self._columns: dict[str, int] = {}
-        self._groups: list[_Group] = []
+        self._groups: list[Group] = []
 
     def feed(self, data: bytes) -> None:
         """Read; emit the records that are whole."""
@@ -166,7 +147,7 @@ class CsvSource:
         self._columns, self._width = columns, width
         compiler = Compiler(self._mapper, self._getter)
         makers = [Maker.of(block, compiler, lambda path: lambda row: [row]) for block in self._mapper.blocks]
-        self._groups = [_Group(maker, self._emit) for maker in makers]
+        self._groups = [Group(maker, self._emit) for maker in makers]
 
     def _getter(self, column: str) -> Get:
         index = self._columns.get(column)
@@ -184,158 +165,6 @@ class CsvSource:
     def _refuse(self, line: int, message: str) -> None:
         for group in self._groups:
             group.refuse(line, message)
-
-
-class _Rows:
-    """What a block makes of rows: its own members, and of each block inside at most one child a row."""
-
-    def __init__(self, maker: Maker) -> None:
-        block = maker.block
-        self.name = block.name
-        self._members = maker.members
-        self._fixed: dict[str, Any] = {} if block.operation is None else {"@operation": block.operation}
-        self._identity = tuple(rule.name for rule in block.identity)
-        self._read = tuple(rule.name for rule in block.rules if any(paths_in(rule.expression)))
-        self.children = tuple(_Rows(child) for _, child in maker.children)
-        for each in block.children:
-            if each.remove_all is not None:
-                self._fixed[each.name + "@removeAll"] = each.remove_all
-
-    def record(self, row: list[str]) -> dict[str, Any]:
-        """The record of one row; a block inside adds a child unless every cell of it is empty."""
-        record = record_of(self._members, row)
-        for child in self.children:
-            item = child.record(row)
-            record[child.name] = [item] if child.is_there(item) else []
-        record.update(self._fixed)
-        return record
-
-    def is_there(self, record: dict[str, Any]) -> bool:
-        """Whether the row has anything of this record."""
-        get = record.get
-        for name in self._read:
-            if get(name) is not None:
-                return True
-        return any(record[child.name] for child in self.children)
-
-    def is_same(self, one: dict[str, Any], other: dict[str, Any]) -> bool:
-        """Whether both have the same id, and have one."""
-        known = False
-        for name in self._identity:
-            value = one.get(name)
-            if value != other.get(name):
-                return False
-            known = known or value is not None
-        return known
-
-    def merge(self, record: dict[str, Any], row: dict[str, Any]) -> None:
-        """Add what a further row of a record has."""
-        for name, _ in self._members:
-            value = row.get(name)
-            if value is not None or name not in record:
-                record[name] = value
-        for child in self.children:
-            items = record[child.name]
-            for item in row[child.name]:
-                if child.children and items and child.is_same(items[-1], item):
-                    child.merge(items[-1], item)
-                else:
-                    items.append(item)
-
-
-class _Group:
-    """The rows of one block, put together to records."""
-
-    def __init__(self, maker: Maker, emit: Emit) -> None:
-        self._rows = _Rows(maker)
-        self._first = maker.block.rules[0].name if maker.block.rules else "id"
-        self._emit = emit
-        self._record: dict[str, Any] | None = None
-        self._line = 0
-        self._lines: list[int] = []  # of the first block's children
-
-    def add(self, row: list[str], line: int) -> None:
-        """One row more."""
-        rows = self._rows
-        record = rows.record(row)
-        if not rows.children:
-            self._emit(rows.name, record, line, ())
-            return
-        if self._record is not None and rows.is_same(self._record, record):
-            rows.merge(self._record, record)
-        else:
-            self.close()
-            self._record, self._line = record, line
-        children = len(self._record[rows.children[0].name])
-        if children > len(self._lines):
-            self._lines.append(line)
-
-    def refuse(self, line: int, message: str) -> None:
-        """A row that cannot be read becomes a record that fails."""
-        self.close()
-        self._emit(self._rows.name, {self._first: {INVALID: message}}, line, ())
-
-    def close(self) -> None:
-        """No further row belongs to the record."""
-        if self._record is not None:
-            self._emit(self._rows.name, self._record, self._line, self._lines)
-            self._record, self._lines = None, []
-
-
-class _Decoder:
-    """Bytes to text.  Without a mark or a name it is UTF-8, or else the code page of the mapper's language."""
-
-    def __init__(self, encoding: str | None, language: str | None) -> None:
-        self._given = encoding
-        self._fallback = CODE_PAGES.get((language or "").partition("-")[0].lower(), "windows-1252")
-        self._start = b""
-        self._decoder: codecs.IncrementalDecoder | None = None
-        self._name = ""
-        self._ascii = True  # so far
-        self._lines = 0
-
-    def decode(self, data: bytes, final: bool = False) -> str:
-        """The text of the next bytes.  Raises ServiceError."""
-        if self._decoder is None:
-            self._start += data
-            if len(self._start) < 4 and not final:
-                return ""
-            data, self._start = self._start, b""
-            self._name = self._detect(data)
-            self._decoder = codecs.getincrementaldecoder(self._name)()
-        state = self._decoder.getstate()[0]
-        try:
-            text = self._decoder.decode(data, final)
-        except UnicodeDecodeError as error:
-            text = self._decode_otherwise(bytes(state) + data, final, error)
-        self._ascii = self._ascii and text.isascii()
-        self._lines += text.count("\n")
-        return text
-
-    def _detect(self, data: bytes) -> str:
-        for mark, name in MARKS:
-            if data.startswith(mark):
-                return name
-        if self._given:
-            return self._given
-        if data[:1] == b"\0":
-            return "utf-16-be"
-        return "utf-16-le" if data[1:2] == b"\0" else "utf-8"
-
-    def _decode_otherwise(self, data: bytes, final: bool, error: UnicodeDecodeError) -> str:
-        """Not UTF-8: if nothing before said that it is, the language's code page."""
-        before = error.object[: error.start]
-        if self._name == "utf-8" and not self._given and self._ascii and before.isascii():
-            self._name = self._fallback
-            self._decoder = codecs.getincrementaldecoder(self._name)()
-            try:
-                return self._decoder.decode(data, final)
-            except UnicodeDecodeError as other:
-                error = other
-                before = error.object[: error.start]
-        line = self._lines + before.count(b"\n") + 1
-        byte = error.object[error.start]
-        raise source_error(f"the byte {byte:#04x} is not {self._name}; @encoding names another encoding", line=line) from None
 
 
 def _end() -> Iterator[str]:

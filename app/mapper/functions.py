@@ -13,7 +13,7 @@ from datetime import UTC, date, datetime
 from decimal import Decimal, DecimalException
 from typing import Any, cast
 
-from app.mapper.locales import Language, formatted_date, iso_date, plain_number, shown
+from app.mapper.locales import Language, bounded, formatted_date, iso_date, plain_number, shown
 from app.mapper.problems import Wrong, wrong
 from app.mapper.tree import Call, Constant, Expression, Path, Type
 
@@ -271,7 +271,7 @@ _ARITHMETIC: Mapping[str, Callable[..., Decimal]] = {
 def calculate(sign: str, *operands: Decimal) -> Decimal:
     """Arithmetic with 28 digits.  Raises Wrong."""
     try:
-        return _ARITHMETIC[sign](*operands)
+        return bounded(_ARITHMETIC[sign](*operands))
     except DecimalException:
         raise Wrong("the result is no number that can be held") from None
 

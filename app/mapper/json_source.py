@@ -126,6 +126,7 @@ class _Walker:
             if self._names:
                 self._path.append(self._names[-1])
             self._names.append(None)
+            _check_depth(len(self._names))
 
     def _build(self, kind: str, value: Any) -> None:
         if kind == "map_key":
@@ -139,6 +140,7 @@ class _Walker:
             self._add(done)
         elif kind in ("start_map", "start_array"):
             self._built.append({} if kind == "start_map" else [])
+            _check_depth(len(self._built))
         else:
             self._add(_number(value))
 
@@ -185,6 +187,11 @@ def _matches(steps: tuple[str | None, ...], path: tuple[str | None, ...], anywhe
             return False
         path = path[len(path) - len(steps) :]
     return all(step is None or step == name for step, name in zip(steps, path, strict=True))
+
+
+def _check_depth(depth: int) -> None:
+    if depth > jsonpath.DEEPEST:
+        raise source_error(f"the document is nested more than {jsonpath.DEEPEST} deep", code="invalid_document")
 
 
 def _number(value: Any) -> Any:

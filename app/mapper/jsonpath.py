@@ -16,6 +16,14 @@ SIGNS = re.compile(r"[.\[\]*?$@()]")
 QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"")
 STREAMS = "a block's path is made of names and [*], with a filter at its end at most, such as '$.products[*]' or '$..product'"
 
+DEEPEST = 200  # containers inside one another, in a document
+
+
+class _Environment(jsonpath_rfc9535.JSONPathEnvironment):
+    max_recursion_depth = 2 * DEEPEST
+
+
+_environment = _Environment()
 Query = jsonpath_rfc9535.JSONPathQuery
 
 
@@ -44,7 +52,7 @@ def query(text: str) -> Query:
     else:
         path = "$" + (text if text.startswith("[") else "." + text)
     try:
-        return jsonpath_rfc9535.compile(path)
+        return _environment.compile(path)
     except jsonpath_rfc9535.JSONPathError as error:
         reason = str(error).partition(", line ")[0]
         offset = max((error.token.index if error.token else 0) - len(path) + len(text), 0)
@@ -92,7 +100,7 @@ def collection(text: str) -> Collection:
 def _filter(selector: str) -> Query:
     if "$" in QUOTED.sub("", selector):
         raise PathError("a block's filter looks at its own element (@) alone: the source streams")
-    return jsonpath_rfc9535.compile(f"$[{selector}]")
+    return _environment.compile(f"$[{selector}]")
 
 
 def _quoted(name: str) -> str:

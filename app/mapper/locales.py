@@ -19,6 +19,7 @@ DATE_PART = re.compile(r"\d+|[^\W\d_]+", re.UNICODE)
 APOSTROPHES = "'’"
 SPACES = " \N{NO-BREAK SPACE}\N{NARROW NO-BREAK SPACE}\N{THIN SPACE}"
 MINUS = str.maketrans({"\N{MINUS SIGN}": "-", "\u200e": None, "\u200f": None, "\u061c": None})  # and marks of direction
+MOST_DIGITS = 1_000  # before the point, or zeros after it
 CACHED = 4096  # texts of each kind, which repeat in a source
 
 
@@ -27,7 +28,14 @@ def plain_number(text: str) -> Decimal:
     stripped = text.strip()
     if not PLAIN.fullmatch(stripped):
         raise Wrong(f"expected a number, got {shown(text)}")
-    return Decimal(stripped)
+    return bounded(Decimal(stripped))
+
+
+def bounded(number: Decimal) -> Decimal:
+    """A number that can be written with its digits.  Raises Wrong for one far beyond what any field holds."""
+    if number and abs(number.adjusted()) > MOST_DIGITS:
+        raise Wrong(f"expected a number of at most {MOST_DIGITS:,} digits")
+    return number
 
 
 def iso_date(text: str) -> date:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterator
 
-from tests.bench import feed, log, memory, read
+from tests.bench import feed, log, mapper, memory, read
 from tests.bench.place import Place, place
 from tests.bench.table import Result, describe, print_json, print_table, say
 
 SUBJECTS: dict[str, Callable[[Place, argparse.Namespace], Iterator[Result]]] = {
     "feed": lambda where, options: feed.measure(where, options.rows, options.items),
+    "mapper": lambda where, options: mapper.measure(where, options.rows),
     "memory": lambda where, options: memory.measure(where, options.scale),
     "read": lambda where, options: read.measure(where, options.rows),
     "log": lambda where, _: log.measure(where),

@@ -84,6 +84,11 @@ def test_an_encoding_that_the_sender_names(run: Run) -> None:
     assert products(run, source.encode("cp850"), "@encoding = 'cp850'", charset="utf-8") == [("1", "Müller")]
 
 
+def test_a_charset_that_is_not_known_is_refused(run: Run) -> None:
+    with pytest.raises(ServiceError, match="expected a charset that is known, got klingon"):
+        products(run, "code;name\n", charset="klingon")
+
+
 def test_columns_by_number_where_there_is_no_header(run: Run) -> None:
     text = "type csv @header = 'false'\nproducts = 'row' { code = '2' name = '3' }"
     assert run(text, "x;1;a\ny;2\n")["products"] == [{"code": "1", "name": "a"}, {"code": "2"}]
