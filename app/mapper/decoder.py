@@ -24,15 +24,19 @@ MARKS = (
 )
 
 
+def known(charset: str) -> str:
+    """A charset as Python names it.  Raises unsupported_media_type."""
+    try:
+        return codecs.lookup(charset).name
+    except LookupError:
+        raise ServiceError("unsupported_media_type", f"expected a charset that is known, got {charset}") from None
+
+
 class Decoder:
     """Bytes to text.  Without a mark or a name it is UTF-8, or else the code page of the mapper's language."""
 
     def __init__(self, encoding: str | None, language: str | None) -> None:
-        try:
-            codecs.lookup(encoding or "utf-8")
-        except LookupError:
-            raise ServiceError("unsupported_media_type", f"expected a charset that is known, got {encoding}") from None
-        self._given = encoding
+        self._given = known(encoding) if encoding else None
         self._fallback = CODE_PAGES.get((language or "").partition("-")[0].lower(), "windows-1252")
         self._start = b""
         self._decoder: codecs.IncrementalDecoder | None = None

@@ -86,7 +86,7 @@ class _Builder(Transformer[Token, Any]):
         return Call(position(operator), {"+": "plus", "-": "minus"}.get(operator, str(operator)), (operand,))
 
     def binary(self, left: Expression, operator: Token, right: Expression) -> Call:
-        return Call(position(operator), str(operator), (left, right))
+        return Call(position(operator), {"==": "=", "<>": "!="}.get(operator, str(operator)), (left, right))
 
     def call(self, name: Token, *arguments: Expression | None) -> Call:
         return Call(position(name), str(name), tuple(each for each in arguments if each is not None))

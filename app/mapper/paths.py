@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import codecs
 
+from lxml import etree
+
 from app.mapper import jsonpath, xpath
 from app.mapper.tree import Format
 from app.mapper.xpath import PathError
@@ -29,7 +31,8 @@ def check_children(format: Format, text: str, inside: int) -> int:
         plain = xpath.plain(text)
         if plain is not None and plain.attribute:
             raise PathError("expected a path to elements")
-        xpath.compile(text, {}, inside)
+        if not isinstance(xpath.compile(text, {}, inside)(etree.Element("sample")), list):
+            raise PathError("expected a path to elements")
         return xpath.depth(text)
     if format == "json":
         jsonpath.query(text)

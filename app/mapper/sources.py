@@ -63,7 +63,7 @@ def open_source(mapper: Mapper, emit: Emit, charset: str | None = None) -> Sourc
     if mapper.format == "xml":
         from app.mapper.xml_source import XmlSource
 
-        return XmlSource(mapper, emit)
+        return XmlSource(mapper, emit, charset)
     if mapper.format == "json":
         from app.mapper.json_source import JsonSource
 

@@ -6,6 +6,7 @@ resolved is an error.  The parser's own limits on depth, on one text and on ampl
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -13,9 +14,10 @@ from lxml import etree
 
 from app.errors import ServiceError
 from app.mapper import xpath
+from app.mapper.decoder import known
 from app.mapper.expressions import Compiler, Get
 from app.mapper.functions import ABSENT
-from app.mapper.problems import source_error
+from app.mapper.problems import Wrong, source_error
 from app.mapper.sources import LARGEST_RECORD, Emit, Find, Maker
 from app.mapper.tree import Mapper
 from app.mapper.xpath import Collection
@@ -23,6 +25,7 @@ from app.mapper.xpath import Collection
 SLICE = 256 << 10  # bytes that are parsed before what they completed is dropped
 PROLOG = 1 << 20  # bytes in which the root element must begin
 PROLOG_STEP = 1 << 10
+DECLARED = re.compile(rb"(?:\xef\xbb\xbf|\xff\xfe|\xfe\xff|<\0|\0<|\s*<\?xml[^>]*encoding)")  # a mark, UTF-16, or a declaration
 
 
 class Node:
@@ -51,8 +54,9 @@ class XmlSource:
 
     unit = "line"
 
-    def __init__(self, mapper: Mapper, emit: Emit) -> None:
+    def __init__(self, mapper: Mapper, emit: Emit, charset: str | None = None) -> None:
         self._emit = emit
+        self._charset = charset  # what the sender says holds where the document itself says nothing
         self._namespaces = mapper.namespaces
         paths = _Paths(mapper.namespaces)
         compiler = Compiler(mapper, paths.value)
@@ -62,6 +66,7 @@ class XmlSource:
             self._by_name.setdefault(each.steps[-1].rpartition(":")[2], []).append((each, maker))
         self._parser: Any = None
         self._waiting = b""  # until the root element begins
+        self._encoding: str | None = None  # None: as the document says
         self._prolog = _new_parser(("start",))
         self._root: Any = None
         self._parent: Any = None  # of the element that was matched last
@@ -72,7 +77,11 @@ class XmlSource:
     def feed(self, data: bytes) -> None:
         """Parse; emit the records that end here."""
         if self._parser is None:
+            first = not self._waiting
             self._waiting += data
+            if first and self._charset and not DECLARED.match(data):
+                self._encoding = known(self._charset)
+                self._prolog = _new_parser(("start",), encoding=self._encoding)
             if not self._read_prolog(data):
                 return
             data, self._waiting = self._waiting, b""
@@ -110,7 +119,7 @@ class XmlSource:
                 f"the root element is {_local(root)}, expected {expected}", line=root.sourceline, code="invalid_document"
             )
         names = {*self._by_name, _local(root)}
-        self._parser, self._prolog = _new_parser(("start", "end"), tuple("{*}" + name for name in names)), None
+        self._parser, self._prolog = _new_parser(("start", "end"), tuple("{*}" + name for name in names), self._encoding), None
 
     # Records.
 
@@ -206,10 +215,11 @@ class _Paths:
         return find
 
 
-def _new_parser(events: Any, tag: tuple[str, ...] | None = None) -> Any:
+def _new_parser(events: Any, tag: tuple[str, ...] | None = None, encoding: str | None = None) -> Any:
     return etree.XMLPullParser(
         events=events,
         tag=tag,
+        encoding=encoding,
         resolve_entities=False,
         no_network=True,
         load_dtd=False,
@@ -271,7 +281,10 @@ def _evaluated(evaluate: Any) -> Get:
     """The string value of what an XPath gives, the first node's of a node set."""
 
     def get(node: Node) -> Any:
-        found = evaluate(node.element)
+        try:
+            found = evaluate(node.element)
+        except etree.XPathError as error:
+            raise Wrong(f"the path cannot be followed: {error}") from None
         if isinstance(found, list):
             if not found:
                 return ABSENT

@@ -120,7 +120,9 @@ def compile(text: str, namespaces: Mapping[str, str], inside: int) -> etree.XPat
     _check_climb(text, inside)
     used = {prefix: uri for prefix, uri in namespaces.items() if uri}
     try:
-        return etree.XPath(rewrite(text, used), namespaces=used or None, smart_strings=False, regexp=False)
+        path = etree.XPath(rewrite(text, used), namespaces=used or None, smart_strings=False, regexp=False)
+        path(etree.Element("sample"))  # what is ill-typed shows when it is evaluated
+        return path
     except etree.XPathError as error:
         raise PathError(f"this is not XPath 1.0: {str(error) or 'it cannot be read'}") from None
 

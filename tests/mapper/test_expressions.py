@@ -38,6 +38,8 @@ TEXTS: list[tuple[str, dict[str, str], Any]] = [
     ("if('a' = \"x\", \"yes\", \"no\")", {"a": "x"}, "yes"),
     ("if('a' = \"x\", \"yes\", \"no\")", {"a": ""}, "no"),
     ("if('a' = \"x\", \"yes\")", {"a": "y"}, ABSENT),
+    ("if('a' == \"x\", \"yes\")", {"a": "x"}, "yes"),
+    ("if('a' <> \"x\", \"yes\")", {"a": "x"}, ABSENT),
     ("if('a' = null, \"none\", 'a')", {"b": ""}, "none"),
     ("if('a' != null, \"some\", \"none\")", {"a": "x"}, "some"),
     ("if('a' > 9, \"many\", \"few\")", {"a": "10"}, "many"),

@@ -138,6 +138,17 @@ def test_bytes_may_come_in_any_pieces_and_any_encoding(run: Run, chunk: int, enc
     assert records == [{"code": str(n), "name": f"ä{n}"} for n in range(30)]
 
 
+def test_an_encoding_that_the_sender_names(run: Run) -> None:
+    text, body = ONE.format("name = 'n'"), "<catalog><product code='1'><n>ä</n></product></catalog>"
+    expected = [{"code": "1", "name": "ä"}]
+    assert run(text, body.encode("latin-1"), charset="latin-1")["products"] == expected
+    declared = "<?xml version='1.0' encoding='utf-8'?>" + body
+    assert run(text, declared.encode(), charset="latin-1")["products"] == expected, "the document knows better"
+    assert run(text, body.encode("utf-16"), charset="latin-1")["products"] == expected
+    with pytest.raises(ServiceError, match="expected a charset that is known, got klingon"):
+        run(text, body, charset="klingon")
+
+
 BOMB = (
     "<!DOCTYPE catalog [<!ENTITY a 'lol'>"
     + "".join(f"<!ENTITY {c} '{f'&{p};' * 10}'>" for p, c in zip("abcdefgh", "bcdefghi", strict=True))
