@@ -2,6 +2,7 @@
 
     writer = writer_of(mapper, "products")
     async for data in write(writer, batches): ...        # batches: lists of records, references as lookups, children nested
+    for data in written(writer, records): ...            # the same in a thread
 
 What is written, the mapper reads again as the same: import it, and nothing changes.  A record for which that cannot be is an error.
 """
@@ -9,7 +10,8 @@ What is written, the mapper reads again as the same: import it, and nothing chan
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
+from itertools import islice
 from typing import Any, Protocol
 
 from app.errors import ServiceError
@@ -17,6 +19,8 @@ from app.mapper.backwards import Backwards, Record
 from app.mapper.problems import wrong
 from app.mapper.sources import paths_in
 from app.mapper.tree import Block, Mapper
+
+BATCH = 500  # records that are written together
 
 
 class Writer(Protocol):
@@ -59,6 +63,16 @@ async def write(writer: Writer, batches: AsyncIterable[Iterable[Record]]) -> Asy
     yield writer.begin()
     async for batch in batches:
         if data := await asyncio.to_thread(writer.write, batch):
+            yield data
+    yield writer.end()
+
+
+def written(writer: Writer, records: Iterable[Record]) -> Iterator[bytes]:
+    """The same for a thread: records are taken as they are needed."""
+    yield writer.begin()
+    waiting = iter(records)
+    while batch := list(islice(waiting, BATCH)):
+        if data := writer.write(batch):
             yield data
     yield writer.end()
 

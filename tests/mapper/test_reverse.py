@@ -16,6 +16,7 @@ from app.errors import ServiceError
 from app.mapper.document import Mapped
 from app.mapper.language import read
 from app.mapper.reverse import Writer, write, writer_of
+from app.mapper.reverse import written as in_a_thread
 from app.mapper.tree import Mapper
 from tests.conftest import Operator
 from tests.feed.conftest import Feed
@@ -178,6 +179,7 @@ def test_what_is_written(catalog: Catalog, run: Run, text: str, entity: str, rec
     source = written(text, entity, catalog, records)
     assert source.decode() == expected
     assert len(run(text, source)[entity]) == len(records)
+    assert b"".join(in_a_thread(writer(text, entity, catalog), iter(records))) == source
 
 
 # mapper, entity, record, what is said
