@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
+from psycopg import AsyncConnection
+
 from app.catalog import Catalog
 from app.db import Database, connect
 from app.errors import ServiceError
@@ -33,14 +35,15 @@ class Stored:
     text: str
 
 
-async def load(database: Database, company: str, name: str) -> Mapper | Template:
-    """A stored mapper, checked against today's catalog.  Raises not_found, invalid_mapper."""
-    return read((await show(database, company, name)).text, database.catalog)
+async def find(connection: AsyncConnection[Any], catalog: Catalog, company: str, name: str) -> Mapper | Template:
+    """A mapper of the company that the connection has named, checked against the catalog.  Raises not_found, invalid_mapper."""
+    return read((await _find(connection, company, name)).text, catalog)
 
 
 async def load_source(database: Database, company: str, name: str) -> Mapper:
     """A stored mapper that reads a source.  Raises not_found, invalid_mapper."""
-    return _reads(await load(database, company, name), name)
+    async with database.session(company) as connection:
+        return _reads(await find(connection, database.catalog, company, name), name)
 
 
 def load_for_command(url: str, catalog: Catalog, company: str, name: str) -> Mapper:
@@ -62,7 +65,11 @@ def _reads(mapper: Mapper | Template, name: str) -> Mapper:
 async def show(database: Database, company: str, name: str) -> Stored:
     """A mapper as it was written.  Raises not_found."""
     async with database.session(company) as connection:
-        row = await (await connection.execute(TEXT, (company, name))).fetchone()
+        return await _find(connection, company, name)
+
+
+async def _find(connection: AsyncConnection[Any], company: str, name: str) -> Stored:
+    row = await (await connection.execute(TEXT, (company, name))).fetchone()
     if row is None:
         raise _missing(name)
     return Stored(name, row[0])
