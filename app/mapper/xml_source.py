@@ -93,7 +93,13 @@ class XmlSource:
 
     def finish(self) -> None:
         """There is no more."""
-        _close(self._parser or self._prolog)
+        if self._parser is None:  # the parser may keep a short document until its end
+            _close(self._prolog)
+            for _, root in self._prolog.read_events():
+                self._begin(root)
+                break
+            _feed(self._parser, self._waiting)
+        _close(self._parser)
         self._drain()
 
     # Until the root element begins.

@@ -184,6 +184,17 @@ def test_what_is_refused(run: Run, source: str, code: str | None, says: str) -> 
     assert says in refused.value.message
 
 
+@pytest.mark.parametrize("source", ["<r/>", "<r></r>", "<r>", "<p/>", "<r><p/></r>", "<a/>"])
+@pytest.mark.parametrize("chunk", [1, 3, 100])
+def test_short_documents(run: Run, source: str, chunk: int) -> None:
+    text = "type xml products = '//p' { name = '@n' }"
+    if source == "<r>":
+        with pytest.raises(ServiceError, match="Premature end of data"):
+            run(text, source, chunk)
+    else:
+        assert run(text, source, chunk)["products"] == [{}] * source.count("<p")
+
+
 def test_a_doctype_alone_is_fine(run: Run) -> None:
     assert run(ONE.format(""), "<!DOCTYPE catalog SYSTEM 'catalog.dtd'><catalog><product code='1'/></catalog>")["products"] == [
         {"code": "1"}
