@@ -81,3 +81,17 @@ def test_declarations_that_are_wrong(run: Run, declaration: str) -> None:
         run(SOURCES["xml"][0], f"<?xml {version}{declaration}?><r><p c='1'/></r>")
     except ServiceError as error:
         assert error.code == "malformed_document"
+
+
+@pytest.mark.parametrize("chunk", [1, 4, 1 << 20])
+@pytest.mark.parametrize("format", SOURCES)
+def test_a_source_that_ends_anywhere_is_refused_or_read(run: Run, format: str, chunk: int) -> None:
+    text, source = SOURCES[format]
+    data, refused = source.encode(), 0
+    for end in range(len(data)):
+        try:
+            run(text, data[:end], chunk)
+        except ServiceError as error:
+            assert error.code in ("malformed_document", "invalid_document"), data[:end]
+            refused += 1
+    assert refused > (len(data) * 0.9 if format != "csv" else 0)
