@@ -21,6 +21,8 @@ from app import auth, db, demo, embedded, migrate
 from app.config import Config
 from app.errors import SQLSTATES, ServiceError
 from app.feed.run import Import
+from app.mapper import store
+from app.mapper.document import Mapped
 from app.odata.explain import explain
 from app.progress import Progress
 
@@ -138,7 +140,7 @@ def import_file(options: argparse.Namespace, config: Config) -> int:
     url = db.resolve(config)
     size = None if options.file == "-" else Path(options.file).stat().st_size
     with sys.stdin.buffer if options.file == "-" else Path(options.file).open("rb") as file:
-        report = run_import(url, config, options.company, file, size, dry_run=options.dry_run)
+        report = run_import(url, config, options.company, file, size, dry_run=options.dry_run, mapper=options.mapper)
     if options.json:
         print(json.dumps(report, ensure_ascii=False, indent=2))
     else:
@@ -182,7 +184,14 @@ def _serve_demo(options: argparse.Namespace, config: Config, key: str) -> int:
 
 
 def run_import(
-    url: str, config: Config, company: str, file: BinaryIO | demo.Stream, size: int | None, *, dry_run: bool = False
+    url: str,
+    config: Config,
+    company: str,
+    file: BinaryIO | demo.Stream,
+    size: int | None,
+    *,
+    dry_run: bool = False,
+    mapper: str | None = None,
 ) -> dict[str, Any]:
     """Import a document, showing how far it is; returns the report.  Raises ServiceError, psycopg.Error."""
     progress, begun = Progress(), time.monotonic()
@@ -194,7 +203,8 @@ def run_import(
 
     with db.connect(url, "bds_reader") as connection:
         catalog = db.read_catalog(connection)
-    feed = Import(url, catalog, company, dry_run=dry_run, limit=config.import_max, on_progress=on_progress)
+    source = Mapped(store.load_for_command(url, catalog, company, mapper)) if mapper else None
+    feed = Import(url, catalog, company, dry_run=dry_run, limit=config.import_max, on_progress=on_progress, source=source)
     try:
         feed.begin()
         while data := file.read(READ):
@@ -292,8 +302,9 @@ def parser() -> argparse.ArgumentParser:
     add(commands, "stop", stop, "stop the embedded PostgreSQL")
 
     each = add(commands, "import", import_file, "import a document of desired values into a company")
-    each.add_argument("file", metavar="FILE", help="a JSON import document, - for standard input")
+    each.add_argument("file", metavar="FILE", help="a JSON import document, or what the mapper reads; - for standard input")
     each.add_argument("--company", required=True, metavar="ID")
+    each.add_argument("--mapper", metavar="M", help="read XML, JSON or CSV by this mapper of the company")
     each.add_argument("--dry-run", action="store_true", help="report what would happen, write nothing")
     each.add_argument("--json", action="store_true", help="print the whole report as JSON")
 

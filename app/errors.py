@@ -19,6 +19,7 @@ ERRORS: dict[str, tuple[int, str]] = {
     "malformed_document": (400, "The document is not well formed"),
     "invalid_document": (400, "The document is not an import document"),
     "invalid_directive": (400, "A directive of the document is wrong"),
+    "invalid_mapper": (400, "The mapper's configuration is wrong"),
     "unknown_entity": (400, "The document names an unknown entity"),
     "unauthorized": (401, "Credentials are missing or wrong"),
     "forbidden": (403, "This key may not do that"),

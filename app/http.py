@@ -26,6 +26,7 @@ from app.changes import read as changes
 from app.db import Database
 from app.errors import ERRORS, SQLSTATES, ServiceError
 from app.feed import receive
+from app.mapper import store as mappers
 from app.odata.request import METHODS
 from app.odata.response import respond
 
@@ -158,6 +159,40 @@ async def import_errors(request: web.Request) -> web.StreamResponse:
     return await wire.send(request, receive.dump(page), JSON)
 
 
+async def mapper_list(request: web.Request) -> web.StreamResponse:
+    company, _ = await importable(request)
+    limit, offset = receive.page_of(wire.decode_query(request.rel_url.raw_path_qs))
+    return await wire.send(request, receive.dump(await mappers.listed(request.app[DATABASE], company, limit, offset)), JSON)
+
+
+async def mapper_text(request: web.Request) -> web.StreamResponse:
+    company, _ = await importable(request)
+    stored = await mappers.show(request.app[DATABASE], company, request.match_info["name"])
+    return await wire.send(
+        request, stored.text.encode(), {"Content-Type": "text/plain; charset=utf-8", "X-Content-Type-Options": "nosniff"}
+    )
+
+
+async def put_mapper(request: web.Request) -> web.StreamResponse:
+    (company, actor), name = await importable(request), request.match_info["name"]
+    if request.content_type != "text/plain":
+        raise ServiceError("unsupported_media_type", f"expected text/plain, got {request.content_type}")
+    created = await mappers.put(request.app[DATABASE], company, name, await request.read(), actor)
+    return web.Response(status=201, headers={"Location": request.rel_url.raw_path}) if created else web.Response(status=204)
+
+
+async def delete_mapper(request: web.Request) -> web.StreamResponse:
+    company, _ = await importable(request)
+    await mappers.delete(request.app[DATABASE], company, request.match_info["name"])
+    return web.Response(status=204)
+
+
+async def preview_mapper(request: web.Request) -> web.StreamResponse:
+    company, _ = await importable(request)
+    document = await receive.preview(request.app[DATABASE], request, company, request.match_info["name"])
+    return await wire.send(request, document, JSON)
+
+
 async def alive(_request: web.Request) -> web.StreamResponse:
     return web.json_response({"status": "ok"})
 
@@ -188,6 +223,11 @@ ROUTES: tuple[tuple[str, str, Handler], ...] = (
     ("GET", "/api/{company}/imports/{id}", import_report),
     ("DELETE", "/api/{company}/imports/{id}", cancel_import),
     ("GET", "/api/{company}/imports/{id}/errors", import_errors),
+    ("GET", "/api/{company}/mappers", mapper_list),
+    ("GET", "/api/{company}/mappers/{name}", mapper_text),
+    ("PUT", "/api/{company}/mappers/{name}", put_mapper),
+    ("DELETE", "/api/{company}/mappers/{name}", delete_mapper),
+    ("POST", "/api/{company}/mappers/{name}/preview", preview_mapper),
     ("GET", "/healthz", alive),
     ("GET", "/readyz", ready),
 )

@@ -88,3 +88,8 @@ grant execute on function
     bds.end_leases(jsonb, uuid[], uuid[], interval), bds.renew_leases(jsonb, interval), bds.release_leases(jsonb), bds.next_due(),
     bds.forget_deliveries(interval, int)
     to bds_worker, bds_operator;
+
+-- mappers: read by everyone who acts for the company, written by the service
+grant select on bds.mappers to bds_reader, bds_writer, bds_operator;
+grant execute on function bds.put_mapper(text, text, text, text, text), bds.delete_mapper(text, text) to bds_service, bds_operator;
+grant execute on function bds.import_note_places(text, uuid, bigint[], text[]) to bds_writer, bds_operator;

@@ -22,6 +22,8 @@ from app.db import Database
 from app.errors import ServiceError
 from app.feed.coding import decoded
 from app.feed.run import Import, ask_to_end
+from app.mapper import store
+from app.mapper.document import Mapped
 
 log = logging.getLogger("bds.feed")
 
@@ -39,10 +41,15 @@ async def receive(database: Database, request: web.Request, company: str, actor:
 
     The work has a task of its own: the request's is cancelled when its client leaves.
     """
-    if request.content_type != "application/json":
+    options = _options(request)
+    source = None
+    if "mapper" in request.query:
+        mapper = await store.load_source(database, company, request.query["mapper"])
+        store.require_type(mapper, request.content_type)
+        source = Mapped(mapper, request.charset)
+    elif request.content_type != "application/json":
         raise ServiceError("unsupported_media_type", f"expected application/json, got {request.content_type}")
     bodies = decoded(_chunks(request), request.headers.get("Content-Encoding", ""))
-    options = _options(request)
     feed = Import(
         database.url,
         database.catalog,
@@ -50,6 +57,7 @@ async def receive(database: Database, request: web.Request, company: str, actor:
         actor=actor,
         dry_run=options["dryRun"],
         limit=database.config.import_max,
+        source=source,
     )
     arrived = asyncio.Event()
     work = asyncio.create_task(_import(feed, bodies, arrived))
@@ -120,10 +128,8 @@ def _with_id(error: BaseException, import_id: UUID | None) -> BaseException:
 
 def _options(request: web.Request) -> dict[str, bool]:
     for name in request.query:
-        if name == "mapper":
-            raise ServiceError("not_supported", "mappers are not supported yet", target=name)
-        if name != "dryRun":
-            raise ServiceError("malformed_request", f"expected dryRun, got {name}", target=name)
+        if name not in ("dryRun", "mapper"):
+            raise ServiceError("malformed_request", f"expected dryRun or mapper, got {name}", target=name)
     dry_run = request.query.get("dryRun", "false").lower()
     if dry_run not in ("true", "false"):
         raise ServiceError("malformed_request", f"dryRun: expected true or false, got {dry_run}", target="dryRun")
@@ -134,6 +140,15 @@ def _preferences(request: web.Request) -> set[str]:
     """The preferences of a request (RFC 7240), without their values."""
     given = ",".join(request.headers.getall("Prefer", []))
     return {each.partition(";")[0].partition("=")[0].strip().lower() for each in given.split(",")}
+
+
+async def preview(database: Database, request: web.Request, company: str, name: str) -> bytes:
+    """The first records that a mapper makes of a request's body, as an import document."""
+    mapper = await store.load_source(database, company, name)
+    store.require_type(mapper, request.content_type)
+    bodies = decoded(_chunks(request), request.headers.get("Content-Encoding", ""))
+    limit = request.query.get("limit", str(store.DEFAULT_LIMIT))
+    return await store.preview(mapper, bodies, limit, request.charset, _in_thread)
 
 
 async def _chunks(request: web.Request) -> AsyncIterator[bytes]:
@@ -189,7 +204,7 @@ async def cancel(database: Database, company: str, import_id: str) -> None:
 
 async def imports(database: Database, company: str, options: list[tuple[str, str]]) -> dict[str, Any]:
     """A page of imports, newest first, without their errors."""
-    limit, offset = _page(options)
+    limit, offset = page_of(options)
     async with database.session(company) as connection:
         cursor = await connection.execute(
             "select bds.import_report(i.company_id, i.id, false) from bds.imports i where i.company_id = %s"
@@ -202,7 +217,7 @@ async def imports(database: Database, company: str, options: list[tuple[str, str
 
 async def errors(database: Database, company: str, import_id: str, options: list[tuple[str, str]]) -> dict[str, Any]:
     """A page of an import's errors, in the document's order.  Raises not_found."""
-    limit, offset = _page(options)
+    limit, offset = page_of(options)
     async with database.session(company) as connection:
         await connection.execute("select bds.find_import(%s, %s)", (company, _uuid(import_id)))
         cursor = await connection.execute(
@@ -221,7 +236,7 @@ def _uuid(text: str) -> str:
         raise ServiceError("not_found", f"there is no import {text}") from None
 
 
-def _page(options: list[tuple[str, str]]) -> tuple[int, int]:
+def page_of(options: list[tuple[str, str]]) -> tuple[int, int]:
     """limit and offset.  Raises malformed_request."""
     page = {"limit": PAGE, "offset": 0}
     for name, value in options:

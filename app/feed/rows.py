@@ -14,6 +14,7 @@ from typing import Any
 from app.catalog import Catalog, Entity, Navigation
 from app.errors import QueryError, ServiceError
 from app.language.condition import sql_condition
+from app.mapper.expressions import INVALID
 
 
 class Mark(str):
@@ -181,7 +182,8 @@ class Rows:
         """A value that is neither text, a whole number nor null."""
         if isinstance(value, bool) and slot in table.booleans:
             return "true" if value else "false"
-        self.error(entity, ordinal, member, "invalid_value", f"expected a single value, got {_kind(value)}")
+        message = value.get(INVALID) if isinstance(value, dict) else None  # of a mapper, which could not read its source
+        self.error(entity, ordinal, member, "invalid_value", message or f"expected a single value, got {_kind(value)}")
         return ABSENT
 
     def _member(self, entity: str, ordinal: int, table: Table, row: list[str], slot: int, member: str, value: Any) -> None:

@@ -22,6 +22,7 @@ from app.catalog import Catalog
 from app.errors import ServiceError
 from app.feed.document import Directive, Document, Records
 from app.feed.rows import COPY_OPTIONS, Rows
+from app.feed.source import Source, note_places
 
 log = logging.getLogger("bds.feed")
 
@@ -49,6 +50,7 @@ class Import:
         dry_run: bool = False,
         limit: int | None = None,
         on_progress: Progress | None = None,
+        source: Source | None = None,
     ) -> None:
         self.company = company
         self.id: UUID | None = None
@@ -59,6 +61,7 @@ class Import:
         self._dry_run = dry_run
         self._limit = limit
         self._on_progress = on_progress or (lambda *_: None)
+        self._source = source  # turns the bytes that are received into those of a document; None: they are one
         self._document = Document()
         self._rows = Rows(catalog)
         self._staging: dict[str, str] = {}
@@ -97,7 +100,7 @@ class Import:
             self.bytes += len(data)
             if self._limit is not None and self.bytes > self._limit:
                 raise ServiceError("too_large", f"the document is larger than {self._limit} bytes")
-            for part in self._document.feed(data):
+            for part in self._document.feed(self._source.feed(data) if self._source else data):
                 self._take(part)
         self._phase("receiving")
 
@@ -105,6 +108,8 @@ class Import:
         """The document is complete: what is left of it is staged.  Raises as `receive`; a second call has no effect."""
         if self._is_complete:
             return
+        for part in self._document.feed(self._source.finish() if self._source else b""):
+            self._take(part)
         for part in self._document.finish():
             self._take(part)
         for entity in self._named:
@@ -129,7 +134,10 @@ class Import:
                 connection.execute("set client_connection_check_interval = '2s'")  # should this process die, its turn ends with it
                 self._running = connection
                 self._check_cancelled()
-                report: dict[str, Any] = _value(connection, "select bds.import_run(%s, %s)", (self.company, self.id))
+                with connection.transaction():
+                    report: dict[str, Any] = _value(connection, "select bds.import_run(%s, %s)", (self.company, self.id))
+                    if self._source and note_places(connection, self.company, self.id, self._source):
+                        report = _value(connection, "select bds.import_report(%s, %s)", (self.company, self.id))
         except psycopg.errors.QueryCanceled:
             self._check_cancelled()
             raise

@@ -44,13 +44,13 @@ class Bounds(PostLex):
     always_accept = ()
 
     def process(self, stream: Iterator[Token]) -> Iterator[Token]:
-        levels = [0]  # for each open parenthesis the operators since its last and, or, comma
+        levels = [0]  # for each open parenthesis the operators since its last and, or, comma, =
         for token in stream:
             if token.type == "LPAR":
                 levels.append(0)
             elif token.type == "RPAR" and len(levels) > 1:
                 levels.pop()
-            elif token.type in ("AND", "OR", "COMMA"):
+            elif token.type in ("AND", "OR", "COMMA", "ASSIGN"):
                 levels[-1] = 0
             elif token.type in ("NOT", "MINUS", "EQUALITY", "RELATION", "SUM", "PRODUCT", "IN", "HAS"):
                 levels[-1] += 1

@@ -35,12 +35,13 @@ def measure(place: Place, scale: int) -> Iterator[Result]:
     size = document.stat().st_size / 1e6
     say(f"memory: importing {size:.0f} MB")
     with place.database(COMPANY) as url:
-        took, peak = timed(_peak, url, document)
+        took, most = timed(peak, url, document)
     document.unlink()
-    yield Result("feed, memory", "MB", peak, note=f"{size:.0f} MB in {took:.0f} s; target < {TARGET}")
+    yield Result("feed, memory", "MB", most, note=f"{size:.0f} MB in {took:.0f} s; target < {TARGET}")
 
 
-def _peak(url: str, document: Path) -> float:
-    command: list[str | Path] = [sys.executable, "-c", WATCH, BDS, "import", document, "--company", COMPANY]
+def peak(url: str, document: Path, *options: str) -> float:
+    """The most memory that `bds import` has held, in MB."""
+    command: list[str | Path] = [sys.executable, "-c", WATCH, BDS, "import", document, "--company", COMPANY, *options]
     run = subprocess.run(command, env=os.environ | {"BDS_DATABASE_URL": url}, stdout=subprocess.PIPE, check=True)
     return int(run.stdout) * 1024 / 1e6

@@ -131,7 +131,7 @@ REFUSALS = [
     ("/api/nowhere/import", {}, 403),
     ("/api/demo/import", {"Content_Type": "text/csv"}, 415),
     ("/api/demo/import", {"Content_Encoding": "br"}, 415),
-    ("/api/demo/import?mapper=x", {}, 501),
+    ("/api/demo/import?mapper=x", {}, 404),
     ("/api/demo/import?dryRun=maybe", {}, 400),
     ("/api/demo/import?nothing=1", {}, 400),
 ]

@@ -1,0 +1,110 @@
+"""Mappers run backwards: records of an import document go out in the source's own format.
+
+    writer = writer_of(mapper, "products")
+    async for data in write(writer, batches): ...        # batches: lists of records, references as lookups, children nested
+    for data in written(writer, records): ...            # the same in a thread
+
+What is written, the mapper reads again as the same: import it, and nothing changes.  A record for which that cannot be is an error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
+from itertools import islice
+from typing import Any, Protocol
+
+from app.errors import ServiceError
+from app.mapper.backwards import Backwards, Record
+from app.mapper.problems import wrong
+from app.mapper.sources import paths_in
+from app.mapper.tree import Block, Mapper
+
+BATCH = 500  # records that are written together
+
+
+class Writer(Protocol):
+    """Writes the records of one entity.  Raises ServiceError for a record that cannot be written."""
+
+    media_type: str
+    extension: str
+    lookups: dict[str, str]  # the kinds in which references must come: {"category": "code", "items.product": "barcode"}
+    children: tuple[str, ...]  # child collections that every record must hold
+
+    def begin(self) -> bytes: ...
+
+    def write(self, records: Iterable[Record]) -> bytes: ...
+
+    def end(self) -> bytes: ...
+
+
+def writer_of(mapper: Mapper, entity: str) -> Writer:
+    """What writes records of an entity.  Raises ServiceError if the mapper has no block of it, or a path that cannot be written."""
+    block = mapper.block(entity)
+    if block is None:
+        names = ", ".join(dict.fromkeys(each.entity.name for each in mapper.blocks))
+        raise ServiceError("invalid_mapper", f"the mapper has no block of {entity}, only of {names}", target="mapper")
+    backwards = Backwards.of(mapper, block)
+    if mapper.format == "xml":
+        from app.mapper.xml_writer import XmlWriter
+
+        return XmlWriter(mapper, backwards)
+    if mapper.format == "json":
+        from app.mapper.json_writer import JsonWriter
+
+        return JsonWriter(mapper, backwards)
+    from app.mapper.csv_writer import CsvWriter
+
+    return CsvWriter(mapper, backwards)
+
+
+async def write(writer: Writer, batches: AsyncIterable[Iterable[Record]]) -> AsyncIterator[bytes]:
+    """All of a document, a block for each batch of records."""
+    yield writer.begin()
+    async for batch in batches:
+        if data := await asyncio.to_thread(writer.write, batch):
+            yield data
+    yield writer.end()
+
+
+def written(writer: Writer, records: Iterable[Record]) -> Iterator[bytes]:
+    """The same for a thread: records are taken as they are needed."""
+    yield writer.begin()
+    waiting = iter(records)
+    while batch := list(islice(waiting, BATCH)):
+        if data := writer.write(batch):
+            yield data
+    yield writer.end()
+
+
+def check_paths(mapper: Mapper, block: Block, is_writable: Any) -> None:
+    """Raises ServiceError at the first path of a block, or of one in it, that cannot be written."""
+    reason = f"can be read, but not written: backwards, {mapper.format} takes plain paths alone"
+    for rule in block.rules:
+        for path in paths_in(rule.expression):
+            if not is_writable(path):
+                raise wrong(mapper.text, rule.expression.at, f"the path {path!r} {reason}")
+    for child in block.children:
+        if not is_writable(child.path.text):
+            raise wrong(mapper.text, child.path.at, f"the path {child.path.text!r} {reason}")
+        check_paths(mapper, child, is_writable)
+
+
+def children_of(
+    backwards: Backwards, record: Record, may_lack: Callable[[str], bool] = lambda path: False
+) -> list[tuple[Backwards, list[Record]]]:
+    """The child records for each block inside.
+
+    A collection that the record does not hold is left out where the source can lack it, too (may_lack, of its path); elsewhere it
+    would be read again as empty, which is a ServiceError.
+    """
+    found = []
+    for child in backwards.children:
+        items: Any = record.get(child.block.name)
+        if child.block.name not in record:
+            if child.block.remove_all is None and may_lack(child.block.path.text):
+                continue
+            message = f"{backwards.block.entity.name}: the records must hold {child.block.name}, which the mapper writes"
+            raise ServiceError("invalid_mapper", message)
+        found.append((child, [items] if isinstance(items, dict) else list(items or ())))
+    return found

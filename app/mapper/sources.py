@@ -1,0 +1,89 @@
+"""What all sources have in common: bytes go in as they arrive, records of the import document come out.
+
+A source is made for one mapper.  It tells of each record as soon as it is there whole, and keeps nothing of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from app.mapper.expressions import Compiler, Get, record_of
+from app.mapper.functions import ABSENT
+from app.mapper.tree import Block, Expression, Mapper, Path
+
+LARGEST_RECORD = 64 << 20  # bytes of one record's text in the source
+
+# collection, record, its line or number in the source; where children have lines of their own, these (of the first block inside)
+Emit = Callable[[str, dict[str, Any], int, Sequence[int]], None]
+Find = Callable[[Any], Any]  # an element -> the elements of a block in it; ABSENT if what should hold them is
+
+
+class Source(Protocol):
+    """A format's parser.  Both methods raise ServiceError when the source as a whole cannot be read."""
+
+    unit: str  # what the emitted number counts: "line" or "record"
+
+    def feed(self, data: bytes) -> None: ...
+
+    def finish(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Maker:
+    """Makes the records of a block: its members, and the blocks inside with what finds their elements."""
+
+    block: Block
+    members: tuple[tuple[str, Get], ...]
+    children: tuple[tuple[Find, Maker], ...]
+
+    @classmethod
+    def of(cls, block: Block, compiler: Compiler, find: Callable[[str], Find]) -> Maker:
+        children = tuple((find(child.path.text), cls.of(child, compiler, find)) for child in block.children)
+        return cls(block, compiler.members(block.rules), children)
+
+    def make(self, element: Any) -> dict[str, Any]:
+        """The record of an element, with its children."""
+        record = record_of(self.members, element)
+        for find, maker in self.children:
+            items, block = find(element), maker.block
+            if items is ABSENT and block.remove_all is None:
+                continue
+            record[block.name] = [maker.make(item) for item in items or ()]
+            if block.remove_all is not None:
+                record[block.name + "@removeAll"] = block.remove_all
+        if self.block.operation is not None:
+            record["@operation"] = self.block.operation
+        return record
+
+
+def open_source(mapper: Mapper, emit: Emit, charset: str | None = None) -> Source:
+    """The source that a mapper reads.  charset: what the sender says of a text's encoding, if anything."""
+    if mapper.format == "xml":
+        from app.mapper.xml_source import XmlSource
+
+        return XmlSource(mapper, emit, charset)
+    if mapper.format == "json":
+        from app.mapper.json_source import JsonSource
+
+        return JsonSource(mapper, emit)
+    from app.mapper.csv_source import CsvSource
+
+    return CsvSource(mapper, emit, charset)
+
+
+def paths_of(block: Block) -> Iterator[str]:
+    """Every path that the fields of a block, and of the blocks in it, read."""
+    for rule in block.rules:
+        yield from paths_in(rule.expression)
+    for child in block.children:
+        yield from paths_of(child)
+
+
+def paths_in(expression: Expression) -> Iterator[str]:
+    """Every path in an expression."""
+    if isinstance(expression, Path):
+        yield expression.text
+    for argument in getattr(expression, "arguments", ()):
+        yield from paths_in(argument)

@@ -1,0 +1,148 @@
+"""Mappers by name, and what HTTP does with them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+from psycopg import AsyncConnection
+
+from app.catalog import Catalog
+from app.db import Database, connect
+from app.errors import ServiceError
+from app.mapper.document import Preview
+from app.mapper.language import read
+from app.mapper.problems import source_error
+from app.mapper.tree import Mapper, Template
+
+CONTENT_TYPES = {
+    "xml": ("application/xml", "text/xml"),
+    "json": ("application/json", "text/json"),
+    "csv": ("text/csv", "application/csv", "text/tab-separated-values", "application/vnd.ms-excel"),
+}
+UNTYPED = ("application/octet-stream", "text/plain", "application/x-www-form-urlencoded")  # what senders say that do not know
+DEFAULT_LIMIT, LARGEST_LIMIT = 10, 1_000  # records of a preview
+
+TEXT = "select text from bds.mappers where company_id = %s and name = %s"
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A mapper as it is kept."""
+
+    name: str
+    text: str
+
+
+async def find(connection: AsyncConnection[Any], catalog: Catalog, company: str, name: str) -> Mapper | Template:
+    """A mapper of the company that the connection has named, checked against the catalog.  Raises not_found, invalid_mapper."""
+    return read((await _find(connection, company, name)).text, catalog)
+
+
+async def load_source(database: Database, company: str, name: str) -> Mapper:
+    """A stored mapper that reads a source.  Raises not_found, invalid_mapper."""
+    async with database.session(company) as connection:
+        return _reads(await find(connection, database.catalog, company, name), name)
+
+
+def load_for_command(url: str, catalog: Catalog, company: str, name: str) -> Mapper:
+    """The same for a command.  Raises not_found, invalid_mapper, psycopg.Error."""
+    with connect(url, "bds_reader") as connection:
+        connection.execute("select set_config('bds.company', %s, false)", (company,))
+        row = connection.execute(TEXT, (company, name)).fetchone()
+    if row is None:
+        raise _missing(name)
+    return _reads(read(row[0], catalog), name)
+
+
+def _reads(mapper: Mapper | Template, name: str) -> Mapper:
+    if isinstance(mapper, Template):
+        raise ServiceError("invalid_mapper", f"the mapper {name} is a template: it reads no source", target="mapper")
+    return mapper
+
+
+async def show(database: Database, company: str, name: str) -> Stored:
+    """A mapper as it was written.  Raises not_found."""
+    async with database.session(company) as connection:
+        return await _find(connection, company, name)
+
+
+async def _find(connection: AsyncConnection[Any], company: str, name: str) -> Stored:
+    row = await (await connection.execute(TEXT, (company, name))).fetchone()
+    if row is None:
+        raise _missing(name)
+    return Stored(name, row[0])
+
+
+async def listed(database: Database, company: str, limit: int, offset: int) -> dict[str, Any]:
+    """A page of the company's mappers, newest first."""
+    async with database.session(company) as connection:
+        cursor = await connection.execute(
+            "select json_object('name': name, 'type': format,"
+            " 'createdAt': to_char(created_at at time zone 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"'),"
+            " 'updatedAt': to_char(updated_at at time zone 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"'))"
+            " from bds.mappers where company_id = %s order by updated_at desc, name limit %s offset %s",
+            (company, limit + 1, offset),
+        )
+        rows = [row[0] for row in await cursor.fetchall()]
+    return {"data": rows[:limit], "hasMore": len(rows) > limit}
+
+
+async def put(database: Database, company: str, name: str, body: bytes, actor: str) -> bool:
+    """Check and store a mapper; whether it is new.  Raises invalid_mapper, malformed_request."""
+    try:
+        text = body.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = body.count(b"\n", 0, error.start) + 1
+        column = error.start - body.rfind(b"\n", 0, error.start)
+        message = f"line {line}, column {column}: expected UTF-8"
+        raise ServiceError("invalid_mapper", message, line=line, column=column) from None
+    if "\0" in text:
+        raise source_error(
+            "the character U+0000 is not allowed", line=text.count("\n", 0, text.index("\0")) + 1, code="invalid_mapper"
+        )
+    mapper = read(text, database.catalog)
+    format = "template" if isinstance(mapper, Template) else mapper.format
+    created: bool = await _change(
+        database, company, "select bds.put_mapper(%s, %s, %s, %s, %s)", (company, name, format, text, actor)
+    )
+    return created
+
+
+async def delete(database: Database, company: str, name: str) -> None:
+    """Raises not_found."""
+    if not await _change(database, company, "select bds.delete_mapper(%s, %s)", (company, name)):
+        raise _missing(name)
+
+
+async def _change(database: Database, company: str, statement: Any, arguments: tuple[Any, ...]) -> Any:
+    async with database.service() as connection, connection.transaction():
+        await connection.execute("select set_config('bds.company', %s, true)", (company,))
+        row = await (await connection.execute(statement, arguments)).fetchone()
+    assert row is not None
+    return row[0]
+
+
+async def preview(mapper: Mapper, bodies: AsyncIterator[bytes], limit: str, charset: str | None, in_thread: Any) -> bytes:
+    """The first records of a source as an import document.  Raises malformed_request, or what is wrong with the source."""
+    if not (limit.isascii() and limit.isdigit() and len(limit) < 9 and 1 <= int(limit) <= LARGEST_LIMIT):
+        message = f"limit: expected a whole number from 1 to {LARGEST_LIMIT}, got {limit!r}"
+        raise ServiceError("malformed_request", message, target="limit")
+    document = Preview(mapper, int(limit), charset)
+    async for data in bodies:
+        if not await in_thread(document.feed, data):
+            break
+    shown: bytes = await in_thread(document.finish)
+    return shown
+
+
+def require_type(mapper: Mapper, content_type: str) -> None:
+    """Raises unsupported_media_type if a body is said to be of another format than the mapper reads."""
+    expected = CONTENT_TYPES[mapper.format]
+    if content_type not in (*expected, *UNTYPED) and not content_type.endswith("+" + mapper.format):
+        raise ServiceError("unsupported_media_type", f"this mapper reads {expected[0]}, got {content_type}")
+
+
+def _missing(name: str) -> ServiceError:
+    return ServiceError("not_found", f"there is no mapper {name}", target="mapper")

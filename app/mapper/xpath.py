@@ -1,0 +1,173 @@
+"""XPath 1.0 as mappers use it: relative to an element of a source that streams, unprefixed names matching in any namespace.
+
+A path is rewritten to what libxml2 understands: `name` becomes `*[local-name()='name']`, a prefix that the mapper does not declare
+is the one that the source writes.  The plainest paths (`a/b`, `a/@b`, `.`) are told apart, because they need no XPath at all.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from lxml import etree
+
+NAME = r"[^\W\d][\w.\-]*"
+QNAME = rf"{NAME}(?::{NAME})?"
+TOKEN = re.compile(
+    rf"""(?P<literal>"[^"]*"|'[^']*')|(?P<number>\d+(?:\.\d*)?|\.\d+)|(?P<name>{NAME}(?::(?!:)(?:{NAME}|\*))?)"""
+    r"|(?P<sign>//|::|\.\.|!=|<=|>=|[()\[\]@,/|+\-=<>*.$])|(?P<space>\s+)"
+)
+COLLECTION = re.compile(rf"(?P<depth>//|/)?(?P<steps>{QNAME}(?:/{QNAME})*)")
+PLAIN = re.compile(rf"(?:\./)?(?P<steps>{NAME}(?:/{NAME})*)?(?P<slash>/)?(?:@(?P<attribute>{NAME})|(?P<self>\.|text\(\)))?")
+OPERATORS = frozenset(("and", "or", "div", "mod"))
+OPENING = frozenset(("/", "//", "|", "(", "[", ",", "@", "::", "+", "-", "=", "!=", "<", "<=", ">", ">=", "*op", *OPERATORS))
+AXES = frozenset((
+    "ancestor", "ancestor-or-self", "attribute", "child", "descendant", "descendant-or-self", "following-sibling", "parent",
+    "preceding-sibling", "self",
+))  # fmt: skip
+NODE_TYPES = frozenset(("text", "node"))
+FUNCTIONS = frozenset((
+    "last", "position", "count", "local-name", "namespace-uri", "name", "string", "concat", "starts-with", "contains",
+    "substring-before", "substring-after", "substring", "string-length", "normalize-space", "translate", "boolean", "not", "true",
+    "false", "lang", "number", "sum", "floor", "ceiling", "round",
+))  # fmt: skip
+PREDICATE = re.compile(r"""\[(?:[^\]"']|"[^"]*"|'[^']*')*\]""")
+CLIMB = re.compile(r"(?:\./)?((?:(?:\.\.|parent::(?:node\(\)|\*))/?)+)(.*)", re.DOTALL)
+OUTSIDE = "only attributes of what is around the record can be read, such as ../@name: the source streams"
+
+
+class PathError(ValueError):
+    """A path is wrong, `offset` characters after its beginning."""
+
+    def __init__(self, message: str, offset: int = 0) -> None:
+        super().__init__(message)
+        self.offset = offset
+
+
+@dataclass(frozen=True, slots=True)
+class Collection:
+    """Where a block's elements stand: at the end of these steps, from the document down or (anywhere) at any depth."""
+
+    anywhere: bool
+    steps: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Plain:
+    """Child elements by local name, and at the end their text or an attribute."""
+
+    steps: tuple[str, ...]
+    attribute: str | None
+    text_only: bool = False  # text(): without that of the elements inside
+
+
+def collection(text: str) -> Collection:
+    """The path of a top-level block.  Raises PathError."""
+    match = COLLECTION.fullmatch(text)
+    if not match:
+        raise PathError("a block's path is a plain element path or //name, such as '/catalog/product' or '//product'")
+    return Collection(match["depth"] == "//", tuple(match["steps"].split("/")))
+
+
+def plain(text: str) -> Plain | None:
+    """The path if it is a plain one."""
+    match = PLAIN.fullmatch(text)
+    if not match or not text or text == "./":
+        return None
+    steps = tuple(match["steps"].split("/")) if match["steps"] else ()
+    tail = bool(match["attribute"] or match["self"])
+    if bool(match["slash"]) != (bool(steps) and tail):
+        return None
+    return Plain(steps, match["attribute"], match["self"] == "text()")
+
+
+def depth(text: str) -> int:
+    """How many steps a path leads down for sure."""
+    bare = PREDICATE.sub("", text)
+    steps = plain(bare)
+    return len(steps.steps) if steps else int(bare.startswith(".//"))
+
+
+def rewrite(text: str, namespaces: Mapping[str, str]) -> str:
+    """The same path for libxml2.  Raises PathError at what XPath 1.0 does not have, or what a stream cannot give."""
+    out: list[str] = []
+    tokens = list(_tokens(text))
+    before: str | None = None
+    for number, (kind, token, offset) in enumerate(tokens):
+        following = tokens[number + 1][1] if number + 1 < len(tokens) else ""
+        opens = before is None or before in OPENING
+        if kind == "name" and opens:
+            out.append(_name(token, following, offset, before, namespaces))
+            before = "name"
+        elif kind == "name":
+            if token not in OPERATORS:
+                raise PathError(f"unexpected {token}, expected an operator", offset)
+            out.append(f" {token} ")
+            before = token
+        else:
+            if token == "$":
+                raise PathError("there are no variables", offset)
+            if token in ("/", "//") and opens:
+                raise PathError("expected a path relative to the block's element, such as 'name' or './/name'", offset)
+            out.append(token)
+            before = "*op" if token == "*" and not opens else token
+    return "".join(out)
+
+
+def compile(text: str, namespaces: Mapping[str, str], inside: int) -> etree.XPath:
+    """What evaluates a path; `inside`: how many steps the block's element is below its record's.  Raises PathError."""
+    _check_climb(text, inside)
+    used = {prefix: uri for prefix, uri in namespaces.items() if uri}
+    try:
+        path = etree.XPath(rewrite(text, used), namespaces=used or None, smart_strings=False, regexp=False)
+        path(etree.Element("sample"))  # what is ill-typed shows when it is evaluated
+        return path
+    except etree.XPathError as error:
+        raise PathError(f"this is not XPath 1.0: {str(error) or 'it cannot be read'}") from None
+
+
+def _tokens(text: str) -> list[tuple[str, str, int]]:
+    tokens, at = [], 0
+    while at < len(text):
+        match = TOKEN.match(text, at)
+        if not match:
+            quoted = text[at] in "\"'"
+            raise PathError("the text that begins here is not closed" if quoted else f"unexpected {text[at]!r} in a path", at)
+        assert match.lastgroup is not None
+        if match.lastgroup != "space":
+            tokens.append((match.lastgroup, match[0], at))
+        at = match.end()
+    if not tokens:
+        raise PathError("expected a path")
+    return tokens
+
+
+def _name(token: str, following: str, offset: int, before: str | None, namespaces: Mapping[str, str]) -> str:
+    """An axis, a function, a type of nodes, or the name of an element or attribute."""
+    if following == "::":
+        if token not in AXES:
+            raise PathError(f"unknown or unsupported axis {token}", offset)
+        return token
+    if following == "(":
+        if token not in NODE_TYPES | FUNCTIONS:
+            raise PathError(f"XPath 1.0 has no function {token}", offset)
+        return token
+    prefix, colon, local = token.rpartition(":")
+    if not colon:
+        return f"*[local-name()='{token}']"
+    if prefix in namespaces or prefix == "xml":
+        return token
+    return f"*[starts-with(name(),'{prefix}:')]" if local == "*" else f"*[name()='{token}']"
+
+
+def _check_climb(text: str, inside: int) -> None:
+    climb = CLIMB.fullmatch(text)
+    if climb and len(re.findall(r"\.\.|parent::", climb[1])) > inside and not climb[2].startswith(("@", "attribute::")):
+        raise PathError(OUTSIDE)
+    ancestor = re.search(r"\bancestor(?:-or-self)?::[^/]*(/?.?)", text)
+    if ancestor and ancestor[1] not in ("/@", "/a"):
+        raise PathError(OUTSIDE, ancestor.start())
+    sibling = re.match(r"(?:\./)?(?:following|preceding)-sibling::", text)
+    if sibling and not inside:
+        raise PathError(OUTSIDE)

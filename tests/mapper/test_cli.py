@@ -1,0 +1,50 @@
+"""`bds import FILE --mapper M`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from app import cli
+from tests.conftest import Operator
+
+MAPPER = "type xml units = '//u' { code = '@c' name = 'n' }"
+
+
+@pytest.fixture(autouse=True)
+def _company(database_url: str, operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BDS_DATABASE_URL", database_url)
+    operator.company("acme")
+    operator.company("other")
+    operator.write("acme", "select bds.put_mapper('acme', 'units', 'xml', %s)", (MAPPER,))
+
+
+def test_an_import_through_a_mapper(tmp_path: Path, operator: Operator, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "units.xml"
+    path.write_text("<r><u c='A'><n>a</n></u></r>")
+    assert cli.main(["import", str(path), "--company", "acme", "--mapper", "units"]) == 0
+    assert capsys.readouterr().out.splitlines()[1] == "units         1        0        0          0       0"
+    assert operator.rows("select code, name from data.units") == [("A", "a")]
+
+
+def test_errors_have_the_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "units.xml"
+    path.write_text("<r>\n<u c='A'/></r>")
+    assert cli.main(["import", str(path), "--company", "acme", "--mapper", "units"]) == cli.FAILED
+    assert "units[0].name (code:A): required: line 2: name is required" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("company", "mapper", "source", "says"), [
+    ("acme", "none", "<r/>", "there is no mapper none"),
+    ("other", "units", "<r/>", "there is no mapper units"),
+    ("acme", "units", "<r>", "line 1, column"),
+])  # fmt: skip
+def test_what_is_wrong_is_said_in_a_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], company: str, mapper: str, source: str, says: str
+) -> None:
+    path = tmp_path / "units.xml"
+    path.write_text(source)
+    assert cli.main(["import", str(path), "--company", company, "--mapper", mapper]) == cli.FAILED
+    said = capsys.readouterr()
+    assert says in said.err and not said.out

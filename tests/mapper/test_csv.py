@@ -1,0 +1,173 @@
+"""CSV sources: how a file is written is found out, rows become records, and what cannot be read is said."""
+
+from __future__ import annotations
+
+import codecs
+from typing import Any
+
+import pytest
+
+from app.errors import ServiceError
+from app.mapper import csv_source
+from app.mapper.document import Mapped
+from tests.mapper.conftest import Run
+
+PRODUCTS = "type csv {}\nproducts = 'row' {{ code = 'code' name = 'name' }}"
+LINES = """type csv {}
+invoices = 'row' {{
+    code = 'no'  note = 'note'  customer[code] = 'who'
+    items = '.' {{ product[code] = 'what'  quantity = 'many' }}
+}}"""
+
+
+def products(run: Run, source: str | bytes, settings: str = "", **options: Any) -> list[tuple[Any, ...]]:
+    return [(r.get("code", "-"), r.get("name", "-")) for r in run(PRODUCTS.format(settings), source, **options)["products"]]
+
+
+# source, settings, (code, name) of each record
+WRITTEN: list[tuple[str, str, list[tuple[Any, ...]]]] = [
+    ("code,name\n1,a\n2,b\n", "", [("1", "a"), ("2", "b")]),
+    ("code,name\n1,a\n2,b", "", [("1", "a"), ("2", "b")]),
+    ("code;name\r\n1;a\r\n", "", [("1", "a")]),
+    ("code\tname\r1\ta\r", "", [("1", "a")]),
+    ("code|name\n1|a,b;c\n", "", [("1", "a,b;c")]),
+    ("sep=;\ncode;name\n1;a\n", "", [("1", "a")]),
+    ("\n\ncode,name\n\n1,a\n\n", "", [("1", "a")]),
+    (" code , name\n1,a\n", "", [("1", "a")]),
+    ('"code","name"\n"1","a ""b"" c\nd,e"\n', "", [("1", 'a "b" c\nd,e')]),
+    ("'code','name'\n'1','it''s'\n", "", [("1", "it's")]),
+    ("code,name\n1,it's\n2,5\" pipe\n", "", [("1", "it's"), ("2", '5" pipe')]),
+    ("name,other;code\nx,y;1\n", "@delimiter = ';'", [("1", "-")]),
+    ("code,name\n1,'a,b'\n", '@quote = "\'"', [("1", "a,b")]),
+    ("code:name\n1:a\n", "@delimiter = ':'", [("1", "a")]),
+    ("code\tname\n1\ta\n", "@delimiter = 'tab'", [("1", "a")]),
+    ("code,name\n1,\n2\n,x\n", "", [("1", None), ("2", "-"), (None, "x")]),
+    ("x,name,code,y\n0,a,1,2\n", "", [("1", "a")]),
+    ("code\n1\n", "", [("1", "-")]),
+    ("code,name\n", "", []),
+    ('code,name\n"",""\n', "", [(None, None)]),
+]
+
+
+@pytest.mark.parametrize("chunk", [1, 5, 1 << 20])
+@pytest.mark.parametrize(("source", "settings", "expected"), WRITTEN, ids=range(len(WRITTEN)))
+def test_how_a_file_is_written(run: Run, source: str, settings: str, expected: list[tuple[Any, ...]], chunk: int) -> None:
+    assert products(run, source, settings, chunk=chunk) == expected
+
+
+@pytest.mark.parametrize("chunk", [1, 1 << 20])
+@pytest.mark.parametrize(("encoding", "settings", "name"), [
+    ("utf-8", "", "Müller ✓"),
+    ("utf-8-sig", "", "Müller ✓"),
+    ("utf-16", "", "Müller ✓"),
+    ("utf-16-le", "", "Müller ✓"),
+    ("utf-16-be", "", "Müller ✓"),
+    ("utf-32", "", "Müller ✓"),
+    ("windows-1252", "", "Müller – 5 €"),
+    ("windows-1252", "@language = 'de'", "Müller"),
+    ("windows-1251", "@language = 'ru'", "Молоток"),
+    ("windows-1250", "@language = 'cs-CZ'", "Žluťoučký"),
+    ("windows-1253", "@language = 'el'", "Σφυρί"),
+    ("cp932", "@language = 'ja'", "金槌"),
+    ("iso-8859-15", "@encoding = 'iso-8859-15'", "5 €"),
+    ("cp437", "@encoding = 'cp437'", "Müller"),
+])  # fmt: skip
+def test_an_encoding(run: Run, encoding: str, settings: str, name: str, chunk: int) -> None:
+    source = f"code;name\n1;ascii\n2;{name}\n".encode(encoding)
+    assert products(run, source, settings, chunk=chunk) == [("1", "ascii"), ("2", name)]
+
+
+def test_an_encoding_that_the_sender_names(run: Run) -> None:
+    source = "code;name\n1;Müller\n"
+    assert products(run, source.encode("cp437"), charset="cp437") == [("1", "Müller")]
+    assert products(run, codecs.BOM_UTF8 + source.encode(), charset="cp437") == [("1", "Müller")], "a mark says it better"
+    assert products(run, source.encode("cp850"), "@encoding = 'cp850'", charset="utf-8") == [("1", "Müller")]
+
+
+def test_a_charset_that_is_not_known_is_refused(run: Run) -> None:
+    with pytest.raises(ServiceError, match="expected a charset that is known, got klingon"):
+        products(run, "code;name\n", charset="klingon")
+
+
+def test_columns_by_number_where_there_is_no_header(run: Run) -> None:
+    text = "type csv @header = 'false'\nproducts = 'row' { code = '2' name = '3' }"
+    assert run(text, "x;1;a\ny;2\n")["products"] == [{"code": "1", "name": "a"}, {"code": "2"}]
+
+
+def test_neighbouring_rows_with_one_id_are_one_record(run: Run) -> None:
+    source = "no,note,who,what,many\n1,a,c1,p,1\n1,,c2,q,2\n2,b,,,\n1,d,,p,3\n,x,,p,4\n,x,,p,5\n"
+    for chunk in (1, 1 << 20):
+        assert run(LINES.format(""), source, chunk)["invoices"] == [
+            {"code": "1", "note": "a", "customer": "code:c2", "items": [{"product": "code:p", "quantity": "1"}, {"product": "code:q", "quantity": "2"}]},
+            {"code": "2", "note": "b", "customer": None, "items": []},
+            {"code": "1", "note": "d", "customer": None, "items": [{"product": "code:p", "quantity": "3"}]},
+            {"code": None, "note": "x", "customer": None, "items": [{"product": "code:p", "quantity": "4"}]},
+            {"code": None, "note": "x", "customer": None, "items": [{"product": "code:p", "quantity": "5"}]},
+        ]  # fmt: skip
+
+
+def test_a_record_goes_by_its_id_before_its_other_unique_fields(run: Run) -> None:
+    text = "type csv\nproducts = 'row' { id[code] = 'c' barcode = 'b' variants = '.' { @removeAll = 'true' code = 'v' } }"
+    assert run(text, "c,b,v\n1,8,x\n1,9,y\n2,9,\n")["products"] == [
+        {"id": "code:1", "barcode": "9", "variants": [{"code": "x"}, {"code": "y"}], "variants@removeAll": True},
+        {"id": "code:2", "barcode": "9", "variants": [], "variants@removeAll": True},
+    ]
+
+
+def test_rows_without_blocks_inside_are_records_each(run: Run) -> None:
+    assert products(run, "code,name\n1,a\n1,b\n") == [("1", "a"), ("1", "b")]
+
+
+def test_a_row_that_is_too_wide_is_a_record_that_fails(run: Run) -> None:
+    records = run(PRODUCTS.format(""), "code,name\n1,a\n2,b,c\n3,d\n")["products"]
+    assert records[1] == {"code": {"@invalid": "the row has 3 cells, the header 2"}}
+    assert [records[0]["code"], records[2]["code"]] == ["1", "3"]
+
+
+REFUSED = [
+    # source, settings, code, what is said
+    (b"", "", "malformed_document", "line 1: expected a header with the names of the columns"),
+    (b"\n\n", "", "malformed_document", "line 1: expected a header"),
+    (b"a,b\n1,2\n", "", "invalid_document", "line 1: none of the mapper's columns is there, expected code, name, got a, b"),
+    (b"code;name\n1;2\n", "@delimiter = ','", "invalid_document", "got code;name"),
+    (b"code,name,code\n1,2,3\n", "", "invalid_document", "line 1: the column code stands twice"),
+    (b'code,name\n1,a\n2,"b\n3,c\n', "", "malformed_document", "line 3: a quoted cell that begins in this row is not closed"),
+    ("code,name\n1,ü\n".encode() + b"2,\xff\n", "", "malformed_document", "line 3: the byte 0xff is not utf-8; @encoding names another encoding"),
+    (b"code,name\n1,a\n2,\x81\n", "", "malformed_document", "line 3: the byte 0x81 is not windows-1252"),
+    (b"code,name\n1,\xfc\n", "@encoding = 'utf-8'", "malformed_document", "line 2: the byte 0xfc is not utf-8"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("chunk", [1, 1 << 20])
+@pytest.mark.parametrize(("source", "settings", "code", "says"), REFUSED, ids=range(len(REFUSED)))
+def test_what_is_refused(run: Run, source: bytes, settings: str, code: str, says: str, chunk: int) -> None:
+    with pytest.raises(ServiceError) as refused:
+        products(run, source, settings, chunk=chunk)
+    assert (refused.value.code, says in refused.value.message) == (code, True), refused.value.message
+
+
+def test_a_row_that_is_too_long_is_refused(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(csv_source, "LARGEST", 1 << 20)
+    with pytest.raises(ServiceError, match="line 2: a row is longer than 1 MB; a quote may not be closed"):
+        products(run, 'code,name\n1,"' + "x,\n" * (1 << 20), chunk=1 << 16)
+
+
+def test_a_cell_of_many_lines_is_read_in_linear_time(run: Run) -> None:
+    text = "line\n" * 400_000
+    assert products(run, f'code,name\n1,"{text}"\n', chunk=1 << 16) == [("1", text)]
+
+
+def test_places_are_lines_of_the_source(catalog: Any) -> None:
+    from app.mapper.language import read
+    from app.mapper.tree import Mapper
+
+    mapper = read(LINES.format(""), catalog)
+    assert isinstance(mapper, Mapper)
+    mapped = Mapped(mapper)
+    for piece in (b'no,note,who,what,many\n1,"a\nb",,p,1\n', b"1,,,q,2\n\n2,,,", b"p,3\n2,,,q,4"):
+        mapped.feed(piece)
+    mapped.finish()
+    assert [mapped.place("invoices", n) for n in range(3)] == ["line 2", "line 6", None]
+    assert [mapped.place("invoices", 0, n) for n in range(3)] == ["line 2", "line 4", "line 2"]
+    assert [mapped.place("invoices", 1, n) for n in range(2)] == ["line 6", "line 7"]
+    assert mapped.place("products", 0) is None

@@ -1,0 +1,162 @@
+"""What expressions give, of a row with cells and empty cells; and how a language's numbers and dates are read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.mapper.conftest import Run
+
+ABSENT = "(absent)"
+WRONG = "(wrong)"
+
+# expression for products.name, cells of the row, the value
+TEXTS: list[tuple[str, dict[str, str], Any]] = [
+    ("'a'", {"a": "x"}, "x"),
+    ("'a'", {"a": ""}, None),
+    ("'a'", {"b": "x"}, ABSENT),
+    ("\"it's\"", {"b": "x"}, "it's"),
+    ("null", {"a": "x"}, None),
+    ("12.50", {"a": "x"}, "12.50"),
+    ("concat('a', \" \", 'b')", {"a": "x", "b": "y"}, "x y"),
+    ("concat('a', \" \", 'b')", {"a": "x", "b": ""}, "x "),
+    ("concat('a', \" \", 'b')", {"a": "", "b": ""}, None),
+    ("concat('a', \" \", 'b')", {"c": ""}, ABSENT),
+    ("concat(\"A-\", 'a')", {"a": ""}, None),
+    ("concat(\"A\", 1, true)", {"a": ""}, "A1true"),
+    ("upper('a')", {"a": "straße"}, "STRASSE"),
+    ("lower('a')", {"a": "ÄB"}, "äb"),
+    ("upper('b')", {"a": "x"}, ABSENT),
+    ("trim('a')", {"a": " x "}, "x"),
+    ("trim('a')", {"a": "  "}, None),
+    ("replace('a', \"-\", \"\")", {"a": "1-2-3"}, "123"),
+    ("replace('a', 'b', 'c')", {"a": "xyx", "b": "x", "c": "z"}, "zyz"),
+    ("default('a', \"none\")", {"a": ""}, "none"),
+    ("default('b', 'a')", {"a": "x"}, "x"),
+    ("default('a', \"none\")", {"a": "x"}, "x"),
+    ("if('a' = \"x\", \"yes\", \"no\")", {"a": "x"}, "yes"),
+    ("if('a' = \"x\", \"yes\", \"no\")", {"a": ""}, "no"),
+    ("if('a' = \"x\", \"yes\")", {"a": "y"}, ABSENT),
+    ("if('a' == \"x\", \"yes\")", {"a": "x"}, "yes"),
+    ("if('a' <> \"x\", \"yes\")", {"a": "x"}, ABSENT),
+    ("if('a' = null, \"none\", 'a')", {"b": ""}, "none"),
+    ("if('a' != null, \"some\", \"none\")", {"a": "x"}, "some"),
+    ("if('a' > 9, \"many\", \"few\")", {"a": "10"}, "many"),
+    ("if('a' > \"9\", \"after\", \"before\")", {"a": "10"}, "before"),
+    ("if('a' > 9, \"many\", \"few\")", {"a": ""}, "few"),
+    ("if('a' > 9, \"many\", \"few\")", {"a": "ten"}, WRONG),
+    ("if('a' < 9 or 'a' > 11, \"out\", \"in\")", {"a": "10"}, "in"),
+    ("if(not ('a' = 1 and 'b' = 2), \"one\", \"both\")", {"a": "1", "b": "2.0"}, "both"),
+    ("if('a', \"yes\", \"no\")", {"a": "True"}, "yes"),
+    ("if('a', \"yes\", \"no\")", {"a": "maybe"}, WRONG),
+    ("if(date('a', \"%d.%m.%Y\") < date('b'), \"before\", \"after\")", {"a": "19.11.2026", "b": "2026-11-20"}, "before"),
+    ("'a' * 2", {"a": "1.10"}, "2.20"),
+    ("concat('a' + 1, \"!\")", {"a": "1"}, "2!"),
+    ("date('a', \"%d.%m.%Y\")", {"a": "20.11.2026"}, "2026-11-20"),
+]  # fmt: skip
+
+# expression for products.price
+NUMBERS: list[tuple[str, dict[str, str], Any]] = [
+    ("'a'", {"a": "1.50"}, "1.50"),
+    ("number('a')", {"a": " 1.50 "}, "1.50"),
+    ("number('a')", {"a": "1,50"}, WRONG),
+    ("number('a')", {"a": "1.234,50"}, WRONG),
+    ("number('a', \"de\")", {"a": "1.234,50"}, "1234.50"),
+    ("number('a') / 1.2", {"a": "120"}, "100"),
+    ("'a' + 'b' * 2 - 1", {"a": "1", "b": "2"}, "4"),
+    ("('a' + 'b') * 2", {"a": "1", "b": "2"}, "6"),
+    ("-'a'", {"a": "2"}, "-2"),
+    ("- 'a' - -1", {"a": "2"}, "-1"),
+    ("'a' / 'b'", {"a": "1", "b": "0"}, WRONG),
+    ("'a' / 'b'", {"a": "", "b": "0"}, None),
+    ("'a' / 'c'", {"a": "1"}, ABSENT),
+    ('number("7")', {"a": ""}, "7"),
+    ("'a' * 1", {"a": "1e5"}, "100000"),
+    ("'a' * 1", {"a": "nan"}, WRONG),
+    ("'a' * 'a'", {"a": "1e300"}, "1" + "0" * 600),
+    ("'a' * 'a'", {"a": "1e900"}, WRONG),
+    ("'a' * 1", {"a": "1e9999"}, WRONG),
+    ("'a' * 1", {"a": "1e-9999"}, WRONG),
+    ("if('a' = \"x\", 1, 2)", {"a": "x"}, "1"),
+]
+
+
+@pytest.mark.parametrize(
+    ("field", "expression", "cells", "expected"), [("name", *each) for each in TEXTS] + [("price", *each) for each in NUMBERS]
+)
+def test_an_expression(run: Run, field: str, expression: str, cells: dict[str, str], expected: Any) -> None:
+    text = f"type csv\nproducts = 'row' {{ code = 'k' {field} = {expression} }}"
+    quoted = ['"' + value.replace('"', '""') + '"' for value in cells.values()]
+    (record,) = run(text, f"k,{','.join(cells)}\n1,{','.join(quoted)}\n")["products"]
+    value = record.get(field, ABSENT)
+    assert (WRONG if isinstance(value, dict) else value) == expected, value
+
+
+# language, field, the source's text, the value; None: wrong
+BY_LANGUAGE = [
+    ("de", "total", "1.234,56", "1234.56"),
+    ("de", "total", "-1.234.567,5", "-1234567.5"),
+    ("de", "total", "1234,5", "1234.5"),
+    ("de", "total", "1.234", "1234"),
+    ("de", "total", "1.5", None),
+    ("de", "total", "1.23.456", None),
+    ("de", "total", "", ""),
+    ("en", "total", "1,234.56", "1234.56"),
+    ("en", "total", "12,34", None),
+    ("en-IN", "total", "12,34,567.5", "1234567.5"),
+    ("fr", "total", "1\N{NARROW NO-BREAK SPACE}234,5", "1234.5"),
+    ("fr", "total", "1 234,5", "1234.5"),
+    ("fr", "total", "1\N{NO-BREAK SPACE}234,5", "1234.5"),
+    ("de-CH", "total", "1'234.50", "1234.50"),
+    ("de-CH", "total", "1’234.50", "1234.50"),
+    ("sv", "total", "\N{MINUS SIGN}1 234,5", "-1234.5"),
+    ("ar-EG", "total", "١٬٢٣٤٫٥", "1234.5"),
+    ("de", "total", "abc", None),
+    ("de", "orderDate", "20.11.2026", "2026-11-20"),
+    ("de", "orderDate", "1.2.26", "2026-02-01"),
+    ("de", "orderDate", "20. November 2026", "2026-11-20"),
+    ("de", "orderDate", "3. März 1999", "1999-03-03"),
+    ("de", "orderDate", "2026-11-20", "2026-11-20"),
+    ("de", "orderDate", "31.02.2026", None),
+    ("en-US", "orderDate", "11/20/2026", "2026-11-20"),
+    ("en-US", "orderDate", "Nov 20, 2026", "2026-11-20"),
+    ("en-GB", "orderDate", "20/11/2026", "2026-11-20"),
+    ("en-GB", "orderDate", "1/2/70", "1970-02-01"),
+    ("ja", "orderDate", "2026/11/20", "2026-11-20"),
+    ("hu", "orderDate", "2026. 11. 20.", "2026-11-20"),
+    ("fr", "orderDate", "20 novembre 2026", "2026-11-20"),
+    ("fr", "orderDate", "tomorrow", None),
+]
+
+
+@pytest.mark.parametrize(("language", "field", "source", "expected"), BY_LANGUAGE)
+def test_a_language(run: Run, language: str, field: str, source: str, expected: str | None) -> None:
+    text = f"type csv @delimiter = 'tab' @language = '{language}'\norders = 'row' {{ code = 'k' {field} = 'v' note = 'v' }}"
+    (record,) = run(text, f"k\tv\n1\t{source}\n")["orders"]
+    assert record["note"] == (source or None), "text is left as it is"
+    if expected is None:
+        assert language in record[field]["@invalid"] and repr(source) in record[field]["@invalid"]
+    else:
+        assert record[field] == (expected or None)
+
+
+def test_number_and_date_override_the_language(run: Run) -> None:
+    text = """type csv @delimiter = ';' @language = 'de'
+    orders = 'row' { code = 'k' total = number('a', "en") orderDate = date('d', "%m/%d/%y") note = concat(number('b'), "|", number('c')) }"""
+    (record,) = run(text, "k;a;b;c;d\n1;1,234.5;1.234,5;1234.5;12/1/10\n")["orders"]
+    assert record == {"code": "1", "total": "1234.5", "orderDate": "2010-12-01", "note": "1234.5|1234.5"}
+
+
+def test_what_is_made_of_the_source_is_read_by_the_language_or_plainly(run: Run) -> None:
+    text = """type csv @delimiter = ';' @language = 'de'
+    orders = 'row' { code = 'k' total = trim('a') items = '.' { price = replace('b', "p", ".") } }"""
+    (record,) = run(text, "k;a;b\n1; 1.001,50 ;5p25\n")["orders"]
+    assert (record["total"], record["items"]) == ("1001.50", [{"price": "5.25"}])
+
+
+def test_arithmetic_reads_paths_by_the_language(run: Run) -> None:
+    text = (
+        "type csv @delimiter = ';' @language = 'de'\norders = 'row' { code = 'k' total = 'a' / 2 note = if('a' > 1000, \"large\") }"
+    )
+    assert run(text, "k;a\n1;1.001,50\n")["orders"] == [{"code": "1", "total": "500.75", "note": "large"}]

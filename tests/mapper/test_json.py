@@ -1,0 +1,146 @@
+"""JSON sources: JSONPath for blocks and fields, whatever the document's shape, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from app.errors import ServiceError
+from app.mapper import json_source
+from tests.mapper.conftest import Run
+
+# path of the block, source, codes of its records
+BLOCKS: list[tuple[str, str, list[Any]]] = [
+    ("$[*]", '[{"c": 1}, {"c": 2}]', [1, 2]),
+    ("$", '[{"c": 1}, {"c": 2}]', [1, 2]),
+    ("$", '{"c": 1}', [1]),
+    ("$.a", '{"a": [{"c": 1}, {"c": 2}]}', [1, 2]),
+    ("a", '{"x": {"a": [{"c": 0}]}, "a": [{"c": 1}]}', [1]),
+    ("$.a[*]", '{"a": [{"c": 1}], "b": [{"c": 2}], "a2": {"a": [{"c": 3}]}}', [1]),
+    ("$.a[*]", '{"a": {"x": {"c": 1}, "y": {"c": 2}}}', [1, 2]),
+    ("$.a", '{"a": {"c": 1}}', [1]),
+    ("$.a", '{"a": []}', []),
+    ("$.a.b.c[*]", '{"a": {"b": {"c": [{"c": 1}], "d": [{"c": 2}]}}}', [1]),
+    ("$.a[*].b[*]", '{"a": [{"b": [{"c": 1}, {"c": 2}]}, {"b": [{"c": 3}]}, {}]}', [1, 2, 3]),
+    ("$.a[*].b", '{"a": [{"b": [{"c": 1}]}, {"b": {"c": 3}}]}', [1, 3]),
+    ("$['a b']", '{"a b": [{"c": 1}]}', [1]),
+    ("a-b", '{"a-b": [{"c": 1}]}', [1]),
+    ("$..p", '{"p": [{"c": 1, "p": {"c": 2}}], "x": [{"p": {"c": 3}}]}', [1, 2, 3]),
+    ("$..p[*]", '{"p": [{"c": 1}], "x": {"p": [{"c": 2}]}}', [1, 2]),
+    ("$.a[?@.k == 'x']", '{"a": [{"c": 1, "k": "x"}, {"c": 2, "k": "y"}, {"c": 3}]}', [1]),
+    ("$.a[?@.n > 1.5]", '{"a": [{"c": 1, "n": 1.5}, {"c": 2, "n": 1.6}, {"c": 3, "n": 2}]}', [2, 3]),
+    ("$.a[?@.n == 1.0]", '{"a": [{"c": 1, "n": 1}, {"c": 2, "n": 1.0}]}', [1, 2]),
+    ("$.none", '{"a": [{"c": 1}]}', []),
+    ("$.a", '{"a": 7}', ["-"]),
+]
+
+
+@pytest.mark.parametrize("chunk", [1, 1 << 20])
+@pytest.mark.parametrize(("path", "source", "expected"), BLOCKS, ids=range(len(BLOCKS)))
+def test_a_block(run: Run, path: str, source: str, expected: list[Any], chunk: int) -> None:
+    quoted = path.replace("'", "''")
+    document = run(f"type json\nunits = '{quoted}' {{ code = 'c' }}", source, chunk)
+    assert [record.get("code", "-") for record in document["units"]] == expected
+
+
+# fields, element, record
+VALUES: list[tuple[str, str, Any]] = [
+    ("name = 'n'", '{"n": "x"}', {"name": "x"}),
+    ("name = 'n'", '{"n": ""}', {"name": ""}),
+    ("name = 'n'", '{"n": null}', {"name": None}),
+    ("name = 'n'", "{}", {}),
+    ("name = 'n'", "7", {}),
+    ("name = '@'", '"x"', {"name": "x"}),
+    ("name = '$.a.b'", '{"a": {"b": "x"}}', {"name": "x"}),
+    ("name = '@.a.b'", '{"a": {"b": "x"}}', {"name": "x"}),
+    ("name = 'a.b'", '{"a": [1]}', {}),
+    ("name = 'a[1]'", '{"a": ["x", "y"]}', {"name": "y"}),
+    ("name = '$[\"a.b\"]'", '{"a.b": "x"}', {"name": "x"}),
+    ("name = 'a[?@.k==1].v'", '{"a": [{"k": 2, "v": "x"}, {"k": 1, "v": "y"}]}', {"name": "y"}),
+    ("name = '$..v'", '{"a": [{"v": "x"}]}', {"name": "x"}),
+    ("price = 'p'", '{"p": 1.10}', {"price": "1.10"}),
+    ("price = 'p'", '{"p": 12345678901234567890.123456789}', {"price": "12345678901234567890.123456789"}),
+    ("price = 'p'", '{"p": 5}', {"price": 5}),
+    ("price = 'p * 2'", '{"p": 5}', None),
+    ("price = 'p' * 2", '{"p": 1.10}', {"price": "2.20"}),
+    ("active = 'a'", '{"a": true}', {"active": True}),
+    ("active = not 'a'", '{"a": true}', {"active": False}),
+    ("name = concat('a', 'b', 'c')", '{"a": true, "b": 1.50, "c": "x"}', {"name": "true1.50x"}),
+    ("name = 'a'", '{"a": {"b": 1}}', {"name": {"@invalid": "expected a single value, got an object"}}),
+    ("name = 'a'", '{"a": []}', {"name": {"@invalid": "expected a single value, got an array"}}),
+    ("category[code] = 'c'", '{"c": 5}', {"category": "code:5"}),
+    ("category[code] = 'c'", '{"c": null}', {"category": None}),
+    ("variants = 'v' { code = 'c' }", '{"v": [{"c": 1}, {"c": 2}]}', {"variants": [{"code": 1}, {"code": 2}]}),
+    ("variants = 'v[*]' { code = '@' }", '{"v": ["a", "b"]}', {"variants": [{"code": "a"}, {"code": "b"}]}),
+    ("variants = '$.v[*]' { code = 'c' }", '{"v": {"x": {"c": 1}}}', {"variants": [{"code": 1}]}),
+    ("variants = 'v' { code = 'c' }", '{"v": {"c": 1}}', {"variants": [{"code": 1}]}),
+    ("variants = 'v' { code = 'c' }", '{"v": null}', {"variants": []}),
+    ("variants = 'v' { code = 'c' }", '{"v": []}', {"variants": []}),
+    ("variants = 'v' { code = 'c' }", "{}", {}),
+    ("variants = 'v' { @removeAll = 'true' code = 'c' }", "{}", {"variants": [], "variants@removeAll": True}),
+    ("variants = 'v[?@.x]' { code = 'c' }", '{"v": [{"c": 1}, {"c": 2, "x": 0}]}', {"variants": [{"code": 2}]}),
+]
+
+
+@pytest.mark.parametrize(("fields", "element", "expected"), VALUES, ids=range(len(VALUES)))
+def test_a_value(run: Run, fields: str, element: str, expected: Any) -> None:
+    text = f"type json\nproducts = '$[*]' {{ {fields} }}"
+    if expected is None:
+        with pytest.raises(ServiceError, match="this is not JSONPath"):
+            run(text, f"[{element}]")
+    else:
+        assert run(text, f"[{element}]")["products"] == [expected]
+
+
+def test_a_number_by_the_language_is_read_from_text_alone(run: Run) -> None:
+    text = "type json @language = 'de'\nproducts = '$' { code = 'c' price = 'p' }"
+    assert run(text, '[{"p": 1.5}, {"p": "1,5"}, {"p": "1.500"}]')["products"] == [
+        {"price": "1.5"},
+        {"price": "1.5"},
+        {"price": "1500"},
+    ]
+
+
+def test_several_blocks_and_directives(run: Run) -> None:
+    text = """type json @atomic = "false" @mode = 'merge'
+    units = '$.u' { @removeAll = 'false' code = 'c' } products = '$.u' { @operation = "delete" code = 'c' } units = '$.v' { code = 'c' }"""
+    assert run(text, '{"v": [{"c": 2}], "u": [{"c": 1}]}') == {
+        "@atomic": False, "@mode": "merge", "units": [{"code": 2}, {"code": 1}], "units@removeAll": False,
+        "products": [{"code": 1, "@operation": "delete"}],
+    }  # fmt: skip
+
+
+REFUSED = [
+    ("", "line 1, offset 0: parse error: premature EOF"),
+    ('{"a": [{"c": 1}', "line 1, offset 15: "),
+    ('{"a": [\n{"c": 1},\n{"c": }]}', "line 3, offset 18: "),
+    ('{"a": []} x', "line 1, offset 0: parse error: trailing garbage"),
+    ('{"a": ["\x01"]}', "line 1"),
+    ("<a/>", "line 1, offset 0: lexical error: invalid char in json text."),
+]
+
+
+@pytest.mark.parametrize(("source", "says"), REFUSED)
+def test_what_is_malformed(run: Run, source: str, says: str) -> None:
+    with pytest.raises(ServiceError) as refused:
+        run("type json\nunits = '$.a' { code = 'c' }", source)
+    assert refused.value.code == "malformed_document"
+    assert refused.value.message.startswith(says), refused.value.message
+
+
+def test_bytes_that_are_not_utf8_are_malformed(run: Run) -> None:
+    with pytest.raises(ServiceError, match="invalid bytes in UTF8 string"):
+        run("type json\nunits = '$.a' { code = 'c' }", b'{"a": [{"c": "\xff"}]}')
+
+
+def test_a_record_that_is_too_large_is_refused(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json_source, "LARGEST_RECORD", 1 << 20)
+    with pytest.raises(ServiceError, match="a record is larger than 1 MB"):
+        run("type json\nunits = '$.a' { code = 'c' }", '{"a": [{"c": [' + "1,\n" * (1 << 20), 1 << 16)
+
+
+def test_what_is_no_record_may_be_large(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json_source, "LARGEST_RECORD", 1 << 20)
+    source = '{"x": [' + "1,\n" * (1 << 20) + '1], "a": [{"c": 1}]}'
+    assert run("type json\nunits = '$.a' { code = 'c' }", source, 1 << 16)["units"] == [{"code": 1}]

@@ -1,0 +1,230 @@
+"""Mappers run backwards: what was imported goes out in the source's own format, and imported again it changes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+from app import db
+from app.catalog import Catalog
+from app.errors import ServiceError
+from app.mapper.document import Mapped
+from app.mapper.language import read
+from app.mapper.reverse import Writer, write, writer_of
+from app.mapper.reverse import written as in_a_thread
+from app.mapper.tree import Mapper
+from tests.conftest import Operator
+from tests.feed.conftest import Feed
+from tests.mapper.conftest import Run, document
+from tests.mapper.test_same_rows import BASIS, CATALOGUE, GOODS, LINES, SHOP, send
+
+Companies = Callable[[], Feed]
+
+
+@pytest.fixture(scope="module")
+def companies(module_database_url: str) -> Iterator[Companies]:
+    numbers = iter(range(1, 1000))
+    with psycopg.connect(module_database_url, autocommit=True) as connection:
+        with db.connect(module_database_url) as reader:
+            catalog = db.read_catalog(reader)
+        operator = Operator(connection)
+        yield lambda: Feed(module_database_url, catalog, operator.company(f"c{next(numbers)}"), operator)
+
+
+def writer(text: str, entity: str, catalog: Catalog) -> Writer:
+    mapper = read(text, catalog)
+    assert isinstance(mapper, Mapper)
+    return writer_of(mapper, entity)
+
+
+def written(text: str, entity: str, catalog: Catalog, records: list[dict[str, Any]], batch: int = 2) -> bytes:
+    """What the mapper makes of records, backwards."""
+
+    async def collect() -> bytes:
+        async def batches() -> AsyncIterator[list[dict[str, Any]]]:
+            for at in range(0, len(records), batch):
+                yield records[at : at + batch]
+
+        return b"".join([data async for data in write(writer(text, entity, catalog), batches())])
+
+    return asyncio.run(collect())
+
+
+def records_of(feed: Feed, name: str, parent: Any = None) -> list[dict[str, Any]]:
+    """The stored rows of an entity as records of an import document."""
+    entity = feed.catalog[name]
+    names, lookups = [], {}
+    for field in entity.fields.values():
+        if field.reference and field.reference != entity.parent_navigation:
+            target = entity.navigations[field.reference].target
+            names.append(f"""'{field.reference}', (select 'code:' || t.code from api."{target}" t where t.id = r."{field.name}")""")
+        elif not field.reference and field.name not in ("updatedAt",):
+            names.append(f"""'{field.name}', r."{field.name}\"""")
+    where = ""
+    if parent is not None:
+        own = next(f.name for f in entity.fields.values() if f.reference == entity.parent_navigation)
+        where = f'where r."{own}" = {parent}'
+    rows = feed.ask(f'select json_build_object({", ".join(names)})::text from api."{name}" r {where} order by r.id')
+    records = []
+    for (text,) in rows:
+        record = json.loads(text, parse_float=str)
+        key = record.pop("id")
+        for child in entity.children:
+            record[child.name] = records_of(feed, child.target, key)
+        records.append(record | lookups)
+    return records
+
+
+REBUILT = """type xml
+@language = 'de'
+@namespace[g] = "http://base.google.com/ns/1.0"
+categories = '//group' { code = '@no'  name = '.'  parent[code] = '@in' }
+products = '/rss/g:channel/item' {
+    id[code] = 'g:id'
+    name = 'title[@lang="en"]'
+    description = concat("About: ", 'about')
+    price = number('price') / 1.2
+    active = 'state' != "gone"
+    category[code] = 'path/node/@no'
+    unit[code] = 'unit'
+    variants = 'sizes/size[@kind="v"]' { code = '@code'  name = '.'  price = replace('@price', ",", ".") }
+}
+"""
+FLAT = """type csv
+@delimiter = ';'  @language = 'de'  @encoding = 'windows-1252'
+invoices = 'row' {
+    code = concat("I", 'number')
+    invoiceDate = date('day', "%d.%m.%Y")
+    customer[email] = lower('who')
+    status = "posted"
+    currency = default('money', "GBP")
+    items = '.' { product[code] = 'what'  description = 'text'  quantity = 'many' * 2  price = 'price' }
+}
+"""
+TREE = """type json
+@language = 'fr'
+products = '$.data["all products"]' {
+    code = 'sku'
+    name = concat('a', " / ", 'b')
+    price = '$.prices.net'
+    active = if('state' = 1, true, false)
+    category[code] = 'in.group'
+    variants = 'v' { code = '$.c'  name = 'n'  price = number('p', "de") }
+}
+"""
+PLAIN = "type json products = '$.products[*]' { code = 'code' name = 'name' price = 'price' active = 'active' category[code] = 'cat' variants = 'v[*]' { code = 'c' name = 'n' price = 'p' } }"
+
+
+@pytest.mark.parametrize(("text", "entity"), [
+    *((CATALOGUE, entity) for entity in ("units", "categories", "products", "customers", "invoices")),
+    (LINES, "invoices"), (FLAT, "invoices"), (REBUILT, "products"), (REBUILT, "categories"), (TREE, "products"), (PLAIN, "products"),
+])  # fmt: skip
+def test_an_export_imported_again_changes_nothing(companies: Companies, text: str, entity: str) -> None:
+    feed = companies()
+    for record in GOODS["products"]:
+        record["description"] = f"About: {record['name']}"
+        record["name"] = record["name"] if " / " in record["name"] else f"{record['name']} / x"
+    send(feed, json.dumps(BASIS | GOODS).encode(), None)
+    records = records_of(feed, entity)
+    if text is FLAT:
+        for record in records:
+            record["customer"] = record["customer"] and "email:m@example.com"
+    before, log = feed.stored(), feed.log()
+    source = written(text, entity, feed.catalog, records)
+    unchanged = send(feed, source, text)
+    assert unchanged[entity] == {"unchanged": len(records)}, source.decode()
+    assert all(set(counts) == {"unchanged"} for counts in unchanged.values())
+    assert (feed.stored(), feed.log()) == (before, log)
+
+
+def test_a_json_document_of_lookups_keeps_them(companies: Companies) -> None:
+    feed = companies()
+    send(feed, json.dumps(BASIS | GOODS).encode(), None)
+    source = json.loads(written(SHOP, "invoices", feed.catalog, records_of(feed, "invoices")))
+    assert source["invoices"][0]["customer"] == "code:C1"
+    assert source["invoices"][0]["items"][0]["product"] == "code:P1"
+
+
+# mapper, entity, records, the source
+WRITTEN: list[tuple[str, str, list[dict[str, Any]], str]] = [
+    ("type csv units = 'row' { code = 'c' name = 'n' symbol = 's' }", "units", [{"code": "1", "name": 'a "b",\nc', "symbol": None}], 'c,n,s\r\n1,"a ""b"",\nc",\r\n'),
+    ("type csv units = 'row' { code = 'c' name = 'n' symbol = 's' }", "units", [{"code": "1", "symbol": "=1+1"}], "c,s\r\n1,=1+1\r\n"),
+    ("type csv units = 'row' { code = 'c' name = 'n' }", "units", [], "c,n\r\n"),
+    ("type csv @header = 'false' @delimiter = '|' units = 'row' { code = '3' name = '1' }", "units", [{"code": "1", "name": "a"}], "a||1\r\n"),
+    ("type csv products = 'row' { id[code] = 'c' price = 'p' active = 'a' }", "products", [{"code": "1", "price": "2.5500", "active": True}], "c,p,a\r\n1,2.5500,true\r\n"),
+    ("type csv products = 'row' { id = 'c' price = 'p' }", "products", [{"id": 12, "price": None}], "c,p\r\n12,\r\n"),
+    ("type csv @language = 'de' @delimiter = ';' orders = 'row' { code = 'c' orderDate = 'd' total = 't' }", "orders", [{"code": "1", "orderDate": "2026-11-02", "total": "1234.50"}], "c;d;t\r\n1;02.11.2026;1234,5\r\n"),
+    ("type csv @delimiter = ';' orders = 'row' { code = 'c' orderDate = date('d', \"%m/%d/%y\") total = number('t', \"de\") * 2 }", "orders", [{"code": "1", "orderDate": "2026-11-02", "total": "3"}], "c;d;t\r\n1;11/02/26;1,5\r\n"),
+    ("type csv products = 'row' { code = 'c' name = concat('a', 'b', \"-\", 'd') }", "products", [{"code": "1", "name": "x-y"}], "c,a,b,d\r\n1,x,,y\r\n"),
+    ("type csv products = 'row' { code = 'c' active = if('k' = \"Y\" and not 'o', true, false) }", "products", [{"code": "1", "active": True}, {"code": "2", "active": False}], "c,k,o\r\n1,Y,false\r\n2,,\r\n"),
+    ("type json units = '$.a.b[*]' { code = 'c' name = 'x.n' symbol = 'x.s' }", "units", [{"code": "1", "name": "ä", "symbol": None}], '{"a":{"b":[\n{"c":"1","x":{"n":"ä","s":null}}\n]}}\n'),
+    ("type json units = '$[*]' { code = '@' }", "units", [{"code": "1"}, {"code": "2"}, {"code": "3"}], '[\n"1",\n"2",\n"3"\n]\n'),
+    ("type json units = '$.a' { code = 'c' }", "units", [], '{"a":[\n]}\n'),
+    ("type json products = '$' { code = 'c' price = 'p' active = 'a' }", "products", [{"code": "1", "price": "1.50", "active": True}], '[\n{"c":"1","p":1.50,"a":true}\n]\n'),
+    ("type json units = '$.a[?@.k == \"u\"]' { code = 'c' symbol = 'k' }", "units", [{"code": "1", "symbol": "u"}], '{"a":[\n{"c":"1","k":"u"}\n]}\n'),
+    ("type xml units = '//u' { code = 'c' }", "units", [{"code": "<1>"}], '<?xml version="1.0" encoding="UTF-8"?>\n<units>\n<u><c>&lt;1&gt;</c></u>\n</units>\n'),
+    ("type xml units = '/a/b/u' { code = '@c' name = '.' symbol = 'x/y/@s' }", "units", [{"code": "1", "name": None, "symbol": None}], '<?xml version="1.0" encoding="UTF-8"?>\n<a><b>\n<u c="1"><x><y s=""/></x></u>\n</b></a>\n'),
+    ("type xml units = '/a/u' { code = 'p[@k=\"c\"]/v' name = 'p[k=''n'']/v' }", "units", [{"code": "1", "name": "x"}], '<?xml version="1.0" encoding="UTF-8"?>\n<a>\n<u><p k="c"><v>1</v></p><p><k>n</k><v>x</v></p></u>\n</a>\n'),
+    ("type xml products = '/a/p' { code = 'c' variants = 'v/w' { code = '.' } }", "products", [{"code": "1", "variants": []}, {"code": "2"}], '<?xml version="1.0" encoding="UTF-8"?>\n<a>\n<p><c>1</c><v/></p>\n<p><c>2</c></p>\n</a>\n'),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "entity", "records", "expected"), WRITTEN, ids=range(len(WRITTEN)))
+def test_what_is_written(catalog: Catalog, run: Run, text: str, entity: str, records: list[dict[str, Any]], expected: str) -> None:
+    source = written(text, entity, catalog, records)
+    assert source.decode() == expected
+    assert len(run(text, source)[entity]) == len(records)
+    assert b"".join(in_a_thread(writer(text, entity, catalog), iter(records))) == source
+
+
+# mapper, entity, record, what is said
+REFUSED: list[tuple[str, str, dict[str, Any] | None, str]] = [
+    ("type csv units = 'row' { code = 'c' }", "products", None, "the mapper has no block of products, only of units"),
+    ("type xml units = '//u' { code = 'a[1]' }", "units", None, "line 1, column 33: the path 'a[1]' can be read, but not written"),
+    ("type xml units = '//u' { code = 'normalize-space(a)' }", "units", None, "can be read, but not written"),
+    ("type xml units = '//u' { code = 'g:a' }", "units", None, "can be read, but not written"),
+    ("type xml units = '/g:a/u' { code = 'a' }", "units", None, "a prefix of this path is not declared"),
+    ("type json units = '$.u' { code = '$..c' }", "units", None, "can be read, but not written"),
+    ("type csv orders = 'row' { code = 'c' currency = \"EUR\" }", "orders", {"code": "1", "currency": "GBP"}, "orders, code 1: currency 'GBP' cannot be written: the mapper would read 'EUR' again"),
+    ("type csv units = 'row' { code = upper('c') }", "units", {"code": "a"}, "units, code a: code 'a' cannot be written: the mapper would read 'A' again"),
+    ("type csv units = 'row' { code = 'c' name = 'c' }", "units", {"code": "a", "name": "b"}, "name 'b' cannot be written: the mapper would read 'a' again"),
+    ("type csv products = 'row' { code = 'c' category[id] = 'g' }", "products", {"code": "a", "category": "code:x"}, "category is 'code:x', the mapper writes id:..."),
+    ("type csv orders = 'row' { code = 'c' orderDate = date('d', \"%d.%m.%y\") }", "orders", {"code": "1", "orderDate": "1926-11-20"}, "orderDate '1926-11-20' cannot be written: the mapper would read '2026-11-20' again"),
+    ("type csv products = 'row' { code = 'c' variants = '.' { code = 'v' } }", "products", {"code": "1"}, "products: the records must hold variants"),
+    ("type csv invoices = 'row' { code = 'c' items = '.' { description = 'd' } }", "invoices", {"code": "1", "items": [{"description": None}]}, "a child without any value cannot be written"),
+    ("type csv @encoding = 'latin-1' units = 'row' { code = 'c' }", "units", {"code": "€"}, "latin-1 has no character '€'"),
+    ("type xml units = '//u' { code = 'c' }", "units", {"code": "\x01"}, "units: a text has a character that XML cannot hold"),
+    ("type json units = '$.a[?@.k == 1]' { code = 'c' }", "units", {"code": "1"}, "a record does not match the filter of the mapper's block"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "entity", "record", "says"), REFUSED, ids=range(len(REFUSED)))
+def test_what_cannot_be_written_is_said(catalog: Catalog, text: str, entity: str, record: dict[str, Any] | None, says: str) -> None:
+    with pytest.raises(ServiceError) as refused:
+        made = writer(text, entity, catalog)
+        assert record is not None, "it could be made"
+        made.begin()
+        made.write([record])
+    assert refused.value.code == "invalid_mapper"
+    assert says in refused.value.message
+
+
+def test_the_lookups_that_references_must_come_with(catalog: Catalog) -> None:
+    made = writer(FLAT, "invoices", catalog)
+    assert (made.lookups, made.children) == ({"customer": "email", "items.product": "code"}, ("items",))
+    assert (made.media_type, made.extension) == ("text/csv; charset=windows-1252", "csv")
+
+
+def test_what_is_written_is_what_was_read(catalog: Catalog) -> None:
+    """Of a supplier's own file nothing is lost on the way through the document."""
+    source = b"invoice,date,customer,product,description,quantity,price\r\nA,2026-11-20,C1,P1,x,1,2.50\r\nA,2026-11-20,C1,P2,,2,3\r\nB,2026-11-21,,,,,\r\n"
+    mapper = read(LINES, catalog)
+    assert isinstance(mapper, Mapper)
+    mapped = Mapped(mapper)
+    read_in = document(mapped.feed(source) + mapped.finish())
+    assert written(LINES, "invoices", catalog, read_in["invoices"]) == source
