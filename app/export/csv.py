@@ -1,0 +1,23 @@
+"""CSV as RFC 4180 has it, in UTF-8 with the byte order mark by which Excel knows it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+
+from app.export.read import Reader
+from app.export.request import Asked
+from app.language import export
+from app.language.forms import Csv
+from app.language.plan import plan_lines
+
+
+async def write(asked: Asked, reader: Reader) -> AsyncGenerator[bytes, None]:
+    """A header, then the lines."""
+    plan = plan_lines(asked.query)
+    statement = export.lines(asked.query, asked.company, Csv(), plan)
+    start = "\ufeff" + ",".join(member.name for member in plan.members) + "\n"
+    async for rows in reader.rows(statement):
+        yield start.encode() + b"".join(rows)
+        start = ""
+    if start:
+        yield start.encode()
