@@ -18,11 +18,12 @@ import psycopg
 from aiohttp import web
 
 from app import wire
-from app.auth import Gate
+from app.auth import Gate, Identity
 from app.catalog import Entity
 from app.changes import read as changes
 from app.db import Database
 from app.errors import ERRORS, SQLSTATES, ServiceError
+from app.export import response as exports
 from app.feed import receive
 from app.odata.response import respond
 
@@ -104,6 +105,12 @@ async def import_errors(request: web.Request) -> web.StreamResponse:
     return await wire.send(request, receive.dump(page), JSON)
 
 
+async def export(request: web.Request) -> web.StreamResponse:
+    identity, names = await known(request), request.match_info
+    app, company = request.app, names.get("company")
+    return await exports.respond(app[DATABASE], request, app[STREAMS], identity, company, names["entity"])
+
+
 async def alive(_request: web.Request) -> web.StreamResponse:
     return web.json_response({"status": "ok"})
 
@@ -125,6 +132,8 @@ ROUTES: tuple[tuple[str, str, Handler], ...] = (
     ("GET", "/api/{company}/imports", imports),
     ("GET", "/api/{company}/imports/{id}", import_report),
     ("GET", "/api/{company}/imports/{id}/errors", import_errors),
+    ("GET", "/api/{company}/{entity}", export),
+    ("GET", "/api/{entity}", export),
     ("GET", "/healthz", alive),
     ("GET", "/readyz", ready),
 )
@@ -149,6 +158,12 @@ async def importable(request: web.Request) -> tuple[str, str]:
     identity = await request.app[GATE].identify(request.headers)
     identity.require("import", request.match_info["company"])
     return request.match_info["company"], f"key {identity.key_id}"
+
+
+async def known(request: web.Request) -> Identity:
+    """Who sends a request, the path of which is well formed.  Raises malformed_request or unauthorized."""
+    wire.decode_path(request.rel_url.raw_path)
+    return await request.app[GATE].identify(request.headers)
 
 
 def entity_of(request: web.Request) -> Entity:

@@ -15,9 +15,11 @@ async def write(asked: Asked, reader: Reader) -> AsyncGenerator[bytes, None]:
     """A header, then the lines."""
     plan = plan_lines(asked.query)
     statement = export.lines(asked.query, asked.company, Csv(), plan)
+    if asked.whole:
+        await reader.read_all()
     start = "\ufeff" + ",".join(member.name for member in plan.members) + "\n"
-    async for rows in reader.rows(statement):
-        yield start.encode() + b"".join(rows)
+    async for block in reader.rows(statement):
+        yield start.encode() + block if start else block
         start = ""
     if start:
         yield start.encode()

@@ -16,7 +16,7 @@ from typing import IO
 
 import xlsxwriter
 
-from app.export.read import Reader
+from app.export.read import Block, Reader
 from app.export.request import Asked
 from app.language import export
 from app.language.forms import FORMATS, ROW, Sheet
@@ -39,8 +39,8 @@ async def write(asked: Asked, reader: Reader, now: datetime) -> AsyncGenerator[b
     (count,) = await reader.one(export.count(asked.query, asked.company, plan.inner))
     statement = export.lines(asked.query, asked.company, Sheet(), plan)
     book = await asyncio.to_thread(Book, asked, plan, count, now)
-    async for rows in reader.rows(statement):
-        yield await asyncio.to_thread(book.add, rows)
+    async for block in reader.rows(statement):
+        yield await asyncio.to_thread(book.add, block)
     yield await asyncio.to_thread(book.close)
 
 
@@ -85,14 +85,15 @@ class Book:
         self._made = now
         self._open()
 
-    def add(self, rows: Sequence[memoryview]) -> bytes:
+    def add(self, block: Block) -> bytes:
         """Rows more; returns what can be sent of the workbook."""
+        rows = bytes(block).split(b"\n")[:-1]
         while rows:
             if self._number > ROWS + 1:
                 self._next()
             these, rows = rows[: ROWS + 2 - self._number], rows[ROWS + 2 - self._number :]
             assert self._sheet is not None
-            numbered = enumerate(map(bytes, these), self._number)
+            numbered = enumerate(these, self._number)
             self._sheet.write(b"".join([row.replace(MARK, b"%d" % number) for number, row in numbered]))
             self._number += len(these)
         return self._out.take()

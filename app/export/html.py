@@ -44,8 +44,8 @@ async def write(asked: Asked, reader: Reader, now: datetime) -> AsyncGenerator[b
     """The page.  now: the time it says that it was made at."""
     plan = plan_lines(asked.query)
     yield _head(asked, plan.members, now).encode()
-    async for rows in reader.rows(export.lines(asked.query, asked.company, Html(), plan)):
-        yield b"".join(rows)
+    async for block in reader.rows(export.lines(asked.query, asked.company, Html(), plan)):
+        yield block
     yield b"</tbody>\n</table>\n</body>\n</html>\n"
 
 

@@ -29,8 +29,7 @@ async def write(asked: Asked, reader: Reader) -> AsyncGenerator[bytes, None]:
 async def _collection(reader: Reader, start: str, statement: Statement) -> AsyncGenerator[bytes, None]:
     """An array after its beginning; each record comes with the comma before it."""
     first = True
-    async for rows in reader.rows(statement):
-        block = b"".join(rows)
+    async for block in reader.rows(statement):
         yield start.encode() + b"\n" + block[1:] if first else block
         first = False
     yield start.encode() + b"]" if first else b"]"

@@ -84,7 +84,8 @@ def arrange(face: Typeface, columns: Sequence[dict[str, Any]], rows: Sequence[Ro
     parts = []
     for number, group in enumerate(groups, 1):
         widths = _fit([natural[n] for n in group], available)
-        parts.append(_part(columns, group, widths, f"part {number} of {len(groups)}: columns {group[1] + 1} to {group[-1] + 1}"))
+        first = 1 if number == 1 else group[1] + 1
+        parts.append(_part(columns, group, widths, f"part {number} of {len(groups)}: columns {first} to {group[-1] + 1}"))
     return paper, parts
 
 

@@ -27,7 +27,9 @@ async def write(asked: Asked, reader: Reader, now: datetime) -> AsyncGenerator[b
     plan = plan_lines(asked.query)
     (count,) = await reader.one(export.count(asked.query, asked.company, plan.inner))
     if count > ROWS:
-        message = f"a PDF has {ROWS:,} rows at most, and these are {count:,}: choose fewer by $filter or $top, or take another format"
+        message = (
+            f"a PDF has {ROWS:,} rows at most, and these are {count:,}: choose fewer by $filter or $top, or take another format"
+        )
         raise ServiceError("malformed_request", message, target="format", rows=count, limit=ROWS)
     async for block in piped("app.export.layout", _feed(asked, reader, plan, now)):
         yield block
@@ -38,9 +40,10 @@ async def _feed(asked: Asked, reader: Reader, plan: Lines, now: datetime) -> Asy
     columns = [{"name": member.name, "number": is_number(member)} for member in plan.members]
     yield json.dumps({"title": asked.entity.name, "about": described(asked, now), "columns": columns}).encode() + b"\n"
     size = 0
-    async for rows in reader.rows(export.lines(asked.query, asked.company, Display(), plan)):
-        block = b"".join(rows)
+    async for block in reader.rows(export.lines(asked.query, asked.company, Display(), plan)):
         size += len(block)
         if size > BYTES:
-            raise ServiceError("malformed_request", f"a PDF has {BYTES >> 20} MB of text at most: take another format", target="format")
+            raise ServiceError(
+                "malformed_request", f"a PDF has {BYTES >> 20} MB of text at most: take another format", target="format"
+            )
         yield block

@@ -30,6 +30,11 @@ class Asked:
     def entity(self) -> Entity:
         return self.query.entity
 
+    @property
+    def whole(self) -> bool:
+        """Whether every row is asked for."""
+        return self.query.filter is None and self.query.top is None
+
 
 def read_parameters(pairs: Sequence[tuple[str, str]]) -> dict[str, str]:
     """The parameters, each given once and known; OData's options are among them.  Raises malformed_request."""
@@ -69,5 +74,3 @@ def read_request(catalog: Catalog, entity: Entity, company: str, given: dict[str
         raise ServiceError("malformed_request", "expected the name of a mapper", target="mapper")
     options = [(name, value) for name, value in given.items() if name.startswith("$")]
     return Asked(company, parse_query(catalog, entity, options, takes=EXPORT), name, mapper)
-
-

@@ -141,7 +141,9 @@ def _font_files() -> tuple[Path, ...]:
     packaged = [path for package in PACKAGES for path in sorted(_folder(package).iterdir()) if path.suffix in SUFFIXES]
     main = next(path for path in packaged if path.name == MAIN)
     upright = [path for path in packaged if path != main and "Italic" not in path.name]
-    machine = [path for folder in MACHINE for path in sorted(Path(folder).expanduser().rglob("*")) if path.suffix.lower() in SUFFIXES]
+    machine = [
+        path for folder in MACHINE for path in sorted(Path(folder).expanduser().rglob("*")) if path.suffix.lower() in SUFFIXES
+    ]
     return (main, *upright, *machine)
 
 

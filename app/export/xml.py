@@ -39,15 +39,13 @@ async def write(asked: Asked, reader: Reader, schema: str) -> AsyncGenerator[byt
     query, company, form = asked.query, asked.company, Xml()
     statements = [(asked.entity.name, export.records(query, company, form, plan_record(query)))]
     statements += [(each.record.entity.name, export.related(query, company, form, each)) for each in plan_related(query)]
-    about = (
-        f' xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance" xsi:noNamespaceSchemaLocation={quoteattr(schema, QUOTES)}>\n'
-    )
+    about = f' xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance" xsi:noNamespaceSchemaLocation={quoteattr(schema, QUOTES)}>\n'
     start = HEAD if len(statements) == 1 else f"{HEAD}<{ROOT}{about}"
     for name, statement in statements:
         yield f"{start}<{name}{about if len(statements) == 1 else '>'}{'' if len(statements) == 1 else LINE}".encode()
         start = ""
-        async for rows in reader.rows(statement):
-            yield b"".join(rows)
+        async for block in reader.rows(statement):
+            yield block
         yield f"</{name}>\n".encode()
     if len(statements) > 1:
         yield f"</{ROOT}>\n".encode()

@@ -25,6 +25,11 @@ def records(query: Query, company: str, form: Form, record: Record) -> Statement
     return _copy(query, company, form, "records", lambda export: export.records(record))
 
 
+def values(query: Query, company: str, form: Form, record: Record) -> Statement:
+    """The same of what `plan_values` gives."""
+    return _copy(query, company, form, "values", lambda export: export.records(record))
+
+
 def related(query: Query, company: str, form: Form, beside: Related) -> Statement:
     """COPY of one text column: the records to which the query's rows lead, without those that are among the rows."""
     return _copy(query, company, form, ("related", beside.record.entity.name), lambda export: export.related(beside))

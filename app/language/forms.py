@@ -4,7 +4,7 @@ Each row is one line: a line end inside a value is written so that none is in th
 the quote U+0001 and the delimiter U+0002 that no form leaves in a text, gives a column as it is.
 
   Form
-    Json, Xml             records with children inside
+    Json, Values, Xml     records with children inside
     Csv                   columns, which COPY itself quotes
     Html, Sheet, Display  lines: table rows of two kinds, and an array of texts for whoever lays them out
 """
@@ -12,6 +12,7 @@ the quote U+0001 and the delimiter U+0002 that no form leaves in a text, gives a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from psycopg.sql import SQL, Composable, Composed, Literal
 
@@ -64,6 +65,8 @@ class Form:
 class Json(Form):
     """Objects of an import document, each with a comma before it."""
 
+    importable = True  # values that no import takes are left out, and so left alone
+
     def record(
         self, name: str, record: Record, columns: Sequence[Composable], children: Sequence[tuple[Navigation, Composable]]
     ) -> Composable:
@@ -72,7 +75,7 @@ class Json(Form):
             value = self.value(member, column)
             key = Literal(f',"{member.name}":' if parts else f',{{"{member.name}":')
             text = SQL("{} || {}").format(key, SQL("coalesce({}, 'null')").format(value) if member.nullable else value)
-            if parts and member.type in UNIMPORTABLE:  # left out is left alone
+            if parts and self.importable and member.type in UNIMPORTABLE:
                 text = SQL("case when {} then '' else {} end").format(SQL(UNIMPORTABLE[member.type]).format(column), text)
             parts.append(text)
         for step, records in children:
@@ -88,6 +91,15 @@ class Json(Form):
         if member.type == "timestamptz":
             return SQL("""'"' || {} || '"'""").format(shown(member, column))
         return SQL("to_json({})::text").format(column)
+
+
+class Values(Json):
+    """Objects with every value, and references as the codes they point to."""
+
+    importable = False
+
+    def value(self, member: Member, column: Composable) -> Composable:
+        return super().value(replace(member, lookup=None), column)
 
 
 class Xml(Form):

@@ -84,6 +84,20 @@ def plan_record(query: Query) -> Record:
     return Record(entity, 0, _identified(query.catalog, entity, query.select, 0), tuple(children))
 
 
+def plan_values(query: Query) -> Record:
+    """Records with every field, whatever was expanded inside: a row's fields by the names category.code, or an array of rows."""
+    catalog, entity, numbers = query.catalog, query.entity, count(NESTED)
+    fields = tuple(entity.fields.values()) if query.select is None else query.select
+    members = list(_members(catalog, entity, fields, 0))
+    for step in query.expand:
+        if not step.many:
+            target = catalog[step.target]
+            members += _members(catalog, target, tuple(target.fields.values()), 0, (step,), f"{step.name}.")
+    whole = query.select is None and not query.expand
+    steps = tuple(entity.children) if whole else tuple(step for step in query.expand if step.many)
+    return Record(entity, 0, tuple(members), tuple(_child(catalog, step, numbers, (entity.name,)) for step in steps))
+
+
 def plan_related(query: Query) -> tuple[Related, ...]:
     """The collections of the rows, not children, that were expanded: one for each entity."""
     steps: dict[str, list[Navigation]] = {}
