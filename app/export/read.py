@@ -66,16 +66,17 @@ def _take(pgconn: pq.abc.PGconn) -> Generator[Any, Any, tuple[Block, int, bool]]
 
     psycopg's own generator gives a row at a time: for a million of them twice the time of the whole query.
     """
-    block, count = Block(), 0
+    block, count, size, take = Block(), 0, 0, pgconn.get_copy_data
     while True:
-        length, row = pgconn.get_copy_data(1)
+        length, row = take(1)
         if length > 0:
             block += row
             count += 1
-            if len(block) >= BLOCK:
+            size += length
+            if size >= BLOCK:
                 return block, count, False
         elif length == 0:
-            if len(block) >= WORTHWHILE:
+            if size >= WORTHWHILE:
                 return block, count, False
             while not (yield Wait.R):
                 continue

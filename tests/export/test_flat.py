@@ -112,7 +112,7 @@ def test_two_collections_do_not_fit_into_one_table(shop: Shop) -> None:
 
 
 def test_excel_has_cells_of_their_types(shop: Shop) -> None:
-    cells = list(sheet(shop.good("invoices", "excel", filter="code eq 'I1'")).iter_rows(min_row=2))[0]
+    cells = next(iter(sheet(shop.good("invoices", "excel", filter="code eq 'I1'")).iter_rows(min_row=2)))
     row = dict(zip(["id", "code", "invoiceDate", "dueDate"], cells, strict=False))
     assert (row["code"].value, row["invoiceDate"].value, row["invoiceDate"].number_format) == (
         "I1", datetime(2026, 11, 20), "yyyy-mm-dd",
@@ -141,7 +141,7 @@ def cell(text: str) -> str | None:
     """A text as a cell gives it back."""
     if len(text) > 32_767:
         return text[:32_765] + "…"
-    text = "".join(c if c in "\t\n\r" or " " <= c and c not in "\ufffe\uffff" else "\ufffd" for c in text)
+    text = "".join(c if c in "\t\n\r" or (c >= " " and c not in "\ufffe\uffff") else "\ufffd" for c in text)
     return safe(text) or None
 
 

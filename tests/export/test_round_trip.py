@@ -140,7 +140,7 @@ def said(value: Any) -> Any:
         return [said(each) for each in value]
     if value is None or value is True or value is False:
         return {None: None, True: "true", False: "false"}[value]
-    return "".join(c if c in "\t\n\r" or " " <= c and c not in "\ufffe\uffff" else "\ufffd" for c in str(value))
+    return "".join(c if c in "\t\n\r" or (c >= " " and c not in "\ufffe\uffff") else "\ufffd" for c in str(value))
 
 
 def test_xml_names_records_by_what_one_of_them_is_called(shop: Shop) -> None:
