@@ -30,9 +30,7 @@ def run(url: str, config: Config, company: str, entity: str, given: Mapping[str,
     asyncio.run(_run(url, config, company, entity, given, out, show))
 
 
-async def _run(
-    url: str, config: Config, company: str, entity: str, given: Mapping[str, str], out: BinaryIO, show: Show
-) -> None:
+async def _run(url: str, config: Config, company: str, entity: str, given: Mapping[str, str], out: BinaryIO, show: Show) -> None:
     async with db.snapshot(config.read_database_url or url, company) as (connection, catalog):
         if entity not in catalog:
             raise ServiceError("not_found", f"there is no entity {entity}: expected one of {', '.join(catalog.entities)}")

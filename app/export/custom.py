@@ -1,7 +1,7 @@
 """Any format at all: a template that somebody wrote, rendered where it can do no harm.
 
-The seam to the mappers: whoever knows them gives a Template (rendered forwards) or a Reversed mapping (rows in the shape of the import
-document become bytes of the source's format).
+The seam to the mappers: whoever knows them gives a Template (rendered forwards) or a Reversed mapping (rows in the shape of the
+import document become bytes of the source's format).
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ class Template:
 class Reversed:
     """An import mapping to be run backwards.
 
-    `write` takes records in the shape of the import document, numbers with a point as text, and gives the source's bytes; it runs in a
-    thread, and takes records as it needs them.
+    `write` takes records in the shape of the import document, numbers with a point as text, and gives the source's bytes; it runs
+    in a thread, and takes records as it needs them.
     """
 
     media_type: str

@@ -1,7 +1,7 @@
 """An Excel workbook that is written as it is sent: cells of their types, a header that stays, a filter.
 
-XlsxWriter makes the workbook but for its rows, those PostgreSQL makes; here they are numbered and compressed.  What has more rows than
-a sheet may have goes on in further sheets.
+XlsxWriter makes the workbook but for its rows, those PostgreSQL makes; here they are numbered and compressed.  What has more rows
+than a sheet may have goes on in further sheets.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import IO
 
 import xlsxwriter
 
-from app.export.read import Block, Reader
+from app.export.read import Reader
 from app.export.request import Asked
 from app.language import export
 from app.language.forms import FORMATS, ROW, Sheet
@@ -85,9 +85,9 @@ class Book:
         self._made = now
         self._open()
 
-    def add(self, block: Block) -> bytes:
+    def add(self, block: bytes) -> bytes:
         """Rows more; returns what can be sent of the workbook."""
-        rows = bytes(block).split(b"\n")[:-1]
+        rows = block.split(b"\n")[:-1]
         while rows:
             if self._number > ROWS + 1:
                 self._next()

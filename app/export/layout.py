@@ -1,4 +1,4 @@
-"""Lays a table out on pages: `python -m app.export.layout` reads its description and its rows, JSON on a line each, and writes a PDF.
+"""Lays a table out on pages: `python -m app.export.layout` reads what it is and its rows, JSON on a line each, and writes a PDF.
 
 Columns get the width that their texts need.  If that is more than a sheet of A4 has, the sheet is turned, then A3, then long texts
 are broken; what is wider still is cut into parts that follow one another, each with the first column.

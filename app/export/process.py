@@ -22,7 +22,7 @@ async def piped(module: str, feed: AsyncGenerator[bytes, None]) -> AsyncGenerato
     """What `python -m module` writes of what it is fed.
 
     A process that fails says why in a JSON object {"message", "target", ...} on standard error.  Raises ServiceError with that, and
-    what `feed` raises; then nothing more is given, and the process is ended before it can take the end of its input for a regular one.
+    what `feed` raises; then nothing more is given, and the process is ended before it can take the end of its input for a good one.
     """
     command = (sys.executable, "-I", "-m", module)
     process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, stderr=PIPE, env={"LANG": "C.UTF-8"})

@@ -20,8 +20,6 @@ from app.language.sql import Statement
 BLOCK = 256 << 10  # bytes of rows that are handed on together, at most
 WORTHWHILE = 64 << 10  # bytes that are handed on when the server has no more for the moment
 
-Block = bytearray  # whole rows, each with its line end
-
 
 @dataclass(slots=True)
 class Reader:
@@ -34,8 +32,8 @@ class Reader:
     patience: float
     on_rows: Callable[[int], None] = lambda _: None
 
-    async def rows(self, statement: Statement) -> AsyncGenerator[Block, None]:
-        """The rows of a COPY in blocks.  Raises TimeoutError if none comes in time, psycopg.Error."""
+    async def rows(self, statement: Statement) -> AsyncGenerator[bytes, None]:
+        """The rows of a COPY in blocks, each row with its line end.  Raises TimeoutError if none comes in time, psycopg.Error."""
         pgconn = self.connection.pgconn
         async with contextlib.AsyncExitStack() as stack:
             async with asyncio.timeout(self.patience):
@@ -44,13 +42,13 @@ class Reader:
                 block, count, ended = await self.connection.wait(_take(pgconn))
             while block:
                 self.on_rows(count)
-                yield block
+                yield bytes(block)
                 if ended:
                     return
                 block, count, ended = await self.connection.wait(_take(pgconn))
 
     async def read_all(self) -> None:
-        """Plan what follows for reading whole collections: their rows are sorted after their joins, not found one by one in order."""
+        """Plan what follows for reading whole collections: rows are sorted after their joins, not found one by one in order."""
         await self.connection.execute("set local enable_nestloop = off")
 
     async def one(self, statement: Statement) -> tuple[Any, ...]:
@@ -61,12 +59,12 @@ class Reader:
         return tuple(row)
 
 
-def _take(pgconn: pq.abc.PGconn) -> Generator[Any, Any, tuple[Block, int, bool]]:
+def _take(pgconn: pq.abc.PGconn) -> Generator[Any, Any, tuple[bytearray, int, bool]]:
     """The rows that are there, waiting for the first ones; how many; whether they are the last.
 
     psycopg's own generator gives a row at a time: for a million of them twice the time of the whole query.
     """
-    block, count, size, take = Block(), 0, 0, pgconn.get_copy_data
+    block, count, size, take = bytearray(), 0, 0, pgconn.get_copy_data
     while True:
         length, row = take(1)
         if length > 0:

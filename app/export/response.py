@@ -1,7 +1,7 @@
 """Answers a request for an export: reads in one snapshot, writes in the format, sends as it comes.
 
-What fits into the first block is sent whole, with its length.  All else is sent in pieces, and whatever fails then cuts the connection
-without the last piece, so that no half export looks whole.
+What is short is sent whole, with its length.  All else is sent in pieces, and whatever fails then cuts the connection without the
+last piece, so that no half export looks whole.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ class Typeface:
         """Make the fonts known to a document."""
         pdf.add_font("main", fname=self._main)
         for number, path in enumerate(self._others):
-            pdf.add_font(f"other{number}", fname=path, **({"collection_font_number": 0} if path.suffix == ".ttc" else {}))
+            pdf.add_font(f"other{number}", fname=path, collection_font_number=0)
         pdf.set_fallback_fonts([f"other{number}" for number in range(len(self._others))], exact_match=False)
 
     def size(self, pdf: FPDF, points: float) -> None:

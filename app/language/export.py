@@ -61,8 +61,7 @@ class Export:
     form: Form
 
     def records(self, record: Record) -> Composed:
-        keys = [key.key for key in self.select.keys()]
-        source = self.select.matching([*keys, *_columns(record.members)])
+        source = self.select.matching([*self.sorted, *_columns(record.members)])
         text = self.text(element(record.entity, None), record)
         return SQL("select {} as row {}{}").format(text, source, self.page())
 
@@ -92,9 +91,8 @@ class Export:
 
     def flat(self, inner: Navigation | None, columns: Sequence[Expression]) -> Composed:
         """From the query's rows, or from those of an inner collection and those without any, with what the columns need."""
-        keys = [key.key for key in self.select.keys()]
         if inner is None:
-            return self.select.matching([*keys, *columns]) + self.page()
+            return self.select.matching([*self.sorted, *columns]) + self.page()
         query, expressions = self.select.query, self.select.expressions
         filter = () if query.filter is None else (query.filter,)
         source = SQL(
@@ -103,7 +101,7 @@ class Export:
         ).format(
             view(query.entity.name),
             self.alias(0),
-            expressions.joins([*filter, *keys, *columns]),
+            expressions.joins([*filter, *self.sorted, *columns]),
             expressions.joins(columns, NESTED),
             view=view(inner.target),
             this=self.alias(NESTED),
@@ -117,11 +115,17 @@ class Export:
             source += SQL(" and {}").format(expressions.compile(query.filter, loose=True))
         return source + SQL(" order by {}, {}.id").format(self.select.order(self.select.keys()), self.alias(NESTED))
 
+    @property
+    def sorted(self) -> list[Expression]:
+        """By what the rows are sorted."""
+        order = self.select.keys()
+        return [each.key for each in order]
+
     def rows(self, column: Composable) -> Composed:
         """A column of the query's rows."""
         query = self.select.query
         paged = query.top is not None or query.skip > 0
-        source = self.select.matching([key.key for key in self.select.keys()] if paged else ())
+        source = self.select.matching(self.sorted if paged else ())
         return SQL("select {}.{} {}{}").format(self.alias(0), column, source, self.page() if paged else SQL(""))
 
     def page(self) -> Composed:

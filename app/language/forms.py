@@ -1,7 +1,7 @@
 r"""Rows as text that PostgreSQL makes, in the forms of an export.
 
-Each row is one line: a line end inside a value is written so that none is in the text.  COPY can then carry it: its CSV format, with
-the quote U+0001 and the delimiter U+0002 that no form leaves in a text, gives a column as it is.
+Each row is one line: a line end inside a value is written so that none is in the text.  COPY can then carry it: its CSV format,
+with the quote U+0001 and the delimiter U+0002 that no form leaves in a text, gives a column as it is.
 
   Form
     Json, Values, Xml     records with children inside
@@ -137,7 +137,7 @@ class Csv(Form):
     def value(self, member: Member, column: Composable) -> Composable:
         if member.type == "text":
             return guarded(column)
-        # COPY writes the others as they are shown, and faster than a cast
+        # COPY writes the others as they are shown
         return shown(member, column) if member.type in ("bool", "timestamptz") else column
 
 

@@ -95,8 +95,8 @@ def parse_query(
 
     `key` is the text between the parentheses of a path to one row; `member` is what follows it: a navigation, to query the rows to
     which it leads, or a field, to select it behind the id.  `takes` are the options that the path takes: COLLECTION, ROW (with a
-    key), COUNT, VALUE, REFERENCES, EXPORT (whose $select takes references by name, too).  Raises QueryError with the option as its target ("key" for the key), and the position in its
-    value.
+    key), COUNT, VALUE, REFERENCES, EXPORT (whose $select takes references by name, too).  Raises QueryError with the option as its
+    target ("key" for the key), and the position in its value.
     """
     takes = takes or (ROW if key is not None else COLLECTION)
     if sum(len(value) for _, value in options) > LONG:

@@ -76,7 +76,7 @@ def fill(shop: Shop) -> None:
     """A few rows of everything; texts that are awkward in each place where text may stand."""
     shop.feed.good(
         units=[{"code": "PCE", "name": "piece"}],
-        categories=[{"code": "tools", "name": "Tools"}, {"code": "a:b, \"c\" <d>", "name": "Odd", "parent": "code:tools"}],
+        categories=[{"code": "tools", "name": "Tools"}, {"code": 'a:b, "c" <d>', "name": "Odd", "parent": "code:tools"}],
         customers=[{"code": "C1", "name": "Anna", "email": "anna@example.com"}],
     )
     write = shop.service.operator.write

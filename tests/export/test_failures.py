@@ -113,9 +113,7 @@ def test_many_at_once_each_get_their_own(service: Service) -> None:
 def bds(url: str, *arguments: str) -> subprocess.Popen[bytes]:
     environment = os.environ | {"BDS_DATABASE_URL": url}
     root = Path(__file__).resolve().parents[2]
-    return subprocess.Popen(
-        [*BDS, "export", *arguments], env=environment, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
+    return subprocess.Popen([*BDS, "export", *arguments], env=environment, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
 def test_the_command_writes_what_the_service_sends(service: Service, module_database_url: str, tmp_path: Path) -> None:

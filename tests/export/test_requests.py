@@ -50,9 +50,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("path", "status", "code", "target", "says"), BAD, ids=[each[0].partition("?")[2][-40:] for each in BAD])
-def test_what_is_wrong_is_said_with_its_place(
-    shop: Shop, path: str, status: int, code: str, target: str | None, says: str
-) -> None:
+def test_what_is_wrong_is_said_with_its_place(shop: Shop, path: str, status: int, code: str, target: str | None, says: str) -> None:
     reply = shop.service.ask(path.replace(" ", "%20"))
     assert (reply.status, reply.json["code"], reply.json.get("target")) == (status, code, target), reply.body
     assert reply.headers["Content-Type"] == "application/problem+json" and ERRORS[code][0] == status
@@ -111,10 +109,11 @@ def test_an_export_shows_no_other_company(shop: Shop) -> None:
 
 
 def test_filters_orders_and_pages_are_those_of_odata(shop: Shop) -> None:
-    body = shop.good("products", "json", filter="category/parent/code eq 'tools' and price gt 1", orderby="price desc", top=2, skip=1)
+    body = shop.good(
+        "products", "json", filter="category/parent/code eq 'tools' and price gt 1", orderby="price desc", top=2, skip=1
+    )
     asked = "$filter=category/parent/code%20eq%20'tools'%20and%20price%20gt%201&$orderby=price%20desc&$top=2&$skip=1&$select=code"
     expected = [row["code"] for row in shop.service.odata(f"/products?{asked}").json["value"]]
-
 
     assert [record["code"] for record in json.loads(body)["products"]] == expected and len(expected) == 2
 

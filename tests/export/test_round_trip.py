@@ -145,7 +145,7 @@ def said(value: Any) -> Any:
 
 def test_xml_names_records_by_what_one_of_them_is_called(shop: Shop) -> None:
     root = etree.fromstring(shop.good("products", "xml", expand="variants", select="code", filter="code eq 'P0'"))
-    assert etree.tostring(root[0]) .decode().split(">", 1)[1].strip() == (
+    assert etree.tostring(root[0]).decode().split(">", 1)[1].strip() == (
         "<code>P0</code><variants><variant><code>P0-S</code><name>small</name>"
         '<barcode xsi:nil="true"/><price>1.0000</price></variant><variant><code>P0-L</code><name>large</name>'
         '<barcode xsi:nil="true"/><price xsi:nil="true"/></variant></variants></product>'
