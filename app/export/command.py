@@ -63,12 +63,17 @@ def output(path: str | None) -> Iterator[BinaryIO]:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
         return
-    part = Path(f"{path}.part")
+    whole = Path(path).resolve()
+    if whole.exists() and not whole.is_file():  # a pipe or a device is written as it is
+        with whole.open("wb") as file:
+            yield file
+        return
+    part = Path(f"{whole}.part")
     try:
         with part.open("wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        part.replace(path)
+        part.replace(whole)
     finally:
         part.unlink(missing_ok=True)

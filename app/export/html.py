@@ -28,6 +28,7 @@ td { border-bottom: 1px solid #e4e8ec; }
 tbody tr:nth-child(even) { background: #fafbfc; }
 @media print {
   body { margin: 0; font-size: 8pt; line-height: 1.3; }
+  table { width: 100%; }
   thead { display: table-header-group; }
   th { position: static; white-space: normal; overflow-wrap: normal; }
   th, td { padding: 1.2mm 1.5mm; }

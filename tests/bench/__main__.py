@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterator
 
-from tests.bench import feed, log, memory, read
+from tests.bench import export, feed, log, memory, read
 from tests.bench.place import Place, place
 from tests.bench.table import Result, describe, print_json, print_table, say
 
@@ -14,6 +14,7 @@ SUBJECTS: dict[str, Callable[[Place, argparse.Namespace], Iterator[Result]]] = {
     "memory": lambda where, options: memory.measure(where, options.scale),
     "read": lambda where, options: read.measure(where, options.rows),
     "log": lambda where, _: log.measure(where),
+    "export": lambda where, options: export.measure(where, options.rows),
 }
 
 

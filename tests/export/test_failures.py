@@ -127,6 +127,16 @@ def test_the_command_writes_what_the_service_sends(service: Service, module_data
     assert out == service.ask("/api/demo/units?export=true&format=json&$top=2&$orderby=id%20desc").body
 
 
+def test_a_link_stays_a_link_and_a_device_a_device(service: Service, module_database_url: str, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "file")
+    for path in (tmp_path / "link", Path("/dev/null"), Path("/dev/stdout")):
+        ended = bds(module_database_url, "units", "--company", "demo", "--format", "csv", "--top", "1", "-o", str(path))
+        out, err = ended.communicate()
+        assert (ended.returncode, err, bool(out)) == (0, b"", path.name == "stdout")
+    assert (tmp_path / "link").is_symlink() and (tmp_path / "file").read_bytes().startswith(b"\xef\xbb\xbfid,")
+    assert Path("/dev/null").is_char_device() and Path("/dev/stdout").is_symlink()
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
