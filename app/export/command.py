@@ -63,11 +63,11 @@ def output(path: str | None) -> Iterator[BinaryIO]:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
         return
-    whole = Path(path).resolve()
-    if whole.exists() and not whole.is_file():  # a pipe or a device is written as it is
-        with whole.open("wb") as file:
+    if Path(path).exists() and not Path(path).is_file():  # a pipe or a device is written as it is
+        with Path(path).open("wb") as file:
             yield file
         return
+    whole = Path(path).resolve()
     part = Path(f"{whole}.part")
     try:
         with part.open("wb") as file:
