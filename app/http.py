@@ -132,10 +132,11 @@ ROUTES: tuple[tuple[str, str, Handler], ...] = (
     ("GET", "/api/{company}/imports", imports),
     ("GET", "/api/{company}/imports/{id}", import_report),
     ("GET", "/api/{company}/imports/{id}/errors", import_errors),
-    ("GET", "/api/{company}/{entity}", export),
-    ("GET", "/api/{entity}", export),
     ("GET", "/healthz", alive),
     ("GET", "/readyz", ready),
+    # last, for what they end in may be any word
+    ("GET", "/api/{company}/{entity}", export),
+    ("GET", "/api/{entity}", export),
 )
 
 

@@ -6,7 +6,6 @@ from collections.abc import AsyncGenerator
 
 from app.export.read import Reader
 from app.export.request import Asked
-from app.language import export
 from app.language.forms import Csv
 from app.language.plan import plan_lines
 
@@ -14,11 +13,8 @@ from app.language.plan import plan_lines
 async def write(asked: Asked, reader: Reader) -> AsyncGenerator[bytes, None]:
     """A header, then the lines."""
     plan = plan_lines(asked.query)
-    statement = export.lines(asked.query, asked.company, Csv(), plan)
-    if asked.whole:
-        await reader.read_all()
     start = "\ufeff" + ",".join(member.name for member in plan.members) + "\n"
-    async for block in reader.rows(statement):
+    async for block in reader.lines(asked, Csv(), plan):
         yield start.encode() + block if start else block
         start = ""
     if start:

@@ -37,9 +37,8 @@ async def write(asked: Asked, reader: Reader, now: datetime) -> AsyncGenerator[b
     """The workbook.  now: when it says that it was made."""
     plan = plan_lines(asked.query)
     (count,) = await reader.one(export.count(asked.query, asked.company, plan.inner))
-    statement = export.lines(asked.query, asked.company, Sheet(), plan)
     book = await asyncio.to_thread(Book, asked, plan, count, now)
-    async for block in reader.rows(statement):
+    async for block in reader.lines(asked, Sheet(), plan):
         yield await asyncio.to_thread(book.add, block)
     yield await asyncio.to_thread(book.close)
 

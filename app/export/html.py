@@ -8,7 +8,6 @@ from html import escape
 
 from app.export.read import Reader
 from app.export.request import Asked
-from app.language import export
 from app.language.forms import Html
 from app.language.plan import Member, plan_lines
 from app.language.tree import NUMBERS
@@ -45,7 +44,7 @@ async def write(asked: Asked, reader: Reader, now: datetime) -> AsyncGenerator[b
     """The page.  now: the time it says that it was made at."""
     plan = plan_lines(asked.query)
     yield _head(asked, plan.members, now).encode()
-    async for block in reader.rows(export.lines(asked.query, asked.company, Html(), plan)):
+    async for block in reader.lines(asked, Html(), plan):
         yield block
     yield b"</tbody>\n</table>\n</body>\n</html>\n"
 

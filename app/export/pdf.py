@@ -40,7 +40,7 @@ async def _feed(asked: Asked, reader: Reader, plan: Lines, now: datetime) -> Asy
     columns = [{"name": member.name, "number": is_number(member)} for member in plan.members]
     yield json.dumps({"title": asked.entity.name, "about": described(asked, now), "columns": columns}).encode() + b"\n"
     size = 0
-    async for block in reader.rows(export.lines(asked.query, asked.company, Display(), plan)):
+    async for block in reader.lines(asked, Display(), plan):
         size += len(block)
         if size > BYTES:
             raise ServiceError(

@@ -15,6 +15,10 @@ import psycopg
 from psycopg import errors, generators, pq
 from psycopg.waiting import Wait
 
+from app.export.request import Asked
+from app.language import export
+from app.language.forms import Form
+from app.language.plan import Lines
 from app.language.sql import Statement
 
 BLOCK = 256 << 10  # bytes of rows that are handed on together, at most
@@ -47,9 +51,13 @@ class Reader:
                     return
                 block, count, ended = await self.connection.wait(_take(pgconn))
 
-    async def read_all(self) -> None:
-        """Plan what follows for reading whole collections: rows are sorted after their joins, not found one by one in order."""
-        await self.connection.execute("set local enable_nestloop = off")
+    async def lines(self, asked: Asked, form: Form, plan: Lines) -> AsyncGenerator[bytes, None]:
+        """The lines of an export in a form."""
+        if asked.whole:  # sort rows after their joins, instead of finding them one by one in order
+            await self.connection.execute("set local enable_nestloop = off")
+        async with contextlib.aclosing(self.rows(export.lines(asked.query, asked.company, form, plan))) as blocks:
+            async for block in blocks:
+                yield block
 
     async def one(self, statement: Statement) -> tuple[Any, ...]:
         """The one row of a statement."""

@@ -102,6 +102,18 @@ def test_top_and_skip_count_rows_not_lines(shop: Shop) -> None:
         shop.good("invoices", format, expand="items", top=1)
 
 
+def test_lines_are_filtered_sorted_and_paged_as_rows_are(shop: Shop) -> None:
+    options = {
+        "filter": "items/any(i: i/product/code eq 'P0')",
+        "orderby": "customer/name,order/code desc",
+        "expand": "items,customer",
+    }
+    for page in ({}, {"top": 5, "skip": 0}, {"top": 5}):
+        found = rows(shop.good("invoices", "csv", select="code,customer", **options, **page))
+        assert [(row["code"], row["customer.name"]) for row in found] == [("I1", "Anna")] * 3
+    assert rows(shop.good("invoices", "csv", **options, skip=1)) == []
+
+
 def test_two_collections_do_not_fit_into_one_table(shop: Shop) -> None:
     reply = shop.get("customers", "csv", expand="orders,invoices")
     assert (reply.status, reply.json["target"]) == (400, "$expand")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import http.client
 import json
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
@@ -150,6 +151,15 @@ def test_a_template_that_is_wrong_is_an_error_over_http(shop: Shop, monkeypatch:
     monkeypatch.setattr(response.custom, "find_mapper", find_mapper)
     reply = shop.get("products", "custom", mapper="page")
     assert (reply.status, reply.json["line"]) == (400, 1) and "'nope' is undefined" in reply.json["detail"]
+
+
+def test_a_template_that_fails_midway_cuts_the_connection(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def find_mapper(company: str, name: str) -> Template:
+        return Template(PLAIN, "{% for n in range(9999) %}{{ 'x' * 100 }}{% endfor %}{{ nope }}")
+
+    monkeypatch.setattr(response.custom, "find_mapper", find_mapper)
+    with pytest.raises((http.client.IncompleteRead, ConnectionResetError)):
+        shop.get("products", "custom", mapper="page")
 
 
 def test_a_mapping_run_backwards_gets_records_of_the_import_document(shop: Shop) -> None:
