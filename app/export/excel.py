@@ -30,6 +30,8 @@ PICTURES = {"date": "yyyy-mm-dd", "timestamptz": "yyyy-mm-dd hh:mm:ss", "time": 
 WIDTHS = {"date": 11, "timestamptz": 19, "time": 9, "bool": 8, "uuid": 36}
 MARK = ROW.encode()
 END = b"</sheetData>"
+DIMENSION = re.compile(rb'<dimension ref="[^"]*"/>')
+FILTER = re.compile(rb'<autoFilter ref="([^"]*)"')
 FIRST_ROW = re.compile(rb'<row r="2".*?</row>')
 
 
@@ -78,7 +80,9 @@ class Book:
                 data = empty.read(name)
                 if name.startswith("xl/worksheets/sheet"):
                     before, after = FIRST_ROW.sub(b"", data, count=1).split(END)
-                    self._sheets.append((name, before, END + after))
+                    filled = FILTER.search(after)
+                    assert filled is not None
+                    self._sheets.append((name, DIMENSION.sub(b'<dimension ref="%b"/>' % filled[1], before, count=1), END + after))
                 else:
                     self._zip.writestr(zipfile.ZipInfo(name, now.timetuple()[:6]), data, zipfile.ZIP_DEFLATED, LEVEL)
         self._made = now

@@ -172,6 +172,12 @@ def test_the_header_stays_and_filters(shop: Shop) -> None:
     assert page.print_title_rows == "$1:$1"
 
 
+def test_a_reader_of_streams_finds_every_row(shop: Shop) -> None:
+    book = load_workbook(io.BytesIO(shop.good("products", "excel")), read_only=True)
+    assert book.worksheets[0].calculate_dimension() == f"A1:J{len(TEXTS) + 1}"
+    assert len(list(book.worksheets[0].iter_rows())) == len(TEXTS) + 1
+
+
 def test_rows_beyond_a_sheet_go_on_in_the_next(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(excel, "ROWS", 10)
     body = shop.good("products", "excel", select="code", orderby="id")
