@@ -96,6 +96,11 @@ def test_an_export_is_for_those_who_may_read(shop: Shop) -> None:
     assert shop.service.ask("/api/units?export=true&format=json", authorization=importer).status == 403
 
 
+def test_what_is_not_there_yet_is_said_to_be_so(shop: Shop) -> None:
+    reply = shop.get("products", "custom", mapper="any")
+    assert (reply.status, reply.json["code"], reply.json["target"]) == (501, "not_supported", "mapper")
+
+
 def test_other_methods_are_refused(shop: Shop) -> None:
     reply = shop.service.ask("/api/demo/units?export=true&format=json", "POST")
     assert (reply.status, set(reply.headers["Allow"].split(","))) == (405, {"GET", "HEAD"})
