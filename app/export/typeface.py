@@ -12,7 +12,7 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
-from fontTools.ttLib import TTFont, TTLibError
+from fontTools.ttLib import TTFont
 from fpdf import FPDF
 
 MAIN = "NotoSans[wght].ttf"
@@ -46,7 +46,7 @@ class Typeface:
         """Take a font for the characters of those missing that it has."""
         try:
             glyphs, widths = _metrics(path)
-        except (TTLibError, OSError, KeyError, AssertionError):
+        except Exception:  # a font of the machine may be broken in any way
             return set()
         found = {c for c in missing if ord(c) in glyphs}
         if found:
@@ -154,8 +154,10 @@ def _folder(package: str) -> Path:
 
 
 def _metrics(path: Path) -> tuple[dict[int, str], dict[str, float]]:
-    """Glyphs by code point, and their widths in em.  Raises TTLibError, OSError, KeyError."""
+    """Glyphs by code point, and their widths in em; none of a font without outlines."""
     with TTFont(path, fontNumber=0, lazy=True) as font:
+        if "glyf" not in font and "CFF " not in font:
+            return {}, {}
         em = font["head"].unitsPerEm
         glyphs: dict[int, str] = font.getBestCmap() or {}
         advances = font["hmtx"].metrics
