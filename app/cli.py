@@ -28,6 +28,7 @@ from app.progress import Progress
 
 FAILED, PARTIAL = 1, 3
 SCOPES = ("read", "import", "hooks")
+QUERY = ("filter", "select", "orderby", "expand", "top", "skip")  # OData's options of an export
 READ = 1 << 20  # bytes read at once from a file
 
 Command = Callable[[argparse.Namespace, Config], int]
@@ -146,6 +147,26 @@ def import_file(options: argparse.Namespace, config: Config) -> int:
     else:
         _print_report(report)
     return {"completed": 0, "partial": PARTIAL}.get(report["state"], FAILED)
+
+
+def export_rows(options: argparse.Namespace, config: Config) -> int:
+    from app.export import command, request  # with the formats' packages
+
+    given = {"format": options.format, "mapper": options.mapper} | {f"${name}": getattr(options, name) for name in QUERY}
+    given = {name: value for name, value in given.items() if value is not None}
+    if options.output is None and sys.stdout.isatty() and request.read_format(options.format or "custom") in ("excel", "pdf"):
+        return _fail(f"{options.format} is not for a terminal: expected --output FILE")
+    progress = Progress()
+
+    def show(rows: int, total: int, size: int) -> None:
+        progress.show("exporting", min(1.0, rows / total) if total else None, f"{rows:,} rows, {size / 1e6:,.1f} MB")
+
+    try:
+        with command.output(options.output) as out:
+            command.run(db.resolve(config), config, options.company, options.entity, given, out, show)
+    finally:
+        progress.close()
+    return 0
 
 
 def load_demo(options: argparse.Namespace, config: Config) -> int:
@@ -307,6 +328,15 @@ def parser() -> argparse.ArgumentParser:
     each.add_argument("--mapper", metavar="M", help="read XML, JSON or CSV by this mapper of the company")
     each.add_argument("--dry-run", action="store_true", help="report what would happen, write nothing")
     each.add_argument("--json", action="store_true", help="print the whole report as JSON")
+
+    each = add(commands, "export", export_rows, "export a company's rows in any format")
+    each.add_argument("entity", metavar="ENTITY", help="such as products")
+    each.add_argument("--company", required=True, metavar="ID")
+    each.add_argument("--format", metavar="F", help="json, xml, csv, excel, pdf, html, custom, or xsd: the schema of the xml")
+    each.add_argument("--mapper", metavar="M", help="a template, or an import mapping to run backwards")
+    each.add_argument("--output", "-o", metavar="FILE", help="where to (standard output); it is there when it is whole")
+    for name in QUERY:
+        each.add_argument(f"--{name}", metavar=name.upper(), help=f"as OData's ${name}")
 
     each = add(commands, "demo", load_demo, f"make the company {demo.COMPANY} with generated data; prints an API key")
     each.add_argument("--serve", action="store_true", help="then serve, and stop the embedded PostgreSQL at the end")

@@ -21,6 +21,7 @@ from psycopg_pool import AsyncConnectionPool
 from app import embedded, migrate
 from app.catalog import ENTITIES, FIELDS, NAVIGATIONS, Catalog
 from app.config import Config
+from app.errors import ServiceError
 
 log = logging.getLogger("bds.db")
 
@@ -65,6 +66,23 @@ def read_catalog(connection: psycopg.Connection[Any]) -> Catalog:
     """The model, as the registry has it now."""
     with connection.cursor(row_factory=dict_row) as cursor:
         return Catalog.from_rows(*(cursor.execute(query).fetchall() for query in (ENTITIES, FIELDS, NAVIGATIONS)))
+
+
+@contextlib.asynccontextmanager
+async def snapshot(url: str, company: str) -> AsyncIterator[tuple[psycopg.AsyncConnection[Any], Catalog]]:
+    """A reader's connection of its own, for commands: bound to `company`, in a transaction with one snapshot; and the model.
+
+    Raises ServiceError if there is no such company.
+    """
+    with connect(url) as operator:
+        if operator.execute("select from bds.companies where id = %s", (company,)).fetchone() is None:
+            raise ServiceError("not_found", f"there is no company {company!r}")
+    catalog = await asyncio.to_thread(_load_catalog, url)
+    async with await psycopg.AsyncConnection.connect(url, autocommit=True, application_name="bds") as connection:
+        for name, value in {"role": "bds_reader", "timezone": "UTC", "jit": "off", "bds.company": company}.items():
+            await connection.execute("select set_config(%s, %s, false)", (name, value))
+        await connection.execute("begin isolation level repeatable read, read only")
+        yield connection, catalog
 
 
 class Database:

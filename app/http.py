@@ -19,12 +19,13 @@ import psycopg
 from aiohttp import web
 
 from app import wire
-from app.auth import Gate
+from app.auth import Gate, Identity
 from app.catalog import Entity
 from app.changes import hooks
 from app.changes import read as changes
 from app.db import Database
 from app.errors import ERRORS, SQLSTATES, ServiceError
+from app.export import response as exports
 from app.feed import receive
 from app.mapper import store as mappers
 from app.odata.request import METHODS
@@ -193,6 +194,12 @@ async def preview_mapper(request: web.Request) -> web.StreamResponse:
     return await wire.send(request, document, JSON)
 
 
+async def export(request: web.Request) -> web.StreamResponse:
+    identity, names = await known(request), request.match_info
+    app, company = request.app, names.get("company")
+    return await exports.respond(app[DATABASE], request, app[STREAMS], identity, company, names["entity"])
+
+
 async def alive(_request: web.Request) -> web.StreamResponse:
     return web.json_response({"status": "ok"})
 
@@ -230,6 +237,9 @@ ROUTES: tuple[tuple[str, str, Handler], ...] = (
     ("POST", "/api/{company}/mappers/{name}/preview", preview_mapper),
     ("GET", "/healthz", alive),
     ("GET", "/readyz", ready),
+    # last, for what they end in may be any word
+    ("GET", "/api/{company}/{entity}", export),
+    ("GET", "/api/{entity}", export),
 )
 
 
@@ -260,6 +270,12 @@ async def importable(request: web.Request) -> tuple[str, str]:
     identity = await request.app[GATE].identify(request.headers)
     identity.require("import", request.match_info["company"])
     return request.match_info["company"], f"key {identity.key_id}"
+
+
+async def known(request: web.Request) -> Identity:
+    """Who sends a request, the path of which is well formed.  Raises malformed_request or unauthorized."""
+    wire.decode_path(request.rel_url.raw_path)
+    return await request.app[GATE].identify(request.headers)
 
 
 def entity_of(request: web.Request) -> Entity:

@@ -149,10 +149,12 @@ class Gzip:
         return self._deflate.compress(data) + self._deflate.flush(zlib.Z_SYNC_FLUSH)
 
 
-async def send(request: web.Request, body: bytes, headers: Mapping[str, str], status: int = 200) -> web.Response:
+async def send(
+    request: web.Request, body: bytes, headers: Mapping[str, str], status: int = 200, *, compress: bool = True
+) -> web.Response:
     """An answer that is whole already, compressed where that helps."""
     response = web.Response(status=status, headers=headers)
-    if len(body) >= WORTHWHILE and accepts_gzip(request.headers):
+    if compress and len(body) >= WORTHWHILE and accepts_gzip(request.headers):
         gzip = Gzip()
         body = await gzip.piece(body) + gzip.end()
         response.headers["Content-Encoding"] = "gzip"
@@ -161,14 +163,15 @@ async def send(request: web.Request, body: bytes, headers: Mapping[str, str], st
 
 
 async def stream(
-    request: web.Request, blocks: AsyncGenerator[bytes, None], headers: Mapping[str, str], stall: float
+    request: web.Request, blocks: AsyncGenerator[bytes, None], headers: Mapping[str, str], stall: float, *, compress: bool = True
 ) -> web.StreamResponse:
     """Send blocks as they come.
 
-    stall: seconds after which a client that takes nothing is cut off.  Raises what `blocks` raises, after cutting the connection.
+    stall: seconds after which a client that takes nothing is cut off; compress: unless they are compressed by themselves.  Raises
+    what `blocks` raises, after cutting the connection.
     """
     response = web.StreamResponse(headers=headers)
-    gzip = Gzip() if accepts_gzip(request.headers) else None
+    gzip = Gzip() if compress and accepts_gzip(request.headers) else None
     if gzip:
         response.headers["Content-Encoding"] = "gzip"
     try:

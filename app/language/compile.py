@@ -119,14 +119,19 @@ class Compiler:
 
     def source(self, entity: str, roots: Iterable[Expression], row: int = 0) -> Composed:
         """From the entity's view, with a join for each way that the expressions take from its rows, where the company is ours."""
-        columns = (part for root in roots for part in walk(root) if isinstance(part, Column) and part.row == row)
-        steps = dict.fromkeys(each.way[:end] for each in columns for end in range(1, len(each.way) + 1))
-        self.views += 1 + len(steps)
+        self.views += 1
         return SQL("from {} as {}{} where {}.company_id = {}").format(
             view(entity),
-            *(Identifier(self.alias((), row)), Composed([self.join(way, row) for way in steps])),
+            *(Identifier(self.alias((), row)), self.joins(roots, row)),
             *(Identifier(self.alias((), row)), COMPANY),
         )
+
+    def joins(self, roots: Iterable[Expression], row: int = 0) -> Composed:
+        """A join for each way that the expressions take from the rows of a number."""
+        columns = (part for root in roots for part in walk(root) if isinstance(part, Column) and part.row == row)
+        steps = dict.fromkeys(each.way[:end] for each in columns for end in range(1, len(each.way) + 1))
+        self.views += len(steps)
+        return Composed([self.join(way, row) for way in steps])
 
     def join(self, way: tuple[Navigation, ...], row: int) -> Composed:
         reference = Identifier(self.alias(way[:-1], row), way[-1].field)

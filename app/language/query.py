@@ -26,6 +26,7 @@ ROW = frozenset(("$select", "$expand", "$format", "$compute", "$levels"))
 COUNT = frozenset(("$filter", "$search", "$format"))
 VALUE = frozenset(("$format",))
 REFERENCES = frozenset(("$filter", "$orderby", "$top", "$skip", "$count", "$search", "$format"))
+EXPORT = frozenset(("$filter", "$select", "$orderby", "$expand", "$top", "$skip"))
 
 UNSUPPORTED = frozenset(("$compute", "$levels", "$deltatoken", "$skiptoken"))
 
@@ -93,12 +94,12 @@ def parse_query(
 
     `key` is the text between the parentheses of a path to one row; `member` is what follows it: a navigation, to query the rows to
     which it leads, or a field, to select it behind the id.  `takes` are the options that the path takes: COLLECTION, ROW (with a
-    key), COUNT, VALUE, REFERENCES.  Raises QueryError with the option as its target ("key" for the key), and the position in its
-    value.
+    key), COUNT, VALUE, REFERENCES, EXPORT (whose $select takes references by name, too).  Raises QueryError with the option as its
+    target ("key" for the key), and the position in its value.
     """
     given = _given(options, takes or (ROW if key is not None else COLLECTION))
     if key is None:
-        return _asked(given, catalog, entity)
+        return _asked(given, catalog, entity, references=takes is EXPORT)
     with about("key"):
         row = read_key(catalog, entity, key)
     if isinstance(member, Navigation):
@@ -115,8 +116,8 @@ def _behind(row: Key, step: Navigation, query: Query) -> Query:
     return replace(query, filter=condition, origin=row.origin(), single=not step.many, key=row.value)
 
 
-def _asked(given: dict[str, str], catalog: Catalog, entity: Entity) -> Query:
-    """The query of options alone."""
+def _asked(given: dict[str, str], catalog: Catalog, entity: Entity, *, references: bool = False) -> Query:
+    """The query of options alone.  references: whether $select takes a reference by its own name, as an export calls it."""
     groups = _option(given, "$apply", lambda text: check_apply(catalog, entity, odata.parse_apply(text)))
     _option(given, "$search", odata.parse_search)
     query = Query(
@@ -133,7 +134,7 @@ def _asked(given: dict[str, str], catalog: Catalog, entity: Entity) -> Query:
     return replace(
         query,
         filter=_option(given, "$filter", lambda text: checker.condition(odata.parse_filter(text))),
-        select=_option(given, "$select", lambda text: _select(entity, text)),
+        select=_option(given, "$select", lambda text: _select(entity, text, references)),
         expand=_option(given, "$expand", lambda text: _expand(entity, text)) or (),
         order=_option(given, "$orderby", lambda text: checker.order(odata.parse_orderby(text))) or (),
     )
@@ -210,15 +211,18 @@ def _truth(text: str) -> bool:
     return text == "true"
 
 
-def _select(entity: Entity, text: str) -> tuple[Field, ...] | None:
+def _select(entity: Entity, text: str, references: bool) -> tuple[Field, ...] | None:
     items = odata.parse_select(text)
-    fields = tuple(dict.fromkeys(_selected(entity, path) for path in items if path))
+    fields = tuple(dict.fromkeys(_selected(entity, path, references) for path in items if path))
     return None if None in items else fields
 
 
-def _selected(entity: Entity, path: Path) -> Field:
+def _selected(entity: Entity, path: Path, references: bool) -> Field:
     first, *rest = path.names
-    if first.text in entity.navigations:
+    step = entity.navigations.get(first.text)
+    if references and step and not step.many and not rest:
+        return entity.fields[step.field]
+    if step:
         raise QueryError(f"{first.text} is a navigation property; expected a field", position=first.at)
     if first.text not in entity.fields:
         raise QueryError(f"{entity.name} has no field {first.text}", position=first.at)

@@ -7,7 +7,7 @@ queries of one shape are one text: compiled once, prepared once.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -76,7 +76,7 @@ def _numbered(text: str) -> tuple[bytes, tuple[str, ...]]:
 
 def rows(query: Query, company: str, style: Style = ODATA) -> Statement:
     """Many rows of one text column: each a JSON object, in the query's order."""
-    return _statement(query, company, style, "rows", lambda select: select.rows())
+    return statement(query, company, style, "rows", lambda select: select.rows())
 
 
 def page(query: Query, company: str, style: Style = ODATA) -> Statement:
@@ -85,7 +85,7 @@ def page(query: Query, company: str, style: Style = ODATA) -> Statement:
     body: the JSON objects joined by commas, null if there are none; count: how many there are without the page, null unless the
     query asks; position: of the data that the query reads, in the same snapshot.
     """
-    return _statement(query, company, style, "page", lambda select: select.page())
+    return statement(query, company, style, "page", lambda select: select.page())
 
 
 def listing(query: Query, company: str, style: Style, *, ties: bool) -> Statement:
@@ -94,23 +94,23 @@ def listing(query: Query, company: str, style: Style, *, ties: bool) -> Statemen
     more: whether rows follow after the page.  With `ties` the page goes on while the first key of the order is what it was in its
     last row, so that no reader who continues after that value misses a row.
     """
-    return _statement(query, company, style, "complete" if ties else "cut", lambda select: select.listing(ties))
+    return statement(query, company, style, "complete" if ties else "cut", lambda select: select.listing(ties))
 
 
 def count(query: Query, company: str) -> Statement:
     """One row: (count int8, position int8): how many rows there are without the page."""
-    return _statement(query, company, ODATA, "count", lambda select: select.total())
+    return statement(query, company, ODATA, "count", lambda select: select.total())
 
 
 def position(query: Query, company: str) -> Statement:
     """One row: (position int8): goes up whenever data changes that the query reads; null if the query's origin is missing."""
-    return _statement(query, company, ODATA, "position", lambda select: SQL('select ({}) as "position"').format(select.position()))
+    return statement(query, company, ODATA, "position", lambda select: SQL('select ({}) as "position"').format(select.position()))
 
 
 _texts: Cache[SQL] = Cache(1_000)
 
 
-def _statement(query: Query, company: str, style: Style, kind: str, compile: Callable[[Select], Composed]) -> Statement:
+def statement(query: Query, company: str, style: Style, kind: Hashable, compile: Callable[[Select], Composed]) -> Statement:
     """A statement whose text is compiled once for all queries of its shape."""
     parameters: dict[str, str | list[str]] = {"company": company}
     names = {}

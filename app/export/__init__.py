@@ -1,0 +1,1 @@
+"""Export: what a query gives, in whatever form somebody needs."""

@@ -1,0 +1,119 @@
+"""Any format at all: a template that somebody wrote, rendered where it can do no harm.
+
+The seam to the mappers: whoever knows them gives a Template (rendered forwards) or a Reversed mapping (rows in the shape of the
+import document become bytes of the source's format).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from app.errors import ServiceError
+from app.export.process import piped
+from app.export.read import Reader
+from app.export.request import Asked
+from app.language import export
+from app.language.forms import Json, Values
+from app.language.plan import Record, plan_record, plan_values
+
+MEDIA_TYPE = re.compile(r"[a-z0-9][a-z0-9!#$&^_.+-]{0,126}/[a-z0-9][a-z0-9!#$&^_.+-]{0,126}", re.IGNORECASE)
+ESCAPED = ("html", "xml")  # media types that end so have their texts escaped
+
+_decode = msgspec.json.Decoder(float_hook=str).decode
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What one template may take."""
+
+    seconds: int = 60  # of a processor
+    memory: int = 512 << 20  # bytes of address space
+    output: int = 1 << 30  # bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """A Jinja2 template with the names rows, entity, company and now."""
+
+    media_type: str
+    text: str
+    bounds: Bounds = Bounds()
+
+    def __post_init__(self) -> None:
+        if not MEDIA_TYPE.fullmatch(self.media_type):
+            raise ServiceError("malformed_request", f"{self.media_type!r} is no media type", target="mapper")
+
+
+@dataclass(frozen=True, slots=True)
+class Reversed:
+    """An import mapping to be run backwards.
+
+    `write` takes records in the shape of the import document, numbers with a point as text, and gives the source's bytes; it runs
+    in a thread, and takes records as it needs them.
+    """
+
+    media_type: str
+    extension: str
+    write: Callable[[Iterable[dict[str, Any]]], Iterator[bytes]]
+
+
+async def find_mapper(company: str, name: str) -> Template | Reversed:
+    """The company's mapper of a name.  Raises ServiceError."""
+    raise ServiceError("not_supported", "exports by a mapper are not supported yet", target="mapper")
+
+
+async def render(asked: Asked, reader: Reader, template: Template, now: datetime) -> AsyncGenerator[bytes, None]:
+    """What the template makes of the rows.  Raises ServiceError about the template."""
+    async for block in piped("app.export.sandbox", _feed(asked, reader, template, now)):
+        yield block
+
+
+async def _feed(asked: Asked, reader: Reader, template: Template, now: datetime) -> AsyncGenerator[bytes, None]:
+    record = plan_values(asked.query)
+    described = {
+        "template": template.text,
+        "escape": template.media_type.lower().endswith(ESCAPED),
+        "types": types(record),
+        "entity": asked.entity.name,
+        "company": asked.company,
+        "now": now.isoformat(),
+        "seconds": template.bounds.seconds,
+        "memory": template.bounds.memory,
+        "output": template.bounds.output,
+    }
+    yield json.dumps(described).encode() + b"\n"
+    async for block in reader.rows(export.values(asked.query, asked.company, Values(), record)):
+        yield block[1:].replace(b"\n,", b"\n")  # without the commas; a line end is the row's own
+
+
+def types(record: Record) -> dict[str, Any]:
+    """The types of a record's members, and those of the rows inside it, by name."""
+    inside = {child.step.name: types(child.record) for child in record.children}
+    return {member.name: member.type for member in record.members} | inside
+
+
+async def reverse(asked: Asked, reader: Reader, mapping: Reversed) -> AsyncGenerator[bytes, None]:
+    """What the mapping run backwards makes of the rows."""
+    loop = asyncio.get_running_loop()
+    record = plan_record(asked.query)
+    blocks = reader.rows(export.records(asked.query, asked.company, Json(), record))
+
+    def records() -> Iterator[dict[str, Any]]:
+        while (block := asyncio.run_coroutine_threadsafe(anext(blocks, None), loop).result()) is not None:
+            for line in block.splitlines():
+                yield _decode(line[1:])
+
+    try:
+        written = mapping.write(records())
+        while (data := await asyncio.to_thread(next, written, None)) is not None:
+            yield data
+    finally:
+        await blocks.aclose()

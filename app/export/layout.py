@@ -1,0 +1,218 @@
+"""Lays a table out on pages: `python -m app.export.layout` reads what it is and its rows, JSON on a line each, and writes a PDF.
+
+Columns get the width that their texts need.  If that is more than a sheet of A4 has, the sheet is turned, then A3, then long texts
+are broken; what is wider still is cut into parts that follow one another, each with the first column.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from fpdf import FPDF
+
+from app.export.typeface import Typeface
+
+SIZE = 7.5  # points of the text
+EM = SIZE * 25.4 / 72  # mm
+LINE = EM * 1.32  # mm from one line to the next
+PAD = 1.3  # mm beside a cell's text
+GAP = 0.8  # mm above and below
+MARGIN, TOP, BOTTOM = 11.0, 21.0, 13.0  # mm
+COMFORT, SHORT, LEAST = 48.0, 22.0, 9.0  # mm: of a column that is not broken needlessly, that is broken, at least
+PAPERS = ((210.0, 297.0), (297.0, 210.0), (420.0, 297.0))  # mm
+INK, PALE, RULE, SHADE = (27, 31, 36), (96, 104, 114), (214, 219, 225), (241, 243, 246)
+
+Row = list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    name: str
+    number: bool
+    width: float  # mm, its padding included
+    index: int  # in the row
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Columns that are side by side."""
+
+    columns: tuple[Column, ...]
+    about: str
+
+
+def main() -> None:
+    described = json.loads(sys.stdin.buffer.readline())
+    rows = [[value if value is not None else "" for value in json.loads(line)] for line in sys.stdin.buffer]
+    sys.stdout.buffer.write(laid_out(described, rows))
+
+
+def laid_out(described: dict[str, Any], rows: Sequence[Row]) -> bytes:
+    """The PDF of a table."""
+    names = [column["name"] for column in described["columns"]]
+    face = Typeface(_texts(described, names, rows))
+    rows = [[face.cleaned(text) for text in row] for row in rows]
+    paper, parts = arrange(face, described["columns"], rows)
+    return Pages(face, paper, described).table(parts, rows)
+
+
+def _texts(described: dict[str, Any], names: Sequence[str], rows: Sequence[Row]) -> Iterator[str]:
+    yield from (described["title"], described["about"], *names)
+    for row in rows:
+        yield from row
+
+
+# Widths ---------------------------------------------------------------------------------------------------------------------------
+
+
+def arrange(face: Typeface, columns: Sequence[dict[str, Any]], rows: Sequence[Row]) -> tuple[tuple[float, float], list[Part]]:
+    """The paper, and the parts of the table with the widths of their columns."""
+    natural = [_natural(face, column["name"], [row[n] for row in rows]) for n, column in enumerate(columns)]
+    for paper in PAPERS:
+        available = paper[0] - 2 * MARGIN
+        if sum(min(width, COMFORT) for width in natural) <= available:
+            return paper, [_part(columns, range(len(columns)), _fit(natural, available), "")]
+    paper = PAPERS[-1]
+    available = paper[0] - 2 * MARGIN
+    if sum(min(width, SHORT) for width in natural) <= available:
+        return paper, [_part(columns, range(len(columns)), _fit(natural, available), "")]
+    groups = _groups([min(width, COMFORT) for width in natural], available)
+    parts = []
+    for number, group in enumerate(groups, 1):
+        widths = _fit([natural[n] for n in group], available)
+        first = 1 if number == 1 else group[1] + 1
+        parts.append(_part(columns, group, widths, f"part {number} of {len(groups)}: columns {first} to {group[-1] + 1}"))
+    return paper, parts
+
+
+def _natural(face: Typeface, name: str, texts: Sequence[str]) -> float:
+    """The width of a column whose texts are not broken, in mm."""
+    longest = max((face.width(line) for text in texts for line in text.split("\n")), default=0.0)
+    return max(face.width(name), longest, LEAST / EM) * EM + 2 * PAD + 0.1
+
+
+def _fit(natural: Sequence[float], available: float) -> list[float]:
+    """Widths that are available together: the widest give way to one another first."""
+    if sum(natural) <= available:
+        return list(natural)
+    low, high = 0.0, max(natural)
+    for _ in range(40):
+        limit = (low + high) / 2
+        low, high = (limit, high) if sum(min(width, limit) for width in natural) <= available else (low, limit)
+    return [min(width, low) for width in natural]
+
+
+def _groups(widths: Sequence[float], available: float) -> list[list[int]]:
+    """Columns that fit beside each other, the first one in each group."""
+    groups, used = [[0]], widths[0]
+    for number, width in enumerate(widths[1:], 1):
+        if used + width > available and len(groups[-1]) > 1:
+            groups.append([0])
+            used = widths[0]
+        groups[-1].append(number)
+        used += width
+    return groups
+
+
+def _part(columns: Sequence[dict[str, Any]], group: Sequence[int], widths: Sequence[float], about: str) -> Part:
+    return Part(
+        tuple(Column(columns[n]["name"], columns[n]["number"], width, n) for n, width in zip(group, widths, strict=True)), about
+    )
+
+
+# Pages ----------------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Pages:
+    """The document under construction."""
+
+    face: Typeface
+    paper: tuple[float, float]
+    described: dict[str, Any]
+    pdf: FPDF = field(init=False)
+    y: float = 0.0  # where the next row begins
+
+    def table(self, parts: Sequence[Part], rows: Sequence[Row]) -> bytes:
+        """All pages."""
+        self.pdf = FPDF(format=(min(self.paper), max(self.paper)), orientation="L" if self.paper[0] > self.paper[1] else "P")
+        self.pdf.set_auto_page_break(False)
+        self.pdf.set_title(self.described["title"])
+        self.pdf.set_lang("en")
+        self.face.load(self.pdf)
+        for part in parts:
+            self.page(part)
+            for row in rows:
+                self.row(part, [row[column.index] for column in part.columns])
+        return bytes(self.pdf.output())
+
+    @property
+    def bottom(self) -> float:
+        return self.paper[1] - BOTTOM
+
+    def page(self, part: Part) -> None:
+        """A new page: what the table is, its header, the page's number."""
+        pdf = self.pdf
+        pdf.add_page()
+        pdf.set_text_color(*INK)
+        self.face.size(pdf, 12)
+        pdf.text(MARGIN, 12.5, self.described["title"])
+        self.face.size(pdf, SIZE)
+        pdf.set_text_color(*PALE)
+        pdf.set_xy(MARGIN, 14)
+        about = " · ".join(filter(None, (self.described["about"], part.about)))
+        self.face.cell(pdf, about, self.paper[0] - 2 * MARGIN, LINE, "L")
+        pdf.set_xy(MARGIN, self.paper[1] - 10)
+        pdf.cell(self.paper[0] - 2 * MARGIN, LINE, f"{pdf.page_no()} / {{nb}}", align="R")
+        self.y = TOP
+        self.header(part)
+
+    def header(self, part: Part) -> None:
+        pdf = self.pdf
+        lines = [self.face.broken(column.name, (column.width - 2 * PAD) / EM) for column in part.columns]
+        height = max(map(len, lines)) * LINE + 2 * GAP
+        pdf.set_fill_color(*SHADE)
+        pdf.rect(MARGIN, self.y, sum(column.width for column in part.columns), height, style="F")
+        pdf.set_text_color(*INK)
+        self.cells(part, lines, 0, max(map(len, lines)))
+        self.y += height
+        self.rule(part, 0.35)
+
+    def row(self, part: Part, texts: Row) -> None:
+        """A row, on one page if a page can hold it."""
+        lines = [self.face.broken(t, (c.width - 2 * PAD) / EM) for t, c in zip(texts, part.columns, strict=True)]
+        total = max(map(len, lines))
+        if self.y + total * LINE + 2 * GAP > self.bottom and self.y > TOP + 20:
+            self.page(part)
+        done = 0
+        while done < total:
+            room = max(1, int((self.bottom - self.y - 2 * GAP) / LINE))
+            self.cells(part, lines, done, min(total, done + room))
+            self.y += min(total - done, room) * LINE + 2 * GAP
+            done += room
+            if done < total:
+                self.page(part)
+        self.rule(part, 0.1)
+
+    def cells(self, part: Part, lines: Sequence[Sequence[str]], first: int, last: int) -> None:
+        """Some lines of the cells of a row."""
+        x = MARGIN
+        for column, each in zip(part.columns, lines, strict=True):
+            for number, line in enumerate(each[first:last]):
+                y = self.y + GAP + number * LINE
+                if line:
+                    self.face.draw(self.pdf, line, x + PAD, y, column.width - 2 * PAD, LINE, column.number)
+            x += column.width
+
+    def rule(self, part: Part, width: float) -> None:
+        self.pdf.set_draw_color(*RULE)
+        self.pdf.set_line_width(width)
+        self.pdf.line(MARGIN, self.y, MARGIN + sum(column.width for column in part.columns), self.y)
+
+
+if __name__ == "__main__":
+    main()

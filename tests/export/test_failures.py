@@ -1,0 +1,202 @@
+"""A failing export never looks complete, and whoever is slow or leaves costs nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import os
+import subprocess
+import sys
+from collections.abc import AsyncGenerator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from app.errors import ServiceError
+from app.export.process import piped
+from tests.http.serving import Service, running, wait_until
+
+ROWS = 60_000
+BDS = [sys.executable, "-c", "import sys; from app.cli import main; sys.exit(main())"]
+
+
+@pytest.fixture(scope="module")
+def service(module_database_url: str) -> Iterator[Service]:
+    with running(module_database_url, stall=1.0) as service:
+        service.operator.write(
+            "demo",
+            "insert into data.units (company_id, code, name) select 'demo', g, repeat(md5(g::text), 10) from generate_series(1, %s) g",
+            (ROWS,),
+        )
+        yield service
+
+
+def exporting(service: Service) -> list[int]:
+    """The backends that export."""
+    return [
+        pid
+        for (pid,) in service.operator.rows(
+            "select pid from pg_stat_activity where starts_with(query, 'copy (') and state = 'active' and backend_type = 'client backend'"
+        )
+    ]
+
+
+@pytest.mark.parametrize("format", ["json", "xml", "csv", "html", "excel"])
+def test_an_export_that_fails_midway_is_cut(service: Service, format: str) -> None:
+    with service.connect(receive_buffer=4096) as client:
+        request = f"GET /api/demo/units?export=true&format={format} HTTP/1.1\r\nHost: x\r\nAuthorization: {service.basic}\r\n\r\n"
+        client.sendall(request.encode())
+        response = http.client.HTTPResponse(client)
+        response.begin()
+        assert response.status == 200 and response.headers["Transfer-Encoding"] == "chunked"
+        response.read(1000)
+        wait_until(lambda: bool(exporting(service)))
+        for pid in exporting(service):
+            service.operator.rows("select pg_terminate_backend(%s)", (pid,))
+        with pytest.raises((http.client.IncompleteRead, ConnectionResetError)):
+            response.read()
+    wait_until(lambda: not exporting(service))
+    assert service.ask("/api/demo/units?export=true&format=json&$top=1").status == 200
+
+
+def test_a_client_that_leaves_frees_its_connection(service: Service) -> None:
+    with service.connect(receive_buffer=4096) as client:
+        client.sendall(
+            f"GET /api/demo/units?export=true&format=csv HTTP/1.1\r\nHost: x\r\nAuthorization: {service.basic}\r\n\r\n".encode()
+        )
+        client.recv(100)
+        wait_until(lambda: bool(exporting(service)))
+    wait_until(lambda: not exporting(service))
+
+
+def test_a_client_that_stops_reading_is_cut(service: Service) -> None:
+    with service.connect(receive_buffer=4096) as client:
+        client.sendall(
+            f"GET /api/demo/units?export=true&format=csv HTTP/1.1\r\nHost: x\r\nAuthorization: {service.basic}\r\n\r\n".encode()
+        )
+        client.recv(100)
+        wait_until(lambda: bool(exporting(service)))
+        wait_until(lambda: not exporting(service))  # a second later
+
+
+def test_an_export_without_a_row_in_time_is_an_error(database_url: str) -> None:
+    with running(database_url, statement_timeout=1) as service:
+        service.operator.write("demo", "insert into data.categories (company_id, code, name) values ('demo', 'a', 'a')")
+        ((definition,),) = service.operator.rows("select pg_get_viewdef('api.categories')")
+        slow = f"create or replace view api.categories as {definition.rstrip(';')} and pg_sleep(30) is not null"
+        service.operator.connection.execute(slow.encode())
+        for format in ("csv", "json", "excel", "pdf"):
+            reply = service.ask(f"/api/demo/categories?export=true&format={format}")
+            assert (reply.status, reply.json["code"]) == (503, "busy")
+        wait_until(lambda: not exporting(service))
+
+
+def test_more_rows_than_a_pdf_has_are_refused_with_their_number(service: Service) -> None:
+    reply = service.ask("/api/demo/units?export=true&format=pdf")
+    assert (reply.status, reply.json["rows"], reply.json["limit"]) == (400, ROWS, 10_000)
+    assert "10,000 rows at most, and these are 60,000" in reply.json["detail"]
+    assert service.ask("/api/demo/units?export=true&format=pdf&$top=3").body.startswith(b"%PDF-")
+
+
+def test_many_at_once_each_get_their_own(service: Service) -> None:
+    paths = [f"/api/demo/units?export=true&format=csv&$select=code&$skip={n}&$top=2000&$orderby=id" for n in range(0, 20_000, 2000)]
+    with ThreadPoolExecutor(10) as pool:
+        bodies = list(pool.map(lambda path: service.ask(path).body, paths))
+    assert b"".join(body.split(b"\n", 1)[1] for body in bodies).split() == [str(n).encode() for n in range(1, 20_001)]
+
+
+# The command ----------------------------------------------------------------------------------------------------------------------
+
+
+def bds(url: str, *arguments: str) -> subprocess.Popen[bytes]:
+    environment = os.environ | {"BDS_DATABASE_URL": url}
+    root = Path(__file__).resolve().parents[2]
+    return subprocess.Popen([*BDS, "export", *arguments], env=environment, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def test_the_command_writes_what_the_service_sends(service: Service, module_database_url: str, tmp_path: Path) -> None:
+    path = tmp_path / "units.csv"
+    ended = bds(module_database_url, "units", "--company", "demo", "--format", "csv", "--filter", "id le 5", "-o", str(path))
+    assert ended.communicate() == (b"", b"") and ended.returncode == 0
+    assert path.read_bytes() == service.ask("/api/demo/units?export=true&format=csv&$filter=id%20le%205").body
+    piped = bds(module_database_url, "units", "--company", "demo", "--format", "JSON", "--top", "2", "--orderby", "id desc")
+    out, err = piped.communicate()
+    assert (piped.returncode, err) == (0, b"")
+    assert out == service.ask("/api/demo/units?export=true&format=json&$top=2&$orderby=id%20desc").body
+
+
+def test_a_link_stays_a_link_and_a_device_a_device(service: Service, module_database_url: str, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "file")
+    for path in (tmp_path / "link", Path("/dev/null"), Path("/dev/stdout")):
+        ended = bds(module_database_url, "units", "--company", "demo", "--format", "csv", "--top", "1", "-o", str(path))
+        out, err = ended.communicate()
+        assert (ended.returncode, err, bool(out)) == (0, b"", path.name == "stdout")
+    assert (tmp_path / "link").is_symlink() and (tmp_path / "file").read_bytes().startswith(b"\xef\xbb\xbfid,")
+    assert Path("/dev/null").is_char_device() and Path("/dev/stdout").is_symlink()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("units", "--company", "nowhere", "--format", "csv"), b"there is no company 'nowhere'"),
+        (("none", "--company", "demo", "--format", "csv"), b"there is no entity none: expected one of units,"),
+        (("units", "--company", "demo", "--format", "doc"), b"expected one of json, xml, csv"),
+        (("units", "--company", "demo"), b"expected one of json, xml, csv"),
+        (("units", "--company", "demo", "--format", "csv", "--filter", "nope eq 1"), b"units has no field nope (at character 1)"),
+        (("units", "--company", "demo", "--format", "pdf"), b"10,000 rows at most"),
+    ],
+)
+def test_what_is_wrong_is_said_and_no_file_is_left(
+    service: Service, module_database_url: str, tmp_path: Path, arguments: tuple[str, ...], says: bytes
+) -> None:
+    ended = bds(module_database_url, *arguments, "-o", str(tmp_path / "out"))
+    out, err = ended.communicate()
+    assert (ended.returncode, out) == (1, b"") and says in err and b"Traceback" not in err
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_command_whose_database_goes_away_fails(service: Service, module_database_url: str) -> None:
+    ended = bds(module_database_url, "units", "--company", "demo", "--format", "csv")
+    assert ended.stdout is not None
+    ended.stdout.read(10)
+    wait_until(lambda: bool(exporting(service)))
+    for pid in exporting(service):
+        service.operator.rows("select pg_terminate_backend(%s)", (pid,))
+    ended.communicate()
+    assert ended.returncode == 1
+
+
+# Processes ------------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_process_whose_input_fails_gives_no_more_and_is_ended() -> None:
+    async def feed() -> AsyncGenerator[bytes, None]:
+        yield b'{"title": "t", "about": "", "columns": [{"name": "a", "number": false}]}\n["x"]\n'
+        raise ServiceError("busy", "the database went away")
+
+    async def run() -> bytes:
+        return b"".join([block async for block in piped("app.export.layout", feed())])
+
+    with pytest.raises(ServiceError, match="the database went away"):
+        asyncio.run(run())
+
+
+def test_a_process_whose_reader_leaves_is_ended() -> None:
+    async def feed() -> AsyncGenerator[bytes, None]:
+        yield b'{"title": "t", "about": "", "columns": [{"name": "a", "number": false}]}\n'
+        while True:
+            await asyncio.sleep(0.01)
+            yield b'["x"]\n'
+
+    async def run() -> None:
+        async def read() -> None:
+            async for _ in piped("app.export.layout", feed()):
+                raise AssertionError("it has not ended")
+
+        with suppress(TimeoutError):
+            async with asyncio.timeout(1):
+                await read()
+
+    asyncio.run(run())

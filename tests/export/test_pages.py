@@ -1,0 +1,139 @@
+"""HTML and PDF: everything is there, escaped or drawn, and printed as people print."""
+
+from __future__ import annotations
+
+import io
+from html.parser import HTMLParser
+
+import pytest
+from fpdf import FPDF
+from pypdf import PdfReader
+
+from app.export.layout import LEAST, MARGIN, PAPERS, arrange, laid_out
+from app.export.typeface import UNKNOWN, Typeface
+from tests.export.conftest import TEXTS, Shop
+
+COLUMNS = [{"name": "code", "number": False}, {"name": "price", "number": True}]
+
+
+class Table(HTMLParser):
+    """The cells of a page's table."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.rows: list[list[str]] = []
+        self.tags: list[str] = []
+        self._inside = False
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        if tag == "tr":
+            self.rows.append([])
+        if tag in ("td", "th"):
+            self.rows[-1].append("")
+            self._inside = True
+        if tag == "br":
+            self.rows[-1][-1] += "\n"
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in ("td", "th"):
+            self._inside = False
+
+    def handle_data(self, data: str) -> None:
+        if self._inside:
+            self.rows[-1][-1] += data
+
+
+def test_html_shows_every_text_and_runs_none(shop: Shop) -> None:
+    table = Table(shop.good("products", "html", orderby="id", select="code,name,price,category").decode())
+    assert table.rows[0] == ["code", "name", "price", "category"]
+    assert [row[1] for row in table.rows[1:]] == [shown(text) for text in TEXTS]
+    assert table.rows[2] == ["P1", "", "0.2500", 'a:b, "c" <d>']
+    assert "b" not in table.tags
+
+
+def shown(text: str) -> str:
+    return "".join(c if c in "\t\n\r" or (c >= " " and c not in "\ufffe\uffff") else "\ufffd" for c in text)
+
+
+def test_html_prints_with_its_header_on_each_page(shop: Shop) -> None:
+    page = shop.good("products", "html", top=1).decode()
+    for rule in ("display: table-header-group", "break-inside: avoid", "counter(page)", "size: A4 landscape", 'lang="en"'):
+        assert rule in page
+    assert "size: A4;" in shop.good("products", "html", top=1, select="code").decode()
+    assert "td:nth-child(1) { text-align: right; }" in shop.good("products", "html", top=1, select="id,code").decode()
+    assert "Things that are sold · demo" in page
+
+
+def pages(body: bytes) -> list[str]:
+    """The text of each page, without the bytes that the reader leaves of glyphs of two bytes."""
+    texts = (page.extract_text() for page in PdfReader(io.BytesIO(body)).pages)
+    return ["".join(c for c in text if c == "\n" or c >= " ") for text in texts]
+
+
+def test_a_pdf_has_its_header_and_number_on_each_page(shop: Shop) -> None:
+    found = pages(shop.good("products", "pdf", select="code,price"))
+    assert "products" in found[0] and "Things that are sold" in found[0]
+    made = pages(laid_out({"title": "t", "about": "a", "columns": COLUMNS}, [[f"P{n}", "1"] for n in range(200)]))
+    assert len(made) > 2
+    for number, page in enumerate(made, 1):
+        assert "code" in page and "price" in page and f"{number} / {len(made)}" in page
+    assert "".join(made).count("P") == 200
+
+
+def test_a_pdf_holds_every_script(shop: Shop) -> None:
+    text = "\n".join(pages(shop.good("products", "pdf", select="name", filter="code ne 'P23'")))
+    for word in ("Žluťoučký", "Grüße", "日本語", "😀", "=1+1", "<b>&amp;", "_x000D_"):
+        assert word in text
+
+
+def test_a_pdf_of_nothing_is_a_page_with_a_header(shop: Shop) -> None:
+    (page,) = pages(shop.good("units", "pdf", filter="false"))
+    assert "symbol" in page and "1 / 1" in page
+
+
+@pytest.mark.parametrize(("columns", "paper", "parts"), [(4, 0, 1), (7, 1, 1), (16, 2, 1), (60, 2, 5)])
+def test_wide_tables_get_wider_paper_and_then_parts(columns: int, paper: int, parts: int) -> None:
+    described = [{"name": f"column{n}", "number": False} for n in range(columns)]
+    rows = [["some words to read"] * columns] * 3
+    found, made = arrange(Typeface(["column0123456789", *rows[0]]), described, rows)
+    assert (found, len(made)) == (PAPERS[paper], parts)
+    assert all(sum(column.width for column in part.columns) <= found[0] - 2 * MARGIN + 0.01 for part in made)
+    assert sorted({column.index for part in made for column in part.columns}) == list(range(columns))
+    assert all(part.columns[0].index == 0 for part in made)
+
+
+def test_one_long_text_does_not_squeeze_the_others() -> None:
+    rows = [["P1", "word " * 400], ["P2", "short"]]
+    face = Typeface(text for row in rows for text in row)
+    paper, (part,) = arrange(face, COLUMNS, rows)
+    assert part.columns[0].width >= LEAST and sum(column.width for column in part.columns) <= paper[0] - 2 * MARGIN + 0.01
+
+
+def test_a_row_longer_than_a_page_goes_on_on_the_next() -> None:
+    rows = [["P1", "\n".join(f"line{n}" for n in range(300))], ["P2", "end"]]
+    found = pages(laid_out({"title": "t", "about": "", "columns": COLUMNS}, rows))
+    text = "\n".join(found)
+    assert len(found) > 3 and all(f"line{n}" in text.split() for n in range(300)) and "end" in found[-1]
+
+
+def test_lines_break_at_spaces_and_words_that_are_too_long_anywhere() -> None:
+    face = Typeface(["aaa bbb ccc", "x" * 50])
+    width = face.width("aaa bbb")
+    assert face.broken("aaa bbb ccc", width + 0.01) == ["aaa bbb", "ccc"]
+    pieces = face.broken("x" * 50, width)
+    assert "".join(pieces) == "x" * 50 and all(face.width(piece) <= width for piece in pieces)
+    assert face.broken("", 5) == [""] and face.broken("a\n\nb", 50) == ["a", "", "b"]
+
+
+def test_a_character_that_no_font_has_is_seen_to_be_missing() -> None:
+    odd = "\U000e5000\ue123"
+    face = Typeface([f"a{odd}\x07b"])
+    assert face.cleaned(f"a{odd}\x07b") == f"a{UNKNOWN * 3}b"
+    pdf = FPDF()
+    face.load(pdf)
+    pdf.add_page()
+    face.size(pdf, 8)
+    face.draw(pdf, face.cleaned(odd), 10, 10, 50, 4, False)
+    assert bytes(pdf.output()).startswith(b"%PDF")

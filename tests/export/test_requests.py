@@ -1,0 +1,136 @@
+"""What a request for an export must say, who may ask, and what the answer says of itself."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from app.errors import ERRORS
+from app.export.response import disposition
+from tests.export.conftest import Shop
+
+KINDS = {
+    "json": ("application/json", "products.json"),
+    "xml": ("application/xml", "products.xml"),
+    "csv": ("text/csv; charset=utf-8; header=present", "products.csv"),
+    "excel": ("application/vnd.openxmlformats-officedocument.spreadsheetml.sheet", "products.xlsx"),
+    "pdf": ("application/pdf", "products.pdf"),
+    "html": ("text/html; charset=utf-8", "products.html"),
+    "JsOn": ("application/json", "products.json"),
+}
+# path, status, code, target, what the detail says
+BAD = [
+    ("/api/demo/products?format=json", 400, "malformed_request", "export", "expected export=true"),
+    ("/api/demo/products?format=json&export=false", 400, "malformed_request", "export", "expected export=true"),
+    ("/api/demo/products?format=json&export=TRUE", 400, "malformed_request", "export", "expected export=true"),
+    ("/api/demo/products?export=true", 400, "malformed_request", "format", "expected one of json, xml, csv, excel, pdf, html, custom"),
+    ("/api/demo/products?export=true&format=doc", 400, "malformed_request", "format", "found 'doc'"),
+    ("/api/demo/products?export=true&format=", 400, "malformed_request", "format", "found ''"),
+    ("/api/demo/products?export=true&format=custom", 400, "malformed_request", "mapper", "expects a mapper"),
+    ("/api/demo/products?export=true&format=custom&mapper=", 400, "malformed_request", "mapper", "name of a mapper"),
+    ("/api/demo/products?export=true&format=json&format=xml", 400, "malformed_request", "format", "given twice"),
+    ("/api/demo/products?export=true&format=json&filter=x", 400, "malformed_request", "filter", "no parameter filter"),
+    ("/api/demo/products?export=true&format=json&companyId=other", 400, "malformed_request", "companyId", "company of the path"),
+    ("/api/demo/products?export=true&format=json&$filter=nope eq 1", 400, "malformed_query", "$filter", "no field nope (at character 1)"),
+    ("/api/demo/products?export=true&format=json&$select=variants", 400, "malformed_query", "$select", "navigation property"),
+    ("/api/demo/products?export=true&format=json&$expand=nope", 400, "malformed_query", "$expand", "no navigation property"),
+    ("/api/demo/products?export=true&format=json&$top=-1", 400, "malformed_query", "$top", "whole number"),
+    ("/api/demo/products?export=true&format=json&$skip=x", 400, "malformed_query", "$skip", "whole number"),
+    ("/api/demo/products?export=true&format=json&$orderby=name up", 400, "malformed_query", "$orderby", "character"),
+    ("/api/demo/products?export=true&format=json&$count=true", 400, "malformed_query", "$count", "cannot be given here"),
+    ("/api/demo/products?export=true&format=json&$apply=aggregate($count as n)", 400, "malformed_query", "$apply", "cannot be given"),
+    ("/api/demo/products?export=true&format=json&$Filter=x", 400, "malformed_query", "$Filter", "it is written $filter"),
+    ("/api/demo/nothing?export=true&format=json", 404, "not_found", None, "there is no entity nothing"),
+    ("/api/demo/products?export=true&format=json&$filter=%zz", 400, "malformed_request", None, "hexadecimal"),
+    ("/api/other/products?export=true&format=json", 403, "forbidden", None, "no read access"),
+    ("/api/products?export=true&format=json&companyId=other", 403, "forbidden", None, "no read access"),
+    ("/api/products?export=true&format=json&companyId=nowhere", 403, "forbidden", None, "no read access"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("path", "status", "code", "target", "says"), BAD, ids=[each[0].partition("?")[2][-40:] for each in BAD])
+def test_what_is_wrong_is_said_with_its_place(shop: Shop, path: str, status: int, code: str, target: str | None, says: str) -> None:
+    reply = shop.service.ask(path.replace(" ", "%20"))
+    assert (reply.status, reply.json["code"], reply.json.get("target")) == (status, code, target), reply.body
+    assert reply.headers["Content-Type"] == "application/problem+json" and ERRORS[code][0] == status
+    assert says in reply.json["detail"]
+
+
+@pytest.mark.parametrize("format", KINDS)
+def test_an_export_is_a_file_to_be_saved(shop: Shop, format: str) -> None:
+    media_type, name = KINDS[format]
+    reply = shop.get("products", format, top=2)
+    assert reply.status == 200
+    assert reply.headers["Content-Type"] == media_type
+    assert reply.headers["Content-Disposition"] == f'attachment; filename="{name}"'
+    assert reply.headers["X-Content-Type-Options"] == "nosniff"
+    assert reply.headers["Content-Security-Policy"].startswith("sandbox;")
+    assert int(reply.headers["Content-Length"]) == len(reply.body), "what is short is sent whole"
+    head = shop.service.ask(f"/api/demo/products?export=true&format={format}", "HEAD")
+    assert (head.status, head.headers["Content-Type"], head.body) == (200, media_type, b"")
+
+
+def test_the_company_is_the_keys_own_unless_another_is_named(shop: Shop) -> None:
+    of_the_path = shop.service.ask("/api/demo/units?export=true&format=csv").body
+    for path in ("/api/units?export=true&format=csv", "/api/units?export=true&format=csv&companyId=demo"):
+        assert shop.service.ask(path).body == of_the_path
+    assert shop.service.ask("/api/demo/units?export=true&format=csv&companyId=demo").body == of_the_path
+
+
+def test_a_key_of_several_companies_must_name_one(shop: Shop) -> None:
+    shop.service.operator.company("second")
+    key = f"Bearer {shop.service.operator.key('demo', 'second')}"
+    reply = shop.service.ask("/api/units?export=true&format=json", authorization=key)
+    assert (reply.status, reply.json["target"]) == (400, "companyId")
+    empty = shop.service.ask("/api/units?export=true&format=json&companyId=second", authorization=key)
+    assert empty.json == {"units": []}
+
+
+def test_an_export_is_for_those_who_may_read(shop: Shop) -> None:
+    path = "/api/demo/units?export=true&format=json"
+    assert shop.service.ask(path, authorization=None).status == 401
+    assert shop.service.ask(path, authorization=f"Bearer {shop.service.operator.key('demo', scopes=('import',))}").status == 403
+    assert shop.service.ask("/api/units?export=true&format=json", authorization=None).status == 401
+    importer = f"Bearer {shop.service.operator.key('demo', scopes=('import',))}"
+    assert shop.service.ask("/api/units?export=true&format=json", authorization=importer).status == 403
+
+
+def test_what_is_not_there_yet_is_said_to_be_so(shop: Shop) -> None:
+    reply = shop.get("products", "custom", mapper="any")
+    assert (reply.status, reply.json["code"], reply.json["target"]) == (501, "not_supported", "mapper")
+
+
+def test_other_methods_are_refused(shop: Shop) -> None:
+    reply = shop.service.ask("/api/demo/units?export=true&format=json", "POST")
+    assert (reply.status, set(reply.headers["Allow"].split(","))) == (405, {"GET", "HEAD"})
+
+
+def test_an_export_shows_no_other_company(shop: Shop) -> None:
+    shop.service.operator.company("rival")
+    shop.service.operator.write("rival", "insert into data.units (company_id, code, name) values ('rival', 'X', 'secret')")
+    for format in ("json", "xml", "csv", "html"):
+        assert b"secret" not in shop.good("units", format)
+
+
+def test_filters_orders_and_pages_are_those_of_odata(shop: Shop) -> None:
+    body = shop.good(
+        "products", "json", filter="category/parent/code eq 'tools' and price gt 1", orderby="price desc", top=2, skip=1
+    )
+    asked = "$filter=category/parent/code%20eq%20'tools'%20and%20price%20gt%201&$orderby=price%20desc&$top=2&$skip=1&$select=code"
+    expected = [row["code"] for row in shop.service.odata(f"/products?{asked}").json["value"]]
+
+    assert [record["code"] for record in json.loads(body)["products"]] == expected and len(expected) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("a.csv", 'attachment; filename="a.csv"'),
+        ('a"b.csv', "attachment; filename=\"a_b.csv\"; filename*=UTF-8''a%22b.csv"),
+        ("Grüße.csv", "attachment; filename=\"Gr__e.csv\"; filename*=UTF-8''Gr%C3%BC%C3%9Fe.csv"),
+        ("a\r\nb.csv", "attachment; filename=\"a__b.csv\"; filename*=UTF-8''a%0D%0Ab.csv"),
+    ],
+)
+def test_file_names_are_as_in_rfc_6266(name: str, expected: str) -> None:
+    assert disposition(name) == expected

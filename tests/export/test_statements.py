@@ -1,0 +1,77 @@
+"""PostgreSQL's own parser proves what an export runs: one COPY of a SELECT over views that are each restricted to the company."""
+
+from __future__ import annotations
+
+import pglast
+import psycopg
+import pytest
+from pglast import ast
+from pglast.visitors import Visitor
+
+from app.catalog import Catalog
+from app.language import export, forms, plan, sql
+from app.language.query import EXPORT, Query, parse_query
+from tests.export.conftest import Shop
+
+HOSTILE = "'') to program ''id''; drop table data.products; -- %s %(company)s \\"
+OPTIONS = [
+    [],
+    [("$filter", f"name eq '{HOSTILE}' and items/any(i: i/product/name ne '{HOSTILE}')")],
+    [("$orderby", "customer/name desc,code"), ("$top", "5"), ("$skip", "1"), ("$filter", f"note ne '{HOSTILE}'")],
+    [("$expand", "customer,items"), ("$top", "5")],
+    [("$expand", "order,items"), ("$filter", f"contains(note,'{HOSTILE}')"), ("$select", "code,customer")],
+]
+FORMS = [forms.Json(), forms.Values(), forms.Xml(), forms.Csv(), forms.Html(), forms.Sheet(), forms.Display()]
+
+
+class Found(Visitor):
+    """The relations and the texts of a statement."""
+
+    def __init__(self) -> None:
+        self.relations: list[str] = []
+        self.texts: list[str] = []
+
+    def visit_RangeVar(self, ancestors: object, node: ast.RangeVar) -> None:
+        self.relations.append(f"{node.schemaname}.{node.relname}")
+
+    def visit_A_Const(self, ancestors: object, node: ast.A_Const) -> None:
+        if isinstance(node.val, ast.String):
+            self.texts.append(node.val.sval)
+
+
+def statements(query: Query, form: forms.Form) -> list[sql.Statement]:
+    if isinstance(form, forms.Values):
+        return [export.values(query, "demo", form, plan.plan_values(query))]
+    if isinstance(form, forms.Json | forms.Xml):
+        related = (export.related(query, "demo", form, each) for each in plan.plan_related(query))
+        return [export.records(query, "demo", form, plan.plan_record(query)), *related]
+    return [export.lines(query, "demo", form, plan.plan_lines(query))]
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: type(form).__name__)
+@pytest.mark.parametrize("options", OPTIONS, ids=range(len(OPTIONS)))
+def test_an_export_is_one_copy_of_the_companys_views(shop: Shop, form: forms.Form, options: list[tuple[str, str]]) -> None:
+    catalog: Catalog = shop.feed.catalog
+    options = [(name, value.replace("name eq", "note eq")) for name, value in options]
+    query = parse_query(catalog, catalog["invoices"], options, takes=EXPORT)
+    hostile = sum(value.count(HOSTILE) for _, value in options)
+    for statement in statements(query, form):
+        text = psycopg.ClientCursor(shop.service.operator.connection).mogrify(statement.text, statement.parameters)
+        (parsed,) = pglast.parse_sql(text)
+        assert isinstance(parsed.stmt, ast.CopyStmt) and isinstance(parsed.stmt.query, ast.SelectStmt)
+        assert not parsed.stmt.is_from and not parsed.stmt.is_program and parsed.stmt.filename is None
+        found = Found()
+        found(parsed.stmt.query)
+        assert found.relations and set(found.relations) <= {f"api.{name}" for name in catalog.entities}
+        assert text.count("company_id = 'demo'") == len(found.relations)
+        assert found.texts.count(HOSTILE.replace("''", "'")) >= hostile
+
+
+def test_one_shape_of_a_query_is_one_text(shop: Shop) -> None:
+    catalog: Catalog = shop.feed.catalog
+    queries = [
+        parse_query(catalog, catalog["units"], [("$filter", f"code eq '{value}'"), ("$top", top)], takes=EXPORT)
+        for value, top in (("a", "1"), ("b", "2"))
+    ]
+    first, second = (export.lines(query, "demo", forms.Csv(), plan.plan_lines(query)) for query in queries)
+    assert first.text is second.text and first.parameters != second.parameters

@@ -1,0 +1,172 @@
+"""Templates: what they can say, and what they cannot do."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from app.config import Config
+from app.db import Database
+from app.errors import ServiceError
+from app.export import custom, response
+from app.export.custom import Bounds, Reversed, Template
+from app.export.read import Reader
+from app.export.request import read_parameters, read_request
+from tests.export.conftest import TEXTS, Shop
+
+NOW = datetime(2026, 11, 21, 8, 15, 30, tzinfo=UTC)
+PLAIN = "text/plain"
+USUAL = Bounds()
+
+
+def rendered(shop: Shop, template: Template | Reversed, entity: str = "products", **options: Any) -> str:
+    """What comes of the rows."""
+
+    async def run() -> bytes:
+        database = await Database.open(Config(database_url=shop.feed.url))
+        try:
+            given = read_parameters([("mapper", "m"), *((f"${name}", str(value)) for name, value in options.items())])
+            asked = read_request(database.catalog, database.catalog[entity], "demo", given)
+            async with database.snapshot("demo") as connection:
+                reader = Reader(connection, 30)
+                write = (
+                    custom.render(asked, reader, template, NOW)
+                    if isinstance(template, Template)
+                    else custom.reverse(asked, reader, template)
+                )
+                return b"".join([bytes(block) async for block in write])
+        finally:
+            await database.close()
+
+    return asyncio.run(run()).decode()
+
+
+def refused(shop: Shop, text: str, bounds: Bounds = USUAL, **options: Any) -> ServiceError:
+    with pytest.raises(ServiceError) as error:
+        rendered(shop, Template(PLAIN, text, bounds), **options)
+    assert (error.value.status, error.value.target) == (400, "mapper")
+    return error.value
+
+
+def test_a_template_has_the_rows_the_entity_the_company_and_the_time(shop: Shop) -> None:
+    text = "{{ entity }} of {{ company }}, {{ now.strftime('%d.%m.%Y') }}\n{% for row in rows %}{{ row.code }};{% endfor %}\n"
+    codes = "".join(f"P{number};" for number in range(len(TEXTS)))
+    assert rendered(shop, Template(PLAIN, text), orderby="id") == f"products of demo, 21.11.2026\n{codes}\n"
+
+
+def test_values_are_of_their_types_and_null_is_nothing(shop: Shop) -> None:
+    text = (
+        "{% for row in rows %}{{ row.invoiceDate.year }} {{ row.note }}|{{ row.customer }}|{{ row.updatedAt.tzinfo }}|"
+        "{% for item in row['items'] %}{{ '%.2f' % (item.quantity * (item.price or 0)) }} {{ item.product }},{% endfor %}\n{% endfor %}"
+    )
+    assert rendered(shop, Template(PLAIN, text), "invoices", orderby="code") == "2026 |C1|UTC|0.20 P0,0.20 P0,0.00 ,\n2026 ||UTC|\n"
+
+
+def test_what_is_expanded_is_inside(shop: Shop) -> None:
+    text = "{% for row in rows %}{{ row.category.name if row.category else '-' }} {{ row.variants|length }};{% endfor %}"
+    assert rendered(shop, Template(PLAIN, text), expand="category,variants", top=2, orderby="id") == "- 2;Odd 0;"
+
+
+def test_texts_come_out_as_they_are_and_escaped_in_markup(shop: Shop) -> None:
+    text = "{% for row in rows %}{{ row.name }}\x00{% endfor %}".replace("\x00", "\N{SYMBOL FOR NULL}")
+    assert rendered(shop, Template(PLAIN, text), orderby="id").split("\N{SYMBOL FOR NULL}")[:-1] == list(TEXTS)
+    for media_type in ("text/html", "application/xml", "image/svg+xml"):
+        assert "<b>" not in rendered(shop, Template(media_type, text))
+
+
+@pytest.mark.parametrize(
+    ("text", "says", "line"),
+    [
+        ("a\n{% for row in rows %}", "line 2 of the template: Unexpected end of template", 2),
+        ("{{ row.code }}", "line 1 of the template: 'row' is undefined", 1),
+        ("\n\n{% for row in rows %}{{ row.nope }}{% endfor %}", "line 3 of the template: 'dict object' has no attribute 'nope'", 3),
+        ("{{ 1 / 0 }}", "line 1 of the template: division by zero", 1),
+        ("{{ rows|length }}", "has no len()", 1),
+        ("{% include 'x' %}", "no loader for this environment", 1),
+        ("{{ ''.__class__.__mro__ }}", "access to attribute '__class__' of 'str' object is unsafe", 1),
+        ("{{ rows.gi_frame.f_globals }}", "access to attribute 'gi_frame' of 'generator' object is unsafe", 1),
+        ("{{ cycler.__init__.__globals__.os.environ }}", "is unsafe", 1),
+        ("{% for x in range(10 ** 9) %}{% endfor %}", "range", 1),
+        (
+            "{% set ns = namespace(a='x' * 1000) %}{% for i in range(60) %}{% set ns.a = ns.a ~ ns.a %}{% endfor %}",
+            "of memory",
+            None,
+        ),
+        ("{{ 'x' * 10 ** 10 }}", "of memory", None),
+        ("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "recursion", 1),
+    ],
+)
+def test_what_is_wrong_with_a_template_is_said_with_its_line(shop: Shop, text: str, says: str, line: int | None) -> None:
+    error = refused(shop, text)
+    assert says in error.message and error.more.get("line") == line
+
+
+def test_a_template_is_bounded_in_time(shop: Shop) -> None:
+    text = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
+    assert "more time than it may" in refused(shop, text, Bounds(seconds=1)).message
+
+
+def test_a_template_is_bounded_in_output(shop: Shop) -> None:
+    text = "{% for a in range(99999) %}{{ 'x' * 100 }}{% endfor %}"
+    assert "it gives more than 1,000,000 bytes" in refused(shop, text, Bounds(output=1_000_000)).message
+
+
+def test_a_template_sees_no_setting_of_the_service(shop: Shop) -> None:
+    names = [name for name in ("environ", "os", "sys", "open", "config", "self.environment", "request") if name]
+    for name in names:
+        refused(shop, f"{{{{ {name}.x }}}}")
+
+
+def test_no_media_type_splits_a_header() -> None:
+    for wrong in ("", "text", "text/html\r\nX: y", "text/html; charset=x", "a b/c", "text/"):
+        with pytest.raises(ServiceError):
+            Template(wrong, "")
+
+
+def test_a_template_is_sent_as_a_file_that_cannot_run(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def find_mapper(company: str, name: str) -> Template:
+        assert (company, name) == ("demo", "page")
+        return Template("text/html", "<h1>{{ entity }}</h1>{% for row in rows %}{{ row.name }}{% endfor %}")
+
+    monkeypatch.setattr(response.custom, "find_mapper", find_mapper)
+    reply = shop.get("products", "custom", mapper="page", top=7, orderby="id")
+    assert (reply.status, reply.headers["Content-Type"]) == (200, "text/html; charset=utf-8")
+    assert reply.headers["Content-Disposition"] == 'attachment; filename="products.html"'
+    assert reply.headers["X-Content-Type-Options"] == "nosniff" and "sandbox" in reply.headers["Content-Security-Policy"]
+    assert b"&lt;b&gt;" in reply.body and b"<b>" not in reply.body
+    wrong = shop.get("products", "csv", mapper="page")
+    assert (wrong.status, wrong.json["target"]) == (400, "format")
+
+
+def test_a_template_that_is_wrong_is_an_error_over_http(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def find_mapper(company: str, name: str) -> Template:
+        return Template(PLAIN, "{{ nope }}")
+
+    monkeypatch.setattr(response.custom, "find_mapper", find_mapper)
+    reply = shop.get("products", "custom", mapper="page")
+    assert (reply.status, reply.json["line"]) == (400, 1) and "'nope' is undefined" in reply.json["detail"]
+
+
+def test_a_template_that_fails_midway_cuts_the_connection(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def find_mapper(company: str, name: str) -> Template:
+        return Template(PLAIN, "{% for n in range(9999) %}{{ 'x' * 100 }}{% endfor %}{{ nope }}")
+
+    monkeypatch.setattr(response.custom, "find_mapper", find_mapper)
+    with pytest.raises((http.client.IncompleteRead, ConnectionResetError)):
+        shop.get("products", "custom", mapper="page")
+
+
+def test_a_mapping_run_backwards_gets_records_of_the_import_document(shop: Shop) -> None:
+    def write(records: Iterable[dict[str, Any]]) -> Iterator[bytes]:
+        for record in records:
+            yield json.dumps(record).encode() + b"\n"
+
+    lines = rendered(shop, Reversed("text/plain", "txt", write), "invoices", orderby="code").splitlines()
+    first = json.loads(lines[0])
+    assert len(lines) == 2 and (first["customer"], first["items"][2]["quantity"]) == ("code:C1", "0.000001")
