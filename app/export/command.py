@@ -35,7 +35,7 @@ async def _run(url: str, config: Config, company: str, entity: str, given: Mappi
         if entity not in catalog:
             raise ServiceError("not_found", f"there is no entity {entity}: expected one of {', '.join(catalog.entities)}")
         asked = read_request(catalog, catalog[entity], company, read_parameters(list(given.items())))
-        format = await find_format(asked)
+        format = await find_format(connection, asked)
         if asked.format == SCHEMA:
             out.write(xml.schema(asked))
             return

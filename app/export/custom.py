@@ -1,7 +1,7 @@
 """Any format at all: a template that somebody wrote, rendered where it can do no harm.
 
-The seam to the mappers: whoever knows them gives a Template (rendered forwards) or a Reversed mapping (rows in the shape of the
-import document become bytes of the source's format).
+A mapper is a Template (rendered forwards) or a Reversed mapping (rows in the shape of the import document become bytes of the
+source's format).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
+from psycopg import AsyncConnection
 
 from app.errors import ServiceError
 from app.export.process import piped
@@ -23,6 +24,8 @@ from app.export.request import Asked
 from app.language import export
 from app.language.forms import Json, Values
 from app.language.plan import Record, plan_record, plan_values
+from app.mapper import store, tree
+from app.mapper.reverse import writer_of, written
 
 MEDIA_TYPE = re.compile(r"[a-z0-9][a-z0-9!#$&^_.+-]{0,126}/[a-z0-9][a-z0-9!#$&^_.+-]{0,126}", re.IGNORECASE)
 ESCAPED = ("html", "xml")  # media types that end so have their texts escaped
@@ -65,9 +68,13 @@ class Reversed:
     write: Callable[[Iterable[dict[str, Any]]], Iterator[bytes]]
 
 
-async def find_mapper(company: str, name: str) -> Template | Reversed:
-    """The company's mapper of a name.  Raises ServiceError."""
-    raise ServiceError("not_supported", "exports by a mapper are not supported yet", target="mapper")
+async def find_mapper(connection: AsyncConnection[Any], asked: Asked, name: str) -> Template | Reversed:
+    """The company's mapper of a name, for rows of the entity that is asked for.  Raises ServiceError."""
+    mapper = await store.find(connection, asked.query.catalog, asked.company, name)
+    if isinstance(mapper, tree.Template):
+        return Template(mapper.media_type.partition(";")[0].strip(), mapper.source)
+    writer = writer_of(mapper, asked.entity.name)
+    return Reversed(writer.media_type, writer.extension, lambda records: written(writer, records))
 
 
 async def render(asked: Asked, reader: Reader, template: Template, now: datetime) -> AsyncGenerator[bytes, None]:

@@ -11,9 +11,11 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 from urllib.parse import quote
 
 from aiohttp import web
+from psycopg import AsyncConnection
 
 from app.auth import Identity
 from app.db import Database
@@ -60,7 +62,8 @@ async def respond(
     given = read_parameters(wide)
     check_export(given)
     asked = read_request(catalog, catalog[entity], company, given)
-    format = await find_format(asked)
+    async with database.session(company) as named:
+        format = await find_format(named, asked)
     if asked.format == SCHEMA:
         return await send(request, xml.schema(asked), headers(asked, format))
     if request.method == "HEAD":
@@ -107,11 +110,11 @@ def choose_company(identity: Identity, in_path: str | None, in_query: str | None
     return company
 
 
-async def find_format(asked: Asked) -> Format:
+async def find_format(connection: AsyncConnection[Any], asked: Asked) -> Format:
     """What to write, by the mapper if one is named."""
     if asked.mapper is None:
         return Format(*TYPES[asked.format])
-    mapper = await custom.find_mapper(asked.company, asked.mapper)
+    mapper = await custom.find_mapper(connection, asked, asked.mapper)
     if isinstance(mapper, Reversed):
         return Format(mapper.media_type, mapper.extension, mapper)
     if asked.format != "custom":

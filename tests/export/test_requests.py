@@ -96,9 +96,9 @@ def test_an_export_is_for_those_who_may_read(shop: Shop) -> None:
     assert shop.service.ask("/api/units?export=true&format=json", authorization=importer).status == 403
 
 
-def test_what_is_not_there_yet_is_said_to_be_so(shop: Shop) -> None:
+def test_a_mapper_that_is_not_there_is_said_to_be_so(shop: Shop) -> None:
     reply = shop.get("products", "custom", mapper="any")
-    assert (reply.status, reply.json["code"], reply.json["target"]) == (501, "not_supported", "mapper")
+    assert (reply.status, reply.json["code"]) == (404, "not_found")
 
 
 def test_other_methods_are_refused(shop: Shop) -> None:

@@ -14,11 +14,12 @@ import pytest
 from app.config import Config
 from app.db import Database
 from app.errors import ServiceError
-from app.export import custom, response
+from app.export import custom
 from app.export.custom import Bounds, Reversed, Template
 from app.export.read import Reader
 from app.export.request import read_parameters, read_request
 from tests.export.conftest import TEXTS, Shop
+from tests.http.serving import PATIENCE
 
 NOW = datetime(2026, 11, 21, 8, 15, 30, tzinfo=UTC)
 PLAIN = "text/plain"
@@ -129,12 +130,18 @@ def test_no_media_type_splits_a_header() -> None:
             Template(wrong, "")
 
 
-def test_a_template_is_sent_as_a_file_that_cannot_run(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def find_mapper(company: str, name: str) -> Template:
-        assert (company, name) == ("demo", "page")
-        return Template("text/html", "<h1>{{ entity }}</h1>{% for row in rows %}{{ row.name }}{% endfor %}")
+def put_mapper(shop: Shop, name: str, text: str) -> None:
+    """Store a mapper of the company."""
+    service = shop.service
+    connection = http.client.HTTPConnection(service.host, service.port, timeout=PATIENCE)
+    headers = {"Authorization": service.basic, "Content-Type": "text/plain"}
+    connection.request("PUT", f"/api/demo/mappers/{name}", text.encode(), headers)
+    assert connection.getresponse().status in (201, 204)
+    connection.close()
 
-    monkeypatch.setattr(response.custom, "find_mapper", find_mapper)
+
+def test_a_template_is_sent_as_a_file_that_cannot_run(shop: Shop) -> None:
+    put_mapper(shop, "page", "type template text/html\n<h1>{{ entity }}</h1>{% for row in rows %}{{ row.name }}{% endfor %}")
     reply = shop.get("products", "custom", mapper="page", top=7, orderby="id")
     assert (reply.status, reply.headers["Content-Type"]) == (200, "text/html; charset=utf-8")
     assert reply.headers["Content-Disposition"] == 'attachment; filename="products.html"'
@@ -144,20 +151,14 @@ def test_a_template_is_sent_as_a_file_that_cannot_run(shop: Shop, monkeypatch: p
     assert (wrong.status, wrong.json["target"]) == (400, "format")
 
 
-def test_a_template_that_is_wrong_is_an_error_over_http(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def find_mapper(company: str, name: str) -> Template:
-        return Template(PLAIN, "{{ nope }}")
-
-    monkeypatch.setattr(response.custom, "find_mapper", find_mapper)
+def test_a_template_that_is_wrong_is_an_error_over_http(shop: Shop) -> None:
+    put_mapper(shop, "page", f"type template {PLAIN}\n{{{{ nope }}}}")
     reply = shop.get("products", "custom", mapper="page")
     assert (reply.status, reply.json["line"]) == (400, 1) and "'nope' is undefined" in reply.json["detail"]
 
 
-def test_a_template_that_fails_midway_cuts_the_connection(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def find_mapper(company: str, name: str) -> Template:
-        return Template(PLAIN, "{% for n in range(9999) %}{{ 'x' * 100 }}{% endfor %}{{ nope }}")
-
-    monkeypatch.setattr(response.custom, "find_mapper", find_mapper)
+def test_a_template_that_fails_midway_cuts_the_connection(shop: Shop) -> None:
+    put_mapper(shop, "page", f"type template {PLAIN}\n{{% for n in range(9999) %}}{{{{ 'x' * 100 }}}}{{% endfor %}}{{{{ nope }}}}")
     with pytest.raises((http.client.IncompleteRead, ConnectionResetError)):
         shop.get("products", "custom", mapper="page")
 
@@ -170,3 +171,16 @@ def test_a_mapping_run_backwards_gets_records_of_the_import_document(shop: Shop)
     lines = rendered(shop, Reversed("text/plain", "txt", write), "invoices", orderby="code").splitlines()
     first = json.loads(lines[0])
     assert len(lines) == 2 and (first["customer"], first["items"][2]["quantity"]) == ("code:C1", "0.000001")
+
+
+def test_a_mapping_can_be_run_backwards_over_http(shop: Shop) -> None:
+    text = """type csv
+products = 'row' {
+    code = 'Number'
+    name = 'Title'
+}
+"""
+    put_mapper(shop, "sheet", text)
+    reply = shop.get("products", "csv", mapper="sheet", orderby="code", top=2)
+    assert reply.status == 200 and reply.headers["Content-Type"].startswith("text/csv")
+    assert reply.body.decode("utf-8-sig").splitlines()[0].replace('"', "") == "Number,Title" and len(reply.body.splitlines()) >= 3
