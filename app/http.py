@@ -238,7 +238,7 @@ ROUTES: tuple[tuple[str, str, Handler], ...] = (
     ("GET", "/healthz", alive),
     ("GET", "/readyz", ready),
     # last, for what they end in may be any word
-    ("GET", "/api/{company}/{entity}", export),
+    ("GET", "/api/{company}/{entity:(?!(?:import|imports|mappers)$)[^{}/]+}", export),
     ("GET", "/api/{entity}", export),
 )
 

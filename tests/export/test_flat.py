@@ -14,7 +14,7 @@ from openpyxl.worksheet.worksheet import Worksheet
 
 from app.export import excel
 from app.language.forms import letters
-from tests.export.conftest import TEXTS, Shop
+from tests.export.conftest import TEXTS, Shop, allow_all
 from tests.http.serving import wait_until
 
 COLUMNS = ["id", "code", "name", "description", "barcode", "price", "active", "category", "unit", "updatedAt"]
@@ -203,6 +203,7 @@ def test_times_and_other_types_of_a_new_entity(shop: Shop) -> None:
         " primary key (company_id, id), unique (company_id, number))"
     )
     operator.connection.execute("select bds.register('data.shifts')")
+    allow_all(operator, "shifts")
     operator.write(
         "demo",
         "insert into data.shifts (company_id, starts, at, number, share, key, big) values"

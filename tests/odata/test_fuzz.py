@@ -55,7 +55,7 @@ WORDS = (
 )
 POISON = """
 insert into data.products (company_id, code, name, description, barcode, price)
-values ('neighbour', 'A', repeat('x', 100000), '1e400', 'x', 'NaN'), ('neighbour', '9e99999', '', '294277-01-01', '', 0);
+values ('neighbour', 'A', repeat('x', 100000), '1e400', 'x', 9e14), ('neighbour', '9e99999', '', '294277-01-01', '', 0);
 """
 
 
