@@ -10,7 +10,7 @@ declare
     gone   text := format('pg_temp.%I', 'gone_' || entity_name);
     mass   record;
 begin
-    if not bds.has_phase(entity_name, 3) then
+    if bds.counted(entity_name, 'deletes') = 0 then
         return counts;
     end if;
     raise notice 'deleting %: 1 of 1 rows done', entity_name;
@@ -128,6 +128,7 @@ begin
         if import.atomic = 'batch' then
             perform bds.fail_batches(import.number, entity_name);
         end if;
+        perform bds.count_map(entity_name);
         -- without these, others may be in use
         execute format('delete from %s g using pg_temp.%I m where m.ordinal = g.ordinal and m.failed', gone, 'map_' || entity_name);
     end loop;

@@ -63,13 +63,13 @@ declare
     entity_name text;
     counts      jsonb := '{}';
     done        bigint := 0;
-    total       bigint := (select sum(bds.count_mapped(o.name)) from unnest(ordered) as o (name));
+    total       bigint := (select sum(bds.counted(o.name, 'rows')) from unnest(ordered) as o (name));
     problems    jsonb;
 begin
     foreach entity_name in array ordered loop
         raise notice 'writing %: % of % rows done', entity_name, done, total;
         counts := bds.add_counts(counts, entity_name, bds.import_write(company, import_id, entity_name));
-        done := done + bds.count_mapped(entity_name);
+        done := done + bds.counted(entity_name, 'rows');
     end loop;
     -- entities that refer to one another in a circle: what had to wait for the other's rows
     perform bds.merge_diff(company, o.name, 'diff_' || o.name)
@@ -110,7 +110,29 @@ create or replace function bds.add_counts(counts jsonb, entity_name text, more j
     )) end;
 comment on function bds.add_counts(jsonb, text, jsonb) is 'Adds {created: 1, ...} to the counts of an entity';
 
-create or replace function bds.count_mapped(entity_name text)
+create or replace function bds.count_map(entity_name text)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    execute format(
+        $sql$
+        update pg_temp.family_ f
+        set rows = m.rows, failed = m.failed, writes = m.writes, updates = m.updates, deletes = m.deletes
+        from (
+            select count(*) as rows, count(*) filter (where failed) as failed, count(*) filter (where phase = 1 and not failed) as writes,
+                count(*) filter (where phase = 2 and not failed) as updates, count(*) filter (where phase = 3 and not failed) as deletes
+            from pg_temp.%I
+        ) m
+        where f.name = $1
+        $sql$, 'map_' || entity_name
+    ) using entity_name;
+end
+$$;
+comment on function bds.count_map(text) is 'Counts once what there is to do for an entity; to be called when records have failed';
+
+create or replace function bds.counted(entity_name text, what text)
     returns bigint
     language plpgsql
     stable
@@ -119,26 +141,11 @@ as $$
 declare
     counted bigint;
 begin
-    execute format('select count(*) from pg_temp.%I', 'map_' || entity_name) into counted;
+    execute format('select f.%I from pg_temp.family_ f where f.name = $1', what) into counted using entity_name;
     return counted;
 end
 $$;
-comment on function bds.count_mapped(text) is 'How many rows of an entity were compared';
-
-create or replace function bds.has_phase(entity_name text, wanted int)
-    returns boolean
-    language plpgsql
-    stable
-    set search_path = pg_catalog, pg_temp
-as $$
-declare
-    is_there boolean;
-begin
-    execute format('select exists (select from pg_temp.%I where phase = $1 and not failed)', 'map_' || entity_name) into is_there using wanted;
-    return is_there;
-end
-$$;
-comment on function bds.has_phase(text, int) is 'Whether there is anything to do for an entity in a phase: 1 write, 2 update by condition, 3 delete';
+comment on function bds.counted(text, text) is 'What count_map has counted: rows, failed, writes, updates (by condition), deletes';
 
 create or replace function bds.count_failed(import_number bigint, counts jsonb)
     returns jsonb
@@ -148,15 +155,13 @@ create or replace function bds.count_failed(import_number bigint, counts jsonb)
 as $$
 declare
     entity_name text;
-    failed      bigint;
     kept        bigint;
 begin
     foreach entity_name in array bds.import_order(import_number) loop
-        execute format('select count(*) from pg_temp.%I where failed', 'map_' || entity_name) into failed;
         -- rows that could not be removed
         execute format('select count(*) from %s e where e.entity = $1 and e.ordinal is null', bds.staging_table(import_number, 'errors'))
             into kept using entity_name;
-        counts := bds.add_counts(counts, entity_name, jsonb_build_object('failed', failed + kept));
+        counts := bds.add_counts(counts, entity_name, jsonb_build_object('failed', bds.counted(entity_name, 'failed') + kept));
     end loop;
     return counts;
 end
@@ -170,19 +175,14 @@ create or replace function bds.import_outcome(import_number bigint)
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    entity_name text;
-    failed      bigint;
-    records     bigint;
-    all_failed  bigint;
-    all_records bigint := 0;
+    failed  bigint;
+    records bigint;
 begin
-    execute format('select count(*) from %s where ordinal is null', bds.staging_table(import_number, 'errors')) into all_failed;
-    foreach entity_name in array bds.import_order(import_number) loop
-        execute format('select count(*) filter (where failed), count(*) from pg_temp.%I', 'map_' || entity_name) into failed, records;
-        all_failed := all_failed + failed;
-        all_records := all_records + records;
-    end loop;
-    return case when all_failed = 0 then 'completed' when all_failed = all_records then 'failed' else 'partial' end;
+    execute format(
+        'select sum(f.failed) + (select count(*) from %s where ordinal is null), sum(f.rows) from pg_temp.family_ f',
+        bds.staging_table(import_number, 'errors')
+    ) into failed, records;
+    return case when coalesce(failed, 0) = 0 then 'completed' when failed = records then 'failed' else 'partial' end;
 end
 $$;
 comment on function bds.import_outcome(bigint) is 'The state in which an import that has written ends';
@@ -272,10 +272,12 @@ begin
     perform bds.import_drop_temporary();
     perform bds.plan_for(import.records);
     create temporary table family_ as
-    select o.name, o.n as place, f.family from unnest(ordered) with ordinality as o (name, n) join bds.families() f on f.name = o.name;
+    select o.name, o.n as place, f.family, 0::bigint as rows, 0::bigint as failed, 0::bigint as writes, 0::bigint as updates, 0::bigint as deletes
+    from unnest(ordered) with ordinality as o (name, n) join bds.families() f on f.name = o.name;
     for members in execute 'select array_agg(f.name order by f.place) from pg_temp.family_ f group by f.family order by f.family' loop
         raise notice 'comparing %: 0 of % rows done', members[1], import.records;
         perform bds.import_prepare_family(company, import, members);
+        perform bds.count_map(m.name) from unnest(members) as m (name);
     end loop;
 end
 $$;

@@ -7,10 +7,10 @@ create or replace function bds.import_write(company text, import_id uuid, entity
 as $$
 declare
     counts jsonb := bds.merge_diff(company, entity_name, 'diff_' || entity_name, null, bds.put_off(entity_name));
-    good   bigint;
 begin
-    execute format('select count(*) from pg_temp.%I where not failed and phase = 1', 'map_' || entity_name) into good;
-    return counts || jsonb_build_object('unchanged', good - (counts ->> 'created')::bigint - (counts ->> 'updated')::bigint);
+    return counts || jsonb_build_object(
+        'unchanged', bds.counted(entity_name, 'writes') - (counts ->> 'created')::bigint - (counts ->> 'updated')::bigint
+    );
 end
 $$;
 comment on function bds.import_write(text, uuid, text) is 'Writes the rows of an entity that are new or differ; returns {created, updated, unchanged}';
@@ -107,7 +107,7 @@ declare
     hits    bigint;
     counts  jsonb;
 begin
-    if not bds.has_phase(entity_name, 2) then
+    if bds.counted(entity_name, 'updates') = 0 then
         return null;
     end if;
     columns := bds.staged_columns(import.number, entity_name);

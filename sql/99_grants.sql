@@ -50,7 +50,8 @@ begin
         where p.pronamespace = 'bds'::regnamespace and not p.prosecdef and p.proname = any (array[
             'import_begin', 'import_stage', 'check_staging_company', 'import_received', 'import_progress', 'import_run', 'import_cancel', 'import_fail',
             'import_finish', 'import_drop_staging', 'count_staged', 'analyze_changed',
-            'import_apply', 'import_outcome', 'add_counts', 'count_mapped', 'has_phase', 'count_failed', 'root_of', 'families', 'put_off', 'texts', 'has_keys', 'import_order', 'import_prepare', 'plan_for',
+            'import_apply', 'import_outcome', 'add_counts', 'count_map', 'counted', 'count_failed', 'root_of', 'families', 'put_off',
+            'texts', 'has_keys', 'import_order', 'import_prepare', 'plan_for',
             'import_drop_temporary', 'import_prepare_family', 'parent_of',
             'staged_text', 'staged_is_valid', 'staged_cast', 'staged_value', 'expected_value', 'staged_columns', 'staged_operation',
             'check_values', 'check_required', 'make_diff', 'check_constraints', 'check_operations',
