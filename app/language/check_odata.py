@@ -11,6 +11,7 @@ from app.language import literals
 from app.language.check import Checker, call, column, unknown
 from app.language.functions import EDM, FUNCTIONS, UNSUPPORTED, accepts
 from app.language.functions import cast as cast_function
+from app.language.indexable import indexable
 from app.language.tree import (
     Column,
     Constant,
@@ -175,7 +176,7 @@ class OData(Checker):
                 accepts(parameter, argument.type) for parameter, argument in zip(function.parameters, arguments, strict=True)
             ):
                 _refuse_zero(name, arguments)
-                return call(at, function, arguments)
+                return indexable(call(at, function, arguments))
         raise QueryError(_mismatch(name, arguments), position=at)
 
     def cast(self, node: Invocation) -> Expression:

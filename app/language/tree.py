@@ -23,6 +23,11 @@ Type = catalog.Type | Choice["whole", "timestamp", "null"]
 INTEGERS: frozenset[Type] = frozenset(("int2", "int4", "int8", "whole"))
 NUMBERS: frozenset[Type] = INTEGERS | {"numeric", "float8"}
 
+Comparing = Choice["eq", "ne", "lt", "le", "gt", "ge"]
+
+# What an operator is when its operands change places.
+FLIPPED: dict[str, Comparing] = {"eq": "eq", "ne": "ne", "lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
+
 
 @dataclass(frozen=True, slots=True)
 class Node:
@@ -211,7 +216,7 @@ class Call(Expression):
 class Comparison(Expression):
     """Two operands of comparable types.  Where null is a value (OData) it is true or false, else (SQL) null if an operand is."""
 
-    operator: Choice["eq", "ne", "lt", "le", "gt", "ge"]
+    operator: Comparing
     left: Expression
     right: Expression
     null_is_value: bool
