@@ -63,6 +63,7 @@ values ('neighbour', 'A', repeat('x', 100000), '1e400', 'x', 'NaN'), ('neighbour
 def service(module_database_url: str) -> Iterator[Service]:
     with running(module_database_url) as service:
         service.operator.company("neighbour")
+        service.operator.connection.execute("alter table data.products drop constraint price_is_finite")
         service.operator.write("neighbour", POISON)
         for number in range(3):
             service.operator.write(
