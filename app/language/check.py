@@ -16,6 +16,7 @@ from app.errors import QueryError
 from app.language import literals
 from app.language.functions import BOUNDED, NUMERIC, WHOLE
 from app.language.indexable import indexable
+from app.language.parsed import Name, Node, Operation, Path, Sorting, Unsupported
 from app.language.tree import (
     INTEGERS,
     Call,
@@ -27,16 +28,10 @@ from app.language.tree import (
     IsNull,
     Junction,
     Membership,
-    Name,
-    Node,
     Not,
-    Operation,
     Order,
-    Path,
     Result,
-    Sorting,
     Type,
-    Unsupported,
 )
 from app.language.unify import TYPE_NAMES, common, converted, unify
 

@@ -7,8 +7,7 @@ from typing import Any, cast
 from lark import Token, Transformer, v_args
 
 from app.errors import QueryError
-from app.language.syntax import Language, bounded, position
-from app.language.tree import (
+from app.language.parsed import (
     Aggregation,
     Grouping,
     Invocation,
@@ -22,6 +21,7 @@ from app.language.tree import (
     Sorting,
     Unsupported,
 )
+from app.language.syntax import Language, bounded, position
 
 KINDS = {
     "NUMBER": "number",

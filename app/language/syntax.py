@@ -16,7 +16,7 @@ from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedTok
 from lark.lark import PostLex
 
 from app.errors import QueryError
-from app.language.tree import Node
+from app.language.parsed import Node
 
 GRAMMARS = Path(__file__).parents[2] / "grammars"
 
