@@ -20,21 +20,8 @@ from app.errors import QueryError
 from app.language.check import call
 from app.language.check_odata import OData
 from app.language.functions import AGGREGATES, PRESENT, ROWS, accepts
-from app.language.tree import (
-    Aggregation,
-    Call,
-    Column,
-    Count,
-    Expression,
-    Grouping,
-    Junction,
-    Node,
-    Operation,
-    Path,
-    Quantifier,
-    Related,
-    Result,
-)
+from app.language.parsed import Aggregation, Grouping, Node, Operation, Path
+from app.language.tree import Call, Column, Count, Expression, Junction, Quantifier, Related, Result
 from app.language.unify import TYPE_NAMES
 from app.language.walk import walk
 

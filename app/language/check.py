@@ -15,6 +15,8 @@ from app.catalog import Catalog, Entity, Field, Navigation
 from app.errors import QueryError
 from app.language import literals
 from app.language.functions import BOUNDED, NUMERIC, WHOLE
+from app.language.indexable import indexable
+from app.language.parsed import Name, Node, Operation, Path, Sorting, Unsupported
 from app.language.tree import (
     INTEGERS,
     Call,
@@ -26,16 +28,10 @@ from app.language.tree import (
     IsNull,
     Junction,
     Membership,
-    Name,
-    Node,
     Not,
-    Operation,
     Order,
-    Path,
     Result,
-    Sorting,
     Type,
-    Unsupported,
 )
 from app.language.unify import TYPE_NAMES, common, converted, unify
 
@@ -91,7 +87,7 @@ class Checker(ABC):
         null = next((side for side in (left, right) if isinstance(side, Constant) and side.value is None), None)
         if null is None:
             left, right = unify(at, left, right)
-            return Comparison(at, "bool", operator, left, right, self.null_is_value)
+            return indexable(Comparison(at, "bool", operator, left, right, self.null_is_value))
         other = right if null is left else left
         if operator in ("eq", "ne"):
             test = IsNull(at, "bool", other)

@@ -11,22 +11,9 @@ from app.language import literals
 from app.language.check import Checker, call, column, unknown
 from app.language.functions import EDM, FUNCTIONS, UNSUPPORTED, accepts
 from app.language.functions import cast as cast_function
-from app.language.tree import (
-    Column,
-    Constant,
-    Count,
-    Expression,
-    Invocation,
-    Literal,
-    Name,
-    Node,
-    Operation,
-    Path,
-    Quantified,
-    Quantifier,
-    Related,
-    Size,
-)
+from app.language.indexable import indexable
+from app.language.parsed import Invocation, Literal, Name, Node, Operation, Path, Quantified, Size
+from app.language.tree import Column, Constant, Count, Expression, Quantifier, Related
 from app.language.unify import TYPE_NAMES
 
 # Each navigation to one row is a join.  Over a few rows 20 take 0.08 s, in a lambda 0.3 s; 60 take 0.3 s and 0.8 s.
@@ -175,7 +162,7 @@ class OData(Checker):
                 accepts(parameter, argument.type) for parameter, argument in zip(function.parameters, arguments, strict=True)
             ):
                 _refuse_zero(name, arguments)
-                return call(at, function, arguments)
+                return indexable(call(at, function, arguments))
         raise QueryError(_mismatch(name, arguments), position=at)
 
     def cast(self, node: Invocation) -> Expression:

@@ -13,7 +13,8 @@ from app.errors import QueryError
 from app.language import literals
 from app.language.check import Checker, call, column, unknown
 from app.language.functions import PATTERNS
-from app.language.tree import NUMBERS, Column, Constant, Expression, Junction, Literal, Name, Operation, Path
+from app.language.parsed import Literal, Name, Operation, Path
+from app.language.tree import NUMBERS, Column, Constant, Expression, Junction
 from app.language.unify import TYPE_NAMES
 
 T = TypeVar("T")

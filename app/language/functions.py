@@ -28,11 +28,12 @@ CLOCK = {"hour": "extract(hour from {0})", "minute": "extract(minute from {0})",
 
 LOCAL = "({0} at time zone 'UTC')"
 
-# Boundaries are computed where their result is a timestamp that exists.
-DAYS = "case when {{0}} between date '4713-01-01 BC' and date '294275-12-31' then {} end"
+# Boundaries are computed where their result is a timestamp that exists.  A date that is read from these is their day.
+FIRST_MOMENT = "4713-01-01 00:00:00+00 BC"
+LAST_MOMENT = "294275-12-31 23:59:59+00"
+DAYS = f"case when {{{{0}}}} between date '{FIRST_MOMENT}' and date '{LAST_MOMENT}' then {{}} end"
 MOMENTS = (
-    "case when {{0}} between timestamptz '4713-01-01 00:00:00+00 BC' and timestamptz '294275-12-31 23:59:59+00'"
-    " then ({} at time zone 'UTC') end"
+    f"case when {{{{0}}}} between timestamptz '{FIRST_MOMENT}' and timestamptz '{LAST_MOMENT}' then ({{}} at time zone 'UTC') end"
 )
 
 # How OData writes values.  PostgreSQL also reads 'now', 'Jan 5 2026' or ' 0x1F ': by the clock, or by its own habits.

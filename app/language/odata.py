@@ -7,8 +7,7 @@ from typing import Any, cast
 from lark import Token, Transformer, v_args
 
 from app.errors import QueryError
-from app.language.syntax import Language, bounded, position
-from app.language.tree import (
+from app.language.parsed import (
     Aggregation,
     Grouping,
     Invocation,
@@ -22,6 +21,7 @@ from app.language.tree import (
     Sorting,
     Unsupported,
 )
+from app.language.syntax import Language, bounded, position
 
 KINDS = {
     "NUMBER": "number",
@@ -205,12 +205,15 @@ def _not_supported(what: str, at: int) -> QueryError:
     return QueryError(f"{what} is not supported", position=at, code="not_supported")
 
 
-_language = Language("odata.lark", ["filter", "orderby", "select", "expand", "apply", "key", "search"], _Builder(), WORDS)
+MAX_OTHER = 1_000  # tokens of each option but $filter, so that all of a request together are bounded
+
+_conditions = Language("odata.lark", ["filter"], _Builder(), WORDS)
+_language = Language("odata.lark", ["orderby", "select", "expand", "apply", "key", "search"], _Builder(), WORDS, tokens=MAX_OTHER)
 
 
 def parse_filter(text: str) -> Node:
     """The condition of a $filter."""
-    return cast(Node, _language.parse(text, "filter"))
+    return cast(Node, _conditions.parse(text, "filter"))
 
 
 def parse_orderby(text: str) -> tuple[Sorting, ...]:

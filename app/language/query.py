@@ -16,7 +16,8 @@ from app.language import odata
 from app.language.apply import Filtering, Groups, Ordering, check_apply
 from app.language.check_odata import OData
 from app.language.key import Key, Origin, read_key
-from app.language.tree import Call, Column, Constant, Count, Expression, Junction, Order, Path, Quantifier
+from app.language.parsed import Path
+from app.language.tree import Call, Column, Constant, Count, Expression, Junction, Order, Quantifier
 from app.language.walk import walk
 
 # The options that each kind of path takes.

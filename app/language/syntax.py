@@ -16,13 +16,14 @@ from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedTok
 from lark.lark import PostLex
 
 from app.errors import QueryError
-from app.language.tree import Node
+from app.language.parsed import Node
 
 GRAMMARS = Path(__file__).parents[2] / "grammars"
 
 MAX_NESTING = 100  # parentheses
 MAX_DEPTH = 300  # nodes on top of each other, which chains of operators pile up too
 MAX_LIST = 1_000  # values of an `in`
+MAX_TOKENS = 10_000  # of a text; each takes LALR the same time, about 10 microseconds
 
 # Checking and compiling recurse over trees of this depth, several calls a node.
 sys.setrecursionlimit(max(sys.getrecursionlimit(), 10 * MAX_DEPTH + 1_000))
@@ -39,20 +40,25 @@ WORDS = {
 
 
 class Bounds(PostLex):
-    """Counts, as tokens pass, how deep the tree will be: a bound that holds before there is a tree."""
+    """Counts tokens as they pass, and how deep the tree will be: bounds that hold before there is a tree."""
 
     always_accept = ()
 
+    def __init__(self, tokens: int) -> None:
+        self._tokens = tokens
+
     def process(self, stream: Iterator[Token]) -> Iterator[Token]:
-        levels = [0]  # for each open parenthesis the operators since its last and, or, comma, =
-        for token in stream:
+        levels = [0]  # for each open parenthesis the operators and steps since its last and, or, comma, =
+        for number, token in enumerate(stream):
+            if number == self._tokens:
+                raise QueryError(f"too long: at most {self._tokens:,} names, literals and signs", position=position(token))
             if token.type == "LPAR":
                 levels.append(0)
             elif token.type == "RPAR" and len(levels) > 1:
                 levels.pop()
             elif token.type in ("AND", "OR", "COMMA", "ASSIGN"):
                 levels[-1] = 0
-            elif token.type in ("NOT", "MINUS", "EQUALITY", "RELATION", "SUM", "PRODUCT", "IN", "HAS"):
+            elif token.type in ("NOT", "MINUS", "EQUALITY", "RELATION", "SUM", "PRODUCT", "IN", "HAS", "SLASH"):
                 levels[-1] += 1
             if len(levels) > MAX_NESTING + 1 or len(levels) + sum(levels) > MAX_DEPTH:
                 raise QueryError("nested too deeply", position=position(token))
@@ -62,10 +68,23 @@ class Bounds(PostLex):
 class Language:
     """A grammar with its builder.  `words` says in human terms what each terminal is, beyond those that all share."""
 
-    def __init__(self, grammar: str, starts: list[str], builder: Transformer[Token, Any], words: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        grammar: str,
+        starts: list[str],
+        builder: Transformer[Token, Any],
+        words: Mapping[str, str],
+        *,
+        tokens: int = MAX_TOKENS,
+    ) -> None:
         self._words = {**WORDS, **words}
         self._lark = Lark.open(
-            str(GRAMMARS / grammar), parser="lalr", start=starts, transformer=builder, postlex=Bounds(), maybe_placeholders=True
+            str(GRAMMARS / grammar),
+            parser="lalr",
+            start=starts,
+            transformer=builder,
+            postlex=Bounds(tokens),
+            maybe_placeholders=True,
         )
 
     def parse(self, text: str, start: str) -> Any:

@@ -1,8 +1,8 @@
 """The one expression tree of every query language.
 
-A parser makes *syntax* (names and operators as they were written), the checker makes *expressions* (columns of the catalog, typed
-constants, functions of the table), the compiler makes SQL of expressions alone.  Every node knows the character at which it began,
-so that each phase can say where something is wrong.
+A parser makes syntax (parsed), the checker makes *expressions* of it (columns of the catalog, typed constants, functions of the
+table), the compiler makes SQL of expressions alone.  Every node knows the character at which it began, so that each phase can say
+where something is wrong.
 
 Expressions are equal if they have the same shape, whatever the values of their constants: then they are the same SQL.
 """
@@ -15,6 +15,7 @@ from typing import Literal as Choice
 
 from app import catalog
 from app.catalog import Field, Navigation
+from app.language.parsed import Node
 
 # Beyond the types of fields: a whole number of any size (arithmetic on integers), a timestamp without its zone (UTC, to be compared
 # with a date), and the type of null.
@@ -23,106 +24,10 @@ Type = catalog.Type | Choice["whole", "timestamp", "null"]
 INTEGERS: frozenset[Type] = frozenset(("int2", "int4", "int8", "whole"))
 NUMBERS: frozenset[Type] = INTEGERS | {"numeric", "float8"}
 
+Comparing = Choice["eq", "ne", "lt", "le", "gt", "ge"]
 
-@dataclass(frozen=True, slots=True)
-class Node:
-    """Anything that was written at a character (from 1) of a text."""
-
-    at: int = field(compare=False)
-
-
-# Syntax ---------------------------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Literal(Node):
-    """A literal as it was written, without quotes."""
-
-    kind: Choice["text", "number", "bool", "null", "date", "timestamp", "time", "uuid"]
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Name(Node):
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Path(Node):
-    """`name`, or `category/name` over single-valued navigation."""
-
-    names: tuple[Name, ...]
-
-    def __str__(self) -> str:
-        return "/".join(name.text for name in self.names)
-
-
-@dataclass(frozen=True, slots=True)
-class Operation(Node):
-    """An operator and its operands; `and` and `or` take any number, `in` an operand and its list."""
-
-    operator: str
-    operands: tuple[Node, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Invocation(Node):
-    """A function by name, `length(name)`."""
-
-    name: str
-    arguments: tuple[Node, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Quantified(Node):
-    """`items/any(i: i/quantity gt 1)`; `any()` alone has neither variable nor condition."""
-
-    path: Path
-    quantifier: Choice["any", "all"]
-    variable: Name | None
-    condition: Node | None
-
-
-@dataclass(frozen=True, slots=True)
-class Size(Node):
-    """`items/$count`."""
-
-    path: Path
-
-
-@dataclass(frozen=True, slots=True)
-class Unsupported(Node):
-    """Something that the language knows and the service does not: `what` names it."""
-
-    what: str
-
-
-@dataclass(frozen=True, slots=True)
-class Sorting(Node):
-    """One key of an order."""
-
-    key: Node
-    descending: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Aggregation(Node):
-    """`price with sum as total`, or `$count as n`, which has no value and no method."""
-
-    value: Node | None
-    method: Name | None
-    alias: Name
-
-
-@dataclass(frozen=True, slots=True)
-class Grouping(Node):
-    """`groupby((active,category/name),aggregate(...))`; without paths `aggregate(...)` of all rows."""
-
-    paths: tuple[Path, ...]
-    aggregations: tuple[Aggregation, ...]
-
-
-# Expressions ----------------------------------------------------------------------------------------------------------------------
+# What an operator is when its operands change places.
+FLIPPED: dict[str, Comparing] = {"eq": "eq", "ne": "ne", "lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +116,7 @@ class Call(Expression):
 class Comparison(Expression):
     """Two operands of comparable types.  Where null is a value (OData) it is true or false, else (SQL) null if an operand is."""
 
-    operator: Choice["eq", "ne", "lt", "le", "gt", "ge"]
+    operator: Comparing
     left: Expression
     right: Expression
     null_is_value: bool

@@ -7,11 +7,11 @@ from typing import Any, cast
 from lark import Token, Transformer, v_args
 
 from app.errors import QueryError
+from app.language.parsed import Literal, Name, Node, Operation, Path, Sorting
 from app.language.syntax import Language, bounded, position
-from app.language.tree import Literal, Name, Node, Operation, Path, Sorting
+from app.language.tree import FLIPPED
 
 OPERATORS = {"=": "eq", "!=": "ne", "<>": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge"}
-FLIPPED = {"eq": "eq", "ne": "ne", "lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
 KINDS = {"STRING": "text", "NUMBER": "number", "BOOL": "bool", "NULL": "null"}
 
 WORDS = {

@@ -113,7 +113,7 @@ def _unquoted(token: Token) -> str:
     return token[1:-1].replace(token[0] * 2, token[0])
 
 
-_language = Language("mapper.lark", ["mapper"], _Builder(), WORDS)
+_language = Language("mapper.lark", ["mapper"], _Builder(), WORDS, tokens=LONGEST)
 
 
 def read(text: str, catalog: Catalog) -> Mapper | Template:

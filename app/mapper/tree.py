@@ -11,7 +11,7 @@ from decimal import Decimal
 from typing import Literal as Choice
 
 from app.catalog import Entity, Field
-from app.language.tree import Node
+from app.language.parsed import Node
 
 Format = Choice["xml", "json", "csv"]
 # `source`: what a path gives, a text of the source (in JSON a number or true or false, too), read as the place asks for

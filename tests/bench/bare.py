@@ -42,7 +42,7 @@ ANSWERS = {
     "/page": f"""
         select '[' || string_agg(r.row, ',') || ']' from (
             select {PRODUCT} as row from api.products p
-            where p.company_id = '{COMPANY}' and p.price > %s::int8 and strpos(p.name, %s::text) > 0
+            where p.company_id = '{COMPANY}' and p.price > %s::int8 and p.name like %s::text
             order by p.price desc nulls last, p.id limit 50) r
     """,
     "/any": f"""

@@ -38,7 +38,7 @@ KEY = Question("by key", "products({})", "/key?id={}", 0.6)
 PAGE = Question(
     "filter, order, top 50",
     "products?$filter=price gt 50 and contains(name,'METAL')&$orderby=price desc&$top=50",
-    "/page?price=50&name=METAL",
+    "/page?price=50&name=%25METAL%25",
     0.9,
 )
 QUESTIONS = (

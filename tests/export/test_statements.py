@@ -19,7 +19,7 @@ OPTIONS = [
     [("$filter", f"name eq '{HOSTILE}' and items/any(i: i/product/name ne '{HOSTILE}')")],
     [("$orderby", "customer/name desc,code"), ("$top", "5"), ("$skip", "1"), ("$filter", f"note ne '{HOSTILE}'")],
     [("$expand", "customer,items"), ("$top", "5")],
-    [("$expand", "order,items"), ("$filter", f"contains(note,'{HOSTILE}')"), ("$select", "code,customer")],
+    [("$expand", "order,items"), ("$filter", f"startswith(note,'{HOSTILE}')"), ("$select", "code,customer")],
 ]
 FORMS = [forms.Json(), forms.Values(), forms.Xml(), forms.Csv(), forms.Html(), forms.Sheet(), forms.Display()]
 

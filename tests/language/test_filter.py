@@ -60,10 +60,29 @@ PAIRS = [
     ("price div 2 eq 3", "((price / nullif($1::numeric, 0)) = $2::int8)", ["2", "3"]),
     ("-price lt -3", "((- price) < $1::int8)", ["-3"]),
     # functions
-    ("contains(name,'a'' or 1=1 --')", "(strpos(name, $1::text) > 0)", ["a' or 1=1 --"]),
-    ("not contains(description,'x')", "(not (strpos(description, $1::text) > 0))", ["x"]),
+    ("contains(name,'a'' or 1=1 --')", "(name like $1::text)", ["%a' or 1=1 --%"]),
+    ("not contains(description,'10%_\\')", "(not (description like $1::text))", ["%10\\%\\_\\\\%"]),
+    ("contains(name,code) or contains(name,null)", "((strpos(name, code) > 0) or (strpos(name, null::text) > 0))", []),
+    ("endswith(name,'x')", "(name like $1::text)", ["%x"]),
     ("length(name) gt 3", "(char_length(name) > $1::int8)", ["3"]),
-    ("year(launched) eq 2026", "(extract(year from launched) = $1::int8)", ["2026"]),
+    # parts and boundaries of dates are ranges of the bare column
+    ("year(launched) eq 2026", "((launched >= $1::date) and (launched < $2::date))", ["2026-01-01", "2027-01-01"]),
+    ("2026 lt year(launched)", "(launched >= $1::date)", ["2027-01-01"]),
+    ("year(updatedAt) le 2026", "(updatedAt < $1::timestamptz)", ["2027-01-01 00:00:00+00:00"]),
+    (
+        "not (year(launched) eq 2026)",
+        "(not (coalesce((launched >= $1::date), false) and coalesce((launched < $2::date), false)))",
+        ["2026-01-01", "2027-01-01"],
+    ),
+    ("year(launched) eq 9999", "(extract(year from launched) = $1::int8)", ["9999"]),
+    ("year(launched) ne 2026", "(extract(year from launched) is distinct from $1::int8)", ["2026"]),
+    ("month(launched) eq 5", "(extract(month from launched) = $1::int8)", ["5"]),
+    ("date(updatedAt) ge 2026-01-02", "(updatedAt >= $1::timestamptz)", ["2026-01-02 00:00:00+00:00"]),
+    (
+        "startOfMonth(updatedAt) gt 2026-02-03T00:00:00Z",
+        "((updatedAt >= $1::timestamptz) and (updatedAt <= $2::timestamptz))",
+        ["2026-03-01 00:00:00+00:00", "294275-12-31 23:59:59+00"],
+    ),
     ("cast(id,Edm.String) eq '5'", "((id::text collate C) = $1::text)", ["5"]),
     # lambdas and counts: one more view each, of the same company
     ("variants/any()", "exists (select from api.productVariants as t1 where t1.company_id = %(company)s::text and t1.productId = id)", []),

@@ -116,7 +116,8 @@ def test_the_change_log_is_one_select(catalog: Catalog) -> None:
 
 def test_no_value_of_a_client_is_in_the_text(catalog: Catalog) -> None:
     hostile = "x'' or 1=1 --%s %(company)s"
-    query = parse_query(catalog, catalog["products"], [("$filter", f"contains(name,'{hostile}') or name in ('{hostile}')")])
+    filter = f"contains(name,'{hostile}') or startswith(name,'{hostile}') or name in ('{hostile}')"
+    query = parse_query(catalog, catalog["products"], [("$filter", filter)])
     statement = sql.page(query, "acme")
     assert "1=1" not in statement.text.as_string()
     assert hostile.replace("''", "'") in statement.parameters.values()

@@ -1,0 +1,72 @@
+"""What parsing may cost at most: LALR takes each token once, and the tokens of every text are bounded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from lark import Token
+
+from app.errors import QueryError
+from app.language import odata, where
+from app.language.odata import MAX_OTHER
+from app.language.syntax import MAX_TOKENS, Bounds
+
+PARSERS: list[tuple[Callable[[str], Any], int, str, str]] = [
+    # parser, bound, a text that repeats, what stands between
+    (odata.parse_filter, MAX_TOKENS, "a", "or "),
+    (odata.parse_orderby, MAX_OTHER, "a", ","),
+    (odata.parse_select, MAX_OTHER, "a", ","),
+    (odata.parse_expand, MAX_OTHER, "a", ","),
+    (odata.parse_search, MAX_OTHER, "a", " OR "),
+    (where.parse_sort, MAX_TOKENS, "a", ","),
+]
+
+
+def repeated(text: str, between: str, tokens: int) -> str:
+    """A text of so many tokens, an odd number."""
+    return f"{text} {between}" * (tokens // 2) + text
+
+
+@pytest.mark.parametrize(("parse", "bound", "text", "between"), PARSERS, ids=[parser[0].__name__ for parser in PARSERS])
+def test_a_text_of_more_tokens_than_the_bound_is_refused(parse: Callable[[str], Any], bound: int, text: str, between: str) -> None:
+    parse(repeated(text, between, bound - 1))
+    longer = repeated(text, between, bound + 1)
+    with pytest.raises(QueryError, match=f"too long: at most {bound:,} ") as raised:
+        parse(longer)
+    assert (raised.value.status, raised.value.position) == (400, len(longer))
+
+
+def test_so_is_a_filter_of_a_listing_a_key_and_a_grouping() -> None:
+    for parse, text in (
+        (where.parse_filter, " or ".join(["a=1"] * (MAX_TOKENS // 4 + 1))),
+        (odata.parse_key, ",".join(["a=1"] * (MAX_OTHER // 4 + 1))),
+        (odata.parse_apply, f"groupby(({','.join(['a'] * MAX_OTHER)}))"),
+    ):
+        with pytest.raises(QueryError, match="too long"):
+            parse(text)
+
+
+def test_what_is_beyond_the_bound_is_not_read() -> None:
+    read = 0
+
+    def tokens() -> Any:
+        nonlocal read
+        while True:
+            read += 1
+            yield Token("NAME", "a", start_pos=read - 1)
+
+    with pytest.raises(QueryError) as raised:
+        list(Bounds(10).process(tokens()))
+    assert (read, raised.value.position) == (11, 11)
+
+
+def test_a_path_is_no_longer_than_what_could_be_nested() -> None:
+    with pytest.raises(QueryError, match="nested too deeply"):
+        odata.parse_filter("a/" * 400 + "a eq 1")
+
+
+def test_one_request_has_a_bounded_number_of_tokens() -> None:
+    options = ("$orderby", "$select", "$expand", "$apply", "$search")
+    assert MAX_TOKENS + len(options) * MAX_OTHER <= 15_000
