@@ -231,8 +231,8 @@ def run_import(
         while data := file.read(READ):
             feed.receive(data)
         return feed.run()
-    except BaseException:
-        feed.abort()
+    except BaseException as error:
+        feed.abort(error)
         raise
     finally:
         progress.close()

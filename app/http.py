@@ -387,13 +387,19 @@ def understand(error: Exception, request_id: str) -> ServiceError:
         return ServiceError(code, ERRORS[code][1], headers=allow)
     if isinstance(error, psycopg.Error) and error.sqlstate in SQLSTATES:
         return ServiceError(SQLSTATES[error.sqlstate], error.diag.message_primary or "")
-    if isinstance(error, (psycopg.OperationalError, TimeoutError)):  # cancelled by a timeout, no connection, none free
+    if isinstance(error, TimeoutError) or (isinstance(error, psycopg.OperationalError) and not _is_ours(error)):
+        # cancelled by a timeout, no connection, none free
         log.warning("request %s: %s", request_id, type(error).__name__)
         return ServiceError("busy", "the database did not answer in time; try again later", headers={"Retry-After": "5"})
     if isinstance(error, ConnectionError):
         return ServiceError("internal", "the client left")
     log.error("request %s failed", request_id, exc_info=error)
     return ServiceError("internal", f"the service failed; its log has request {request_id}")
+
+
+def _is_ours(error: psycopg.Error) -> bool:
+    """Whether trying again later would not help: a limit of PostgreSQL's, no space, a wrong configuration."""
+    return (error.sqlstate or "")[:2] in ("53", "54", "58", "F0")
 
 
 def error_response(error: ServiceError, path: str) -> web.Response:

@@ -221,7 +221,9 @@ end
 $$;
 comment on function bds.import_drop_staging(bigint) is 'Drops every table of an import';
 
-create or replace function bds.import_fail(company text, import_id uuid, new_state text default 'failed')
+create or replace function bds.import_fail(
+    company text, import_id uuid, new_state text default 'failed', code text default null, message text default null
+)
     returns void
     language plpgsql
     set search_path = pg_catalog, pg_temp
@@ -233,11 +235,15 @@ begin
         return;
     end if;
     perform bds.import_drop_staging(import.number);
-    update bds.imports i set state = new_state, finished_at = clock_timestamp()
+    insert into bds.import_errors (company_id, import_id, n, path, code, message)
+    select company, import_id, import.error_count + 1, 'document', import_fail.code, import_fail.message
+    where import_fail.code is not null;
+    update bds.imports i
+    set state = new_state, finished_at = clock_timestamp(), error_count = i.error_count + (import_fail.code is not null)::int
     where i.company_id = company and i.id = import_id;
 end
 $$;
-comment on function bds.import_fail(text, uuid, text) is 'Ends an import without a result, and drops what it staged';
+comment on function bds.import_fail(text, uuid, text, text, text) is 'Ends an import without a result, notes why, and drops what it staged';
 
 create or replace function bds.import_finish(company text, import_id uuid, counts jsonb, outcome text)
     returns json
@@ -310,7 +316,7 @@ begin
             select coalesce(json_agg(json_object('path': e.path, 'record': e.record, 'code': e.code, 'message': e.message) order by e.n), '[]')
             from bds.import_errors e
             where e.company_id = company and e.import_id = import_report.import_id and e.n <= 1000
-        ) end
+        ) else '[]' end
     );
 end
 $$;
@@ -334,7 +340,11 @@ begin
     loop
         begin
             perform bds.import_drop_staging(dead.number);
-            update bds.imports i set state = case when i.is_cancelled then 'cancelled' else 'failed' end, finished_at = clock_timestamp()
+            insert into bds.import_errors (company_id, import_id, n, path, code, message)
+            values (dead.company_id, dead.id, dead.error_count + 1, 'document', 'aborted', 'the process that ran it gave no more sign of life');
+            update bds.imports i
+            set state = case when i.is_cancelled then 'cancelled' else 'failed' end, finished_at = clock_timestamp(),
+                error_count = i.error_count + 1
             where i.company_id = dead.company_id and i.id = dead.id;
             reaped := reaped + 1;
         exception when lock_not_available then

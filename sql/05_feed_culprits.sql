@@ -5,8 +5,9 @@ create or replace function bds.is_fault_of_rows(state text)
     returns boolean
     language sql
     immutable
-    -- data exceptions, integrity violations, with check option, what triggers raise; neither lack of space nor a lock nor a cancel
-    return left(state, 2) in ('22', '23', '44', 'P0') and state <> 'P0004';
+    -- cardinality, data exceptions, integrity violations, triggered data changes, with check option, limits (a key too long for its
+    -- index), what triggers raise; neither lack of space nor a lock nor a cancel
+    return left(state, 2) in ('21', '22', '23', '27', '44', '54', 'P0') and state <> 'P0004';
 comment on function bds.is_fault_of_rows(text) is 'Whether an error may be that of the rows that were written';
 
 create or replace function bds.find_culprits(company text, import_id uuid)

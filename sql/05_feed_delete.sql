@@ -180,6 +180,32 @@ $$;
 comment on function bds.import_remove(text, uuid, text, jsonb, bigint[]) is
     'Deletes the children that their parents'' arrays no longer contain; returns the counts with theirs';
 
+create or replace function bds.hides_rows(import_number bigint, entity_name text)
+    returns boolean
+    language plpgsql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    keys    text[] := array(select 'id' union all select c.name from bds.import_columns c where c.entity = entity_name and c.is_unique);
+    is_so   boolean;
+begin
+    -- all of them failed, or what says which row is meant is itself what is wrong
+    execute format(
+        $sql$
+        select f.failed > 0 and (f.failed = f.rows or exists (
+            select from pg_temp.%1$I m join %2$s e on e.entity = $1 and e.ordinal = m.ordinal
+            where m.failed and (e.code = 'lookup_ambiguous' or (m.is_new and e.field = any ($2)))
+        ))
+        from pg_temp.family_ f where f.name = $1
+        $sql$,
+        'map_' || entity_name, bds.staging_table(import_number, 'errors')
+    ) into is_so using entity_name, keys;
+    return is_so;
+end
+$$;
+comment on function bds.hides_rows(bigint, text) is 'Whether records of an entity failed that may mean any row: none may then be removed';
+
 create or replace function bds.import_remove_all(company text, import_id uuid, entity_name text, counts jsonb)
     returns jsonb
     language plpgsql
@@ -193,6 +219,12 @@ declare
     own    text;
     kept   bigint;
 begin
+    if bds.hides_rows(import.number, entity_name) then
+        execute format(
+            'insert into %s (entity, path, code, message, is_late) values ($1, $2, ''batch_failed'', $3, true)', bds.staging_table(import.number, 'errors')
+        ) using entity_name, entity_name || '@removeAll', 'nothing was removed: of records that failed it is not known which rows they mean';
+        return counts;
+    end if;
     select * into strict this from bds.entities e where e.name = entity_name;
     raise notice 'removing %: 1 of 1 rows done', entity_name;
     execute format(

@@ -27,7 +27,7 @@ begin
         end if;
         begin
             counts := bds.import_apply(company, import_id);
-            outcome := bds.import_outcome(import.number);
+            outcome := bds.import_outcome(import.number, counts);
             exit when not import.dry_run;
             problems := bds.late_errors(import.number);
             raise exception using errcode = 'BDF02', message = 'dry run';
@@ -168,7 +168,7 @@ end
 $$;
 comment on function bds.count_failed(bigint, jsonb) is 'The counts, with those of the records that failed';
 
-create or replace function bds.import_outcome(import_number bigint)
+create or replace function bds.import_outcome(import_number bigint, counts jsonb)
     returns text
     language plpgsql
     stable
@@ -177,15 +177,16 @@ as $$
 declare
     failed  bigint;
     records bigint;
+    deleted bigint := (select sum((c.value ->> 'deleted')::bigint) from jsonb_each(counts) c);
 begin
     execute format(
         'select sum(f.failed) + (select count(*) from %s where ordinal is null), sum(f.rows) from pg_temp.family_ f',
         bds.staging_table(import_number, 'errors')
     ) into failed, records;
-    return case when coalesce(failed, 0) = 0 then 'completed' when failed = records then 'failed' else 'partial' end;
+    return case when coalesce(failed, 0) = 0 then 'completed' when failed >= records and coalesce(deleted, 0) = 0 then 'failed' else 'partial' end;
 end
 $$;
-comment on function bds.import_outcome(bigint) is 'The state in which an import that has written ends';
+comment on function bds.import_outcome(bigint, jsonb) is 'The state in which an import that has written ends';
 
 -- Order --------------------------------------------------------------------------------------------------------------------------
 

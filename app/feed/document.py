@@ -22,6 +22,7 @@ BLOCK = 1 << 20  # bytes that are decoded at once
 LARGEST_RECORD = 64 << 20  # bytes of one record
 GUESSES = 4  # boundaries tried before the buffer is scanned
 SPACE = b" \t\n\r"
+BOM = b"\xef\xbb\xbf"
 
 _TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[{}\[\]"]', re.DOTALL)  # a lone " begins a text that has not ended yet
 _POSITION = re.compile(r"\(byte (\d+)\)$")
@@ -91,6 +92,8 @@ class Document:
                 return
 
     def _start(self) -> None:
+        if self._buffer.startswith(BOM):
+            self._consume(len(BOM))
         if self._skip_space() and self._expect(b"{", "an import document is a JSON object"):
             self._at, self._first = self._member, True
 

@@ -94,8 +94,7 @@ async def _import(feed: Import, bodies: AsyncIterator[bytes], arrived: asyncio.E
             await _in_thread(feed.receive, chunk)
         await _in_thread(feed.complete)
     except BaseException as error:
-        left = isinstance(error, (asyncio.CancelledError, ConnectionError, web.RequestPayloadError))
-        await asyncio.shield(_in_thread(feed.abort, "cancelled" if left or _is_cancel(error) else "failed"))
+        await asyncio.shield(_in_thread(feed.abort, error))
         raise _with_id(error, feed.id) from None
     arrived.set()
     # Imports of one company queue here, where it costs nothing, and not in threads that others need.
@@ -111,12 +110,8 @@ def _run_or_abort(feed: Import) -> dict[str, Any]:
     try:
         return feed.run()
     except BaseException as error:
-        feed.abort("cancelled" if _is_cancel(error) else "failed")
+        feed.abort(error)
         raise _with_id(error, feed.id) from None
-
-
-def _is_cancel(error: BaseException) -> bool:
-    return isinstance(error, ServiceError) and error.code == "cancelled"
 
 
 def _with_id(error: BaseException, import_id: UUID | None) -> BaseException:

@@ -19,7 +19,7 @@ from psycopg import sql
 
 from app import db
 from app.catalog import Catalog
-from app.errors import ServiceError
+from app.errors import SQLSTATES, ServiceError
 from app.feed.document import Directive, Document, Records
 from app.feed.rows import COPY_OPTIONS, Rows
 from app.feed.source import Source, note_places
@@ -147,8 +147,10 @@ class Import:
         self._stopped.set()
         return report
 
-    def abort(self, state: str = "failed") -> None:
+    def abort(self, reason: BaseException | None = None) -> None:
         """End the import without a result: what was staged is dropped, what was written is rolled back already."""
+        code, message = _told(reason)
+        state = "cancelled" if code == "cancelled" else "failed"
         self._stopped.set()
         if self.id is None:
             return
@@ -156,7 +158,7 @@ class Import:
             connection.execute(
                 "select bds.import_progress(%s, %s, %s, %s, 0)", (self.company, self.id, self.bytes, self._rows.records)
             )
-            connection.execute("select bds.import_fail(%s, %s, %s)", (self.company, self.id, state))
+            connection.execute("select bds.import_fail(%s, %s, %s, %s, %s)", (self.company, self.id, state, code, message))
 
     # Staging.
 
@@ -243,6 +245,17 @@ class Import:
     def _phase(self, name: str, done: int = 0) -> None:
         self._done = done
         self._on_progress(name, self.bytes, self._rows.records, done)
+
+
+def _told(reason: BaseException | None) -> tuple[str, str]:
+    """The code and the message that the import's report keeps of what ended it."""
+    if isinstance(reason, ServiceError):
+        return reason.code, reason.message
+    if isinstance(reason, psycopg.Error) and reason.sqlstate in SQLSTATES:
+        return SQLSTATES[reason.sqlstate], reason.diag.message_primary or ""
+    if isinstance(reason, psycopg.Error):
+        return "aborted", f"the database refused or ended it ({reason.sqlstate or 'no connection'})"
+    return "aborted", "the connection was lost before the whole document was in" if reason else "it was ended from outside"
 
 
 def ask_to_end(url: str, company: str, import_id: str) -> None:

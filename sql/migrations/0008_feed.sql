@@ -8,7 +8,13 @@ alter table bds.imports
 comment on column bds.imports.remove_all is 'Entities whose rows go unless the document has them';
 comment on column bds.imports.is_cancelled is 'Somebody asked for its end: the process that runs it sees to it';
 
+-- an import that fails whole says why, by the codes of the answer that it was given
+alter table bds.import_errors
+    drop constraint code_is_known,
+    add constraint code_is_a_word check (code ~ '^[a-z_]+$');
+
 -- functions whose parameters have changed since
+drop function if exists bds.import_fail(text, uuid, text);
 drop function if exists bds.import_run(text, uuid, text);
 drop function if exists bds.import_received(text, uuid, text, bigint, bigint);
 drop function if exists bds.import_remove(text, uuid, text, jsonb);

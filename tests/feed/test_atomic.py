@@ -161,3 +161,10 @@ def test_mass_updates_and_deletes_are_refused_one_by_one_too(refusing: Feed) -> 
     ]})  # fmt: skip
     assert [(e["path"], e["code"]) for e in report["errors"]] == [("units[0]", "invalid_value"), ("units[2]", "invalid_value")]
     assert refusing.rows("units", "code", "name", order="code") == [("A", "A"), ("B", "new"), ("C", "precious")]
+
+
+def test_a_value_too_long_for_its_index_fails_its_record(feed: Feed) -> None:
+    noise = "".join(chr(0x4E00 + n * 7919 % 20_000) for n in range(4_000))
+    report = feed.send({"@atomic": False, "units": [{"code": noise, "name": "n"}, *units("A")]})
+    assert [(e["path"], e["code"]) for e in report["errors"]] == [("units[0]", "invalid_value")]
+    assert feed.rows("units", "code") == [("A",)]

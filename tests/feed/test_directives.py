@@ -251,6 +251,22 @@ def test_a_record_that_failed_protects_its_row(shop: Feed) -> None:
     assert errors(report) == [("products[0].price", "invalid_value")] and codes(shop) == "ABC"
 
 
+@pytest.mark.parametrize("record", [
+    {"code": "C", "barcode": "D"}, {"id": "kode:C"}, {"code": ["C"]},
+])  # fmt: skip
+def test_a_record_that_may_mean_any_row_protects_all(shop: Feed, record: dict[str, Any]) -> None:
+    shop.good(products=[{"code": "D", "barcode": "D"}])
+    report = shop.send({"@atomic": False, "products": [{"code": "A"}, {"code": "B"}, record], "products@removeAll": True})
+    assert ("products@removeAll", "batch_failed") in [(e["path"], e["code"]) for e in report["errors"]]
+    assert codes(shop) == "ABCD" and report["state"] == "partial"
+
+
+def test_a_collection_that_failed_whole_removes_nothing(shop: Feed) -> None:
+    report = shop.send({"products": [{"code": "A", "name": "new"}, {"code": "B", "name": None}], "products@removeAll": True})
+    assert report["state"] == "failed" and codes(shop) == "ABCD"
+    assert not any(n["deleted"] for n in report["entities"].values())
+
+
 def test_a_whole_collection_needs_its_array(shop: Feed) -> None:
     for document in ({"products@removeAll": True}, {"products@removeAll": False}, {"units": [], "products@removeAll": True}):
         with pytest.raises(ServiceError) as refused:

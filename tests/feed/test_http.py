@@ -80,6 +80,7 @@ ANSWERS: list[tuple[bytes, dict[str, str], int, str | None]] = [
     (gzip.compress(GOOD), {"Content_Encoding": "gzip"}, 200, None),
     (gzip.compress(GOOD[:10]) + gzip.compress(GOOD[10:]), {"Content_Encoding": "gzip"}, 200, None),
     (b"{}", {}, 200, None),
+    (b"\xef\xbb\xbf" + GOOD, {}, 200, None),
     (BAD, {}, 422, None),
     (b'{"@atomic": true, "units": [{"code": "T", "name": "t"}, {"code": "B"}]}', {}, 422, None),
     (b"", {}, 400, "malformed_document"),
@@ -118,7 +119,8 @@ def test_what_is_answered(service: Service, body: bytes, headers: dict[str, str]
         assert reply.headers["Content-Type"] == "application/problem+json"
         assert (problem["code"], problem["status"]) == (code, status)
         assert ("line" in problem and "offset" in problem) or code != "malformed_document" or "Content_Encoding" in headers
-        assert service.ask(f"/api/demo/imports/{problem['importId']}").json["state"] == "failed"
+        kept = service.ask(f"/api/demo/imports/{problem['importId']}").json
+        assert kept["state"] == "failed" and [(e["code"], e["message"]) for e in kept["errors"]] == [(code, problem["detail"])]
         assert latest(service)["importId"] == problem["importId"]
     assert units(service) - before <= ({"A"} if status == 200 else set())
 
@@ -189,7 +191,8 @@ def test_a_client_that_leaves_in_the_middle_ends_its_import(service: Service) ->
     wait_until(lambda: bool(service.operator.rows("select from bds.imports where finished_at is null")))
     client.close()
     wait_until(lambda: not service.operator.rows("select from bds.imports where finished_at is null"))
-    assert latest(service)["state"] == "cancelled"
+    assert latest(service)["state"] == "failed"
+    assert service.ask(f"/api/demo/imports/{latest(service)['importId']}").json["errors"][0]["code"] == "aborted"
     assert units(service) == before
 
 
