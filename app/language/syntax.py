@@ -48,7 +48,7 @@ class Bounds(PostLex):
         self._tokens = tokens
 
     def process(self, stream: Iterator[Token]) -> Iterator[Token]:
-        levels = [0]  # for each open parenthesis the operators and steps since its last and, or, comma, =
+        levels = [0]  # for each open parenthesis the operators since its last and, or, comma, =
         for number, token in enumerate(stream):
             if number == self._tokens:
                 raise QueryError(f"too long: at most {self._tokens:,} names, literals and signs", position=position(token))
@@ -58,7 +58,7 @@ class Bounds(PostLex):
                 levels.pop()
             elif token.type in ("AND", "OR", "COMMA", "ASSIGN"):
                 levels[-1] = 0
-            elif token.type in ("NOT", "MINUS", "EQUALITY", "RELATION", "SUM", "PRODUCT", "IN", "HAS", "SLASH"):
+            elif token.type in ("NOT", "MINUS", "EQUALITY", "RELATION", "SUM", "PRODUCT", "IN", "HAS"):
                 levels[-1] += 1
             if len(levels) > MAX_NESTING + 1 or len(levels) + sum(levels) > MAX_DEPTH:
                 raise QueryError("nested too deeply", position=position(token))
