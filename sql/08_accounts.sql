@@ -116,7 +116,7 @@ as $$
     with gone as (
         delete from bds.users u where u.email = lower(delete_user.email) returning u.id
     )
-    select count(pg_notify('bds_keys', id::text)) > 0 from gone;
+    select count(*) > 0 from gone;
 $$;
 comment on function bds.delete_user(text) is 'Deletes a user, and ends what they have signed in to; false if there is none';
 
@@ -126,16 +126,13 @@ create or replace function bds.set_password(email text, password_hash text)
     security definer
     set search_path = pg_catalog, pg_temp
 as $$
-declare
-    user_id uuid;
 begin
-    update bds.users u set password_hash = set_password.password_hash where u.email = lower(set_password.email) returning u.id into user_id;
-    if user_id is null then
+    update bds.users u set password_hash = set_password.password_hash where u.email = lower(set_password.email);
+    if not found then
         return false;
     end if;
     -- A statement of its own: it sees the session of a login for which the update has waited.
     delete from bds.sessions s using bds.users u where s.user_id = u.id and u.email = lower(set_password.email);
-    perform pg_notify('bds_keys', user_id::text);
     return true;
 end
 $$;
@@ -177,18 +174,18 @@ $$;
 comment on function bds.begin_session(uuid, text, interval, text) is
     'Begins a session of a user whose password fitted this hash, and replaces the hash by one of today''s strength if one is given; null if the password is another one by now';
 
-create or replace function bds.session(session_id uuid, out email text, out companies text[], out seconds_left double precision)
+create or replace function bds.session(session_id uuid, out email text, out companies text[])
     returns setof record
     language sql
     stable
     security definer
     set search_path = pg_catalog, pg_temp
 as $$
-    select u.email, u.companies, extract(epoch from s.expires_at - clock_timestamp())
+    select u.email, u.companies
     from bds.sessions s join bds.users u on u.id = s.user_id
     where s.id = session_id and s.expires_at > clock_timestamp();
 $$;
-comment on function bds.session(uuid) is 'Whose session this is, and for how long; no row if it has ended';
+comment on function bds.session(uuid) is 'Whose session this is; no row if it has ended';
 
 create or replace function bds.end_session(session_id uuid)
     returns void
@@ -196,10 +193,7 @@ create or replace function bds.end_session(session_id uuid)
     security definer
     set search_path = pg_catalog, pg_temp
 as $$
-    with ended as (
-        delete from bds.sessions s where s.id = session_id returning s.id
-    )
-    select pg_notify('bds_keys', id::text) from ended;
+    delete from bds.sessions s where s.id = session_id;
 $$;
 comment on function bds.end_session(uuid) is 'Ends a session at once, with its cookie and its tokens';
 

@@ -10,7 +10,7 @@ import logging
 import secrets
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import psycopg
@@ -24,7 +24,7 @@ from app.errors import ServiceError
 log = logging.getLogger("bds.auth")
 
 REALM = "Business Data Service"
-CACHE_SECONDS = 2.0  # how long an answer may be used again; what ends a key or a session is noticed at once
+CACHE_SECONDS = 2.0  # how long what is known of a key may be used again; its revocation is noticed at once
 CACHE_SIZE = 10_000
 SCOPES = frozenset({"read", "import", "hooks"})
 SAFE_LENGTH = 32  # bytes of a secret: as long as what it makes
@@ -60,14 +60,15 @@ class Identity:
 class Gate:
     """Turns credentials into identities.
 
-    Positive answers are kept for CACHE_SECONDS, not beyond their expiry, and only while notifications of what has ended arrive;
-    each of them empties the cache, and an answer that was under way meanwhile is not kept.
+    What is known of a key is kept for CACHE_SECONDS, not beyond its expiry, and only while notifications of revoked keys arrive;
+    each of them empties the cache, and an answer that was under way meanwhile is not kept.  Sessions are people's, who do not ask
+    a thousand times a second: they are looked up at each request, so that their end cannot be missed.
     """
 
     def __init__(self, database: Database) -> None:
         self.throttle = Throttle(database)
         self._database = database
-        self._known: dict[bytes | str, tuple[float, Identity]] = {}
+        self._known: dict[bytes, tuple[float, Identity]] = {}
         self._revocations = 0
         self._signer: Signer | None = None
         database.on_notify("bds_keys", self._forget)
@@ -122,28 +123,31 @@ class Gate:
             session = signer.read(use, text)
         except Expired:
             return None
-        identity = await self._look_up(session)
-        return replace(identity, csrf=signer.csrf(session)) if identity and use == "cookie" else identity
+        async with self._database.service() as connection:
+            row = await self._one(connection, "select email, companies from bds.session(%s)", (session,))
+        if row is None:
+            return None
+        csrf = signer.csrf(session) if use == "cookie" else None
+        return Identity(None, None, frozenset(row[1]), SCOPES, row[0], session, csrf)
 
-    async def _look_up(self, what: bytes | str) -> Identity | None:
-        """Whose the key with this hash, or the session with this id, is; None if nobody's."""
-        known = self._known.get(what)
+    async def _look_up(self, key_hash: bytes) -> Identity | None:
+        """Whose the key with this hash is; None if nobody's."""
+        known = self._known.get(key_hash)
         if known and self._database.listening and time.monotonic() < known[0]:
             return known[1]
         asked, revocations = time.monotonic(), self._revocations
         async with self._database.service() as connection:
-            ask = self._ask_key if isinstance(what, bytes) else self._ask_session
-            found = await ask(connection, what)
+            found = await self._ask(connection, key_hash)
         if found is None:
             return None
         identity, seconds_left = found
         if revocations == self._revocations:
             if len(self._known) >= CACHE_SIZE:
                 self._known.clear()
-            self._known[what] = (asked + min(CACHE_SECONDS, seconds_left or CACHE_SECONDS), identity)
+            self._known[key_hash] = (asked + min(CACHE_SECONDS, seconds_left or CACHE_SECONDS), identity)
         return identity
 
-    async def _ask_key(self, connection: psycopg.AsyncConnection[Any], key_hash: Any) -> tuple[Identity, float | None] | None:
+    async def _ask(self, connection: psycopg.AsyncConnection[Any], key_hash: bytes) -> tuple[Identity, float | None] | None:
         row = await self._one(
             connection,
             "select key_id::text, tenant_id, companies, scopes, seconds_left, use_is_noted from bds.authenticate(%s)",
@@ -157,10 +161,6 @@ class Gate:
             except psycopg.Error as error:  # a database that takes no writes still answers who may read
                 log.warning("the use of key %s was not recorded: %s", row[0], type(error).__name__)
         return Identity(row[0], row[1], frozenset(row[2]), frozenset(row[3])), row[4]
-
-    async def _ask_session(self, connection: psycopg.AsyncConnection[Any], session: Any) -> tuple[Identity, float | None] | None:
-        row = await self._one(connection, "select email, companies, seconds_left from bds.session(%s)", (session,))
-        return (Identity(None, None, frozenset(row[1]), SCOPES, row[0], session), row[2]) if row else None
 
     async def _one(self, connection: psycopg.AsyncConnection[Any], query: Any, parameters: tuple[Any, ...]) -> Any:
         return await (await connection.execute(query, parameters)).fetchone()
