@@ -7,21 +7,19 @@ usage, 3 an import of which some records failed.
 from __future__ import annotations
 
 import argparse
-import getpass
 import json
 import logging
-import re
 import sys
 import time
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import psycopg
 
 from app import auth, db, demo, embedded, migrate
-from app.auth import passwords
+from app.auth import operate
 from app.config import Config
 from app.errors import SQLSTATES, ServiceError
 from app.feed.run import Import
@@ -109,14 +107,7 @@ def create_key(options: argparse.Namespace, config: Config) -> int:
 
 def list_keys(options: argparse.Namespace, config: Config) -> int:
     with db.connect(db.resolve(config)) as connection:
-        rows = connection.execute(
-            "select id, name, coalesce(array_to_string(companies, ','), 'all of ' || tenant_id), array_to_string(scopes, ','),"
-            " to_char(created_at, 'YYYY-MM-DD HH24:MI'),"
-            " coalesce(to_char(last_used_at, 'YYYY-MM-DD HH24:MI'), 'never'),"
-            " coalesce(to_char(expires_at, 'YYYY-MM-DD HH24:MI'), 'never'),"
-            " case when revoked_at is not null then 'revoked' when expires_at <= now() then 'expired' else 'valid' end"
-            " from bds.api_keys order by created_at"
-        ).fetchall()
+        rows = connection.execute(operate.KEYS).fetchall()
     _table(("id", "name", "companies", "scopes", "created (UTC)", "used", "expires", "state"), rows)
     return 0
 
@@ -128,52 +119,27 @@ def revoke_key(options: argparse.Namespace, config: Config) -> int:
 
 
 def create_user(options: argparse.Namespace, config: Config) -> int:
-    password, made = _password()
     with db.connect(db.resolve(config)) as connection:
-        hashed = passwords.hash_password(password)
-        connection.execute("select bds.create_user(%s, %s, %s)", (options.email, hashed, options.company))
-    if made:
-        print(password)
+        print(operate.create_user(connection, options.email, options.company) or "", end="")
     return 0
 
 
 def change_password(options: argparse.Namespace, config: Config) -> int:
-    password, made = _password()
     with db.connect(db.resolve(config)) as connection:
-        hashed = passwords.hash_password(password)
-        row = connection.execute("select bds.set_password(%s, %s)", (options.email, hashed)).fetchone()
-    if row != (True,):
-        return _fail(f"there is no user {options.email!r}")
-    if made:
-        print(password)
+        print(operate.change_password(connection, options.email) or "", end="")
     return 0
 
 
 def list_users(options: argparse.Namespace, config: Config) -> int:
     with db.connect(db.resolve(config)) as connection:
-        rows = connection.execute(
-            "select email, array_to_string(companies, ','), to_char(created_at, 'YYYY-MM-DD HH24:MI'),"
-            " coalesce(to_char(last_login_at, 'YYYY-MM-DD HH24:MI'), 'never') from bds.users order by created_at"
-        ).fetchall()
-    _table(("email", "companies", "created (UTC)", "last login"), rows)
+        _table(("email", "companies", "created (UTC)", "last login"), connection.execute(operate.USERS).fetchall())
     return 0
 
 
 def delete_user(options: argparse.Namespace, config: Config) -> int:
     with db.connect(db.resolve(config)) as connection:
-        row = connection.execute("select bds.delete_user(%s)", (options.email,)).fetchone()
-    return 0 if row == (True,) else _fail(f"there is no user {options.email!r}")
-
-
-def _password() -> tuple[str, bool]:
-    """The password on standard input, or if there is none one that is made; and whether it was made."""
-    if sys.stdin is None:
-        given = ""
-    elif sys.stdin.isatty():
-        given = getpass.getpass("password (none: one is made): ")
-    else:
-        given = sys.stdin.readline().rstrip("\r\n")
-    return (given, False) if given else (passwords.make_password(), True)
+        operate.delete_user(connection, options.email)
+    return 0
 
 
 def explain_request(options: argparse.Namespace, config: Config) -> int:
@@ -338,21 +304,6 @@ def _scopes(text: str) -> list[str]:
     return scopes
 
 
-def _expiry(text: str) -> datetime:
-    """A moment to come: a date or time (UTC unless it says otherwise), or so many days or hours from now."""
-    span = re.fullmatch(r"(\d{1,5})([dh])", text)
-    try:
-        if span:
-            return datetime.now(UTC) + (timedelta(days=int(span[1])) if span[2] == "d" else timedelta(hours=int(span[1])))
-        moment = datetime.fromisoformat(text)
-    except (ValueError, OverflowError):
-        raise argparse.ArgumentTypeError(f"expected a date, a time, or days or hours such as 90d, got {text!r}") from None
-    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    if moment <= datetime.now(UTC):
-        raise argparse.ArgumentTypeError(f"{text} is over")
-    return moment
-
-
 # The command line -----------------------------------------------------------------------------------------------------------------
 
 
@@ -386,7 +337,7 @@ def parser() -> argparse.ArgumentParser:
     each.add_argument("--company", required=True, metavar="ID", help="the company that it opens")
     each.add_argument("--scope", type=_scopes, default=list(SCOPES), help=f"what it may do: some of {','.join(SCOPES)} (all)")
     each.add_argument("--name", default="cli", help="what it is called in lists (%(default)s)")
-    each.add_argument("--expires", type=_expiry, metavar="WHEN", help="2027-01-31, 2027-01-31T12:00Z, 90d, 12h (never)")
+    each.add_argument("--expires", type=operate.read_expiry, metavar="WHEN", help="2027-01-31, 2027-01-31T12:00Z, 90d, 12h (never)")
     add(key, "list", list_keys, "list API keys")
     add(key, "revoke", revoke_key, "end an API key at once").add_argument("id", metavar="ID", help="as `bds key list` shows it")
 

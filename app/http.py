@@ -353,9 +353,14 @@ async def around(request: web.Request, handler: Handler) -> web.StreamResponse:
 
 async def finish(request: web.Request, response: web.StreamResponse) -> None:
     """The headers that every answer carries."""
-    response.headers["X-Request-Id"] = request[REQUEST_ID]
+    headers = response.headers
+    headers["X-Request-Id"] = request[REQUEST_ID]
+    for name, value in wire.SECURITY:
+        headers.setdefault(name, value)
+    if request.secure:
+        headers.setdefault("Strict-Transport-Security", "max-age=31536000")
     if is_odata(target_of(request)):
-        response.headers["OData-Version"] = "4.0"
+        headers["OData-Version"] = "4.0"
 
 
 async def expect(request: web.Request) -> None:
@@ -425,4 +430,6 @@ def error_response(error: ServiceError, path: str) -> web.Response:
         content |= {"code": error.code, **about, **error.more}
         headers = {"Content-Type": "application/problem+json"}
     body = json.dumps(content, ensure_ascii=False, default=str).encode("utf-8", "replace")
-    return web.Response(status=error.status, body=body, headers={**headers, "ETag": wire.weak_tag(body), **error.headers})
+    return web.Response(
+        status=error.status, body=body, headers={**headers, **dict(wire.SECURITY), "ETag": wire.weak_tag(body), **error.headers}
+    )
