@@ -212,6 +212,10 @@ async def logout(request: web.Request) -> web.StreamResponse:
     return await request.app[LOGIN].logout(await known(request), request)
 
 
+async def password(request: web.Request) -> web.StreamResponse:
+    return await request.app[LOGIN].change_password(await known(request), request, await wire.small_body(request))
+
+
 async def alive(_request: web.Request) -> web.StreamResponse:
     return web.json_response({"status": "ok"})
 
@@ -249,6 +253,7 @@ ROUTES: tuple[tuple[str, str, Handler], ...] = (
     ("POST", "/api/{company}/mappers/{name}/preview", preview_mapper),
     ("POST", "/auth/login", login),
     ("POST", "/auth/logout", logout),
+    ("POST", "/auth/password", password),
     ("GET", "/healthz", alive),
     ("GET", "/readyz", ready),
     # last, for what they end in may be any word

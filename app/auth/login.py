@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -34,6 +35,18 @@ async def _csrf_of(request: web.Request) -> str:
     return header or ""
 
 
+PASSWORD_OF = "select user_id::text, password_hash from bds.password_of(%s)"
+BEGIN = "select bds.begin_session(%s, %s, %s, %s)::text"
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A user, and the hash that their password fitted."""
+
+    user: str
+    password_hash: str
+
+
 class Login:
     """Turns an email address and a password into a session."""
 
@@ -47,14 +60,8 @@ class Login:
         An attempt is counted as wrong before it is looked at, and taken back if it is right: attempts at the same time are as many
         as those one after another.
         """
-        email, password = read_login(body)
-        await self._gate.throttle.count(request.remote)
-        try:
-            session, user = await self._begin(email, password)
-        except TimeoutError:
-            await self._gate.throttle.uncount(request.remote)
-            raise
-        await self._gate.throttle.uncount(request.remote)
+        email, password = read_texts(body, "email", "password")
+        session, user = await self._begin(await self._check(request.remote, email, password), password)
         signer = await self._gate.signer()
         token, expires = signer.sign("token", session, user)
         cookie, _ = signer.sign("cookie", session, user)
@@ -71,41 +78,70 @@ class Login:
             raise ServiceError("forbidden", "a key has no session to end; it is revoked where keys are managed")
         async with self._database.service() as connection:
             await connection.execute("select bds.end_session(%s)", (identity.session,))
+        return self._signed_out(request)
+
+    async def change_password(self, identity: Identity, request: web.Request, body: bytes) -> web.Response:
+        """Give a user who knows the old password a new one, and end every session and token of theirs."""
+        if identity.email is None:
+            raise ServiceError("forbidden", "a key has no password")
+        old, new = read_texts(body, "password", "newPassword")
+        await self._check(request.remote, identity.email, old)
+        new_hash = await self._passwords.hash(new)
+        async with self._database.service() as connection:
+            await connection.execute("select bds.set_password(%s, %s)", (identity.email, new_hash))
+        return self._signed_out(request)
+
+    async def _check(self, address: str | None, email: str, password: str) -> Known:
+        """Whose address and password these are.  Raises unauthorized, too_many_requests, TimeoutError.
+
+        An attempt is counted as wrong before it is looked at, and taken back if it is right: attempts at the same time are as many
+        as those one after another.
+        """
+        await self._gate.throttle.count(address)
+        try:
+            async with self._database.service() as connection:
+                # no address has such characters, and no database takes them
+                asked = email.strip().encode("utf-8", "replace").decode().replace("\0", "?")
+                row = await (await connection.execute(PASSWORD_OF, (asked,))).fetchone()
+            known = Known(*row) if row else None
+            right = await self._passwords.fits(password, known.password_hash if known else None)
+        except TimeoutError:
+            await self._gate.throttle.uncount(address)
+            raise
+        if known is None or not right:
+            raise wrong_login()
+        await self._gate.throttle.uncount(address)
+        return known
+
+    async def _begin(self, known: Known, password: str) -> tuple[str, str]:
+        """A new session's id, and the user's.  Raises unauthorized if the password has become another one."""
+        stronger = await asyncio.to_thread(renewed, password, known.password_hash)
+        async with self._database.service() as connection:
+            cursor = await connection.execute(BEGIN, (known.user, known.password_hash, LASTS["cookie"], stronger))
+            row = await cursor.fetchone()
+        if row is None or row[0] is None:
+            raise wrong_login()
+        return row[0], known.user
+
+    def _signed_out(self, request: web.Request) -> web.Response:
         response = web.Response(status=204, headers={"Cache-Control": "no-store"})
         response.del_cookie(COOKIE, httponly=True, samesite="Lax", secure=request.secure)
         return response
 
-    async def _begin(self, email: str, password: str) -> tuple[str, str]:
-        """A new session's id, and the user's.  Raises unauthorized, TimeoutError."""
-        async with self._database.service() as connection:
-            query = "select user_id::text, password_hash from bds.password_of(%s)"
-            row = await (await connection.execute(query, (email,))).fetchone()
-        user, password_hash = row or ("", None)
-        if not await self._passwords.fits(password, password_hash) or password_hash is None:
-            raise wrong_login()
-        stronger = await asyncio.to_thread(renewed, password, password_hash)
-        async with self._database.service() as connection:
-            query = "select bds.begin_session(%s, %s, %s, %s)::text"
-            begun = await (await connection.execute(query, (user, password_hash, LASTS["cookie"], stronger))).fetchone()
-        if begun is None or begun[0] is None:
-            raise wrong_login()
-        return begun[0], user
 
-
-def read_login(body: bytes) -> tuple[str, str]:
-    """Email address and password of a login's body.  Raises malformed_request."""
+def read_texts(body: bytes, *names: str) -> list[str]:
+    """These members of a JSON body, which are texts.  Raises malformed_request."""
     try:
         read: Any = json.loads(body)
     except (ValueError, RecursionError):
         read = None
     if not isinstance(read, dict):
-        raise ServiceError("malformed_request", 'expected {"email": ..., "password": ...} as JSON')
-    for name in ("email", "password"):
+        expected = ", ".join(f'"{name}": ...' for name in names)
+        raise ServiceError("malformed_request", f"expected {{{expected}}} as JSON")
+    for name in names:
         if not isinstance(read.get(name), str):
             raise ServiceError("malformed_request", f"{name}: expected a text", target=name)
-    # no address has such characters, and no database takes them
-    email = read["email"].strip().encode("utf-8", "replace").decode().replace("\0", "?")
-    return email, read["password"]
+    return [read[name] for name in names]
 
 
 def wrong_login() -> ServiceError:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import secrets
 import unicodedata
+from collections.abc import Callable
+from typing import TypeVar
 
 import argon2
 
@@ -14,6 +16,7 @@ SHORTEST, LONGEST = 8, 1_000  # characters
 AT_ONCE = 2  # hashes that one process makes at the same time: each takes 64 MiB
 PATIENCE = 10.0  # seconds that a login waits for its turn
 
+T = TypeVar("T")
 _hasher = argon2.PasswordHasher()
 
 
@@ -40,10 +43,17 @@ class Passwords:
 
     async def fits(self, password: str, password_hash: str | None) -> bool:
         """Whether the password is the one that was hashed; never, but after as long, without a hash.  Raises TimeoutError."""
+        return await self._in_turn(self._compare, password, password_hash)
+
+    async def hash(self, password: str) -> str:
+        """As `hash_password`.  Raises TimeoutError, too."""
+        return await self._in_turn(hash_password, password)
+
+    async def _in_turn(self, work: Callable[..., T], *given: str | None) -> T:
         async with asyncio.timeout(PATIENCE):
             await self._turns.acquire()
         try:
-            return await asyncio.to_thread(self._compare, password, password_hash)
+            return await asyncio.to_thread(work, *given)
         finally:
             self._turns.release()
 

@@ -94,6 +94,25 @@ def test_a_new_password_ends_every_login_in_every_process(service: Service, modu
     assert [login(service, email, fresh_address()).status, login(service, email, "another horse").status] == [401, 200]
 
 
+def test_a_user_who_knows_the_old_password_may_choose_a_new_one(service: Service) -> None:
+    email = make_user(service, "gil@example.com")
+    signed_in = sign_in(service, email)
+
+    def change(headers: dict[str, str], old: str, new: str) -> tuple[int, str | None]:
+        reply = ask(service, "/auth/password", "POST", headers, {"password": old, "newPassword": new}, fresh_address())
+        return reply.status, reply.json["code"] if reply.body else None
+
+    assert change({}, PASSWORD, "another horse") == (401, "unauthorized")
+    assert change(bearer(service.key), PASSWORD, "another horse") == (403, "forbidden")
+    assert change(signed_in.cookies, PASSWORD, "another horse") == (403, "csrf_failed")
+    assert change(signed_in.browser, "a guess", "another horse") == (401, "unauthorized")
+    assert change(signed_in.browser, PASSWORD, "short") == (400, "malformed_request")
+    assert status(service, signed_in.cookies) == 200
+    assert change(signed_in.browser, PASSWORD, "another horse") == (204, None)
+    assert [status(service, signed_in.cookies), status(service, bearer(signed_in.token))] == [401, 401]
+    assert login(service, email, "another horse").status == 200
+
+
 def test_a_user_who_is_deleted_is_out(service: Service) -> None:
     email = make_user(service, "cleo@example.com")
     signed_in = sign_in(service, email)
