@@ -41,6 +41,7 @@ GATE = web.AppKey("gate", Gate)
 LOGIN = web.AppKey("login", Login)
 STREAMS = web.AppKey("streams", wire.Streams)
 REQUEST_ID = web.RequestKey("request_id", str)
+IS_SECURE = web.RequestKey("is_secure", bool)  # whether its client spoke HTTPS, with us or with a trusted proxy
 ODATA = "/api/odata"
 JSON = {"Content-Type": "application/json"}
 GIVEN_ID = re.compile(r"[\x21-\x7e]{1,100}")
@@ -333,7 +334,9 @@ async def around(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Name the request, answer what is raised, write the log's line."""
     given = request.headers.get("X-Request-Id", "")
     request[REQUEST_ID] = given if GIVEN_ID.fullmatch(given) else f"{PROCESS}{next(_numbers):x}"
-    request = seen_through(request, request.app[DATABASE].config.trusted_proxies)
+    seen = seen_through(request, request.app[DATABASE].config.trusted_proxies)
+    request[IS_SECURE] = seen[IS_SECURE] = seen.secure
+    request = seen
     started, status, size = time.perf_counter(), GONE, 0
     try:
         if request.method == "CONNECT":
@@ -362,7 +365,7 @@ async def finish(request: web.Request, response: web.StreamResponse) -> None:
     headers["X-Request-Id"] = request[REQUEST_ID]
     for name, value in wire.SECURITY:
         headers.setdefault(name, value)
-    if request.secure:
+    if request[IS_SECURE]:
         headers.setdefault("Strict-Transport-Security", "max-age=31536000")
     if is_odata(target_of(request)):
         headers["OData-Version"] = "4.0"

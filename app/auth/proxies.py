@@ -12,7 +12,7 @@ from app.networks import Network
 
 
 def seen_through(request: web.Request, trusted: Sequence[Network]) -> web.Request:
-    """The request as the outermost trusted proxy received it: address (X-Forwarded-For) and scheme (X-Forwarded-Proto)."""
+    """The request with the client's address and scheme as trusted proxies tell them (X-Forwarded-For, X-Forwarded-Proto)."""
     peer = plain(request.remote)
     if peer is None:
         return request

@@ -171,6 +171,14 @@ def test_tokens_of_one_secret_are_read_by_every_process_that_has_it(module_datab
         assert [status(one, bearer(token)), status(other, bearer(token)), status(service, bearer(token))] == [200, 401, 401]
 
 
+@pytest.mark.filterwarnings("ignore::jwt.warnings.InsecureKeyLengthWarning")
+def test_a_secret_that_is_short_is_told_of(module_database_url: str, service: Service, caplog: pytest.LogCaptureFixture) -> None:
+    with running_beside(module_database_url, secret="hush") as short:
+        assert login(short).status == 200
+    told = [record.getMessage() for record in caplog.records if record.name == "bds.auth"]
+    assert told == ["BDS_SECRET is short enough to be guessed: expected 32 bytes or more"]
+
+
 def running_beside(url: str, **settings: Any) -> Any:
     """Another process's service over the same database."""
     return running(url, company=None, **settings)

@@ -91,11 +91,16 @@ def test_a_throttled_login_is_not_hashed_whether_right_or_wrong(service: Service
     assert (login(service).status, hashed) == (200, [1])
 
 
-def test_wrong_logins_at_the_same_time_count_as_those_one_after_another(service: Service, module_database_url: str) -> None:
-    address = fresh_address()
+def test_wrong_logins_at_the_same_time_count_as_those_one_after_another(
+    service: Service, module_database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address, hashed = fresh_address(), []
+    compare = Passwords._compare
+    monkeypatch.setattr(Passwords, "_compare", lambda *given: hashed.append(1) or compare(*given))
     with running(module_database_url, company=None) as beside, ThreadPoolExecutor(50) as threads:
         answers = threads.map(lambda n: login((service, beside)[n % 2], password="guess", source=address).status, range(50))
         assert Counter(answers) == {401: A_MINUTE, 429: 30}
+    assert len(hashed) == A_MINUTE
 
 
 def test_processes_count_together(service: Service, module_database_url: str) -> None:
@@ -148,4 +153,6 @@ def test_the_cookie_is_secure_behind_a_trusted_proxy_that_speaks_https(
 
     with running(module_database_url, company=None, trusted_proxies=read_networks(trusted)) as proxied:
         reply = ask(proxied, "/auth/login", "POST", {"X-Forwarded-Proto": "https"}, {"email": EMAIL, "password": PASSWORD})
+        context = ask(proxied, "/api/odata/demo", headers={**basic("api", service.key), "X-Forwarded-Proto": "https"})
     assert reply.status == 200 and ("Secure" in reply.headers["Set-Cookie"]) == secure
+    assert ("Strict-Transport-Security" in reply.headers, "https://" in context.json["@odata.context"]) == (secure, secure)
