@@ -12,12 +12,14 @@ import logging
 import sys
 import time
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import psycopg
 
 from app import auth, db, demo, embedded, migrate
+from app.auth import operate
 from app.config import Config
 from app.errors import SQLSTATES, ServiceError
 from app.feed.run import Import
@@ -99,19 +101,14 @@ def create_company(options: argparse.Namespace, config: Config) -> int:
 
 def create_key(options: argparse.Namespace, config: Config) -> int:
     with db.connect(db.resolve(config)) as connection:
-        print(_new_key(connection, options.name, options.company, options.scope))
+        print(_new_key(connection, options.name, options.company, options.scope, options.expires))
     return 0
 
 
 def list_keys(options: argparse.Namespace, config: Config) -> int:
     with db.connect(db.resolve(config)) as connection:
-        rows = connection.execute(
-            "select id, name, coalesce(array_to_string(companies, ','), 'all of ' || tenant_id), array_to_string(scopes, ','),"
-            " to_char(created_at, 'YYYY-MM-DD HH24:MI'),"
-            " case when revoked_at is not null then 'revoked' when expires_at <= now() then 'expired' else 'valid' end"
-            " from bds.api_keys order by created_at"
-        ).fetchall()
-    _table(("id", "name", "companies", "scopes", "created (UTC)", "state"), rows)
+        rows = connection.execute(operate.KEYS).fetchall()
+    _table(("id", "name", "companies", "scopes", "created (UTC)", "used", "expires", "state"), rows)
     return 0
 
 
@@ -119,6 +116,30 @@ def revoke_key(options: argparse.Namespace, config: Config) -> int:
     with db.connect(db.resolve(config)) as connection:
         row = connection.execute("select bds.revoke_key(%s::uuid)", (options.id,)).fetchone()
     return 0 if row == (True,) else _fail(f"there is no valid key {options.id}")
+
+
+def create_user(options: argparse.Namespace, config: Config) -> int:
+    with db.connect(db.resolve(config)) as connection:
+        print(operate.create_user(connection, options.email, options.company) or "", end="")
+    return 0
+
+
+def change_password(options: argparse.Namespace, config: Config) -> int:
+    with db.connect(db.resolve(config)) as connection:
+        print(operate.change_password(connection, options.email) or "", end="")
+    return 0
+
+
+def list_users(options: argparse.Namespace, config: Config) -> int:
+    with db.connect(db.resolve(config)) as connection:
+        _table(("email", "companies", "created (UTC)", "last login"), connection.execute(operate.USERS).fetchall())
+    return 0
+
+
+def delete_user(options: argparse.Namespace, config: Config) -> int:
+    with db.connect(db.resolve(config)) as connection:
+        operate.delete_user(connection, options.email)
+    return 0
 
 
 def explain_request(options: argparse.Namespace, config: Config) -> int:
@@ -238,9 +259,11 @@ def run_import(
         progress.close()
 
 
-def _new_key(connection: psycopg.Connection[Any], name: str, company: str, scopes: list[str]) -> str:
+def _new_key(
+    connection: psycopg.Connection[Any], name: str, company: str, scopes: list[str], expires: datetime | None = None
+) -> str:
     key = auth.make_key()
-    connection.execute("select bds.create_key(%s, %s, %s, null, %s)", (auth.hash_key(key), name, [company], scopes))
+    connection.execute("select bds.create_key(%s, %s, %s, null, %s, %s)", (auth.hash_key(key), name, [company], scopes, expires))
     return key
 
 
@@ -314,8 +337,18 @@ def parser() -> argparse.ArgumentParser:
     each.add_argument("--company", required=True, metavar="ID", help="the company that it opens")
     each.add_argument("--scope", type=_scopes, default=list(SCOPES), help=f"what it may do: some of {','.join(SCOPES)} (all)")
     each.add_argument("--name", default="cli", help="what it is called in lists (%(default)s)")
+    each.add_argument("--expires", type=operate.read_expiry, metavar="WHEN", help="2027-01-31, 2027-01-31T12:00Z, 90d, 12h (never)")
     add(key, "list", list_keys, "list API keys")
     add(key, "revoke", revoke_key, "end an API key at once").add_argument("id", metavar="ID", help="as `bds key list` shows it")
+
+    user = commands.add_parser("user", help="let people sign in").add_subparsers(required=True, metavar="ACTION")
+    each = add(user, "create", create_user, "make a user; the password comes on standard input, or is made and printed")
+    each.add_argument("email", metavar="EMAIL", help="how they sign in")
+    each.add_argument("--company", required=True, action="append", metavar="ID", help="a company of theirs; may be repeated")
+    each = add(user, "password", change_password, "give a user a new password; ends their sessions and tokens")
+    each.add_argument("email", metavar="EMAIL")
+    add(user, "list", list_users, "list users")
+    add(user, "delete", delete_user, "delete a user; ends their sessions and tokens").add_argument("email", metavar="EMAIL")
 
     each = add(commands, "explain", explain_request, "print the SQL of an OData request, and PostgreSQL's plan for it")
     each.add_argument("path", metavar="PATH", help="as in a URL: '/api/odata/demo/products?$top=5'")

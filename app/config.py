@@ -8,22 +8,28 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from app.networks import Network, read_networks
+
 HERE = Path(__file__).resolve().parent.parent
 
 
-def setting(name: str, default: Any, help: str) -> Any:
-    """A dataclass field that is read from the environment variable `name`."""
-    return field(default=default, metadata={"name": name, "help": help})
+def setting(name: str, default: Any, help: str, *, secret: bool = False) -> Any:
+    """A dataclass field that is read from the environment variable `name`; a secret one never shows."""
+    return field(default=default, metadata={"name": name, "help": help}, repr=not secret)
 
 
 @dataclass(frozen=True, slots=True)
 class Config:
     """What can be set.  A value that cannot be read as its default's type is an error that names the variable."""
 
-    database_url: str | None = setting("BDS_DATABASE_URL", None, "PostgreSQL to use; unset: the embedded one")
+    database_url: str | None = setting("BDS_DATABASE_URL", None, "PostgreSQL to use; unset: the embedded one", secret=True)
     listen_database_url: str | None = setting("BDS_LISTEN_DATABASE_URL", None, "where LISTEN works, behind a pooler")
     read_database_url: str | None = setting("BDS_READ_DATABASE_URL", None, "a replica that serves the reads")
     data_dir: Path = setting("BDS_DATA_DIR", HERE / ".data", "files of the embedded PostgreSQL")
+    secret: str | None = setting("BDS_SECRET", None, "signs tokens; unset: made at random once, kept in the database", secret=True)
+    trusted_proxies: tuple[Network, ...] = setting(
+        "BDS_TRUSTED_PROXIES", (), "addresses and networks of reverse proxies, with commas between them"
+    )
     pool_size: int = setting("BDS_POOL_SIZE", 16, "connections for reads, in each process")
     statement_timeout: int = setting("BDS_STATEMENT_TIMEOUT", 30, "seconds that a read may take to its first row")
     import_max: int = setting("BDS_IMPORT_MAX", 16 << 30, "bytes of one feed, decompressed")
@@ -46,7 +52,8 @@ class Config:
         for each in fields(cls):
             text = environ.get(each.metadata["name"])
             if text:
-                values[each.name] = _read(each.metadata["name"], text, each.default)
+                read = _networks if each.name == "trusted_proxies" else _read
+                values[each.name] = read(each.metadata["name"], text, each.default)
         return cls(**values)
 
 
@@ -63,6 +70,13 @@ def _read(name: str, text: str, default: Any) -> Any:
     if isinstance(default, (float, tuple)):
         return _numbers(name, text, default)
     return Path(text) if isinstance(default, Path) else text
+
+
+def _networks(name: str, text: str, _default: Any) -> tuple[Network, ...]:
+    try:
+        return read_networks(text)
+    except ValueError as error:
+        raise ValueError(f"{name}={text!r}: expected addresses or networks with commas between them: {error}") from None
 
 
 def _numbers(name: str, text: str, default: float | tuple[float, ...]) -> float | tuple[float, ...]:

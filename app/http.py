@@ -20,6 +20,8 @@ from aiohttp import web
 
 from app import wire
 from app.auth import Gate, Identity
+from app.auth.login import Login, identify
+from app.auth.proxies import seen_through
 from app.catalog import Entity
 from app.changes import hooks
 from app.changes import read as changes
@@ -36,8 +38,10 @@ access = logging.getLogger("bds.access")
 
 DATABASE = web.AppKey("database", Database)
 GATE = web.AppKey("gate", Gate)
+LOGIN = web.AppKey("login", Login)
 STREAMS = web.AppKey("streams", wire.Streams)
 REQUEST_ID = web.RequestKey("request_id", str)
+IS_SECURE = web.RequestKey("is_secure", bool)  # whether its client spoke HTTPS, with us or with a trusted proxy
 ODATA = "/api/odata"
 JSON = {"Content-Type": "application/json"}
 GIVEN_ID = re.compile(r"[\x21-\x7e]{1,100}")
@@ -53,6 +57,7 @@ def create_app(database: Database, stall: float = 60.0) -> web.Application:
     """The service as an application.  stall: seconds after which a client that takes nothing of its answer is cut off."""
     app = web.Application(middlewares=[around])
     app[DATABASE], app[GATE] = database, Gate(database)
+    app[LOGIN] = Login(database, app[GATE])
     app[STREAMS] = wire.Streams(database.config.pool_size, database.config.statement_timeout, stall)
     app.on_response_prepare.append(finish)
     app.cleanup_ctx.append(housekeeping)
@@ -67,7 +72,7 @@ def create_app(database: Database, stall: float = 60.0) -> web.Application:
 
 
 async def odata(request: web.Request) -> web.StreamResponse:
-    identity = await request.app[GATE].identify(request.headers, basic_only=True)
+    identity = await identify(request.app[GATE], request, basic_only=True)
     identity.require("read", company_of(request))
     return await respond(request.app[DATABASE], request, request.app[STREAMS])
 
@@ -200,6 +205,18 @@ async def export(request: web.Request) -> web.StreamResponse:
     return await exports.respond(app[DATABASE], request, app[STREAMS], identity, company, names["entity"])
 
 
+async def login(request: web.Request) -> web.StreamResponse:
+    return await request.app[LOGIN].login(request, await wire.small_body(request))
+
+
+async def logout(request: web.Request) -> web.StreamResponse:
+    return await request.app[LOGIN].logout(await known(request), request)
+
+
+async def password(request: web.Request) -> web.StreamResponse:
+    return await request.app[LOGIN].change_password(await known(request), request, await wire.small_body(request))
+
+
 async def alive(_request: web.Request) -> web.StreamResponse:
     return web.json_response({"status": "ok"})
 
@@ -235,6 +252,9 @@ ROUTES: tuple[tuple[str, str, Handler], ...] = (
     ("PUT", "/api/{company}/mappers/{name}", put_mapper),
     ("DELETE", "/api/{company}/mappers/{name}", delete_mapper),
     ("POST", "/api/{company}/mappers/{name}/preview", preview_mapper),
+    ("POST", "/auth/login", login),
+    ("POST", "/auth/logout", logout),
+    ("POST", "/auth/password", password),
     ("GET", "/healthz", alive),
     ("GET", "/readyz", ready),
     # last, for what they end in may be any word
@@ -251,7 +271,7 @@ def company_of(request: web.Request) -> str:
 async def readable(request: web.Request) -> str:
     """The company of a path that names one, which the sender may read.  Raises malformed_request, unauthorized or forbidden."""
     wire.decode_path(request.rel_url.raw_path)  # the router is lenient
-    identity = await request.app[GATE].identify(request.headers)
+    identity = await identify(request.app[GATE], request)
     identity.require("read", request.match_info["company"])
     return request.match_info["company"]
 
@@ -259,7 +279,7 @@ async def readable(request: web.Request) -> str:
 async def hookable(request: web.Request) -> str:
     """The company of a path whose hooks the sender may manage.  Raises as `readable`."""
     wire.decode_path(request.rel_url.raw_path)
-    identity = await request.app[GATE].identify(request.headers)
+    identity = await identify(request.app[GATE], request)
     identity.require("hooks", request.match_info["company"])
     return request.match_info["company"]
 
@@ -267,15 +287,15 @@ async def hookable(request: web.Request) -> str:
 async def importable(request: web.Request) -> tuple[str, str]:
     """The company of a path into which the sender may import, and who that is.  Raises as `readable`."""
     wire.decode_path(request.rel_url.raw_path)
-    identity = await request.app[GATE].identify(request.headers)
+    identity = await identify(request.app[GATE], request)
     identity.require("import", request.match_info["company"])
-    return request.match_info["company"], f"key {identity.key_id}"
+    return request.match_info["company"], identity.actor
 
 
 async def known(request: web.Request) -> Identity:
     """Who sends a request, the path of which is well formed.  Raises malformed_request or unauthorized."""
     wire.decode_path(request.rel_url.raw_path)
-    return await request.app[GATE].identify(request.headers)
+    return await identify(request.app[GATE], request)
 
 
 def entity_of(request: web.Request) -> Entity:
@@ -302,10 +322,11 @@ async def data(request: web.Request, answer: changes.Answer) -> web.StreamRespon
 
 async def housekeeping(app: web.Application) -> AsyncIterator[None]:
     """What goes on beside the requests."""
-    reaper = asyncio.create_task(receive.reap(app[DATABASE]))
+    tasks = [asyncio.create_task(receive.reap(app[DATABASE])), asyncio.create_task(app[GATE].throttle.keep_forgetting())]
     yield
-    reaper.cancel()
-    await asyncio.gather(reaper, return_exceptions=True)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 @web.middleware
@@ -313,6 +334,9 @@ async def around(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Name the request, answer what is raised, write the log's line."""
     given = request.headers.get("X-Request-Id", "")
     request[REQUEST_ID] = given if GIVEN_ID.fullmatch(given) else f"{PROCESS}{next(_numbers):x}"
+    seen = seen_through(request, request.app[DATABASE].config.trusted_proxies)
+    request[IS_SECURE] = seen[IS_SECURE] = seen.secure
+    request = seen
     started, status, size = time.perf_counter(), GONE, 0
     try:
         if request.method == "CONNECT":
@@ -337,9 +361,14 @@ async def around(request: web.Request, handler: Handler) -> web.StreamResponse:
 
 async def finish(request: web.Request, response: web.StreamResponse) -> None:
     """The headers that every answer carries."""
-    response.headers["X-Request-Id"] = request[REQUEST_ID]
+    headers = response.headers
+    headers["X-Request-Id"] = request[REQUEST_ID]
+    for name, value in wire.SECURITY:
+        headers.setdefault(name, value)
+    if request[IS_SECURE]:
+        headers.setdefault("Strict-Transport-Security", "max-age=31536000")
     if is_odata(target_of(request)):
-        response.headers["OData-Version"] = "4.0"
+        headers["OData-Version"] = "4.0"
 
 
 async def expect(request: web.Request) -> None:
@@ -415,4 +444,6 @@ def error_response(error: ServiceError, path: str) -> web.Response:
         content |= {"code": error.code, **about, **error.more}
         headers = {"Content-Type": "application/problem+json"}
     body = json.dumps(content, ensure_ascii=False, default=str).encode("utf-8", "replace")
-    return web.Response(status=error.status, body=body, headers={**headers, "ETag": wire.weak_tag(body), **error.headers})
+    return web.Response(
+        status=error.status, body=body, headers={**headers, **dict(wire.SECURITY), "ETag": wire.weak_tag(body), **error.headers}
+    )

@@ -25,6 +25,13 @@ WORTHWHILE = 1 << 10  # bytes below which compressing costs more than it saves
 GZIP_LEVEL = 1  # the network is rarely slower than level 1 compresses
 IN_THREAD = 32 << 10  # bytes from which compressing would keep other requests waiting
 
+# sent with every answer that says nothing else: data is no page, runs nothing and is shown in no frame
+SECURITY = (
+    ("X-Content-Type-Options", "nosniff"),
+    ("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'"),
+    ("Referrer-Policy", "no-referrer"),
+)
+
 BAD_ESCAPE = re.compile("%(?![0-9A-Fa-f]{2})")
 ENTITY_TAG = re.compile(r'(?:W/)?("[^"]*")')
 

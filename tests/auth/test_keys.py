@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -144,5 +145,51 @@ def test_nothing_is_kept_while_revocations_would_not_be_heard(operator: Operator
                 while opened._database.listening:
                     await asyncio.sleep(0.01)
             assert await identify(opened, key) is not identity
+
+    asyncio.run(check())
+
+
+def test_a_key_does_not_outlive_its_expiry_in_what_is_kept(operator: Operator, database_url: str) -> None:
+    operator.company("acme")
+    key = operator.key("acme")
+
+    def expire(left: str) -> None:
+        operator.rows("update bds.api_keys set expires_at = clock_timestamp() + %s::interval returning 1", (left,))
+
+    async def check() -> None:
+        async with gate(database_url) as opened:
+            expire("1 hour")
+            assert await identify(opened, key)
+            assert opened._known[hash_key(key)][0] > time.monotonic() + auth.CACHE_SECONDS / 2
+            opened._forget("")
+            expire("0.3 s")
+            before = time.monotonic()
+            assert await identify(opened, key)
+            assert opened._known[hash_key(key)][0] < before + 0.3 + (time.monotonic() - before)
+
+    asyncio.run(check())
+
+
+def test_the_last_use_of_a_key_is_recorded_to_the_minute(operator: Operator, database_url: str) -> None:
+    operator.company("acme")
+    key = operator.key("acme")
+    last_used = "select last_used_at from bds.api_keys"
+    assert operator.rows(last_used) == [(None,)]
+
+    async def check() -> None:
+        async with gate(database_url) as opened:
+            for _ in range(2):
+                assert await identify(opened, key)
+                opened._forget("")
+            first = operator.rows(last_used)
+            assert operator.rows(
+                "select last_used_at between clock_timestamp() - interval '1 minute' and clock_timestamp() from bds.api_keys"
+            )
+            assert await identify(opened, key)
+            assert operator.rows(last_used) == first
+            operator.rows("update bds.api_keys set last_used_at = last_used_at - interval '1 minute' returning 1")
+            opened._forget("")
+            assert await identify(opened, key)
+            assert operator.rows("select last_used_at >= %s from bds.api_keys", first[0]) == [(True,)]
 
     asyncio.run(check())

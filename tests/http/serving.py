@@ -90,8 +90,8 @@ class Service:
 
 
 @contextmanager
-def running(url: str, stall: float = 60.0, **settings: Any) -> Iterator[Service]:
-    """A server over the database at `url`, in which a company `demo` is made."""
+def running(url: str, stall: float = 60.0, *, company: str | None = "demo", **settings: Any) -> Iterator[Service]:
+    """A server over the database at `url`, in which a company `demo` is made, unless another server has made it (None)."""
     addresses: queue.Queue[tuple[str, int] | BaseException] = queue.Queue()
     stops: list[Callable[[], object]] = []
 
@@ -121,7 +121,8 @@ def running(url: str, stall: float = 60.0, **settings: Any) -> Iterator[Service]
     try:
         with psycopg.connect(url, autocommit=True) as connection:
             operator = Operator(connection)
-            operator.company("demo")
+            if company:
+                operator.company(company)
             yield Service(*address, operator.key("demo"), operator, stops[0])
     finally:
         with suppress(RuntimeError):  # stopped already

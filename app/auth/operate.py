@@ -1,0 +1,82 @@
+"""What an operator does with accounts at the command line."""
+
+from __future__ import annotations
+
+import argparse
+import getpass
+import re
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import psycopg
+
+from app.auth.passwords import hash_password, make_password
+from app.errors import ServiceError
+
+KEYS = """
+    select id, name, coalesce(array_to_string(companies, ','), 'all of ' || tenant_id), array_to_string(scopes, ','),
+        to_char(created_at, 'YYYY-MM-DD HH24:MI'),
+        coalesce(to_char(last_used_at, 'YYYY-MM-DD HH24:MI'), 'never'),
+        coalesce(to_char(expires_at, 'YYYY-MM-DD HH24:MI'), 'never'),
+        case when revoked_at is not null then 'revoked' when expires_at <= now() then 'expired' else 'valid' end
+    from bds.api_keys
+    order by created_at
+"""
+USERS = """
+    select email, array_to_string(companies, ','), to_char(created_at, 'YYYY-MM-DD HH24:MI'),
+        coalesce(to_char(last_login_at, 'YYYY-MM-DD HH24:MI'), 'never')
+    from bds.users
+    order by created_at
+"""
+
+
+def create_user(connection: psycopg.Connection[Any], email: str, companies: Sequence[str]) -> str | None:
+    """Make a user with the password on standard input; the line to print if one was made instead.  Raises ServiceError."""
+    password, made = _read_password()
+    connection.execute("select bds.create_user(%s, %s, %s)", (email, hash_password(password), list(companies)))
+    return f"{password}\n" if made else None
+
+
+def change_password(connection: psycopg.Connection[Any], email: str) -> str | None:
+    """Give a user another password, in the same way.  Raises ServiceError, if there is no such user too."""
+    password, made = _read_password()
+    _found(connection.execute("select bds.set_password(%s, %s)", (email, hash_password(password))).fetchone(), email)
+    return f"{password}\n" if made else None
+
+
+def delete_user(connection: psycopg.Connection[Any], email: str) -> None:
+    """Delete a user.  Raises ServiceError if there is none."""
+    _found(connection.execute("select bds.delete_user(%s)", (email,)).fetchone(), email)
+
+
+def read_expiry(text: str) -> datetime:
+    """A moment to come: a date or time (UTC unless it says otherwise), or so many days or hours from now."""
+    span = re.fullmatch(r"([1-9]\d{0,4})([dh])", text)
+    if span:
+        return datetime.now(UTC) + (timedelta(days=int(span[1])) if span[2] == "d" else timedelta(hours=int(span[1])))
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"expected a date, a time, or days or hours such as 90d, got {text!r}") from None
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    if moment <= datetime.now(UTC):
+        raise argparse.ArgumentTypeError(f"expected a moment to come, got {text!r}")
+    return moment
+
+
+def _read_password() -> tuple[str, bool]:
+    """The password on standard input, or if there is none one that is made; and whether it was made."""
+    if sys.stdin is None:
+        given = ""
+    elif sys.stdin.isatty():
+        given = getpass.getpass("password (none: one is made): ")
+    else:
+        given = sys.stdin.readline().rstrip("\r\n")
+    return (given, False) if given else (make_password(), True)
+
+
+def _found(row: tuple[Any, ...] | None, email: str) -> None:
+    if row != (True,):
+        raise ServiceError("not_found", f"there is no user {email!r}")

@@ -1,0 +1,157 @@
+"""Accounts at the command line, and what each database role may see of them."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from app.auth import hash_key
+from app.auth.operate import read_expiry
+from app.auth.passwords import Passwords, hash_password
+from app.errors import ServiceError
+from tests.conftest import Operator
+
+BDS = [sys.executable, "-c", "import sys; from app.cli import main; sys.exit(main())"]
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+@pytest.fixture
+def bds(database_url: str, operator: Operator) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run a command over a database with a company `acme`."""
+    operator.company("acme")
+    environment = {**os.environ, "BDS_DATABASE_URL": database_url}
+
+    def run(*arguments: str, input: str = "") -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*BDS, *arguments], env=environment, cwd=ROOT, input=input, capture_output=True, text=True, timeout=60
+        )
+
+    return run
+
+
+def fits(operator: Operator, email: str, password: str) -> bool:
+    [(password_hash,)] = operator.rows("select password_hash from bds.users where email = %s", (email,))
+    return Passwords()._compare(password, password_hash)
+
+
+def test_a_password_comes_on_standard_input_or_is_made_and_printed(bds: Callable[..., Any], operator: Operator) -> None:
+    given = bds("user", "create", "Anna@Example.com", "--company", "acme", input="correct horse\n")
+    assert (given.returncode, given.stdout, given.stderr) == (0, "", "")
+    assert fits(operator, "anna@example.com", "correct horse")
+
+    made = bds("user", "create", "bea@example.com", "--company", "acme")
+    assert re.fullmatch(r"[A-Za-z0-9_-]{20}\n", made.stdout), "the password alone"
+    assert fits(operator, "bea@example.com", made.stdout.strip())
+
+    assert bds("user", "password", "anna@example.com", input="another horse\r\n").returncode == 0
+    assert fits(operator, "anna@example.com", "another horse")
+    listed = bds("user", "list").stdout
+    assert [line.split()[:2] for line in listed.splitlines()[1:]] == [["anna@example.com", "acme"], ["bea@example.com", "acme"]]
+    assert "argon2" not in listed
+    assert bds("user", "delete", "BEA@example.com").returncode == 0
+    assert operator.rows("select count(*) from bds.users") == [(1,)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "input", "says"),
+    [
+        (("create", "a@example.com", "--company", "nowhere"), "correct horse\n", "there is no company 'nowhere'"),
+        (("create", "a@example.com", "--company", "acme"), "short\n", "a password has 8 to 1,000 characters, this one has 5"),
+        (("create", "nobody", "--company", "acme"), "correct horse\n", "'nobody' is no email address"),
+        (("create", "a b@example.com", "--company", "acme"), "correct horse\n", "'a b@example.com' is no email address"),
+        (("create", "anna@example.com", "--company", "acme"), "correct horse\n", "user 'anna@example.com' exists already"),
+        (("password", "nobody@example.com"), "correct horse\n", "there is no user 'nobody@example.com'"),
+        (("delete", "nobody@example.com"), "", "there is no user 'nobody@example.com'"),
+    ],
+)
+def test_what_is_wrong_with_a_user_is_said_in_a_line(
+    bds: Callable[..., Any], operator: Operator, arguments: tuple[str, ...], input: str, says: str
+) -> None:
+    operator.rows("select bds.create_user('anna@example.com', %s, '{acme}')", (hash_password("correct horse"),))
+    ended = bds("user", *arguments, input=input)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (1, "", f"bds: {says}\n")
+
+
+def test_a_key_may_expire(bds: Callable[..., Any], operator: Operator) -> None:
+    key = bds("key", "create", "--company", "acme", "--expires", "90d").stdout.strip()
+    [(left,)] = operator.rows("select expires_at - created_at from bds.api_keys where hash = %s", (hash_key(key),))
+    assert timedelta(days=89, hours=23) < left < timedelta(days=90, hours=1)
+    wrong = bds("key", "create", "--company", "acme", "--expires", "yesterday")
+    assert wrong.returncode == 2 and "expected a date, a time, or days or hours such as 90d, got 'yesterday'" in wrong.stderr
+
+
+def test_moments_to_come() -> None:
+    assert read_expiry("2999-01-31") == datetime(2999, 1, 31, tzinfo=UTC)
+    assert read_expiry("2999-01-31T12:00+02:00") == datetime(2999, 1, 31, 10, tzinfo=UTC)
+    assert timedelta(hours=11) < read_expiry("12h") - datetime.now(UTC) <= timedelta(hours=12)
+
+
+@pytest.mark.parametrize("password", ["x" * 7, "x" * 1_001])
+def test_a_password_has_eight_to_a_thousand_characters(password: str) -> None:
+    with pytest.raises(ServiceError, match="a password has 8 to 1,000 characters"):
+        hash_password(password)
+
+
+def test_a_password_is_the_same_however_its_characters_were_composed() -> None:
+    assert Passwords()._compare("pass Zoe\u0308 word", hash_password("pass Zo\u00eb word"))
+
+
+TABLES = ("users", "sessions", "secrets", "wrong_credentials")
+FUNCTIONS = (
+    "bds.create_user('a@b.c', '', '{acme}')",
+    "bds.delete_user('a@b.c')",
+    "bds.set_password('a@b.c', '')",
+    "bds.password_of('a@b.c')",
+    "bds.begin_session(gen_random_uuid(), '', '1 h')",
+    "bds.session(gen_random_uuid())",
+    "bds.end_session(gen_random_uuid())",
+    "bds.keep_secret('tokens', 'x')",
+    "bds.count_wrong('::1', 20)",
+    "bds.uncount_wrong('::1')",
+    "bds.forget_wrong()",
+    "bds.note_use(gen_random_uuid())",
+)
+
+
+@pytest.mark.parametrize("role", ["bds_reader", "bds_writer", "bds_worker", "bds_service"])
+def test_no_role_of_the_service_reads_accounts_from_their_tables(
+    role: str, connect: Callable[..., psycopg.Connection[Any]]
+) -> None:
+    connection = connect(role)
+    for table in TABLES:
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            connection.execute(f"select * from bds.{table}".encode())
+
+
+@pytest.mark.parametrize("role", ["bds_reader", "bds_writer", "bds_worker"])
+def test_the_roles_that_touch_business_data_may_do_nothing_to_accounts(
+    role: str, connect: Callable[..., psycopg.Connection[Any]]
+) -> None:
+    connection = connect(role)
+    for function in FUNCTIONS:
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            connection.execute(f"select {function}".encode())
+
+
+def test_the_service_makes_no_users(connect: Callable[..., psycopg.Connection[Any]]) -> None:
+    connection = connect("bds_service")
+    for function in FUNCTIONS[:2]:
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            connection.execute(f"select {function}".encode())
+
+
+def test_the_operator_sees_who_there_is_but_no_hash_and_no_secret(connect: Callable[..., psycopg.Connection[Any]]) -> None:
+    connection = connect("bds_operator")
+    connection.execute("select email, companies from bds.users")
+    for query in ("select password_hash from bds.users", "select value from bds.secrets", "select bds.keep_secret('tokens', 'x')"):
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            connection.execute(query.encode())

@@ -1,0 +1,199 @@
+"""Signing in and out, and how soon what was signed in to ends."""
+
+from __future__ import annotations
+
+import http.cookies
+import threading
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import psycopg
+import pytest
+
+from app.auth.passwords import hash_password
+from tests.auth.client import EMAIL, HASH, PASSWORD, ask, bearer, fresh_address, login, make_user, sign_in
+from tests.http.serving import Service, running, wait_until
+
+
+def status(service: Service, headers: dict[str, str]) -> int:
+    return ask(service, "/c/demo/products", headers=headers).status
+
+
+def test_a_login_gives_a_token_for_an_hour_and_a_cookie_no_script_can_read(service: Service) -> None:
+    reply = login(service)
+    assert (reply.status, set(reply.json)) == (200, {"token", "expiresAt", "csrf"})
+    left = datetime.fromisoformat(reply.json["expiresAt"]) - datetime.now(UTC)
+    assert timedelta(minutes=59) < left <= timedelta(hours=1)
+    cookie = http.cookies.SimpleCookie(reply.headers["Set-Cookie"])["session"]
+    assert (cookie["httponly"], cookie["samesite"], cookie["path"], cookie["secure"]) == (True, "Lax", "/", "")
+    assert reply.headers["Cache-Control"] == "no-store"
+
+
+def test_an_address_is_the_same_in_any_case(service: Service) -> None:
+    assert login(service, " Anna@Example.COM ").status == 200
+
+
+@pytest.mark.parametrize(
+    ("email", "password"),
+    [
+        (EMAIL, PASSWORD + " "),
+        (EMAIL, ""),
+        ("nobody@example.com", PASSWORD),
+        ("", ""),
+        ("a\0b", "\0"),
+        ("\ud800", "\ud800"),
+        (EMAIL, "x" * 5_000),
+    ],
+)
+def test_a_wrong_login_does_not_say_what_is_wrong(service: Service, email: str, password: str) -> None:
+    reply = login(service, email, password, fresh_address())
+    assert (reply.status, reply.json["detail"]) == (401, "the email address or the password is wrong")
+    assert "Set-Cookie" not in reply.headers and reply.headers["WWW-Authenticate"].startswith("Bearer")
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type", "expected"),
+    [
+        ("{", "application/json", (400, None)),
+        ("[]", "application/json", (400, None)),
+        ('{"email": "a@b.c"}', "application/json", (400, "password")),
+        ('{"email": 1, "password": "x"}', "application/json", (400, "email")),
+        ("email=a&password=b", "application/x-www-form-urlencoded", (415, None)),
+        ('{"email": "a", "password": "' + "x" * 70_000 + '"}', "application/json", (413, None)),
+    ],
+)
+def test_a_malformed_login_is_no_wrong_login(
+    service: Service, body: str, content_type: str, expected: tuple[int, str | None]
+) -> None:
+    reply = ask(service, "/auth/login", "POST", {"Content-Type": content_type}, body)
+    assert (reply.status, reply.json.get("target")) == expected
+
+
+def test_a_logout_ends_the_cookie_and_the_token_of_its_login_and_no_other(service: Service) -> None:
+    one, other = sign_in(service), sign_in(service)
+    assert [status(service, bearer(one.token)), status(service, one.cookies)] == [200, 200]
+    reply = ask(service, "/auth/logout", "POST", bearer(one.token))
+    assert reply.status == 204 and "Max-Age=0" in reply.headers["Set-Cookie"]
+    assert status(service, bearer(one.token)) == 401
+    assert [status(service, one.cookies), status(service, other.cookies), status(service, bearer(other.token))] == [401, 200, 200]
+
+
+def test_a_key_has_nothing_to_log_out_of(service: Service) -> None:
+    assert ask(service, "/auth/logout", "POST", bearer(service.key)).status == 403
+
+
+def test_a_new_password_ends_every_login_in_every_process(service: Service, module_database_url: str) -> None:
+    email = make_user(service, "bea@example.com")
+    first, second = sign_in(service, email), sign_in(service, email)
+    with running_beside(module_database_url) as beside:
+        assert [status(each, bearer(first.token)) for each in (service, beside)] == [200, 200]
+        assert [status(each, second.cookies) for each in (service, beside)] == [200, 200]
+        assert service.operator.rows("select bds.set_password(%s, %s)", (email, hash_password("another horse"))) == [(True,)]
+        for each in (service, beside):
+            assert [status(each, bearer(first.token)), status(each, second.cookies)] == [401, 401]
+    assert [login(service, email, fresh_address()).status, login(service, email, "another horse").status] == [401, 200]
+
+
+def test_a_user_who_knows_the_old_password_may_choose_a_new_one(service: Service) -> None:
+    email = make_user(service, "gil@example.com")
+    signed_in = sign_in(service, email)
+
+    def change(headers: dict[str, str], old: str, new: str) -> tuple[int, str | None]:
+        reply = ask(service, "/auth/password", "POST", headers, {"password": old, "newPassword": new}, fresh_address())
+        return reply.status, reply.json["code"] if reply.body else None
+
+    assert change({}, PASSWORD, "another horse") == (401, "unauthorized")
+    assert change(bearer(service.key), PASSWORD, "another horse") == (403, "forbidden")
+    assert change(signed_in.cookies, PASSWORD, "another horse") == (403, "csrf_failed")
+    assert change(signed_in.browser, "a guess", "another horse") == (401, "unauthorized")
+    assert change(signed_in.browser, PASSWORD, "short") == (400, "malformed_request")
+    assert status(service, signed_in.cookies) == 200
+    assert change(signed_in.browser, PASSWORD, "another horse") == (204, None)
+    assert [status(service, signed_in.cookies), status(service, bearer(signed_in.token))] == [401, 401]
+    assert login(service, email, "another horse").status == 200
+
+
+def test_a_user_who_is_deleted_is_out(service: Service) -> None:
+    email = make_user(service, "cleo@example.com")
+    signed_in = sign_in(service, email)
+    assert status(service, signed_in.cookies) == 200
+    assert service.operator.rows("select bds.delete_user(%s)", (email,)) == [(True,)]
+    assert status(service, signed_in.cookies) == 401
+
+
+def test_a_login_that_a_new_password_overtook_begins_no_session(service: Service) -> None:
+    email = make_user(service, "dora@example.com")
+    user, old = service.operator.rows("select user_id, password_hash from bds.password_of(%s)", (email,))[0]
+    service.operator.rows("select bds.set_password(%s, %s)", (email, hash_password("another horse")))
+    assert service.operator.rows("select bds.begin_session(%s, %s, '1 h')", (user, old)) == [(None,)]
+
+
+def test_a_new_password_ends_the_session_of_a_login_for_which_it_has_waited(service: Service, module_database_url: str) -> None:
+    email = make_user(service, "eva@example.com")
+    user, old = service.operator.rows("select user_id, password_hash from bds.password_of(%s)", (email,))[0]
+    changed: list[Any] = []
+
+    def change() -> None:
+        with psycopg.connect(module_database_url, autocommit=True, application_name="changes") as connection:
+            changed.append(connection.execute("select bds.set_password(%s, %s)", (email, HASH)).fetchone())
+
+    with psycopg.connect(module_database_url) as slow:
+        session = slow.execute("select bds.begin_session(%s, %s, '1 h')", (user, old)).fetchone()
+        thread = threading.Thread(target=change)
+        thread.start()
+        wait_until(
+            lambda: (
+                service.operator.rows(
+                    "select 1 from pg_stat_activity where application_name = 'changes' and wait_event_type = 'Lock'"
+                )
+                == [(1,)]
+            )
+        )
+        slow.commit()
+    thread.join()
+    assert changed == [(True,)] and session != (None,)
+    assert service.operator.rows("select * from bds.session(%s)", session) == []
+
+
+def test_a_weaker_hash_is_replaced_at_login(service: Service) -> None:
+    import argon2
+
+    email, weak = "fay@example.com", argon2.PasswordHasher(time_cost=1, memory_cost=8, parallelism=1).hash(PASSWORD)
+    service.operator.rows("select bds.create_user(%s, %s, '{demo}')", (email, weak))
+    assert [login(service, email).status, login(service, email).status] == [200, 200]
+    (kept,) = service.operator.rows("select password_hash from bds.password_of(%s)", (email,))[0]
+    assert kept != weak and not argon2.PasswordHasher().check_needs_rehash(kept)
+
+
+def test_tokens_of_one_secret_are_read_by_every_process_that_has_it(module_database_url: str, service: Service) -> None:
+    with running_beside(module_database_url, secret="a" * 32) as one, running_beside(module_database_url, secret="b" * 32) as other:
+        token = sign_in(one).token
+        assert [status(one, bearer(token)), status(other, bearer(token)), status(service, bearer(token))] == [200, 401, 401]
+
+
+@pytest.mark.filterwarnings("ignore::jwt.warnings.InsecureKeyLengthWarning")
+def test_a_secret_that_is_short_is_told_of(module_database_url: str, service: Service, caplog: pytest.LogCaptureFixture) -> None:
+    with running_beside(module_database_url, secret="hush") as short:
+        assert login(short).status == 200
+    told = [record.getMessage() for record in caplog.records if record.name == "bds.auth"]
+    assert told == ["BDS_SECRET is short enough to be guessed: expected 32 bytes or more"]
+
+
+def running_beside(url: str, **settings: Any) -> Any:
+    """Another process's service over the same database."""
+    return running(url, company=None, **settings)
+
+
+def test_the_secret_is_made_once_however_many_ask_for_it(service: Service, module_database_url: str) -> None:
+    kept: list[str] = []
+
+    def ask_for_it(number: int) -> None:
+        with psycopg.connect(module_database_url, autocommit=True) as connection:
+            kept.append(connection.execute("select bds.keep_secret('race', %s)", (str(number),)).fetchone()[0])  # type: ignore[index]
+
+    threads = [threading.Thread(target=ask_for_it, args=(number,)) for number in range(12)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(kept) == 12 and len(set(kept)) == 1

@@ -1,0 +1,158 @@
+"""Wrong credentials are throttled for each address, in all processes together; right ones are not, but for logins."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from app.auth import make_key
+from app.auth.passwords import Passwords
+from tests.auth.client import ask, basic, bearer, fresh_address, login, sign_in
+from tests.http.serving import Reply, Service, running
+
+A_MINUTE = 20
+
+WRONG: dict[str, Callable[[Service, str], Reply]] = {
+    "a key, Basic, OData": lambda s, a: ask(s, "/api/odata/demo", headers=basic("api", make_key()), source=a),
+    "a key, Bearer": lambda s, a: ask(s, "/c/demo/products", headers=bearer(make_key()), source=a),
+    "a key, X-API-Key": lambda s, a: ask(s, "/api/demo/imports", headers={"X-API-Key": "guess"}, source=a),
+    "a token": lambda s, a: ask(s, "/c/demo/products", headers=bearer("a.b.c"), source=a),
+    "a cookie": lambda s, a: ask(s, "/c/demo/products", headers={"Cookie": "session=guess"}, source=a),
+    "a login": lambda s, a: login(s, password="guess", source=a),
+}
+
+
+def exhaust(service: Service, address: str) -> None:
+    for _ in range(A_MINUTE):
+        assert ask(service, "/c/demo/products", headers=bearer("guess"), source=address).status == 401
+
+
+@pytest.mark.parametrize("kind", WRONG)
+def test_after_twenty_wrong_ones_in_a_minute_the_answer_is_429(service: Service, kind: str) -> None:
+    address = fresh_address()
+    answers = [WRONG[kind](service, address) for _ in range(A_MINUTE + 2)]
+    assert [each.status for each in answers] == [401] * A_MINUTE + [429, 429]
+    assert 1 <= int(answers[-1].headers["Retry-After"]) <= 60
+    error = answers[-1].json
+    assert (error["error"] if "OData" in kind else error)["code"] == "too_many_requests"
+    assert WRONG[kind](service, fresh_address()).status == 401, "another address"
+
+
+def test_the_minute_ends(service: Service) -> None:
+    address = fresh_address()
+    exhaust(service, address)
+    assert WRONG["a key, Bearer"](service, address).status == 429
+    passed = "update bds.wrong_credentials set first_at = first_at - interval '1 minute' where address = %s returning count"
+    assert service.operator.rows(passed, (address,)) == [(A_MINUTE + 1,)]
+    assert WRONG["a key, Bearer"](service, address).status == 401
+    assert login(service, source=address).status == 200
+
+
+def test_a_valid_key_a_token_and_a_cookie_are_never_refused(service: Service) -> None:
+    address, signed_in = fresh_address(), sign_in(service)
+    exhaust(service, address)
+    for headers in (
+        bearer(service.key),
+        {"X-API-Key": service.key},
+        basic("api", service.key),
+        bearer(signed_in.token),
+        signed_in.browser,
+    ):
+        assert ask(service, "/c/demo/products", headers=headers, source=address).status == 200
+    assert ask(service, "/api/odata/demo", headers=basic("api", service.key), source=address).status == 200
+
+
+def test_missing_ended_and_misplaced_credentials_are_not_counted(service: Service) -> None:
+    address, signed_in = fresh_address(), sign_in(service)
+    ask(service, "/auth/logout", "POST", signed_in.browser)
+    for _ in range(A_MINUTE):
+        for headers in ({}, signed_in.cookies, bearer(signed_in.token)):
+            assert ask(service, "/c/demo/products", headers=headers, source=address).status == 401
+        assert ask(service, "/api/odata/demo", headers=bearer(service.key), source=address).status == 401
+    assert login(service, source=address).status == 200
+
+
+def test_a_right_login_is_not_counted(service: Service) -> None:
+    address = fresh_address()
+    assert {login(service, source=address).status for _ in range(A_MINUTE + 1)} == {200}
+
+
+def test_a_throttled_login_is_not_hashed_whether_right_or_wrong(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    address, hashed = fresh_address(), []
+    compare = Passwords._compare
+    monkeypatch.setattr(Passwords, "_compare", lambda *given: hashed.append(1) or compare(*given))
+    exhaust(service, address)
+    assert [login(service, source=address).status, login(service, password="guess", source=address).status] == [429, 429]
+    assert hashed == []
+    assert (login(service).status, hashed) == (200, [1])
+
+
+def test_wrong_logins_at_the_same_time_count_as_those_one_after_another(
+    service: Service, module_database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address, hashed = fresh_address(), []
+    compare = Passwords._compare
+    monkeypatch.setattr(Passwords, "_compare", lambda *given: hashed.append(1) or compare(*given))
+    with running(module_database_url, company=None) as beside, ThreadPoolExecutor(50) as threads:
+        answers = threads.map(lambda n: login((service, beside)[n % 2], password="guess", source=address).status, range(50))
+        assert Counter(answers) == {401: A_MINUTE, 429: 30}
+    assert len(hashed) == A_MINUTE
+
+
+def test_processes_count_together(service: Service, module_database_url: str) -> None:
+    address = fresh_address()
+    with running(module_database_url, company=None) as beside:
+        for _ in range(A_MINUTE // 2):
+            assert WRONG["a key, Bearer"](service, address).status == 401
+            assert WRONG["a key, Bearer"](beside, address).status == 401
+        assert [WRONG["a key, Bearer"](each, address).status for each in (service, beside)] == [429, 429]
+
+
+FORWARDED: list[tuple[str, list[str], str]] = [
+    # trusted proxies, X-Forwarded-For, the address for which is counted when a request comes from 127.0.0.1
+    ("", ["198.51.100.1"], "127.0.0.1/32"),
+    ("10.0.0.0/8", ["198.51.100.2"], "127.0.0.1/32"),
+    ("127.0.0.1", ["198.51.100.3"], "198.51.100.3/32"),
+    ("127.0.0.0/8", ["203.0.113.9, 198.51.100.4"], "198.51.100.4/32"),
+    ("127.0.0.1,10.0.0.0/8", ["198.51.100.5, 10.1.1.1"], "198.51.100.5/32"),
+    ("127.0.0.1,10.0.0.0/8", ["198.51.100.6", "10.1.1.1"], "198.51.100.6/32"),
+    ("127.0.0.1", ["198.51.100.7:4711"], "198.51.100.7/32"),
+    ("127.0.0.1", ["[2001:db8:1:2:3:4:5:6]:4711"], "2001:db8:1:2::/64"),
+    ("127.0.0.1", ["2001:db8:1:3:ffff::1"], "2001:db8:1:3::/64"),
+    ("127.0.0.1", ["::ffff:198.51.100.8"], "198.51.100.8/32"),
+    ("127.0.0.1", ["198.51.100.9, unknown"], "127.0.0.1/32"),
+    ("127.0.0.1", [], "127.0.0.1/32"),
+]
+
+
+@pytest.mark.parametrize(("trusted", "chain", "counted"), FORWARDED)
+def test_a_forwarded_address_counts_from_a_trusted_proxy_only(
+    module_database_url: str, service: Service, trusted: str, chain: list[str], counted: str
+) -> None:
+    from app.networks import read_networks
+
+    service.operator.rows("delete from bds.wrong_credentials returning 1")
+    settings: dict[str, Any] = {"trusted_proxies": read_networks(trusted)}
+    with running(module_database_url, company=None, **settings) as proxied:
+        lines = "".join(f"X-Forwarded-For: {each}\r\n" for each in chain)
+        request = f"GET /c/demo/units HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer guess\r\n{lines}Connection: close\r\n\r\n"
+        assert proxied.raw(request.encode()).status == 401
+    assert service.operator.rows("select address::text, count from bds.wrong_credentials") == [(counted, 1)]
+
+
+@pytest.mark.parametrize(("trusted", "secure"), [("127.0.0.1", True), ("10.0.0.1", False)])
+def test_the_cookie_is_secure_behind_a_trusted_proxy_that_speaks_https(
+    module_database_url: str, service: Service, trusted: str, secure: bool
+) -> None:
+    from app.networks import read_networks
+    from tests.auth.client import EMAIL, PASSWORD
+
+    with running(module_database_url, company=None, trusted_proxies=read_networks(trusted)) as proxied:
+        reply = ask(proxied, "/auth/login", "POST", {"X-Forwarded-Proto": "https"}, {"email": EMAIL, "password": PASSWORD})
+        context = ask(proxied, "/api/odata/demo", headers={**basic("api", service.key), "X-Forwarded-Proto": "https"})
+    assert reply.status == 200 and ("Secure" in reply.headers["Set-Cookie"]) == secure
+    assert ("Strict-Transport-Security" in reply.headers, "https://" in context.json["@odata.context"]) == (secure, secure)
