@@ -66,8 +66,9 @@ create or replace function bds.write_in_halves(company text, import_id uuid, kin
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    half int := cardinality(ordinals) / 2;
-    rule text;
+    half  int := cardinality(ordinals) / 2;
+    rule  text;
+    known jsonb;
 begin
     if ordinals is null then
         return '[]';
@@ -81,7 +82,10 @@ begin
         end;
         return '[]';
     exception when others then
-        if not bds.is_fault_of_rows(sqlstate) then
+        if sqlstate = 'BDF01' then  -- a step has found out by itself
+            get stacked diagnostics known = pg_exception_detail;
+            return known;
+        elsif not bds.is_fault_of_rows(sqlstate) then
             raise;
         end if;
         get stacked diagnostics rule = constraint_name;

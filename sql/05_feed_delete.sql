@@ -26,7 +26,7 @@ begin
     loop
         perform bds.find_hits(company, import.number, entity_name, mass.ordinal);
         execute format(
-            'insert into %1$s select h.ordinal, h.target from pg_temp.%2$I h where h.target not in (select g.id from %1$s g)', gone, 'hit_' || entity_name
+            'insert into %1$s select h.ordinal, h.target from pg_temp.%2$I h where not exists (select from %1$s g where g.id = h.target)', gone, 'hit_' || entity_name
         );
         execute format('drop table pg_temp.%I', 'hit_' || entity_name);
     end loop;
@@ -116,7 +116,7 @@ begin
                 group by g.ordinal
                 $sql$,
                 errors, gone, use.user_name, use.user_table, use.column_name,
-                case when use.user_name = entity_name then format('t.id not in (select o.id from %s o)', gone) else 'true' end
+                case when use.user_name = entity_name then format('not exists (select from %s o where o.id = t.id)', gone) else 'true' end
             ) using company, entity_name;
             get diagnostics kept = row_count;
             found_any := found_any or kept > 0;
@@ -126,7 +126,7 @@ begin
             'update pg_temp.%I m set failed = true from %s e where e.entity = $1 and e.ordinal = m.ordinal and not m.failed', 'map_' || entity_name, errors
         ) using entity_name;
         if import.atomic = 'batch' then
-            perform bds.fail_batches(import.number, entity_name);
+            perform bds.fail_batches(import.number, entity_name, true);
         end if;
         perform bds.count_map(entity_name);
         -- without these, others may be in use
@@ -195,11 +195,15 @@ begin
         $sql$
         select f.failed > 0 and (f.failed = f.rows or exists (
             select from pg_temp.%1$I m join %2$s e on e.entity = $1 and e.ordinal = m.ordinal
-            where m.failed and (e.code = 'lookup_ambiguous' or (m.is_new and e.field = any ($2)))
+            where m.failed and (e.code = 'lookup_ambiguous' or (m.is_new and (e.field = any ($2) or %3$s)))
         ))
         from pg_temp.family_ f where f.name = $1
         $sql$,
-        'map_' || entity_name, bds.staging_table(import_number, 'errors')
+        'map_' || entity_name, bds.staging_table(import_number, 'errors'),
+        coalesce((
+            select string_agg(format('m.%I is null', 'key_' || c.name), ' and ')
+            from bds.import_columns c where c.entity = entity_name and c.is_unique
+        ), 'true')
     ) into is_so using entity_name, keys;
     return is_so;
 end
@@ -253,7 +257,7 @@ begin
                 select $2 + count(*) from noted
                 $sql$,
                 gone, use.user_table, use.column_name,
-                case when use.user_name = entity_name then format(' and u.id not in (select o.id from %s o)', gone) else '' end,
+                case when use.user_name = entity_name then format(' and not exists (select from %s o where o.id = u.id)', gone) else '' end,
                 bds.staging_table(import.number, 'errors'), entity_name, entity_name || '@removeAll',
                 concat_ws(', ', own, $sql$'id:' || t.id$sql$), use.user_name, this.table_name
             ) into kept using company, kept;

@@ -68,7 +68,7 @@ create or replace function bds.parent_of(entity_name text)
     );
 comment on function bds.parent_of(text) is 'The entity that a child entity''s rows are nested in, or null';
 
-create or replace function bds.fail_batches(import_number bigint, entity_name text)
+create or replace function bds.fail_batches(import_number bigint, entity_name text, is_late boolean default false)
     returns void
     language plpgsql
     set search_path = pg_catalog, pg_temp
@@ -91,18 +91,18 @@ begin
             from numbered n join batch b on b.phase = n.phase and b.number = n.number
             where m.ordinal = n.ordinal and not m.failed
         )
-        insert into %2$s (entity, ordinal, code, message)
-        select %3$L, b.first, 'batch_failed', format(
+        insert into %2$s (entity, ordinal, code, is_late, message)
+        select %3$L, b.first, 'batch_failed', $1, format(
             'the batch %%s[%%s..%%s] was not written, because of %%s in it that failed', %3$L, b.low, b.high,
             case b.failures when 1 then 'a record' else b.failures || ' records' end)
         from batch b
         where not exists (select from %2$s e where e.entity = %3$L and e.ordinal = b.first and e.code = 'batch_failed')
         $sql$,
         'map_' || entity_name, bds.staging_table(import_number, 'errors'), entity_name
-    );
+    ) using is_late;
 end
 $$;
-comment on function bds.fail_batches(bigint, text) is
+comment on function bds.fail_batches(bigint, text, boolean) is
     'Fails every batch, 10,000 top-level records of one phase, in which one fails';
 
 create or replace function bds.fail_orphans(import_number bigint, members text[])

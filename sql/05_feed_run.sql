@@ -17,6 +17,9 @@ declare
 begin
     if import.state = 'receiving' then
         perform bds.import_received(company, import_id, atomic, 0, bds.count_staged(import.number), remove_all);
+    elsif bds.count_staged(import.number) < import.records then
+        -- it waited, and the database crashed meanwhile
+        raise exception using errcode = 'BD003', message = 'the database was restarted while the import waited: send it again';
     end if;
     loop
         perform bds.import_prepare(company, import_id);
@@ -176,14 +179,19 @@ create or replace function bds.import_outcome(import_number bigint, counts jsonb
 as $$
 declare
     failed  bigint;
+    kept    bigint;
     records bigint;
     deleted bigint := (select sum((c.value ->> 'deleted')::bigint) from jsonb_each(counts) c);
 begin
     execute format(
-        'select sum(f.failed) + (select count(*) from %s where ordinal is null), sum(f.rows) from pg_temp.family_ f',
+        'select coalesce(sum(f.failed), 0), (select count(*) from %s where ordinal is null), sum(f.rows) from pg_temp.family_ f',
         bds.staging_table(import_number, 'errors')
-    ) into failed, records;
-    return case when coalesce(failed, 0) = 0 then 'completed' when failed >= records and coalesce(deleted, 0) = 0 then 'failed' else 'partial' end;
+    ) into failed, kept, records;
+    return case
+        when failed + kept = 0 then 'completed'
+        when failed > 0 and failed = records and coalesce(deleted, 0) = 0 then 'failed'
+        else 'partial'
+    end;
 end
 $$;
 comment on function bds.import_outcome(bigint, jsonb) is 'The state in which an import that has written ends';

@@ -150,7 +150,7 @@ begin
     ) using company, mass_ordinal;
     get diagnostics hits = row_count;
     return hits;
-exception when syntax_error_or_access_rule_violation or data_exception then
+exception when syntax_error_or_access_rule_violation or data_exception or program_limit_exceeded then
     raise exception using errcode = 'BDF01', message = 'a condition is no SQL', detail = jsonb_build_array(jsonb_build_object(
         'entity', entity_name, 'ordinal', mass_ordinal, 'field', '@where', 'code', 'invalid_directive', 'is_late', false,
         'message', 'the database cannot evaluate it'));
@@ -166,6 +166,7 @@ as $$
 declare
     errors   text := bds.staging_table(import_number, 'errors');
     key      record;
+    is_given boolean;
     problems jsonb;
 begin
     perform bds.check_constraints(company, import_number, entity_name, 'change_' || entity_name);
@@ -173,6 +174,9 @@ begin
         select c.name, c.column_name, e.table_name from bds.import_columns c join bds.entities e on e.name = c.entity
         where c.entity = entity_name and c.is_unique and c.name = any (columns)
     loop
+        execute format('select s.%1$I is not null and s.%1$I <> e''\x01'' from %2$s s where s."@ordinal" = $1', key.name, bds.staging_table(import_number, entity_name))
+            into is_given using mass_ordinal;
+        continue when not is_given;
         execute format(
             $sql$
             insert into %1$s (entity, ordinal, field, code, message)

@@ -15,6 +15,7 @@ alter table bds.import_errors
 
 -- functions whose parameters have changed since
 drop function if exists bds.import_fail(text, uuid, text);
+drop function if exists bds.fail_batches(bigint, text);
 drop function if exists bds.import_run(text, uuid, text);
 drop function if exists bds.import_received(text, uuid, text, bigint, bigint);
 drop function if exists bds.import_remove(text, uuid, text, jsonb);

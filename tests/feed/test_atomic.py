@@ -168,3 +168,16 @@ def test_a_value_too_long_for_its_index_fails_its_record(feed: Feed) -> None:
     report = feed.send({"@atomic": False, "units": [{"code": noise, "name": "n"}, *units("A")]})
     assert [(e["path"], e["code"]) for e in report["errors"]] == [("units[0]", "invalid_value")]
     assert feed.rows("units", "code") == [("A",)]
+
+
+def test_halving_takes_up_what_a_step_finds_out_by_itself(refusing: Feed) -> None:
+    refusing.good(units=units("A", "B"))
+    report = refusing.send({"@atomic": False, "units": [
+        {"@operation": "update", "@where": "code = 'A'", "name": "refused"}, {"@operation": "update", "@where": "code in ('A', 'B')", "code": "Z"},
+        {"code": "C", "name": "c"},
+    ]})  # fmt: skip
+    assert sorted((e["path"], e["code"]) for e in report["errors"]) == [
+        ("units[0]", "invalid_value"),
+        ("units[1].code", "duplicate_record"),
+    ]
+    assert refusing.rows("units", "code", "name", order="code") == [("A", "A"), ("B", "B"), ("C", "c")]

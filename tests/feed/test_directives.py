@@ -252,7 +252,7 @@ def test_a_record_that_failed_protects_its_row(shop: Feed) -> None:
 
 
 @pytest.mark.parametrize("record", [
-    {"code": "C", "barcode": "D"}, {"id": "kode:C"}, {"code": ["C"]},
+    {"code": "C", "barcode": "D"}, {"id": "kode:C"}, {"code": ["C"]}, {"kode": "C"},
 ])  # fmt: skip
 def test_a_record_that_may_mean_any_row_protects_all(shop: Feed, record: dict[str, Any]) -> None:
     shop.good(products=[{"code": "D", "barcode": "D"}])
@@ -292,3 +292,33 @@ def test_a_dry_run_says_all_that_the_real_one_would(shop: Feed) -> None:
         assert dry[key] == real[key], key
     assert [(e["path"], e["code"]) for e in dry["errors"]] == [(e["path"], e["code"]) for e in real["errors"]]
     assert {e["code"] for e in real["errors"]} == {"required", "in_use"} and real["state"] == "partial"
+
+
+def test_a_removal_that_keeps_a_row_does_not_make_what_was_written_a_failure(shop: Feed) -> None:
+    report = shop.send({"categories@removeAll": True, "categories": [{"code": "L", "name": "new"}]})
+    assert report["state"] == "partial" and counts(report) == {"categories": {"updated": 1, "failed": 1}}
+
+
+def test_a_dry_run_tells_of_batches_that_deletes_failed(shop: Feed) -> None:
+    document = {"products": [{"@operation": "delete", "code": "D"}, {"@operation": "delete", "code": "A"}]}
+    dry = shop.send(document, dry_run=True)
+    real = shop.send(document)
+    assert [(e["path"], e["code"]) for e in dry["errors"]] == [(e["path"], e["code"]) for e in real["errors"]]
+    assert dry["errorCount"] == real["errorCount"] == 2
+
+
+def test_a_condition_that_the_database_cannot_hold_is_its_records_error(shop: Feed) -> None:
+    report = shop.send({"@atomic": False, "products": [
+        {"@operation": "update", "@where": " and ".join(["code='A'"] * 2_000), "name": "x"}, {"code": "B", "name": "new"},
+    ]})  # fmt: skip
+    assert errors(report) == [("products[0].@where", "invalid_directive")] and counts(report)["products"] == {
+        "updated": 1,
+        "failed": 1,
+    }
+
+
+def test_a_mass_update_asks_about_the_unique_fields_that_it_writes_alone(shop: Feed) -> None:
+    report = shop.good(
+        products=[{"code": "A", "barcode": "1"}, {"@operation": "update", "@where": "price > 0", "barcode": None, "name": "z"}]
+    )
+    assert report["products"]["updated"] == 5

@@ -118,3 +118,19 @@ def test_an_import_whose_process_died_with_the_server_is_reaped(own: Own) -> Non
     own.rows("update bds.imports set heartbeat_at = heartbeat_at - interval '1 minute' where finished_at is null returning 1")
     assert own.rows("select bds.reap_imports()") == [(1,)]
     assert (own.state(), own.staged()) == ("failed", 0)
+
+
+def test_an_import_that_waited_through_a_crash_removes_nothing(own: Own) -> None:
+    first = own.begin()
+    first.receive(b'{"units": [{"code": "K1", "name": "k"}, {"code": "K2", "name": "k"}]}')
+    first.run()
+    before = own.rows("select count(*) from data.units")
+    feed = own.begin()
+    feed.receive(b'{"units@removeAll": true, "units": [{"code": "K1", "name": "k"}, {"code": "K2", "name": "k"}]}')
+    feed.complete()
+    own.crash()
+    with pytest.raises(psycopg.Error) as refused:
+        feed.run()
+    feed.abort(refused.value)
+    assert refused.value.sqlstate == "BD003" and own.state() == "failed"
+    assert own.rows("select count(*) from data.units") == before
