@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 from uuid import UUID
@@ -32,6 +32,7 @@ T = TypeVar("T")
 CHUNK = 1 << 20  # bytes that are handed over at once
 PATIENCE = 120  # seconds without a byte of the body
 WAIT = 5  # seconds for a cancelled import to end
+LOOK = 0.5  # seconds between two looks whether it is
 PAGE = 100  # rows of a list unless its limit says otherwise
 LONGEST_PAGE = 10_000
 
@@ -89,17 +90,32 @@ def _log_failure(task: asyncio.Task[Any]) -> None:
 async def _import(feed: Import, bodies: AsyncIterator[bytes], arrived: asyncio.Event) -> dict[str, Any]:
     """Stage a body, say that it has arrived, compare and write; if anything fails, nothing stays."""
     await _in_thread(feed.begin)
+    # Imports of one company queue here, where it costs nothing, and not in threads that others need.
+    turn = _turns.setdefault((asyncio.get_running_loop(), feed.company), asyncio.Lock())
     try:
-        async for chunk in bodies:
+        while (chunk := await _unless_cancelled(feed, anext(bodies, None))) is not None:
             await _in_thread(feed.receive, chunk)
         await _in_thread(feed.complete)
+        arrived.set()
+        await _unless_cancelled(feed, turn.acquire())
     except BaseException as error:
         await asyncio.shield(_in_thread(feed.abort, error))
         raise _with_id(error, feed.id) from None
-    arrived.set()
-    # Imports of one company queue here, where it costs nothing, and not in threads that others need.
-    async with _turns.setdefault((asyncio.get_running_loop(), feed.company), asyncio.Lock()):
+    try:
         return await _in_thread(_run_or_abort, feed)
+    finally:
+        turn.release()
+
+
+async def _unless_cancelled(feed: Import, work: Awaitable[T]) -> T:
+    """Wait for something, which may take long, but not when somebody has cancelled the import.  Raises ServiceError `cancelled`."""
+    task = asyncio.ensure_future(work)
+    try:
+        while not (await asyncio.wait({task}, timeout=LOOK))[0]:
+            feed.check_cancelled()
+        return task.result()
+    finally:
+        task.cancel()
 
 
 async def _in_thread(work: Callable[..., T], *arguments: Any) -> T:

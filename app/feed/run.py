@@ -96,7 +96,7 @@ class Import:
         Raises ServiceError if it is malformed, not an import document, or too large, or if somebody has cancelled the import.
         """
         with self._turn:
-            self._check_cancelled()
+            self.check_cancelled()
             self.bytes += len(data)
             if self._limit is not None and self.bytes > self._limit:
                 raise ServiceError("too_large", f"the document is larger than {self._limit} bytes")
@@ -116,7 +116,7 @@ class Import:
             if entity not in self._collections:
                 raise _wrong_directive(f"{entity}@removeAll", f"there is no array {entity} beside it")
         self._flush()
-        self._check_cancelled()
+        self.check_cancelled()
         with self._writer() as connection:
             connection.execute(
                 "select bds.import_received(%s, %s, %s, %s, %s, %s)",
@@ -133,13 +133,13 @@ class Import:
                 connection.execute("set temp_buffers = '64MB'")  # for the comparison's temporary tables
                 connection.execute("set client_connection_check_interval = '2s'")  # should this process die, its turn ends with it
                 self._running = connection
-                self._check_cancelled()
+                self.check_cancelled()
                 with connection.transaction():
                     report: dict[str, Any] = _value(connection, "select bds.import_run(%s, %s)", (self.company, self.id))
                     if self._source and note_places(connection, self.company, self.id, self._source):
                         report = _value(connection, "select bds.import_report(%s, %s)", (self.company, self.id))
         except psycopg.errors.QueryCanceled:
-            self._check_cancelled()
+            self.check_cancelled()
             raise
         finally:
             self._running = None
@@ -233,7 +233,8 @@ class Import:
                 if self._cancelled and running is not None:
                     running.cancel_safe()
 
-    def _check_cancelled(self) -> None:
+    def check_cancelled(self) -> None:
+        """Raises ServiceError `cancelled` once it is known that somebody asked for the import's end."""
         if self._cancelled:
             raise ServiceError("cancelled", "the import was cancelled")
 

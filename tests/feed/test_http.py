@@ -259,6 +259,28 @@ def test_an_import_whose_body_arrives_can_be_cancelled(service: Service) -> None
     assert latest(service)["state"] == "cancelled"
 
 
+def test_an_import_whose_body_has_stopped_arriving_can_be_cancelled(service: Service) -> None:
+    with begin(service, 1 << 19, b'{"units": [{"code": "idle", "name": "g"},' + b" " * 70_000) as client:
+        wait_until(lambda: bool(service.operator.rows("select from bds.imports where finished_at is null")))
+        path = f"/api/demo/imports/{latest(service)['importId']}"
+        assert service.ask(path, "DELETE").status == 204
+        wait_until(lambda: service.ask(path).json["state"] == "cancelled")
+        response = http.client.HTTPResponse(client)
+        response.begin()
+        assert (response.status, json.loads(response.read())["code"]) == (409, "cancelled")
+
+
+def test_an_import_in_the_queue_can_be_cancelled(service: Service) -> None:
+    with held(service):
+        first = send(service, b'{"units": [{"code": "first", "name": "n"}]}', Prefer="respond-async")
+        second = send(service, b'{"units": [{"code": "second", "name": "n"}]}', Prefer="respond-async")
+        assert service.ask(second.headers["Location"], "DELETE").status == 204
+        wait_until(lambda: service.ask(second.headers["Location"]).json["state"] == "cancelled")
+        assert service.ask(first.headers["Location"]).json["state"] == "running"
+    wait_until(lambda: service.ask(first.headers["Location"]).json["state"] == "completed")
+    assert "second" not in units(service)
+
+
 def test_only_imports_that_are_there_can_be_cancelled(service: Service) -> None:
     for path in ("/api/demo/imports/x", "/api/demo/imports/00000000-0000-0000-0000-000000000000"):
         assert service.ask(path, "DELETE").status == 404
