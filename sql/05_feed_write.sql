@@ -6,8 +6,14 @@ create or replace function bds.import_write(company text, import_id uuid, entity
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    counts jsonb := bds.merge_diff(company, entity_name, 'diff_' || entity_name, null, bds.put_off(entity_name));
+    later  jsonb := bds.put_off(entity_name);
+    counts jsonb := bds.merge_diff(company, entity_name, 'diff_' || entity_name, null, later);
+    differ bigint;
 begin
+    if later <> '{}' then  -- what differs in a reference that is put off alone is written in the second round
+        execute format('select count(*) from pg_temp.%I where not "@new"', 'diff_' || entity_name) into differ;
+        counts := counts || jsonb_build_object('updated', differ);
+    end if;
     return counts || jsonb_build_object(
         'unchanged', bds.counted(entity_name, 'writes') - (counts ->> 'created')::bigint - (counts ->> 'updated')::bigint
     );

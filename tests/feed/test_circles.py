@@ -72,6 +72,14 @@ def test_rows_of_two_entities_may_refer_to_one_another(staff: Feed) -> None:
     assert staff.good(teams=[{"code": "blue", "lead": "code:ann"}]) == {"teams": {"updated": 1}}
 
 
+def test_a_reference_that_has_to_wait_counts_as_a_change(staff: Feed) -> None:
+    staff.good(teams=[{"code": "red"}, {"code": "blue"}])
+    report = staff.good(
+        {"teams": [{"code": "red", "lead": "code:cid"}, {"code": "blue"}], "people": [{"code": "cid", "team": "code:red"}]}
+    )
+    assert report == {"teams": {"updated": 1, "unchanged": 1}, "people": {"created": 1}}
+
+
 def test_what_fails_in_a_circle_takes_along_what_refers_to_it(staff: Feed) -> None:
     report = staff.send({
         "@atomic": False,
