@@ -50,14 +50,7 @@ declare
 begin
     select * into strict this from bds.entities e where e.name = entity_name;
     -- children go along by their foreign key: deleting them first would be a change of the parent as well
-    for child in
-        select n.target, e.table_name, f.column_name
-        from bds.navigations n
-        join bds.entities e on e.name = n.target
-        join bds.fields f on f.entity = n.target and f.name = n.field
-        where n.entity = entity_name and n.child
-        order by n.ordinal
-    loop
+    for child in select * from bds.children_of(entity_name) loop
         execute format(
             'select count(*) from %s t join pg_temp.%I g on t.%I = g.id where t.company_id = $1', child.table_name, 'gone_' || entity_name, child.column_name
         ) into deleted using company;
@@ -70,6 +63,21 @@ begin
 end
 $$;
 comment on function bds.delete_gone(text, text, jsonb) is 'Deletes the rows of gone_<entity> with their children; returns the counts with theirs';
+
+create or replace function bds.children_of(entity_name text)
+    returns table (collection text, target text, table_name regclass, column_name name)
+    language sql
+    stable
+    set search_path = pg_catalog, pg_temp
+    begin atomic
+        select n.name, n.target, e.table_name, f.column_name
+        from bds.navigations n
+        join bds.entities e on e.name = n.target
+        join bds.fields f on f.entity = n.target and f.name = n.field
+        where n.entity = entity_name and n.child
+        order by n.ordinal;
+    end;
+comment on function bds.children_of(text) is 'The child collections of an entity, with their tables and the columns that lead to the parent';
 
 create or replace function bds.uses_of(entity_name text)
     returns table (user_name text, user_table regclass, column_name name)
@@ -149,14 +157,7 @@ declare
     child   record;
     deleted bigint;
 begin
-    for child in
-        select n.name as collection, n.target, e.table_name, f.column_name
-        from bds.navigations n
-        join bds.entities e on e.name = n.target
-        join bds.fields f on f.entity = n.target and f.name = n.field
-        where n.entity = parent_name and n.child
-        order by n.ordinal
-    loop
+    for child in select * from bds.children_of(parent_name) loop
         execute format(
             $sql$
             delete from %1$s t

@@ -61,7 +61,7 @@ begin
             'mark_failed', 'spread_failures', 'fail_batches', 'fail_orphans', 'import_may_write', 'has_errors', 'late_errors', 'add_errors',
             'import_collect_errors', 'place_of_rows', 'is_fault_of_rows', 'find_culprits', 'step_ordinals', 'write_in_halves',
             'import_write', 'merge_diff', 'import_mass_update', 'find_hits', 'check_change',
-            'import_delete', 'delete_gone', 'uses_of', 'keep_in_use', 'import_remove', 'hides_rows', 'import_remove_all'
+            'import_delete', 'delete_gone', 'children_of', 'uses_of', 'keep_in_use', 'import_remove', 'hides_rows', 'import_remove_all'
         ])
     loop
         execute format('grant execute on function %s to bds_writer, bds_operator', step);
