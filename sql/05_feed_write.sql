@@ -49,6 +49,7 @@ create or replace function bds.merge_diff(
     returns jsonb
     language plpgsql
     set search_path = pg_catalog, pg_temp
+    set enable_nestloop = off
 as $$
 declare
     this       bds.entities;
@@ -56,8 +57,11 @@ declare
     columns    text;
     new_values text;
     counts     jsonb;
+    differ     bigint;
 begin
     select * into strict this from bds.entities e where e.name = entity_name;
+    execute format('select count(*) from pg_temp.%I', diff_name) into differ;
+    perform bds.probe_if_few(coalesce(cardinality(ordinals), differ), bds.counted(entity_name, 'rows'));
     select
         string_agg(format('%I = %s', c.column_name, v.value), ', ' order by c.ordinal),
         string_agg(format('%I', c.column_name), ', ' order by c.ordinal),

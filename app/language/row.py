@@ -121,7 +121,9 @@ class Writer:
             case "numeric" if self.style.numbers_as_strings:
                 return """'"' || {}::text || '"'""", True
             case "timestamptz":
-                return """'"' || to_char({} at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') || '"'""", False
+                return r"""to_char({} at time zone interval '0', '\"YYYY-MM-DD"T"HH24:MI:SS.US"Z"\"')""", False
+            case "numeric":  # to_json looks at the text again, whether it is a number
+                return "case when {0} < 'Infinity' and {0} > '-Infinity' then {0}::text else to_json({0})::text end", True
         return "to_json({})::text", True
 
     def related(self, step: Navigation, alias: str) -> Composed:

@@ -27,7 +27,7 @@ from app.wire import Streams, matches, send, stream
 PAGE = 200  # rows up to which a page is one statement
 FIRST = 100  # rows before the first byte leaves
 BLOCK_ROWS = 4000  # of the blocks that follow, at most
-BLOCK_BYTES = 512 << 10  # aimed at
+BLOCK_BYTES = 256 << 10  # aimed at
 DECLARE = b"declare rows no scroll cursor for "
 FETCH = SQL("fetch forward {} from rows")
 
