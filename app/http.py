@@ -30,7 +30,7 @@ from app.errors import ERRORS, SQLSTATES, ServiceError
 from app.export import response as exports
 from app.feed import receive
 from app.mapper import store as mappers
-from app.odata.request import METHODS
+from app.odata.request import refused_method
 from app.odata.response import respond
 
 log = logging.getLogger("bds.http")
@@ -388,9 +388,8 @@ def target_of(request: web.Request, *, raw: bool = False) -> str:
 def wrong_method(app: web.Application, path: str) -> ServiceError:
     """The error of a method that no route has: not_found where the path has none at all, else with those that are allowed."""
     if is_odata(path):
-        allowed = list(METHODS)
-    else:
-        allowed = sorted({route.method for route in app.router.routes() if route.resource and leads_to(route.resource, path)})
+        return refused_method(path)
+    allowed = sorted({route.method for route in app.router.routes() if route.resource and leads_to(route.resource, path)})
     if not allowed:
         return ServiceError("not_found", ERRORS["not_found"][1])
     return ServiceError("method_not_allowed", ERRORS["method_not_allowed"][1], headers={"Allow": ", ".join(allowed)})
