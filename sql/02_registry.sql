@@ -44,6 +44,10 @@ begin
     -- two at once would each write the other's navigations
     lock table bds.entities in share row exclusive mode;
     perform bds.check_table(table_name, name);
+    -- Who reads locks the view first, then its table; the other way round would be a deadlock with them.
+    if to_regclass(format('api.%I', name)) is not null then
+        execute format('lock table api.%I in access exclusive mode', name);
+    end if;
     execute format('alter table %s owner to bds_owner', table_name);
     execute format(
         'alter table %s alter column company_id set default current_setting(''bds.company'', true)', table_name

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import psycopg
 import pytest
 from conftest import Operator
@@ -259,3 +261,20 @@ def test_rows_that_were_there_before_are_shown_and_warned_of(operator: Operator)
     assert warnings == ["data.things has rows whose value has no place in JSON; they are shown as text or null"]
     with pytest.raises(psycopg.errors.CheckViolation):
         operator.write("acme", "insert into data.things (value) values ('-infinity')")
+
+
+def test_registering_again_is_no_deadlock_with_those_who_read(operator: Operator, connect) -> None:
+    """Readers lock the view first, then its table."""
+    blocker, dba, reader = connect(), connect(), connect("bds_reader", "acme")
+    blocker.execute("begin; lock table bds.fields in share mode")  # where registering waits in the middle
+    waiting = "select count(*) from pg_locks where not granted"
+    with ThreadPoolExecutor(2) as pool:
+        registered = pool.submit(dba.execute, "select bds.register('data.products')")
+        while operator.rows(waiting) != [(1,)]:
+            pass
+        read = pool.submit(reader.execute, "select count(*) from api.products")
+        while operator.rows(waiting) != [(2,)]:
+            pass
+        blocker.execute("rollback")
+        assert registered.result().fetchone() == ("products",)
+        assert read.result().fetchone() == (0,)

@@ -27,7 +27,9 @@ LEVELS = {
     **{"add": SUM, "sub": SUM, "mul": PRODUCT, "div": PRODUCT, "mod": PRODUCT},
 }
 
-SPACES = "".join(map(chr, (*range(9, 14), 0x20, 0x85, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x2028, 0x2029, 0x202F, 0x205F, 0x3000)))
+SPACES = "".join(
+    map(chr, (*range(9, 14), 0x20, 0x85, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x2028, 0x2029, 0x202F, 0x205F, 0x3000))
+)
 
 
 class Undecided(Exception):
@@ -135,9 +137,9 @@ def compare(left: Any, right: Any) -> int:
     """Which of two values comes first: below, at or above 0.  A date is its midnight."""
     if isinstance(left, date) and isinstance(right, date):
         left, right = _moment(left), _moment(right)
-    if isinstance(left, Rounded) or isinstance(right, Rounded):
-        if abs(left - right) <= Fraction(1, 10**6) * max(abs(left), abs(right), 1):
-            raise Undecided
+    rounded = isinstance(left, Rounded) or isinstance(right, Rounded)
+    if rounded and abs(left - right) <= Fraction(1, 10**6) * max(abs(left), abs(right), 1):
+        raise Undecided
     return int(left > right) - int(left < right)
 
 

@@ -32,7 +32,19 @@ POOLS = {
     "clock": samples.CLOCKS,
     "moment": samples.MOMENTS,
 }
-DECIMALS = ("0.0", "1.0", "-1.0", "0.5", "-2.5", "0.0001", "2e0", "25e-1", "1e20", "9999999999999999999.9999", "123456789.987654321")
+DECIMALS = (
+    "0.0",
+    "1.0",
+    "-1.0",
+    "0.5",
+    "-2.5",
+    "0.0001",
+    "2e0",
+    "25e-1",
+    "1e20",
+    "9999999999999999999.9999",
+    "123456789.987654321",
+)
 ORDERED = tuple(samples.FIELDS)
 NUMBERS = ("whole", "decimal")
 MEETS = {"whole": NUMBERS, "decimal": NUMBERS, "day": ("day", "moment"), "moment": ("moment", "day")}  # what each compares with
