@@ -20,7 +20,12 @@ from app.language.unify import TYPE_NAMES
 MAX_STEPS = 20  # from one row
 MAX_ALL_STEPS = 300  # from the rows of all lambdas together
 
-PARAMETERS = {**TYPE_NAMES, "number": "number", "integer": "whole number", "any": "value"}  # as a client knows them
+# of functions, as a client knows them
+PARAMETERS = {str(type): name for type, name in TYPE_NAMES.items()} | {
+    "number": "number",
+    "integer": "whole number",
+    "any": "value",
+}
 COMPARISONS = frozenset(("eq", "ne", "lt", "le", "gt", "ge"))
 
 
