@@ -159,6 +159,18 @@ declare
 begin
     delete from bds.fields f where f.entity = entity_name;
     for odd in
+        select a.attname, n.name
+        from pg_attribute a cross join lateral (select bds.camel_case(a.attname) collate pg_catalog.pg_c_utf8) as n (name)
+        where a.attrelid = table_name and a.attnum > 0 and not a.attisdropped
+            and (n.name !~ '^[[:alpha:]_][[:alnum:]_]*$' or n.name in ('null', 'true', 'false', 'not'))
+    loop
+        raise exception using
+            errcode = 'BD005',
+            message = format('%s.%I would be a field called %L, which no query can name', table_name, odd.attname, odd.name),
+            hint = 'use letters, digits and _, a letter first, and none of the words null, true, false and not';
+    end loop;
+
+    for odd in
         select a.attname, format_type(a.atttypid, a.atttypmod) as type
         from pg_attribute a join pg_type t on t.oid = a.atttypid
         where a.attrelid = table_name and a.attnum > 0 and not a.attisdropped

@@ -6,11 +6,12 @@ import json
 import random
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from urllib.parse import quote
 
 import psycopg
 import pytest
 
-from tests.http.serving import running
+from tests.http.serving import running, wait_until
 
 WRITERS, READERS, TURNS = 3, 4, 40
 PATHS = [
@@ -131,3 +132,17 @@ def test_no_request_fails_while_the_model_changes(database_url: str) -> None:
                 done.set()
             statuses = set().union(*(reader.result() for reader in readers))
         assert statuses <= {200, 400, 404}
+
+
+def test_a_column_may_have_a_name_in_any_language(database_url: str) -> None:
+    with running(database_url) as service:
+        service.operator.connection.execute('alter table data.products add column größe integer, add column "名" text collate "C"')
+        service.operator.connection.execute("select bds.register('data.products')")
+        service.operator.write("demo", "insert into data.products (code, name, größe, \"名\") values ('A', 'A', 7, 'x')")
+        wait_until(lambda: b"gr\xc3\xb6\xc3\x9fe" in service.odata("/$metadata").body)
+        for query in ("$filter=größe eq 7 and 名 eq 'x'", "$orderby=größe desc", "$select=größe,名", "$apply=groupby((größe,名))"):
+            (row,) = service.odata("/products?" + quote(query, safe="$=&")).json["value"]
+            assert (row["größe"], row["名"]) == (7, "x")
+        assert service.odata(quote("/products(code='A')/größe")).json["value"] == 7
+        apply = quote("$apply=aggregate(größe with sum as Summe_ß)", safe="$=")
+        assert service.odata(f"/products?{apply}").json["value"] == [{"Summe_ß": 7}]
