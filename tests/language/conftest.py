@@ -91,8 +91,8 @@ SAMPLES = 60  # rows by which the oracle judges
 class Judged:
     """The same rows in PostgreSQL and in Python."""
 
-    catalog: catalogs.Catalog
-    reader: psycopg.Connection
+    catalog: catalogs.Catalog = field(repr=False)
+    reader: psycopg.Connection = field(repr=False)
     rows: list[samples.Row] = field(repr=False)
 
     def ids(self, option: str, text: str) -> list[int]:

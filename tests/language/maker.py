@@ -127,7 +127,7 @@ class Maker:
             return oracle.minus(self.make(left, depth))
         first, second = self.make(left, depth), self.make(right, depth)
         if operator in ("div", "mod") and second.level == oracle.PRIMARY and second.text[-1].isdigit() and not float(second.text):
-            second = oracle.constant("3", Fraction(3))  # a literal zero is refused
+            second = oracle.constant("3" if right == "whole" else "3.0", Fraction(3))  # a literal zero is refused
         if operator == "div":
             of = oracle.whole_quotient if (left, right) == ("whole", "whole") else oracle.quotient
             return oracle.binary("div", first, second, lambda a, b: None if None in (a, b) else of(a, b))

@@ -38,8 +38,6 @@ def test_a_condition_is_true_of_the_same_rows(judged: Judged, condition: Sample)
 @BOUNDED
 @given(orders())
 def test_an_order_is_the_same(judged: Judged, keys: list[tuple[Sample, bool]]) -> None:
-    worth = {row.id: [key.worth({"": row}) for key, _ in keys] for row in judged.rows}
-
     def before(first: samples.Row, second: samples.Row) -> int:
         for left, right, (_, descending) in zip(worth[first.id], worth[second.id], keys, strict=True):
             order = oracle.compare(left, right) if None not in (left, right) else (left is not None) - (right is not None)
@@ -48,6 +46,7 @@ def test_an_order_is_the_same(judged: Judged, keys: list[tuple[Sample, bool]]) -
         return first.id - second.id
 
     try:
+        worth = {row.id: [key.worth({"": row}) for key, _ in keys] for row in judged.rows}
         expected = [row.id for row in sorted(judged.rows, key=cmp_to_key(before))]
     except Undecided:
         reject()
