@@ -89,6 +89,7 @@ class Writer:
         yield "@odata.type", Literal(f'"#{NAMESPACE}.{entity.singular}"')
         yield "@odata.id", self.link(entity, alias)
         for name in entity.navigations:
+            yield f"{name}@odata.associationLink", self.link(entity, alias, f"/{name}/$ref")
             yield f"{name}@odata.navigationLink", self.link(entity, alias, f"/{name}")
 
     def link(self, entity: Entity, alias: str, rest: str = "") -> Composed:

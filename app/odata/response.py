@@ -175,7 +175,9 @@ async def _collection(reading: Reading) -> web.StreamResponse:
 
 
 def _head(plan: Plan, count: bytes | None) -> bytes:
-    return b'{%b%b"value":[' % (plan.context, b"" if count is None else b'"@odata.count":%b,' % count)
+    written = b'"%b"' if plan.asked.format.ieee754 else b"%b"  # it is an Int64 too
+    total = b"" if count is None else b'"@odata.count":%b,' % (written % count)
+    return b'{%b%b"value":[' % (plan.context, total)
 
 
 async def _blocks(connection: psycopg.AsyncConnection[Any], start: bytes, size: int) -> AsyncGenerator[bytes, None]:
