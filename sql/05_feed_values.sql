@@ -46,6 +46,17 @@ create or replace function bds.staged_value(expression text, type text, sql_type
     end;
 comment on function bds.staged_value(text, text, text) is 'SQL for the typed value of a staged column; it never raises';
 
+create or replace function bds.named_value(expression text, type text, sql_type text)
+    returns text
+    language sql
+    immutable
+    return case
+        when sql_type = 'text' then expression
+        when type = 'text' then format('case when pg_input_is_valid(%1$s, %2$L) then (%1$s)::%2$s end', expression, sql_type)
+        else bds.staged_value(expression, type, sql_type)
+    end;
+comment on function bds.named_value(text, text, text) is 'SQL for the typed value that a lookup names, which is text as it is; it never raises';
+
 create or replace function bds.expected_value(type text, sql_type text)
     returns text
     language sql

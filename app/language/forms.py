@@ -34,7 +34,7 @@ LINE_ENDS = {"\t": "&#9;", "\n": "&#10;", "\r": "&#13;"}
 FORMULA = "^[=+@\t\r\n＝＋－＠-]"
 
 # Values that PostgreSQL holds and an import document does not.
-ENDLESS = "not {} between '0001-01-01' and '9999-12-31'"
+ENDLESS = "not ({0} >= '0001-01-01' and {0} < '10000-01-01')"
 NO_NUMBER = "{} in ('NaN', 'Infinity', '-Infinity')"
 UNIMPORTABLE = {"date": ENDLESS, "timestamptz": ENDLESS, "numeric": NO_NUMBER, "float8": NO_NUMBER}
 
@@ -277,13 +277,13 @@ def sheet_text(text: Composable) -> Composed:
 
 def sheet_number(member: Member, column: Composable) -> tuple[Composable, Composable] | None:
     """What a spreadsheet calculates with, and whether it holds the value without loss; None if it has no number for the type."""
-    since = SQL("{} between '1900-03-01' and '9999-12-31'").format(column)  # before it, a day is counted that never was
+    since = "{0} >= '1900-03-01' and {0} < {1}"  # before it, a day is counted that never was
     match member.type:
         case "date":
-            return SQL("({} - date '1899-12-30')").format(column), since
+            return SQL("({} - date '1899-12-30')").format(column), SQL(since).format(column, Literal("10000-01-01"))
         case "timestamptz":
-            days = "round(extract(epoch from {}) / 86400 + 25569, 9)"
-            return SQL(days).format(column), since
+            days = "round(extract(epoch from {}) / 86400 + 25569, 9)"  # what comes after is rounded to a day that is no more
+            return SQL(days).format(column), SQL(since).format(column, Literal("9999-12-31 23:59:59.9999"))
         case "time":
             return SQL("round(extract(epoch from {}) / 86400, 9)").format(column), SQL("true")
         case "float8":
@@ -291,7 +291,9 @@ def sheet_number(member: Member, column: Composable) -> tuple[Composable, Compos
         case _ if member.type in NUMBERS:
             scale = member.column.field.scale if member.type == "numeric" else 0
             if scale is not None and 0 <= scale < EXACT:
-                return column, SQL("abs({}) < {}").format(column, Literal(10 ** (EXACT - scale)))
+                return column, SQL("{0} > -{1} and {0} < {1}").format(
+                    column, Literal(10 ** (EXACT - scale))
+                )  # the least has no abs
             return column, SQL("case when abs({0}) < 1e300 then {0}::float8::numeric = {0} else false end").format(column)
     return None
 
