@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from app.mapper.expressions import INVALID, record_of
-from app.mapper.sources import Emit, Maker, paths_in
+from app.mapper.expressions import record_of
+from app.mapper.sources import Emit, Maker, invalid, paths_in
 
 
 class _Rows:
@@ -74,7 +74,7 @@ class Group:
 
     def __init__(self, maker: Maker, emit: Emit) -> None:
         self._rows = _Rows(maker)
-        self._first = maker.block.rules[0].name if maker.block.rules else "id"
+        self._block = maker.block
         self._emit = emit
         self._record: dict[str, Any] | None = None
         self._line = 0
@@ -99,7 +99,7 @@ class Group:
     def refuse(self, line: int, message: str) -> None:
         """A row that cannot be read becomes a record that fails."""
         self.close()
-        self._emit(self._rows.name, {self._first: {INVALID: message}}, line, ())
+        self._emit(self._rows.name, invalid(self._block, message), line, ())
 
     def close(self) -> None:
         """No further row belongs to the record."""

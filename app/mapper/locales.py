@@ -33,7 +33,7 @@ def plain_number(text: str) -> Decimal:
 
 def bounded(number: Decimal) -> Decimal:
     """A number that can be written with its digits.  Raises Wrong for one far beyond what any field holds."""
-    if number and abs(number.adjusted()) > MOST_DIGITS:
+    if abs(number.adjusted()) > MOST_DIGITS:  # of 0E-9999 too
         raise Wrong(f"expected a number of at most {MOST_DIGITS:,} digits")
     return number
 
