@@ -1,7 +1,8 @@
 """Rows put together to records.
 
 Neighbouring rows with one record id are one record, if the block has blocks inside: each row adds to the children, and of its own
-fields the last value counts that is not null.
+fields the last value counts that is not null.  Without blocks inside they are one only if they say the same: two prices of one
+product are for the import to refuse.
 """
 
 from __future__ import annotations
@@ -85,7 +86,9 @@ class Group:
         rows = self._rows
         record = rows.record(row)
         if not rows.children:
-            self._emit(rows.name, record, line, ())
+            if self._record != record or not rows.is_same(record, record):
+                self._emit(rows.name, record, line, ())
+            self._record = record
             return
         if self._record is not None and rows.is_same(self._record, record):
             rows.merge(self._record, record)
@@ -103,6 +106,6 @@ class Group:
 
     def close(self) -> None:
         """No further row belongs to the record."""
-        if self._record is not None:
+        if self._record is not None and self._rows.children:
             self._emit(self._rows.name, self._record, self._line, self._lines)
-            self._record, self._lines = None, []
+        self._record, self._lines = None, []

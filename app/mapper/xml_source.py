@@ -222,19 +222,22 @@ class _Paths:
 
 
 def _new_parser(events: Any, tag: tuple[str, ...] | None = None, encoding: str | None = None) -> Any:
-    return etree.XMLPullParser(
-        events=events,
-        tag=tag,
-        encoding=encoding,
-        resolve_entities=False,
-        no_network=True,
-        load_dtd=False,
-        dtd_validation=False,
-        huge_tree=False,
-        recover=False,
-        remove_comments=True,
-        remove_pis=True,
-    )
+    try:
+        return etree.XMLPullParser(
+            events=events,
+            tag=tag,
+            encoding=encoding,
+            resolve_entities=False,
+            no_network=True,
+            load_dtd=False,
+            dtd_validation=False,
+            huge_tree=False,
+            recover=False,
+            remove_comments=True,
+            remove_pis=True,
+        )
+    except LookupError:  # libxml2 knows fewer than Python
+        raise ServiceError("unsupported_media_type", f"expected a charset that XML is read in, got {encoding!r}") from None
 
 
 def _feed(parser: Any, data: bytes) -> None:

@@ -145,6 +145,8 @@ def test_an_encoding_that_the_sender_names(run: Run) -> None:
     declared = "<?xml version='1.0' encoding='utf-8'?>" + body
     assert run(text, declared.encode(), charset="latin-1")["products"] == expected, "the document knows better"
     assert run(text, body.encode("utf-16"), charset="latin-1")["products"] == expected
+    with pytest.raises(ServiceError, match="expected a charset that XML is read in, got 'cp720'"):
+        run(text, body, charset="cp720")
     with pytest.raises(ServiceError, match="expected a charset that is known, got klingon"):
         run(text, body, charset="klingon")
 
