@@ -184,3 +184,7 @@ products = 'row' {
     reply = shop.get("products", "csv", mapper="sheet", orderby="code", top=2)
     assert reply.status == 200 and reply.headers["Content-Type"].startswith("text/csv")
     assert reply.body.decode("utf-8-sig").splitlines()[0].replace('"', "") == "Number,Title" and len(reply.body.splitlines()) >= 3
+    for format in ("json", "pdf", "excel", "xsd"):
+        refused = shop.get("products", format, mapper="sheet")
+        assert (refused.status, refused.json["target"]) == (400, "format")
+    assert shop.get("products", "custom", mapper="sheet", top=1).status == 200
