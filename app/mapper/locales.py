@@ -55,6 +55,11 @@ def formatted_date(text: str, pattern: str) -> datetime:
         raise Wrong(f"expected a date as {pattern} says, got {shown(text)}") from None
 
 
+def written_date(day: date, pattern: str) -> str:
+    """A date as a strptime pattern reads it: the year has four digits, which strftime leaves to the machine."""
+    return day.strftime(re.sub("%(.)", lambda found: f"{day.year:04}" if found[1] == "Y" else found[0], pattern))
+
+
 def shown(text: object) -> str:
     """A value as a message quotes it, which is not all of a long one."""
     quoted = repr(text)
