@@ -69,6 +69,16 @@ def test_values_are_of_their_types_and_null_is_nothing(shop: Shop) -> None:
     assert rendered(shop, Template(PLAIN, text), "invoices", orderby="code") == "2026 |C1|UTC|0.20 P0,0.20 P0,0.00 ,\n2026 ||UTC|\n"
 
 
+def test_rows_as_json_keep_every_digit(shop: Shop) -> None:
+    text = "{% for row in rows %}{{ row.total|tojson }} {{ row.orderDate|tojson }} {{ row|tojson(indent=2)|length > 100 }}\n{% endfor %}"
+    assert (
+        rendered(shop, Template(PLAIN, text), "orders", orderby="code")
+        == '123456789012345.6789 "2026-11-20" True\nnull "1899-12-31" True\n'
+    )
+    assert rendered(shop, Template("text/html", "{{ '</script>'|tojson }}")) == r'"\u003c/script\u003e"'
+    assert "unsupported" in refused(shop, "{{ rows|tojson }}").message
+
+
 def test_what_is_expanded_is_inside(shop: Shop) -> None:
     text = "{% for row in rows %}{{ row.category.name if row.category else '-' }} {{ row.variants|length }};{% endfor %}"
     assert rendered(shop, Template(PLAIN, text), expand="category,variants", top=2, orderby="id") == "- 2;Odd 0;"
