@@ -96,18 +96,19 @@ class Typeface:
         return [line for paragraph in text.split("\n") for line in self._lines(paragraph, width)]
 
     def _lines(self, text: str, width: float) -> Iterator[str]:
-        line = ""
+        line, used = "", 0.0
         for number, word in enumerate(text.split(" ")):
             space = " " if number else ""
             for unit in _units(word):
-                if self.width(line + space + unit) <= width:
-                    line, space = line + space + unit, ""
+                more = self.width(space + unit)
+                if used + more <= width:
+                    line, used, space = line + space + unit, used + more, ""
                     continue
                 if line:
                     yield line
                 *full, line = self._pieces(unit, width)
                 yield from full
-                space = ""
+                used, space = self.width(line), ""
         yield line
 
     def _pieces(self, word: str, width: float) -> Iterator[str]:
