@@ -189,7 +189,7 @@ async def import_errors(request: web.Request) -> web.StreamResponse:
 
 async def mapper_list(request: web.Request) -> web.StreamResponse:
     company, _ = await importable(request)
-    limit, offset = receive.page_of(wire.decode_query(request.rel_url.raw_path_qs))
+    limit, offset = wire.page(wire.decode_query(request.rel_url.raw_path_qs))
     return await wire.send(request, receive.dump(await mappers.listed(request.app[DATABASE], company, limit, offset)), JSON)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import os
 import re
 import socket
 import struct
@@ -23,6 +24,7 @@ from app.errors import ServiceError
 SLICE = 64 << 10  # bytes that a client must take within the stall time
 WORTHWHILE = 1 << 10  # bytes below which compressing costs more than it saves
 GZIP_LEVEL = 1  # the network is rarely slower than level 1 compresses
+PROCESS_PATIENCE = 120.0  # seconds
 IN_THREAD = 32 << 10  # bytes from which compressing would keep other requests waiting
 
 # sent with every answer that says nothing else: data is no page, runs nothing and is shown in no frame
@@ -121,23 +123,37 @@ def accepts_gzip(headers: Mapping[str, str]) -> bool:
 class Streams:
     """The places for answers that stream, each holding a connection for as long as its client likes.
 
-    They are fewer than the connections, so that slow readers of whole collections never keep small answers waiting.
+    They are fewer than the connections, so that slow readers of whole collections never keep small answers waiting.  What also
+    needs a process of its own has a place among as many as there are processors.
     """
 
     def __init__(self, connections: int, patience: float, stall: float) -> None:
         self.stall = stall  # seconds after which a client that takes nothing is cut off
         self._patience = patience
         self._places = asyncio.Semaphore(max(1, connections * 3 // 4))
+        self._processes = asyncio.Semaphore(os.cpu_count() or 1)
 
     @contextlib.asynccontextmanager
     async def place(self) -> AsyncIterator[None]:
         """Hold a place.  Raises TimeoutError if none becomes free in `patience` seconds."""
-        async with asyncio.timeout(self._patience):
-            await self._places.acquire()
-        try:
+        async with _held(self._places, self._patience):
             yield
-        finally:
-            self._places.release()
+
+    @contextlib.asynccontextmanager
+    async def process(self) -> AsyncIterator[None]:
+        """Hold a place for a process.  Raises TimeoutError if none becomes free while two of them may run to their end."""
+        async with _held(self._processes, PROCESS_PATIENCE):
+            yield
+
+
+@contextlib.asynccontextmanager
+async def _held(places: asyncio.Semaphore, patience: float) -> AsyncIterator[None]:
+    async with asyncio.timeout(patience):
+        await places.acquire()
+    try:
+        yield
+    finally:
+        places.release()
 
 
 class Gzip:

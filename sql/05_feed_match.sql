@@ -70,7 +70,7 @@ begin
             this.table_name, 'by_' || c.name, c.column_name,
             case
                 when named then format('case when x.id is null then x.%I when x.id_kind = %L then %s end',
-                    'said_' || c.name, c.name, bds.staged_value('x.id_value', c.type, c.sql_type))
+                    'said_' || c.name, c.name, bds.named_value('x.id_value', c.type, c.sql_type))
                 else format('x.%I', 'said_' || c.name)
             end), E'\n' order by c.ordinal) filter (where named or c.name = any (columns)),
         array_agg('by_' || c.name order by c.ordinal) filter (where named or c.name = any (columns))
@@ -345,7 +345,7 @@ begin
                     $sql$left join %1$s %2$I on %2$I.company_id = $1 and %2$I.%3$I = case when d.kind = %4$L then %5$s end
                     $sql$,
                     reference.table_name, 'old_' || k.kind, k.column_name, k.kind,
-                    case k.kind when 'id' then bds.lookup_id('d.value') else bds.staged_value('d.value', k.type, k.sql_type) end),
+                    case k.kind when 'id' then bds.lookup_id('d.value') else bds.named_value('d.value', k.type, k.sql_type) end),
                 '' order by k.n),
             string_agg(
                 case when mapped and k.kind <> 'id' then format('%I.target, ', 'new_' || k.kind) else '' end || format('%I.id', 'old_' || k.kind), ', ' order by k.n)

@@ -46,6 +46,17 @@ create or replace function bds.staged_value(expression text, type text, sql_type
     end;
 comment on function bds.staged_value(text, text, text) is 'SQL for the typed value of a staged column; it never raises';
 
+create or replace function bds.named_value(expression text, type text, sql_type text)
+    returns text
+    language sql
+    immutable
+    return case
+        when sql_type = 'text' then expression
+        when type = 'text' then format('case when pg_input_is_valid(%1$s, %2$L) then (%1$s)::%2$s end', expression, sql_type)
+        else bds.staged_value(expression, type, sql_type)
+    end;
+comment on function bds.named_value(text, text, text) is 'SQL for the typed value that a lookup names, which is text as it is; it never raises';
+
 create or replace function bds.staged_or_checked(c bds.import_columns, given text, is_checked boolean)
     returns text
     language sql
@@ -60,7 +71,7 @@ create or replace function bds.key_value(c bds.import_columns, named boolean)
     immutable
     return case
         when named then format('coalesce(x.%I, case when x.id_kind = %L then %s end)',
-            'said_' || c.name, c.name, bds.staged_value('x.id_value', c.type, c.sql_type))
+            'said_' || c.name, c.name, bds.named_value('x.id_value', c.type, c.sql_type))
         else format('x.%I', 'said_' || c.name)
     end;
 comment on function bds.key_value(bds.import_columns, boolean) is 'SQL for what a row says of a unique field, by the field or by its lookup';

@@ -53,7 +53,7 @@ begin
             'import_apply', 'import_outcome', 'add_counts', 'count_map', 'counted', 'count_failed', 'root_of', 'families', 'put_off',
             'texts', 'has_keys', 'import_order', 'import_prepare', 'plan_for', 'probe_if_few',
             'import_drop_temporary', 'import_prepare_family', 'parent_of',
-            'staged_text', 'staged_is_valid', 'staged_cast', 'staged_value', 'expected_value', 'staged_columns', 'staged_operation',
+            'staged_text', 'staged_is_valid', 'staged_cast', 'staged_value', 'named_value', 'expected_value', 'staged_columns', 'staged_operation',
             'check_values', 'check_required', 'make_diff', 'check_constraints', 'check_operations',
             'lookup_kind', 'lookup_value', 'lookup_id', 'lookup_kinds', 'map_by_keys', 'check_keys', 'resolve_references',
             'is_staged', 'refers_outside', 'all_valid', 'key_value', 'written_value', 'staged_or_checked', 'comparison', 'number_new_rows',

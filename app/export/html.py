@@ -21,7 +21,8 @@ body { margin: 2rem; background: #fff; color: #1b1f24; font: 14px/1.45 system-ui
 h1 { margin: 0; font-size: 1.4rem; }
 p { margin: .15rem 0 1rem; color: #59636e; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-th, td { padding: .3rem .6rem; text-align: left; vertical-align: top; overflow-wrap: anywhere; min-width: 3ch; max-width: 60ch; }
+th, td { padding: .3rem .6rem; text-align: start; vertical-align: top; overflow-wrap: anywhere; min-width: 3ch; max-width: 60ch; }
+td { unicode-bidi: plaintext; }
 th { position: sticky; top: 0; background: #f3f5f7; border-bottom: 2px solid #c8d0d8; font-weight: 600; white-space: nowrap; }
 td { border-bottom: 1px solid #e4e8ec; }
 tbody tr:nth-child(even) { background: #fafbfc; }
@@ -72,11 +73,11 @@ def _paper(members: Sequence[Member]) -> str:
 
 
 def _alignment(members: Sequence[Member]) -> str:
-    """Numbers to the right."""
+    """Numbers to the right; none of them, no date and no time is broken."""
     cells = [f"{cell}:nth-child({n})" for n, each in enumerate(members, 1) if is_number(each) for cell in ("th", "td")]
-    dates = [f"td:nth-child({n})" for n, each in enumerate(members, 1) if each.type in ("date", "timestamptz", "time")]
+    short = [f"td:nth-child({n})" for n, each in enumerate(members, 1) if each.type != "text"]
     rules = f"{', '.join(cells)} {{ text-align: right; }}\n" if cells else ""
-    return rules + (f"{', '.join(dates)} {{ white-space: nowrap; }}\n" if dates else "")
+    return rules + (f"{', '.join(short)} {{ white-space: nowrap; }}\n" if short else "")
 
 
 def is_number(member: Member) -> bool:

@@ -17,7 +17,7 @@ from psycopg.waiting import Wait
 
 from app.export.request import Asked
 from app.language import export
-from app.language.forms import Form
+from app.language.forms import LineForm
 from app.language.plan import Lines
 from app.language.sql import Statement
 
@@ -51,7 +51,7 @@ class Reader:
                     return
                 block, count, ended = await self.connection.wait(_take(pgconn))
 
-    async def lines(self, asked: Asked, form: Form, plan: Lines) -> AsyncGenerator[bytes, None]:
+    async def lines(self, asked: Asked, form: LineForm, plan: Lines) -> AsyncGenerator[bytes, None]:
         """The lines of an export in a form."""
         if asked.whole:  # sort rows after their joins, instead of finding them one by one in order
             await self.connection.execute("set local enable_nestloop = off")

@@ -10,9 +10,11 @@ from dataclasses import dataclass
 
 from app.catalog import Catalog, Entity
 from app.errors import ServiceError
+from app.language.plan import plan_lines
 from app.language.query import EXPORT, Query, parse_query
 
 FORMATS = ("json", "xml", "csv", "excel", "pdf", "html", "custom")
+FLAT = ("csv", "excel", "pdf", "html")
 SCHEMA = "xsd"  # of the xml of the same query
 PARAMETERS = ("format", "export", "companyId", "mapper")
 
@@ -73,4 +75,7 @@ def read_request(catalog: Catalog, entity: Entity, company: str, given: dict[str
     if mapper == "":
         raise ServiceError("malformed_request", "expected the name of a mapper", target="mapper")
     options = [(name, value) for name, value in given.items() if name.startswith("$")]
-    return Asked(company, parse_query(catalog, entity, options, takes=EXPORT), name, mapper)
+    asked = Asked(company, parse_query(catalog, entity, options, takes=EXPORT), name, mapper)
+    if name in FLAT and mapper is None:
+        plan_lines(asked.query)  # is there such a table?
+    return asked

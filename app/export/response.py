@@ -7,8 +7,8 @@ last piece, so that no half export looks whole.
 from __future__ import annotations
 
 import mimetypes
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -24,6 +24,7 @@ from app.export import csv, custom, excel, html, json, pdf, xml
 from app.export.custom import Reversed, Template
 from app.export.read import Reader
 from app.export.request import SCHEMA, Asked, check_export, read_parameters, read_request
+from app.language.plan import plan_lines
 from app.wire import Streams, decode_query, send, stream
 
 # Of a format: the media type, the file's extension.
@@ -67,12 +68,36 @@ async def respond(
     if asked.format == SCHEMA:
         return await send(request, xml.schema(asked), headers(asked, format))
     if request.method == "HEAD":
+        if asked.format == "pdf":
+            async with _reading(database, streams, asked) as reader:
+                await pdf.check(asked, reader, plan_lines(asked.query))
         return web.Response(headers=headers(asked, format))
-    url = f"{request.scheme}://{request.host}{request.path}"
-    async with streams.place(), database.snapshot(company) as connection:
+    if asked.format == "pdf":
+        return await _answer(request, asked, format, _pages(database, streams, asked), streams.stall)
+    url = schema_url(f"{request.scheme}://{request.host}{request.path}", given)
+    async with AsyncExitStack() as held:
+        if isinstance(format.mapper, Template):
+            await held.enter_async_context(streams.process())
+        reader = await held.enter_async_context(_reading(database, streams, asked))
+        return await _answer(request, asked, format, write(asked, reader, format, url), streams.stall)
+
+
+@asynccontextmanager
+async def _reading(database: Database, streams: Streams, asked: Asked) -> AsyncIterator[Reader]:
+    """What reads the rows, all as of one moment."""
+    async with streams.place(), database.snapshot(asked.company) as connection:
         await connection.execute("set local statement_timeout = 0")  # the reader has its own, to the first rows
-        reader = Reader(connection, database.config.statement_timeout)
-        return await _answer(request, asked, format, write(asked, reader, format, schema_url(url, given)), streams.stall)
+        yield Reader(connection, database.config.statement_timeout)
+
+
+async def _pages(database: Database, streams: Streams, asked: Asked) -> AsyncGenerator[bytes, None]:
+    """A PDF: laid out when the connection has been given back, sent when its process has ended."""
+    async with streams.process():
+        async with _reading(database, streams, asked) as reader:
+            rows = await pdf.read(asked, reader, datetime.now(UTC))
+        made = [block async for block in pdf.lay_out(rows)]
+    for block in made:
+        yield block
 
 
 async def _answer(
@@ -116,6 +141,9 @@ async def find_format(connection: AsyncConnection[Any], asked: Asked) -> Format:
         return Format(*TYPES[asked.format])
     mapper = await custom.find_mapper(connection, asked, asked.mapper)
     if isinstance(mapper, Reversed):
+        if asked.format not in ("custom", mapper.extension):
+            message = f"{asked.mapper} writes {mapper.extension}: expected format={mapper.extension}"
+            raise ServiceError("malformed_request", message, target="format")
         return Format(mapper.media_type, mapper.extension, mapper)
     if asked.format != "custom":
         raise ServiceError("malformed_request", f"{asked.mapper} is a template: expected format=custom", target="format")

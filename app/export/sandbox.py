@@ -15,11 +15,13 @@ from datetime import date, datetime, time
 from decimal import Decimal
 from typing import Any
 
+import msgspec
 from jinja2 import StrictUndefined, TemplateError, TemplateSyntaxError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 WRITE = 64 << 10  # characters that are written together
 READERS = {"date": date.fromisoformat, "timestamptz": datetime.fromisoformat, "time": time.fromisoformat, "numeric": Decimal}
+ENCODER = msgspec.json.Encoder(decimal_format="number")
 TEMPLATE = "<template>"  # the file name that Jinja2 gives a template's lines
 
 Row = dict[str, Any]
@@ -56,6 +58,7 @@ def render(described: dict[str, Any]) -> None:
         finalize=lambda value: "" if value is None else value,
         keep_trailing_newline=True,
     )
+    environment.policies |= {"json.dumps_function": dumped, "json.dumps_kwargs": {}}
     template = environment.from_string(described["template"])
     names = {
         "rows": rows(described["types"]),
@@ -73,6 +76,12 @@ def render(described: dict[str, Any]) -> None:
             pieces, size = [], 0
     write("".join(pieces), written, described["output"])
     sys.stdout.buffer.flush()
+
+
+def dumped(value: Any, *, indent: int = 0) -> str:
+    """A value as `tojson` writes it: decimals with all of their digits, times as in ISO 8601."""
+    data = ENCODER.encode(value)
+    return (msgspec.json.format(data, indent=indent) if indent else data).decode()
 
 
 def write(text: str, written: int, most: int) -> int:

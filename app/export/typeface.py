@@ -6,6 +6,7 @@ Texts are measured and broken here by the widths of their characters, for most o
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Iterable, Iterator
 from functools import cache
@@ -22,6 +23,13 @@ SUFFIXES = (".ttf", ".otf", ".ttc")
 UNKNOWN = "\N{REPLACEMENT CHARACTER}"  # for what no font has
 EMPTY = ("Cc", "Cf", "Cs", "Mn", "Me")  # categories of characters without a width, or with a meaning for shaping
 TAB = "    "
+
+IDEOGRAPHS = "\u2e80-\u2fdf\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff66-\uff9d\U00020000-\U0003ffff"
+NOT_LAST = "（「『【〔〈《｛［"  # of a line
+NOT_FIRST = "）」』】〕〉》｝］、。，．・：；？！ー々ぁぃぅぇぉっゃゅょゎァィゥェォッャュョヮヵヶ…‥゛゜,.:;?!)\\]}%"
+IDEOGRAPHIC = re.compile(f"[{IDEOGRAPHS}]")
+MARKS = "\u0300-\u036f\u3099\u309a\ufe00-\ufe0f\U000e0100-\U000e01ef"
+UNIT = re.compile(f"[{NOT_LAST}]*(?:[{IDEOGRAPHS}][{MARKS}]*|[^{IDEOGRAPHS}{NOT_LAST}]+)[{NOT_FIRST}]*|.", re.DOTALL)
 
 
 class Typeface:
@@ -70,6 +78,7 @@ class Typeface:
         """A text of characters that can be drawn."""
         if text.isascii() and text.isprintable():
             return text
+        text = unicodedata.normalize("NFC", text)  # marks on their letters, where there are such letters
         text = text.replace("\r\n", "\n").replace("\r", "\n").replace("\t", TAB).translate(self._missing)
         return "".join(UNKNOWN if c != "\n" and unicodedata.category(c) == "Cc" else c for c in text)
 
@@ -87,16 +96,19 @@ class Typeface:
         return [line for paragraph in text.split("\n") for line in self._lines(paragraph, width)]
 
     def _lines(self, text: str, width: float) -> Iterator[str]:
-        line = ""
-        for word in text.split(" "):
-            longer = f"{line} {word}" if line else word
-            if self.width(longer) <= width:
-                line = longer
-                continue
-            if line:
-                yield line
-            *full, line = self._pieces(word, width)
-            yield from full
+        line, used = "", 0.0
+        for number, word in enumerate(text.split(" ")):
+            space = " " if number else ""
+            for unit in _units(word):
+                more = self.width(space + unit)
+                if used + more <= width:
+                    line, used, space = line + space + unit, used + more, ""
+                    continue
+                if line:
+                    yield line
+                *full, line = self._pieces(unit, width)
+                yield from full
+                used, space = self.width(line), ""
         yield line
 
     def _pieces(self, word: str, width: float) -> Iterator[str]:
@@ -127,6 +139,11 @@ class Typeface:
         pdf.c_margin = 0
         pdf.cell(width, height, line, align=align)
         pdf.set_text_shaping(False)
+
+
+def _units(word: str) -> list[str]:
+    """What of a word stays on one line: in Chinese and Japanese a character, with the punctuation that belongs to it."""
+    return UNIT.findall(word) if not word.isascii() and IDEOGRAPHIC.search(word) else [word]
 
 
 def runs_left(text: str) -> bool:

@@ -24,6 +24,7 @@ from app.feed.coding import decoded
 from app.feed.run import Import, ask_to_end
 from app.mapper import store
 from app.mapper.document import Mapped
+from app.wire import page
 
 log = logging.getLogger("bds.feed")
 
@@ -33,8 +34,6 @@ CHUNK = 1 << 20  # bytes that are handed over at once
 PATIENCE = 120  # seconds without a byte of the body
 WAIT = 5  # seconds for a cancelled import to end
 LOOK = 0.5  # seconds between two looks whether it is
-PAGE = 100  # rows of a list unless its limit says otherwise
-LONGEST_PAGE = 10_000
 
 
 async def receive(database: Database, request: web.Request, company: str, actor: str) -> tuple[int, dict[str, Any]]:
@@ -215,7 +214,7 @@ async def cancel(database: Database, company: str, import_id: str) -> None:
 
 async def imports(database: Database, company: str, options: list[tuple[str, str]]) -> dict[str, Any]:
     """A page of imports, newest first, without their errors."""
-    limit, offset = page_of(options)
+    limit, offset = page(options)
     async with database.session(company) as connection:
         cursor = await connection.execute(
             "select bds.import_report(i.company_id, i.id, false) from bds.imports i where i.company_id = %s"
@@ -228,7 +227,7 @@ async def imports(database: Database, company: str, options: list[tuple[str, str
 
 async def errors(database: Database, company: str, import_id: str, options: list[tuple[str, str]]) -> dict[str, Any]:
     """A page of an import's errors, in the document's order.  Raises not_found."""
-    limit, offset = page_of(options)
+    limit, offset = page(options)
     async with database.session(company) as connection:
         await connection.execute("select bds.find_import(%s, %s)", (company, _uuid(import_id)))
         cursor = await connection.execute(
@@ -245,19 +244,6 @@ def _uuid(text: str) -> str:
         return str(UUID(text))
     except ValueError:
         raise ServiceError("not_found", f"there is no import {text}") from None
-
-
-def page_of(options: list[tuple[str, str]]) -> tuple[int, int]:
-    """limit and offset.  Raises malformed_request."""
-    page = {"limit": PAGE, "offset": 0}
-    for name, value in options:
-        if name in page:
-            least, most = (1, LONGEST_PAGE) if name == "limit" else (0, 1 << 53)
-            if not (value.isascii() and value.isdigit() and len(value) < 18 and least <= int(value) <= most):
-                expected = f"a whole number from {least} to {most}"
-                raise ServiceError("malformed_request", f"{name}: expected {expected}, got {value!r}", target=name)
-            page[name] = int(value)
-    return page["limit"], page["offset"]
 
 
 async def reap(database: Database, every: float = 5.0) -> None:

@@ -12,7 +12,7 @@ from psycopg.sql import SQL, Composable, Composed, Identifier
 
 from app.catalog import Navigation
 from app.language.compile import COMPANY
-from app.language.forms import Form, element
+from app.language.forms import LineForm, RecordForm, element
 from app.language.plan import NESTED, Child, Lines, Member, Record, Related
 from app.language.query import Query
 from app.language.row import ODATA, view
@@ -20,35 +20,37 @@ from app.language.sql import SKIP, TOP, Select, Statement, statement
 from app.language.tree import Expression
 
 
-def records(query: Query, company: str, form: Form, record: Record) -> Statement:
+def records(query: Query, company: str, form: RecordForm, record: Record) -> Statement:
     """COPY of one text column: the records of the query's rows."""
-    return _copy(query, company, form, "records", lambda export: export.records(record))
+    return _copy(query, company, form, "records", lambda export: export.records(form, record))
 
 
-def values(query: Query, company: str, form: Form, record: Record) -> Statement:
+def values(query: Query, company: str, form: RecordForm, record: Record) -> Statement:
     """The same of what `plan_values` gives."""
-    return _copy(query, company, form, "values", lambda export: export.records(record))
+    return _copy(query, company, form, "values", lambda export: export.records(form, record))
 
 
-def related(query: Query, company: str, form: Form, beside: Related) -> Statement:
+def related(query: Query, company: str, form: RecordForm, beside: Related) -> Statement:
     """COPY of one text column: the records to which the query's rows lead, without those that are among the rows."""
-    return _copy(query, company, form, ("related", beside.record.entity.name), lambda export: export.related(beside))
+    return _copy(query, company, form, ("related", beside.record.entity.name), lambda export: export.related(form, beside))
 
 
-def lines(query: Query, company: str, form: Form, plan: Lines) -> Statement:
+def lines(query: Query, company: str, form: LineForm, plan: Lines) -> Statement:
     """COPY of the form's columns: the lines of the query's rows."""
-    return _copy(query, company, form, "lines", lambda export: export.lines(plan))
+    return _copy(query, company, form, "lines", lambda export: export.lines(form, plan))
 
 
 def count(query: Query, company: str, inner: Navigation | None = None) -> Statement:
     """One row: (count int8): how many rows there are in the page, or lines where a collection has a line for each of its rows."""
     kind = ("count", inner and inner.name)
-    return statement(query, company, ODATA, kind, lambda select: Export(select, Form()).count(inner))
+    return statement(query, company, ODATA, kind, lambda select: Export(select).count(inner))
 
 
-def _copy(query: Query, company: str, form: Form, kind: Hashable, compile: Callable[[Export], Composed]) -> Statement:
+def _copy(
+    query: Query, company: str, form: RecordForm | LineForm, kind: Hashable, compile: Callable[[Export], Composed]
+) -> Statement:
     def text(select: Select) -> Composed:
-        return SQL("copy ({}) to stdout {}").format(compile(Export(select, form)), form.copy)
+        return SQL("copy ({}) to stdout {}").format(compile(Export(select)), form.copy)
 
     return statement(query, company, ODATA, (type(form).__name__, kind), text)
 
@@ -58,14 +60,13 @@ class Export:
     """One statement under construction."""
 
     select: Select
-    form: Form
 
-    def records(self, record: Record) -> Composed:
+    def records(self, form: RecordForm, record: Record) -> Composed:
         source = self.select.matching([*self.sorted, *_columns(record.members)])
-        text = self.text(element(record.entity, None), record)
+        text = self.text(form, element(record.entity, None), record)
         return SQL("select {} as row {}{}").format(text, source, self.page())
 
-    def related(self, beside: Related) -> Composed:
+    def related(self, form: RecordForm, beside: Related) -> Composed:
         expressions, record = self.select.expressions, beside.record
         this = self.alias(record.row)
         ways = [
@@ -78,13 +79,13 @@ class Export:
         if record.entity.name == self.select.query.entity.name:
             condition += SQL(" and {}.id not in ({})").format(this, self.rows(SQL("id")))
         source = expressions.source(record.entity.name, _columns(record.members), record.row)
-        text = self.text(element(record.entity, None), record)
+        text = self.text(form, element(record.entity, None), record)
         return SQL("select {} as row {} and {} order by {}.id").format(text, source, condition, this)
 
-    def lines(self, plan: Lines) -> Composed:
+    def lines(self, form: LineForm, plan: Lines) -> Composed:
         columns = [self.select.expressions.compile(column) for column in _columns(plan.members)]
         source = self.flat(plan.inner, _columns(plan.members))
-        return SQL("select {} {}").format(self.form.columns(plan.members, columns), source)
+        return SQL("select {} {}").format(form.columns(plan.members, columns), source)
 
     def count(self, inner: Navigation | None) -> Composed:
         return SQL('select count(*) as "count" from (select {}) as l').format(self.flat(inner, ()))
@@ -135,18 +136,18 @@ class Export:
             text += SQL(" limit {}").format(TOP)
         return text + SQL(" offset {}").format(SKIP) if query.skip else text
 
-    def text(self, name: str, record: Record) -> Composable:
+    def text(self, form: RecordForm, name: str, record: Record) -> Composable:
         """The text of a record with its children inside."""
         columns = [self.select.expressions.compile(column) for column in _columns(record.members)]
-        children = [(child.step, self.inside(record, child)) for child in record.children]
-        return self.form.record(name, record, columns, children)
+        children = [(child.step, self.inside(form, record, child)) for child in record.children]
+        return form.record(name, record, columns, children)
 
-    def inside(self, parent: Record, child: Child) -> Composed:
+    def inside(self, form: RecordForm, parent: Record, child: Child) -> Composed:
         """The records of a child collection, one after the other."""
         record, this = child.record, self.alias(child.record.row)
         source = self.select.expressions.source(record.entity.name, _columns(record.members), record.row)
         return SQL("(select string_agg({}, '' order by {this}.id) {} and {this}.{} = {}.id)").format(
-            self.text(element(record.entity, child.step), record),
+            self.text(form, element(record.entity, child.step), record),
             source,
             Identifier(child.step.field),
             self.alias(parent.row),

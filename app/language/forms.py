@@ -3,16 +3,18 @@ r"""Rows as text that PostgreSQL makes, in the forms of an export.
 Each row is one line: a line end inside a value is written so that none is in the text.  COPY can then carry it: its CSV format,
 with the quote U+0001 and the delimiter U+0002 that no form leaves in a text, gives a column as it is.
 
-  Form
+  RecordForm
     Json, Values, Xml     records with children inside
+  LineForm
     Csv                   columns, which COPY itself quotes
-    Html, Sheet, Display  lines: table rows of two kinds, and an array of texts for whoever lays them out
+    Html, Sheet, Display  table rows of two kinds, and an array of texts for whoever lays them out
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Protocol
 
 from psycopg.sql import SQL, Composable, Composed, Literal
 
@@ -32,7 +34,7 @@ LINE_ENDS = {"\t": "&#9;", "\n": "&#10;", "\r": "&#13;"}
 FORMULA = "^[=+@\t\r\n＝＋－＠-]"
 
 # Values that PostgreSQL holds and an import document does not.
-ENDLESS = "not {} between '0001-01-01' and '9999-12-31'"
+ENDLESS = "not ({0} >= '0001-01-01' and {0} < '10000-01-01')"
 NO_NUMBER = "{} in ('NaN', 'Infinity', '-Infinity')"
 UNIMPORTABLE = {"date": ENDLESS, "timestamptz": ENDLESS, "numeric": NO_NUMBER, "float8": NO_NUMBER}
 
@@ -42,29 +44,32 @@ EXACT = 15  # digits of a spreadsheet's number
 FORMATS = {"date": 2, "timestamptz": 3, "time": 4}  # a sheet's cell formats
 
 
-class Form:
-    """How rows are written."""
+class RecordForm(Protocol):
+    """How records with children inside are written."""
 
-    copy = PLAIN  # COPY's options
-
-    def columns(self, members: Sequence[Member], columns: Sequence[Composable]) -> Composable:
-        """The output columns of a line."""
-        return SQL("{} as row").format(joined(self.line(members, columns)))
-
-    def line(self, members: Sequence[Member], columns: Sequence[Composable]) -> list[Composable]:
-        """The pieces of a line."""
-        raise NotImplementedError
+    copy: SQL  # COPY's options
 
     def record(
         self, name: str, record: Record, columns: Sequence[Composable], children: Sequence[tuple[Navigation, Composable]]
     ) -> Composable:
         """The text of a record called `name`; children come as the text of their records, null if there are none."""
-        raise NotImplementedError
+        ...
 
 
-class Json(Form):
+class LineForm(Protocol):
+    """How flat rows are written."""
+
+    copy: SQL  # COPY's options
+
+    def columns(self, members: Sequence[Member], columns: Sequence[Composable]) -> Composable:
+        """The output columns of a line."""
+        ...
+
+
+class Json:
     """Objects of an import document, each with a comma before it."""
 
+    copy = PLAIN
     importable = True  # values that no import takes are left out, and so left alone
 
     def record(
@@ -102,8 +107,10 @@ class Values(Json):
         return super().value(replace(member, lookup=None), column)
 
 
-class Xml(Form):
+class Xml:
     """Elements of the shape of an import document."""
+
+    copy = PLAIN
 
     def record(
         self, name: str, record: Record, columns: Sequence[Composable], children: Sequence[tuple[Navigation, Composable]]
@@ -123,16 +130,13 @@ class Xml(Form):
         return joined([*parts, Literal(f"</{name}>")])
 
 
-class Csv(Form):
+class Csv:
     """Columns with the names of the fields; null is nothing, an empty text is quoted."""
 
     copy = QUOTED
 
     def columns(self, members: Sequence[Member], columns: Sequence[Composable]) -> Composable:
-        return SQL(", ").join(self.line(members, columns))
-
-    def line(self, members: Sequence[Member], columns: Sequence[Composable]) -> list[Composable]:
-        return [self.value(member, column) for member, column in zip(members, columns, strict=True)]
+        return SQL(", ").join(self.value(member, column) for member, column in zip(members, columns, strict=True))
 
     def value(self, member: Member, column: Composable) -> Composable:
         if member.type == "text":
@@ -141,26 +145,30 @@ class Csv(Form):
         return shown(member, column) if member.type in ("bool", "timestamptz") else column
 
 
-class Html(Form):
+class Html:
     """Rows of a table for people."""
 
-    def line(self, members: Sequence[Member], columns: Sequence[Composable]) -> list[Composable]:
+    copy = PLAIN
+
+    def columns(self, members: Sequence[Member], columns: Sequence[Composable]) -> Composable:
         parts: list[Composable] = [Literal("<tr>")]
         for member, column in zip(members, columns, strict=True):
             text = shown(member, column, people=True)
             text = markup(text, LINE_ENDS | {"\n": "<br>"}) if member.type == "text" else text
             parts += [Literal("<td>"), filled(member, text), Literal("</td>")]
-        return [*parts, Literal("</tr>")]
+        return row([*parts, Literal("</tr>")])
 
 
-class Sheet(Form):
+class Sheet:
     """Rows of a spreadsheet, in cells of their types.  ROW stands for the row's number."""
 
-    def line(self, members: Sequence[Member], columns: Sequence[Composable]) -> list[Composable]:
+    copy = PLAIN
+
+    def columns(self, members: Sequence[Member], columns: Sequence[Composable]) -> Composable:
         parts: list[Composable] = [Literal(f'<row r="{ROW}">')]
         for number, (member, column) in enumerate(zip(members, columns, strict=True)):
             parts.append(filled(member, self.cell(f"{letters(number)}{ROW}", member, column)))
-        return [*parts, Literal("</row>")]
+        return row([*parts, Literal("</row>")])
 
     def cell(self, place: str, member: Member, column: Composable) -> Composable:
         text = SQL("{} || {} || '</t></is></c>'").format(
@@ -180,17 +188,19 @@ class Sheet(Form):
         return SQL("case when {} then {} || {} || '</v></c>' else {} end").format(fits, start, value, text)
 
 
-class Display(Form):
+class Display:
     """A JSON array of texts and nulls."""
 
-    def line(self, members: Sequence[Member], columns: Sequence[Composable]) -> list[Composable]:
+    copy = PLAIN
+
+    def columns(self, members: Sequence[Member], columns: Sequence[Composable]) -> Composable:
         parts: list[Composable] = []
         for member, column in zip(members, columns, strict=True):
             parts += [
                 Literal("," if parts else "["),
                 SQL("coalesce(to_json({})::text, 'null')").format(shown(member, column, people=True)),
             ]
-        return [*parts, Literal("]")]
+        return row([*parts, Literal("]")])
 
 
 # Values ---------------------------------------------------------------------------------------------------------------------------
@@ -212,6 +222,11 @@ def shown(member: Member, column: Composable, *, people: bool = False) -> Compos
 def filled(member: Member, text: Composable) -> Composable:
     """The text of a value, or nothing for null."""
     return SQL("coalesce({}, '')").format(text) if member.nullable else text
+
+
+def row(parts: Sequence[Composable]) -> Composed:
+    """The one output column of a line in pieces."""
+    return SQL("{} as row").format(joined(parts))
 
 
 def joined(parts: Sequence[Composable]) -> Composed:
@@ -262,13 +277,13 @@ def sheet_text(text: Composable) -> Composed:
 
 def sheet_number(member: Member, column: Composable) -> tuple[Composable, Composable] | None:
     """What a spreadsheet calculates with, and whether it holds the value without loss; None if it has no number for the type."""
-    since = SQL("{} between '1900-03-01' and '9999-12-31'").format(column)  # before it, a day is counted that never was
+    since = "{0} >= '1900-03-01' and {0} < {1}"  # before it, a day is counted that never was
     match member.type:
         case "date":
-            return SQL("({} - date '1899-12-30')").format(column), since
+            return SQL("({} - date '1899-12-30')").format(column), SQL(since).format(column, Literal("10000-01-01"))
         case "timestamptz":
-            days = "round(extract(epoch from {}) / 86400 + 25569, 9)"
-            return SQL(days).format(column), since
+            days = "round(extract(epoch from {}) / 86400 + 25569, 9)"  # what comes after is rounded to a day that is no more
+            return SQL(days).format(column), SQL(since).format(column, Literal("9999-12-31 23:59:59.9999"))
         case "time":
             return SQL("round(extract(epoch from {}) / 86400, 9)").format(column), SQL("true")
         case "float8":
@@ -276,7 +291,9 @@ def sheet_number(member: Member, column: Composable) -> tuple[Composable, Compos
         case _ if member.type in NUMBERS:
             scale = member.column.field.scale if member.type == "numeric" else 0
             if scale is not None and 0 <= scale < EXACT:
-                return column, SQL("abs({}) < {}").format(column, Literal(10 ** (EXACT - scale)))
+                return column, SQL("{0} > -{1} and {0} < {1}").format(
+                    column, Literal(10 ** (EXACT - scale))
+                )  # the least has no abs
             return column, SQL("case when abs({0}) < 1e300 then {0}::float8::numeric = {0} else false end").format(column)
     return None
 

@@ -30,6 +30,7 @@ class Backwards:
     forwards: tuple[tuple[str, Get], ...]
     solver: Solver
     native: bool
+    leaves_out: bool  # an empty text, which would be read as null; what is absent is left alone
 
     @classmethod
     def of(cls, mapper: Mapper, block: Block) -> Backwards:
@@ -41,6 +42,7 @@ class Backwards:
             Compiler(mapper, lambda path: lambda solution: solution.get(path, ABSENT)).members(block.rules),
             Solver(mapper, native),
             native,
+            mapper.format == "xml",
         )
 
     def lookups(self, prefix: str = "") -> dict[str, str]:
@@ -55,7 +57,7 @@ class Backwards:
         solution: Solution = {}
         for rule in self.rules:
             value = _value(rule, record)
-            if value is not ABSENT:
+            if value is not ABSENT and not (self.leaves_out and value == ""):
                 with contextlib.suppress(Wrong, ValueError):  # the proof says what is wrong
                     self.solver.solve(rule.expression, self._typed(rule, value), solution)
         self._prove(record, solution)
@@ -82,10 +84,13 @@ class Backwards:
                 got = got.removeprefix(rule.kind + ":") if isinstance(got, str) else got
             if not _same(rule.field, expected, got):
                 reason = got[INVALID] if isinstance(got, dict) else f"the mapper would read {got!r} again"
-                where = next((f"{name} {record[name]}" for name in ("code", "id") if record.get(name) is not None), "a record")
-                raise ServiceError(
-                    "invalid_mapper", f"{self.block.entity.name}, {where}: {rule.name} {expected!r} cannot be written: {reason}"
-                )
+                message = f"{self.describe(record)}: {rule.name} {expected!r} cannot be written: {reason}"
+                raise ServiceError("invalid_mapper", message)
+
+    def describe(self, record: Record) -> str:
+        """What a message calls a record."""
+        where = next((f"{name} {record[name]}" for name in ("code", "id") if record.get(name) is not None), "a record")
+        return f"{self.block.entity.name}, {where}"
 
 
 def _value(rule: Rule, record: Record) -> Any:

@@ -71,13 +71,26 @@ class _Check:
             if item.name == "@namespace":
                 if self._format != "xml":
                     raise self._wrong(item.at, f"{item.name} is a setting of xml")
-                settings.setdefault("namespaces", {})[item.key] = item.value
+                self._namespace(item, settings.setdefault("namespaces", {}))
                 continue
             name = item.name[1:]
             if name in settings:
                 raise self._wrong(item.at, f"{item.name} is set twice")
             settings[name] = self._setting(item)
+        if settings.get("delimiter") is not None and settings.get("delimiter") == settings.get("quote", '"'):
+            at = next(item.value_at for item in self._syntax.items if isinstance(item, SettingSyntax) and item.name == "@delimiter")
+            raise self._wrong(at, "@delimiter: expected another character than that of @quote")
         return settings
+
+    def _namespace(self, item: SettingSyntax, namespaces: dict[str, str]) -> None:
+        assert item.key is not None
+        if item.key in namespaces:
+            raise self._wrong(item.at, f"{item.name}[{item.key}] is set twice")
+        if item.key.lower().startswith("xml"):
+            raise self._wrong(item.at, f"{item.name}: prefixes that begin with xml are XML's own")
+        if not item.value:
+            raise self._wrong(item.value_at, f"{item.name}: expected a URI")
+        namespaces[item.key] = item.value
 
     def _setting(self, item: SettingSyntax) -> Any:
         known = ["@atomic", "@mode", "@language"]

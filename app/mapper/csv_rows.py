@@ -1,15 +1,16 @@
 """Rows put together to records.
 
 Neighbouring rows with one record id are one record, if the block has blocks inside: each row adds to the children, and of its own
-fields the last value counts that is not null.
+fields the last value counts that is not null.  Without blocks inside they are one only if they say the same: two prices of one
+product are for the import to refuse.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from app.mapper.expressions import INVALID, record_of
-from app.mapper.sources import Emit, Maker, paths_in
+from app.mapper.expressions import record_of
+from app.mapper.sources import Emit, Maker, invalid, paths_in
 
 
 class _Rows:
@@ -74,7 +75,7 @@ class Group:
 
     def __init__(self, maker: Maker, emit: Emit) -> None:
         self._rows = _Rows(maker)
-        self._first = maker.block.rules[0].name if maker.block.rules else "id"
+        self._block = maker.block
         self._emit = emit
         self._record: dict[str, Any] | None = None
         self._line = 0
@@ -85,7 +86,9 @@ class Group:
         rows = self._rows
         record = rows.record(row)
         if not rows.children:
-            self._emit(rows.name, record, line, ())
+            if self._record != record or not rows.is_same(record, record):
+                self._emit(rows.name, record, line, ())
+            self._record = record
             return
         if self._record is not None and rows.is_same(self._record, record):
             rows.merge(self._record, record)
@@ -99,10 +102,10 @@ class Group:
     def refuse(self, line: int, message: str) -> None:
         """A row that cannot be read becomes a record that fails."""
         self.close()
-        self._emit(self._rows.name, {self._first: {INVALID: message}}, line, ())
+        self._emit(self._rows.name, invalid(self._block, message), line, ())
 
     def close(self) -> None:
         """No further row belongs to the record."""
-        if self._record is not None:
+        if self._record is not None and self._rows.children:
             self._emit(self._rows.name, self._record, self._line, self._lines)
-            self._record, self._lines = None, []
+        self._record, self._lines = None, []

@@ -84,7 +84,7 @@ class CsvSource:
         reader, whole = self._reader(text), 0
         try:
             for row in reader:
-                if row:
+                if any(row):  # a row without anything in it, as spreadsheets write them, is none
                     self._row(row, self._line + whole + 1)
                 whole = reader.line_num
         except _Incomplete:
@@ -100,7 +100,7 @@ class CsvSource:
 
     def _reader(self, text: str) -> Any:
         lines = chain(io.StringIO(text, newline=""), _end())
-        return csv.reader(lines, delimiter=self._delimiter or ",", quotechar=self._quote or '"')
+        return csv.reader(lines, delimiter=self._delimiter or ",", quotechar=self._quote or '"', strict=True)
 
     # The header.
 
@@ -126,7 +126,7 @@ class CsvSource:
         if self._width < 0:
             self._read_header(row, line)
             return
-        if len(row) > self._width > 0:
+        if len(row) > self._width > 0 and any(row[self._width :]):
             self._refuse(line, f"the row has {len(row)} cells, the header {self._width}")
             return
         for group in self._groups:

@@ -24,11 +24,22 @@ MARKS = (
 )
 
 
+ODD = ("idna", "punycode", "undefined", "unicode-escape", "raw-unicode-escape", "unicode_escape", "raw_unicode_escape")
+
+
+def find_encoding(name: str) -> str:
+    """An encoding of texts as Python names it.  Raises LookupError."""
+    found = codecs.lookup(name)
+    if not found._is_text_encoding or found.name in ODD or found.incrementaldecoder is None:
+        raise LookupError
+    return found.name
+
+
 def known(charset: str) -> str:
     """A charset as Python names it.  Raises unsupported_media_type."""
     try:
-        return codecs.lookup(charset).name
-    except LookupError:
+        return find_encoding(charset)
+    except (LookupError, ValueError):
         raise ServiceError("unsupported_media_type", f"expected a charset that is known, got {charset}") from None
 
 

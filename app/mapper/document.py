@@ -10,6 +10,7 @@ from typing import IO, Any
 
 import msgspec
 
+from app.errors import ServiceError
 from app.mapper.sources import open_source
 from app.mapper.tree import Block, Mapper
 
@@ -67,7 +68,11 @@ class Preview:
 
     def feed(self, data: bytes) -> bool:
         """Take in bytes of the source; whether more of them are of use.  Raises ServiceError."""
-        self._source.feed(data)
+        try:
+            self._source.feed(data)
+        except ServiceError:
+            if not all(self._full.values()):  # what comes after the last record that is asked for does not matter
+                raise
         return not all(self._full.values())
 
     def finish(self) -> bytes:

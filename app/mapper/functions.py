@@ -86,7 +86,8 @@ def type_of(expression: Expression, text: str) -> Type:
     given = len(expression.arguments)
     if not function.least <= given <= function.most:
         expected = f"{function.least}" if function.least == function.most else f"{function.least} to {function.most}"
-        raise wrong(text, expression.at, f"{expression.name}: expected {expected} arguments, got {given}")
+        plural = "" if function.most == 1 else "s"
+        raise wrong(text, expression.at, f"{expression.name}: expected {expected} argument{plural}, got {given}")
     types = [type_of(argument, text) for argument in expression.arguments]
     for number, (argument, found) in enumerate(zip(expression.arguments, types, strict=True)):
         takes = function.takes[min(number, len(function.takes) - 1)]

@@ -13,7 +13,7 @@ from typing import Any
 
 from app.mapper.expressions import Compiler
 from app.mapper.functions import ABSENT, to_text
-from app.mapper.locales import Language
+from app.mapper.locales import Language, written_date
 from app.mapper.problems import Wrong
 from app.mapper.sources import paths_in
 from app.mapper.tree import Call, Constant, Expression, Mapper, Path
@@ -99,7 +99,7 @@ class Solver:
         if len(call.arguments) == 2:
             pattern = call.arguments[1]
             assert isinstance(pattern, Constant)
-            value = value.strftime(str(pattern.value))
+            value = written_date(value, str(pattern.value))
         self.solve(call.arguments[0], value, solution)
 
     def _solve_concat(self, call: Call, value: str, solution: Solution) -> None:

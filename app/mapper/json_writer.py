@@ -11,7 +11,7 @@ import msgspec
 from app.errors import ServiceError
 from app.mapper import jsonpath
 from app.mapper.backwards import Backwards, Record
-from app.mapper.reverse import check_paths, children_of
+from app.mapper.reverse import Place, check_paths, check_places, children_of
 from app.mapper.tree import Mapper
 
 _encode = msgspec.json.Encoder(decimal_format="number").encode
@@ -25,6 +25,7 @@ class JsonWriter:
 
     def __init__(self, mapper: Mapper, backwards: Backwards) -> None:
         check_paths(mapper, backwards.block, _is_writable)
+        check_places(mapper, backwards, lambda path: Place(names := _names(path.removesuffix("[*]")), (names,)))
         self.lookups = backwards.lookups()
         self.children = tuple(child.block.name for child in backwards.children)
         self._backwards = backwards

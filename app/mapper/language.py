@@ -37,6 +37,7 @@ from app.mapper.tree import (
 LONGEST = 256 << 10  # characters of a mapper
 TEMPLATE = re.compile(r"\ufeff?[ \t]*type[ \t]+template\b[ \t]*([^\r\n]*?)[ \t]*(?:\r\n|\n|\Z)")
 MEDIA_TYPE = re.compile(r"[\w.+-]+/[\w.+-]+(?:[ \t]*;[ \t]*[\w-]+=(?:[\w.+-]+|\"[^\"]*\"))*")
+CHARSET = re.compile(r";[ \t]*charset=\"?([^\";]*)", re.IGNORECASE)
 
 WORDS = {
     "TYPE": "type",
@@ -135,6 +136,8 @@ def parse(text: str) -> MapperSyntax:
         reason = re.sub(r" \(at character \d+\)$", "", error.message)
         if text[at - 1 : at] in ("'", '"') and text.count(text[at - 1], at - 1, _end_of_line(text, at)) % 2:
             reason = f"the quoted text that begins here is not closed in its line, expected {text[at - 1]}"
+        if text[at - 1 : at] == "{" and text[: at - 1].rstrip().endswith('"'):
+            reason = "a block's path is written in 'single quotes': \"double quotes\" are a text"
         raise wrong(text, at, reason) from None
 
 
@@ -147,6 +150,9 @@ def _template(text: str, first: re.Match[str]) -> Template:
     if not MEDIA_TYPE.fullmatch(first[1]):
         found = repr(first[1]) if first[1] else "nothing"
         raise wrong(text, first.start(1) + 1, f"expected a media type, such as text/html, got {found}")
+    charset = CHARSET.search(first[1])
+    if charset and charset[1].lower() not in ("utf-8", "utf8"):
+        raise wrong(text, first.start(1) + charset.start(1) + 1, f"what a template makes is UTF-8, got {charset[1]}")
     source = text[first.end() :]
     try:
         SandboxedEnvironment().parse(source)

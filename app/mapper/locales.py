@@ -33,7 +33,7 @@ def plain_number(text: str) -> Decimal:
 
 def bounded(number: Decimal) -> Decimal:
     """A number that can be written with its digits.  Raises Wrong for one far beyond what any field holds."""
-    if number and abs(number.adjusted()) > MOST_DIGITS:
+    if abs(number.adjusted()) > MOST_DIGITS:  # of 0E-9999 too
         raise Wrong(f"expected a number of at most {MOST_DIGITS:,} digits")
     return number
 
@@ -53,6 +53,11 @@ def formatted_date(text: str, pattern: str) -> datetime:
         return datetime.strptime(text.strip(), pattern)
     except ValueError:
         raise Wrong(f"expected a date as {pattern} says, got {shown(text)}") from None
+
+
+def written_date(day: date, pattern: str) -> str:
+    """A date as a strptime pattern reads it: the year has four digits, which strftime leaves to the machine."""
+    return day.strftime(re.sub("%(.)", lambda found: f"{day.year:04}" if found[1] == "Y" else found[0], pattern))
 
 
 def shown(text: object) -> str:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import codecs
-
 from lxml import etree
 
 from app.mapper import jsonpath, xpath
+from app.mapper.decoder import find_encoding
 from app.mapper.tree import Format
 from app.mapper.xpath import PathError
 
@@ -54,7 +53,6 @@ def check_value(format: Format, text: str, inside: int) -> None:
 def check_encoding(name: str) -> None:
     """Raises ValueError unless text can be read in this encoding."""
     try:
-        if not codecs.lookup(name)._is_text_encoding:
-            raise LookupError
-    except LookupError:
+        find_encoding(name)
+    except (LookupError, ValueError):
         raise ValueError(f"expected an encoding such as utf-8 or windows-1252, got {name!r}") from None

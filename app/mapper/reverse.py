@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Protocol
 
@@ -21,6 +22,17 @@ from app.mapper.sources import paths_in
 from app.mapper.tree import Block, Mapper
 
 BATCH = 500  # records that are written together
+
+
+Steps = tuple[str, ...]  # down from a block's element
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a path leads: below which steps it reads all text, if it does, and at the end of which ones it puts text."""
+
+    reads: Steps | None
+    puts: tuple[Steps, ...]
 
 
 class Writer(Protocol):
@@ -88,6 +100,26 @@ def check_paths(mapper: Mapper, block: Block, is_writable: Any) -> None:
         if not is_writable(child.path.text):
             raise wrong(mapper.text, child.path.at, f"the path {child.path.text!r} {reason}")
         check_paths(mapper, child, is_writable)
+
+
+def check_places(mapper: Mapper, backwards: Backwards, place: Callable[[str], Place]) -> None:
+    """Raises ServiceError at the first path that reads what another one, or a block, puts below it."""
+    block = backwards.block
+    places = {path: place(path) for rule in block.rules for path in paths_in(rule.expression)}
+    blocks = {child.path.text: place(child.path.text).puts[0] for child in block.children}
+    for rule in block.rules:
+        for own in paths_in(rule.expression):
+            at = places[own].reads
+            if at is None:
+                continue
+            size = len(at)
+            below = [path for path, each in places.items() if any(len(put) > size and put[:size] == at for put in each.puts)]
+            below += [path for path, put in blocks.items() if put and put[:size] == at]
+            if below:
+                reason = f"the path {own!r} holds what {below[0]!r} asks for, too: backwards, each needs a place of its own"
+                raise wrong(mapper.text, rule.expression.at, reason)
+    for child in backwards.children:
+        check_places(mapper, child, place)
 
 
 def children_of(

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from app.mapper.expressions import Compiler, Get, record_of
+from app.mapper.expressions import INVALID, Compiler, Get, record_of
 from app.mapper.functions import ABSENT
 from app.mapper.tree import Block, Expression, Mapper, Path
 
@@ -18,6 +18,7 @@ LARGEST_RECORD = 64 << 20  # bytes of one record's text in the source
 # collection, record, its line or number in the source; where children have lines of their own, these (of the first block inside)
 Emit = Callable[[str, dict[str, Any], int, Sequence[int]], None]
 Find = Callable[[Any], Any]  # an element -> the elements of a block in it; ABSENT if what should hold them is
+Refuse = Callable[[Any], str | None]  # an element -> why no record can be made of it
 
 
 class Source(Protocol):
@@ -37,14 +38,23 @@ class Maker:
     block: Block
     members: tuple[tuple[str, Get], ...]
     children: tuple[tuple[Find, Maker], ...]
+    refuse: Refuse | None
 
     @classmethod
-    def of(cls, block: Block, compiler: Compiler, find: Callable[[str], Find]) -> Maker:
-        children = tuple((find(child.path.text), cls.of(child, compiler, find)) for child in block.children)
-        return cls(block, compiler.members(block.rules), children)
+    def of(
+        cls,
+        block: Block,
+        compiler: Compiler,
+        find: Callable[[str], Find],
+        refuser: Callable[[Block], Refuse | None] = lambda block: None,
+    ) -> Maker:
+        children = tuple((find(child.path.text), cls.of(child, compiler, find, refuser)) for child in block.children)
+        return cls(block, compiler.members(block.rules), children, refuser(block))
 
     def make(self, element: Any) -> dict[str, Any]:
         """The record of an element, with its children."""
+        if self.refuse is not None and (reason := self.refuse(element)) is not None:
+            return invalid(self.block, reason)
         record = record_of(self.members, element)
         for find, maker in self.children:
             items, block = find(element), maker.block
@@ -56,6 +66,11 @@ class Maker:
         if self.block.operation is not None:
             record["@operation"] = self.block.operation
         return record
+
+
+def invalid(block: Block, reason: str) -> dict[str, Any]:
+    """A record that fails, for the reason."""
+    return {block.rules[0].name if block.rules else "id": {INVALID: reason}}
 
 
 def open_source(mapper: Mapper, emit: Emit, charset: str | None = None) -> Source:

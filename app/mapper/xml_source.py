@@ -25,6 +25,7 @@ from app.mapper.xpath import Collection
 SLICE = 256 << 10  # bytes that are parsed before what they completed is dropped
 PROLOG = 1 << 20  # bytes in which the root element must begin
 PROLOG_STEP = 1 << 10
+COUNTED = 65_535  # lines
 DECLARED = re.compile(rb"(?:\xef\xbb\xbf|\xff\xfe|\xfe\xff|<\0|\0<|\s*<\?xml[^>]*encoding)")  # a mark, UTF-16, or a declaration
 
 
@@ -143,7 +144,7 @@ class XmlSource:
             if makers is None:
                 makers = self._matches[name] = list(self._makers(element))
             for maker in makers:
-                self._emit(maker.block.name, maker.make(Node(element)), element.sourceline, ())
+                self._emit(maker.block.name, maker.make(Node(element)), _line(element), ())
 
     def _makers(self, element: Any) -> Iterator[Maker]:
         for collection, maker in self._by_name.get(_local(element), ()):
@@ -222,19 +223,22 @@ class _Paths:
 
 
 def _new_parser(events: Any, tag: tuple[str, ...] | None = None, encoding: str | None = None) -> Any:
-    return etree.XMLPullParser(
-        events=events,
-        tag=tag,
-        encoding=encoding,
-        resolve_entities=False,
-        no_network=True,
-        load_dtd=False,
-        dtd_validation=False,
-        huge_tree=False,
-        recover=False,
-        remove_comments=True,
-        remove_pis=True,
-    )
+    try:
+        return etree.XMLPullParser(
+            events=events,
+            tag=tag,
+            encoding=encoding,
+            resolve_entities=False,
+            no_network=True,
+            load_dtd=False,
+            dtd_validation=False,
+            huge_tree=False,
+            recover=False,
+            remove_comments=True,
+            remove_pis=True,
+        )
+    except LookupError:  # libxml2 knows fewer than Python
+        raise ServiceError("unsupported_media_type", f"expected a charset that XML is read in, got {encoding!r}") from None
 
 
 def _feed(parser: Any, data: bytes) -> None:
@@ -258,6 +262,16 @@ def _close(parser: Any) -> None:
 def _malformed(message: str | None, line: int, column: int) -> ServiceError:
     reason = (message or "not well formed").strip().partition(", line ")[0]
     return source_error(reason, line=max(line, 1), column=max(column, 1))
+
+
+def _line(element: Any) -> int:
+    """The line in which an element begins.  Beyond the 65,535th, libxml2 knows that of the end of the first text behind it."""
+    line: int = element.sourceline
+    if line < COUNTED:
+        return line
+    while len(element) and not element.text:
+        element = element[0]
+    return line - (element.text or element.tail or "").count("\n")
 
 
 def _local(element: Any) -> str:

@@ -12,7 +12,7 @@ from app.errors import ServiceError
 from app.mapper import xpath
 from app.mapper.backwards import Backwards, Record
 from app.mapper.problems import wrong
-from app.mapper.reverse import check_paths, children_of
+from app.mapper.reverse import Place, check_paths, check_places, children_of
 from app.mapper.tree import Mapper
 
 STEP = re.compile(
@@ -31,6 +31,7 @@ class XmlWriter:
         self._mapper = mapper
         self._namespaces = {prefix: uri for prefix, uri in mapper.namespaces.items() if uri}
         check_paths(mapper, backwards.block, self._is_writable)
+        check_places(mapper, backwards, _place)
         self.lookups = backwards.lookups()
         self.children = tuple(child.block.name for child in backwards.children)
         self._backwards = backwards
@@ -63,7 +64,7 @@ class XmlWriter:
         try:
             self._fill(element, self._backwards, record)
         except ValueError:
-            message = f"{self._backwards.block.entity.name}: a text has a character that XML cannot hold"
+            message = f"{self._backwards.describe(record)}: a text has a character that XML cannot hold"
             raise ServiceError("invalid_mapper", message) from None
         return element
 
@@ -132,6 +133,16 @@ def _split(path: str) -> tuple[list[str], str]:
         steps = steps[1:]
         end = END.fullmatch(steps[-1]) if steps else None
     return (steps[:-1], end["attribute"] or "") if end and steps else (steps, "")
+
+
+def _place(path: str) -> Place:
+    steps, attribute = _split(path)
+    puts = [] if attribute else [tuple(steps)]
+    for number, step in enumerate(steps, 1):
+        match = STEP.fullmatch(step)
+        if match and match["key"] and not match["at"]:  # an element that says what the condition asks for
+            puts.append((*steps[:number], match["key"]))
+    return Place(None if attribute or path.endswith("text()") else tuple(steps), tuple(puts))
 
 
 def _may_lack(path: str) -> bool:

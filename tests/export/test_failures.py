@@ -7,14 +7,16 @@ import http.client
 import os
 import subprocess
 import sys
-from collections.abc import AsyncGenerator, Iterator
+import threading
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from pathlib import Path
 
 import pytest
 
 from app.errors import ServiceError
+from app.export import pdf
 from app.export.process import piped
 from tests.http.serving import Service, running, wait_until
 
@@ -98,6 +100,43 @@ def test_more_rows_than_a_pdf_has_are_refused_with_their_number(service: Service
     assert (reply.status, reply.json["rows"], reply.json["limit"]) == (400, ROWS, 10_000)
     assert "10,000 rows at most, and these are 60,000" in reply.json["detail"]
     assert service.ask("/api/demo/units?export=true&format=pdf&$top=3").body.startswith(b"%PDF-")
+
+
+def test_a_head_request_is_refused_as_its_get_would_be(service: Service) -> None:
+    assert service.ask("/api/demo/units?export=true&format=pdf", "HEAD").status == 400
+    assert service.ask("/api/demo/units?export=true&format=pdf&$top=3", "HEAD").status == 200
+    for method in ("HEAD", "GET"):
+        assert service.ask("/api/demo/products?export=true&format=csv&$expand=variants,orderItems", method).status == 400
+
+
+def test_a_pdf_holds_no_connection_while_it_is_laid_out(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+    laid_out, started = pdf.lay_out, threading.Event()
+
+    async def watched(rows: Sequence[bytes]) -> AsyncGenerator[bytes, None]:
+        async with aclosing(laid_out(rows)) as blocks:
+            async for block in blocks:
+                if not started.is_set():
+                    seen.append(len(snapshots(service)))
+                    started.set()
+                yield block
+
+    monkeypatch.setattr(pdf, "lay_out", watched)
+    assert service.ask("/api/demo/units?export=true&format=pdf&$top=2000").body.startswith(b"%PDF-")
+    assert seen == [0]
+
+
+def snapshots(service: Service) -> list[tuple[int]]:
+    return service.operator.rows(
+        "select pid from pg_stat_activity where starts_with(state, 'idle in transaction') and backend_type = 'client backend'"
+    )
+
+
+def test_more_pdfs_at_once_than_there_are_processors_are_all_made(service: Service) -> None:
+    path = "/api/demo/units?export=true&format=pdf&$top=20"
+    with ThreadPoolExecutor(12) as pool:
+        bodies = list(pool.map(lambda _: service.ask(path).body, range(12)))
+    assert all(body.startswith(b"%PDF-") and body.rstrip().endswith(b"%%EOF") for body in bodies)
 
 
 def test_many_at_once_each_get_their_own(service: Service) -> None:

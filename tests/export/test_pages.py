@@ -62,6 +62,8 @@ def test_html_prints_with_its_header_on_each_page(shop: Shop) -> None:
     for rule in ("display: table-header-group", "break-inside: avoid", "counter(page)", "size: A4 landscape", 'lang="en"'):
         assert rule in page
     assert "size: A4;" in shop.good("products", "html", top=1, select="code").decode()
+    assert "td:nth-child(1) { white-space: nowrap; }" in shop.good("products", "html", top=1, select="id,code").decode()
+    assert "unicode-bidi: plaintext" in page
     assert "td:nth-child(1) { text-align: right; }" in shop.good("products", "html", top=1, select="id,code").decode()
     assert "Things that are sold · demo" in page
 
@@ -125,6 +127,21 @@ def test_lines_break_at_spaces_and_words_that_are_too_long_anywhere() -> None:
     pieces = face.broken("x" * 50, width)
     assert "".join(pieces) == "x" * 50 and all(face.width(piece) <= width for piece in pieces)
     assert face.broken("", 5) == [""] and face.broken("a\n\nb", 50) == ["a", "", "b"]
+
+
+def test_lines_of_chinese_and_japanese_break_anywhere_but_at_punctuation() -> None:
+    text = "ABC これは「長い説明文」です。空白が、ない。"
+    face = Typeface([text])
+    for size in range(3, 30):
+        lines = face.broken(text, float(size))
+        assert "".join(lines).replace(" ", "") == text.replace(" ", "")
+        assert not any(line[0] in "」。、" or line[-1] in "「" for line in lines)
+        assert size < 6 or lines[0].startswith("ABC こ"), "a line is filled"
+        assert all(face.width(line) <= size for line in lines)
+
+
+def test_letters_and_marks_are_drawn_as_one() -> None:
+    assert Typeface(["e\u0301a\u0308"]).cleaned("e\u0301a\u0308") == "éä"
 
 
 def test_a_character_that_no_font_has_is_seen_to_be_missing() -> None:

@@ -21,7 +21,8 @@ OPTIONS = [
     [("$expand", "customer,items"), ("$top", "5")],
     [("$expand", "order,items"), ("$filter", f"startswith(note,'{HOSTILE}')"), ("$select", "code,customer")],
 ]
-FORMS = [forms.Json(), forms.Values(), forms.Xml(), forms.Csv(), forms.Html(), forms.Sheet(), forms.Display()]
+Form = forms.RecordForm | forms.LineForm
+FORMS: list[Form] = [forms.Json(), forms.Values(), forms.Xml(), forms.Csv(), forms.Html(), forms.Sheet(), forms.Display()]
 
 
 class Found(Visitor):
@@ -39,18 +40,19 @@ class Found(Visitor):
             self.texts.append(node.val.sval)
 
 
-def statements(query: Query, form: forms.Form) -> list[sql.Statement]:
+def statements(query: Query, form: Form) -> list[sql.Statement]:
     if isinstance(form, forms.Values):
         return [export.values(query, "demo", form, plan.plan_values(query))]
     if isinstance(form, forms.Json | forms.Xml):
         related = (export.related(query, "demo", form, each) for each in plan.plan_related(query))
         return [export.records(query, "demo", form, plan.plan_record(query)), *related]
+    assert isinstance(form, forms.Csv | forms.Html | forms.Sheet | forms.Display)
     return [export.lines(query, "demo", form, plan.plan_lines(query))]
 
 
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: type(form).__name__)
 @pytest.mark.parametrize("options", OPTIONS, ids=range(len(OPTIONS)))
-def test_an_export_is_one_copy_of_the_companys_views(shop: Shop, form: forms.Form, options: list[tuple[str, str]]) -> None:
+def test_an_export_is_one_copy_of_the_companys_views(shop: Shop, form: Form, options: list[tuple[str, str]]) -> None:
     catalog: Catalog = shop.feed.catalog
     options = [(name, value.replace("name eq", "note eq")) for name, value in options]
     query = parse_query(catalog, catalog["invoices"], options, takes=EXPORT)

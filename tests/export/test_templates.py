@@ -69,6 +69,16 @@ def test_values_are_of_their_types_and_null_is_nothing(shop: Shop) -> None:
     assert rendered(shop, Template(PLAIN, text), "invoices", orderby="code") == "2026 |C1|UTC|0.20 P0,0.20 P0,0.00 ,\n2026 ||UTC|\n"
 
 
+def test_rows_as_json_keep_every_digit(shop: Shop) -> None:
+    text = "{% for row in rows %}{{ row.total|tojson }} {{ row.orderDate|tojson }} {{ row|tojson(indent=2)|length > 100 }}\n{% endfor %}"
+    assert (
+        rendered(shop, Template(PLAIN, text), "orders", orderby="code")
+        == '123456789012345.6789 "2026-11-20" True\nnull "1899-12-31" True\n'
+    )
+    assert rendered(shop, Template("text/html", "{{ '</script>'|tojson }}")) == r'"\u003c/script\u003e"'
+    assert "unsupported" in refused(shop, "{{ rows|tojson }}").message
+
+
 def test_what_is_expanded_is_inside(shop: Shop) -> None:
     text = "{% for row in rows %}{{ row.category.name if row.category else '-' }} {{ row.variants|length }};{% endfor %}"
     assert rendered(shop, Template(PLAIN, text), expand="category,variants", top=2, orderby="id") == "- 2;Odd 0;"
@@ -184,3 +194,7 @@ products = 'row' {
     reply = shop.get("products", "csv", mapper="sheet", orderby="code", top=2)
     assert reply.status == 200 and reply.headers["Content-Type"].startswith("text/csv")
     assert reply.body.decode("utf-8-sig").splitlines()[0].replace('"', "") == "Number,Title" and len(reply.body.splitlines()) >= 3
+    for format in ("json", "pdf", "excel", "xsd"):
+        refused = shop.get("products", format, mapper="sheet")
+        assert (refused.status, refused.json["target"]) == (400, "format")
+    assert shop.get("products", "custom", mapper="sheet", top=1).status == 200

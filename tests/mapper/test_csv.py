@@ -45,7 +45,9 @@ WRITTEN: list[tuple[str, str, list[tuple[Any, ...]]]] = [
     ("x,name,code,y\n0,a,1,2\n", "", [("1", "a")]),
     ("code\n1\n", "", [("1", "-")]),
     ("code,name\n", "", []),
-    ('code,name\n"",""\n', "", [(None, None)]),
+    ('code,name\n"",""\n,\n,,,\n1,\n', "", [("1", None)]),
+    ("code,name\n1,a,,\n2,b,\n", "", [("1", "a"), ("2", "b")]),
+    ("code,name\n1,a\n1,a\n1,b\n1,a\n,x\n,x\n", "", [("1", "a"), ("1", "b"), ("1", "a"), (None, "x"), (None, "x")]),
 ]
 
 
@@ -134,8 +136,15 @@ REFUSED = [
     (b'code,name\n1,a\n2,"b\n3,c\n', "", "malformed_document", "line 3: a quoted cell that begins in this row is not closed"),
     ("code,name\n1,ü\n".encode() + b"2,\xff\n", "", "malformed_document", "line 3: the byte 0xff is not utf-8; @encoding names another encoding"),
     (b"code,name\n1,a\n2,\x81\n", "", "malformed_document", "line 3: the byte 0x81 is not windows-1252"),
+    (b'code,name\n1,a\n2,"12" screen\n', "", "malformed_document", "line 3: ',' expected after '\"'"),
     (b"code,name\n1,\xfc\n", "@encoding = 'utf-8'", "malformed_document", "line 2: the byte 0xfc is not utf-8"),
 ]  # fmt: skip
+
+
+@pytest.mark.parametrize("charset", ["klingon", "base64", "undefined", "idna", "rot13", "a" * 5000, "ü"])
+def test_no_charset_fails_otherwise_than_by_being_refused(run: Run, charset: str) -> None:
+    with pytest.raises(ServiceError, match="expected a charset that is known"):
+        run(PRODUCTS.format(""), b"code,name\n1,a\n", charset=charset)
 
 
 @pytest.mark.parametrize("chunk", [1, 1 << 20])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -31,8 +32,17 @@ BLOCKS: list[tuple[str, str, list[Any]]] = [
     ("$.a[?@.k == 'x']", '{"a": [{"c": 1, "k": "x"}, {"c": 2, "k": "y"}, {"c": 3}]}', [1]),
     ("$.a[?@.n > 1.5]", '{"a": [{"c": 1, "n": 1.5}, {"c": 2, "n": 1.6}, {"c": 3, "n": 2}]}', [2, 3]),
     ("$.a[?@.n == 1.0]", '{"a": [{"c": 1, "n": 1}, {"c": 2, "n": 1.0}]}', [1, 2]),
-    ("$.none", '{"a": [{"c": 1}]}', []),
-    ("$.a", '{"a": 7}', ["-"]),
+    ("$..none", '{"a": [{"c": 1}]}', []),
+    ("$.a", '{"a": null}', []),
+    ("$.a", '{"a": 7}', [{"@invalid": "expected an object, got 7"}]),
+    (
+        "$.a",
+        '{"a": [null, true, "x", [], {"c": 1}]}',
+        [
+            *({"@invalid": f"expected an object, got {what}"} for what in ("null", "true", "'x'", "an array")),
+            1,
+        ],
+    ),
 ]
 
 
@@ -50,7 +60,18 @@ VALUES: list[tuple[str, str, Any]] = [
     ("name = 'n'", '{"n": ""}', {"name": ""}),
     ("name = 'n'", '{"n": null}', {"name": None}),
     ("name = 'n'", "{}", {}),
-    ("name = 'n'", "7", {}),
+    ("name = 'n'", "7", {"name": {"@invalid": "expected an object, got 7"}}),
+    ("name = '$[0]'", '["x"]', {"name": "x"}),
+    (
+        "variants = 'v' { code = 'c' }",
+        '{"v": [{"c": 1}, null, 7]}',
+        {
+            "variants": [{"code": 1}, *({"code": {"@invalid": f"expected an object, got {what}"}} for what in ("null", "7"))],
+        },
+    ),
+    ("name = concat('n')", '{"n": 1e1001}', {"name": {"@invalid": "expected a number of at most 1,000 digits"}}),
+    ("name = concat('n')", '{"n": 0e-99999999}', {"name": {"@invalid": "expected a number of at most 1,000 digits"}}),
+    ("id[code] = 'n'", '{"n": 1e99999999}', {"id": {"@invalid": "expected a number of at most 1,000 digits"}}),
     ("name = '@'", '"x"', {"name": "x"}),
     ("name = '$.a.b'", '{"a": {"b": "x"}}', {"name": "x"}),
     ("name = '@.a.b'", '{"a": {"b": "x"}}', {"name": "x"}),
@@ -114,8 +135,9 @@ def test_several_blocks_and_directives(run: Run) -> None:
 REFUSED = [
     ("", "line 1, offset 0: parse error: premature EOF"),
     ('{"a": [{"c": 1}', "line 1, offset 15: "),
-    ('{"a": [\n{"c": 1},\n{"c": }]}', "line 3, offset 18: "),
-    ('{"a": []} x', "line 1, offset 0: parse error: trailing garbage"),
+    ('{"a": [\n{"c": 1},\n{"c": }]}', "line 3, offset 24: "),
+    ('{"a": []} x', "line 1, offset 10: parse error: trailing garbage"),
+    ('{"a": [{"c": 1e9999999999999999999}]}', "line 1, offset 0: a number is too large to be held"),
     ('{"a": ["\x01"]}', "line 1"),
     ("<a/>", "line 1, offset 0: lexical error: invalid char in json text."),
 ]
@@ -127,6 +149,53 @@ def test_what_is_malformed(run: Run, source: str, says: str) -> None:
         run("type json\nunits = '$.a' { code = 'c' }", source)
     assert refused.value.code == "malformed_document"
     assert refused.value.message.startswith(says), refused.value.message
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 1999, 2000, 1 << 20])
+@pytest.mark.parametrize("number", ["9" * 5_000, "-" + "1" * 100_000, "0." + "3" * 9_999, "1e" + "0" * 6_000])
+def test_a_number_of_thousands_of_digits_is_malformed(run: Run, number: str, chunk: int) -> None:
+    with pytest.raises(ServiceError, match="a number has more than 2,000 digits") as refused:
+        run(
+            "type json\nunits = '$.a' { code = 'c' }",
+            '{"a": [{"b": "x \\" ",\n"c": ' + number + "}]}",
+            max(chunk, len(number) // 500),
+        )
+    assert refused.value.more["line"] == 2
+
+
+@pytest.mark.parametrize("chunk", [7, 1999, 1 << 20])
+@pytest.mark.parametrize("text", ["9" * 5_000, "x" + "0" * 9_000 + "y", '\\"' + "1" * 7_000 + "\\\\"])
+def test_digits_in_a_text_are_text(run: Run, text: str, chunk: int) -> None:
+    source = '{"a": [{"d": "\\\\", "c": "' + text + '", "n": 17}, {"c": "' + text + '"}]}'
+    assert run("type json\nunits = '$.a' { code = 'c' }", source, chunk)["units"] == [{"code": json.loads(f'"{text}"')}] * 2
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 5, 1 << 20])
+@pytest.mark.parametrize(
+    "text", [r"\ud800", r"\udc00", r"x\ud800\ud800\udc00", r"\ud83d \ude00", r"\\\ud800", r"\ud83d\n", r"\uDBFF\u0041"]
+)
+def test_half_a_surrogate_pair_is_malformed(run: Run, text: str, chunk: int) -> None:
+    with pytest.raises(ServiceError, match="half of a surrogate pair stands alone"):
+        run("type json\nunits = '$.a' { code = 'c' }", '{"a": [{"c": "' + text + '"}]}', chunk)
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 5, 1 << 20])
+@pytest.mark.parametrize("text", [r"\ud83d\ude00", r"\\ud800", r"\\\\ud800", r"\\\uD83D\uDE00x", r"\ud7ff\ue000"])
+def test_whole_surrogate_pairs_are_text(run: Run, text: str, chunk: int) -> None:
+    found = run("type json\nunits = '$.a' { code = 'c' }", '{"a": [{"c": "' + text + '"}]}', chunk)
+    assert found["units"] == [{"code": json.loads(f'"{text}"')}]
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 1 << 20])
+def test_a_byte_order_mark_may_arrive_in_pieces(run: Run, chunk: int) -> None:
+    assert run("type json\nunits = '$.a' { code = 'c' }", b'\xef\xbb\xbf{"a": [{"c": 1}]}', chunk)["units"] == [{"code": 1}]
+
+
+@pytest.mark.parametrize("source", ['{"b": [{"c": 1}]}', "[]", "null", '"a"'])
+def test_a_document_without_any_of_the_paths_is_refused(run: Run, source: str) -> None:
+    with pytest.raises(ServiceError, match=r"none of the mapper's paths is there, expected \$.a, \$.x\[\*\]") as refused:
+        run("type json\nunits = '$.a' { code = 'c' } products = '$.x[*]' { @removeAll = 'true' code = 'c' }", source)
+    assert refused.value.code == "invalid_document"
 
 
 def test_bytes_that_are_not_utf8_are_malformed(run: Run) -> None:

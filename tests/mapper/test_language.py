@@ -84,7 +84,14 @@ WRONG = [
     ("type csv products = 'row' { @removeAll = 'yes' code = 'a' }", 1, 42, "@removeAll: expected true or false, got 'yes'"),
     ("type csv products = 'row' { @operation = 'purge' code = 'a' }", 1, 42, "@operation: expected create, update, upsert or delete"),
     ("type csv products = 'row' { @where = 'a' code = 'a' }", 1, 29, "unknown setting @where of a block, expected @removeAll or @operation"),
+    ("type csv @delimiter = '\"' products = 'row' { code = 'a' }", 1, 23, "@delimiter: expected another character than that of @quote"),
+    ("type csv @quote = ';' @delimiter = ';' products = 'row' { code = 'a' }", 1, 36, "@delimiter: expected another character"),
+    ("type csv @encoding = 'undefined' products = 'row' { code = 'a' }", 1, 22, "expected an encoding such as utf-8"),
+    ("type xml @namespace[g] = 'x' @namespace[g] = 'y' products = '//p' { code = 'a' }", 1, 30, "@namespace[g] is set twice"),
+    ("type xml @namespace[xml] = 'x' products = '//p' { code = 'a' }", 1, 10, "prefixes that begin with xml are XML's own"),
+    ("type xml @namespace[g] = '' products = '//p' { code = 'a' }", 1, 26, "@namespace: expected a URI"),
     # paths
+    ("type csv\nproducts = \"row\" { code = 'a' }", 2, 18, "a block's path is written in 'single quotes': \"double quotes\" are a text"),
     ("type csv\nproducts = 'rows' { code = 'a' }", 2, 12, "expected 'row', which every block of csv has, got 'rows'"),
     ("type csv\nproducts = 'row' { variants = 'row' { code = 'a' } }", 2, 31, "expected '.', the same row"),
     ("type csv\nproducts = 'row' { code = '' }", 2, 27, "expected a path"),
@@ -104,7 +111,7 @@ WRONG = [
     ("type json\nproducts = '$.a' { code = '$.b[' }", 2, 32, "this is not JSONPath (RFC 9535)"),
     # expressions
     ("type csv\nproducts = 'row' { code = uper('a') }", 2, 27, "unknown function uper, expected one of concat, upper"),
-    ("type csv\nproducts = 'row' { code = upper('a', 'b') }", 2, 27, "upper: expected 1 arguments, got 2"),
+    ("type csv\nproducts = 'row' { code = upper('a', 'b') }", 2, 27, "upper: expected 1 argument, got 2"),
     ("type csv\nproducts = 'row' { code = upper(number('a')) }", 2, 33, "upper: expected text, got a number"),
     ("type csv\nproducts = 'row' { price = concat('a') * 2 }", 2, 28, "*: expected number, got a text"),
     ("type csv\nproducts = 'row' { price = 'a' = 1 }", 2, 32, "price: expected a number, got a bool"),
@@ -120,6 +127,7 @@ WRONG = [
     # templates
     ("type template\n<h1/>", 1, 14, "expected a media type, such as text/html, got nothing"),
     ("type template html\n<h1/>", 1, 15, "expected a media type, such as text/html, got 'html'"),
+    ("type template text/html; charset=latin-1\nx", 1, 34, "what a template makes is UTF-8, got latin-1"),
     ("type template text/html\n\n{% for row in rows %}", 3, 1, "Unexpected end of template"),
     ("type template text/html\n{{ rows", 2, 1, "unexpected end of template"),
 ]  # fmt: skip

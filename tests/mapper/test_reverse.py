@@ -170,6 +170,9 @@ WRITTEN: list[tuple[str, str, list[dict[str, Any]], str]] = [
     ("type xml units = '//u' { code = 'c' }", "units", [{"code": "<1>"}], '<?xml version="1.0" encoding="UTF-8"?>\n<units>\n<u><c>&lt;1&gt;</c></u>\n</units>\n'),
     ("type xml units = '/a/b/u' { code = '@c' name = '.' symbol = 'x/y/@s' }", "units", [{"code": "1", "name": None, "symbol": None}], '<?xml version="1.0" encoding="UTF-8"?>\n<a><b>\n<u c="1"><x><y s=""/></x></u>\n</b></a>\n'),
     ("type xml units = '/a/u' { code = 'p[@k=\"c\"]/v' name = 'p[k=''n'']/v' }", "units", [{"code": "1", "name": "x"}], '<?xml version="1.0" encoding="UTF-8"?>\n<a>\n<u><p k="c"><v>1</v></p><p><k>n</k><v>x</v></p></u>\n</a>\n'),
+    ("type xml units = '//u' { code = 'c' name = 'n' symbol = 'n/text()' }", "units", [{"code": "1", "name": "x", "symbol": "x"}], '<?xml version="1.0" encoding="UTF-8"?>\n<units>\n<u><c>1</c><n>x</n></u>\n</units>\n'),
+    ("type xml units = '//u' { code = 'c' name = 'n' symbol = 's' }", "units", [{"code": "1", "name": "", "symbol": None}], '<?xml version="1.0" encoding="UTF-8"?>\n<units>\n<u><c>1</c><s/></u>\n</units>\n'),
+    ("type csv orders = 'row' { code = 'c' orderDate = date('d', \"%d.%m.%Y %%\") }", "orders", [{"code": "1", "orderDate": "0001-02-03"}], "c,d\r\n1,03.02.0001 %\r\n"),
     ("type xml products = '/a/p' { code = 'c' variants = 'v/w' { code = '.' } }", "products", [{"code": "1", "variants": []}, {"code": "2"}], '<?xml version="1.0" encoding="UTF-8"?>\n<a>\n<p><c>1</c><v/></p>\n<p><c>2</c></p>\n</a>\n'),
 ]  # fmt: skip
 
@@ -187,6 +190,13 @@ REFUSED: list[tuple[str, str, dict[str, Any] | None, str]] = [
     ("type csv units = 'row' { code = 'c' }", "products", None, "the mapper has no block of products, only of units"),
     ("type xml units = '//u' { code = 'a[1]' }", "units", None, "line 1, column 33: the path 'a[1]' can be read, but not written"),
     ("type xml units = '//u' { code = 'normalize-space(a)' }", "units", None, "can be read, but not written"),
+    ("type xml units = '//u' { code = 'c' name = '.' }", "units", None, "line 1, column 44: the path '.' holds what 'c' asks for, too: backwards, each needs a place of its own"),
+    ("type xml units = '//u' { code = 'a/c' name = 'a' }", "units", None, "the path 'a' holds what 'a/c' asks for, too"),
+    ("type xml products = '//p' { code = '@c' name = 'v' variants = 'v' { code = '@c' } }", "products", None, "the path 'v' holds what 'v' asks for, too"),
+    ("type xml products = '//p' { code = '@c' variants = 'v' { code = '.' name = 'n' } }", "products", None, "the path '.' holds what 'n' asks for, too"),
+    ("type xml units = '//u' { code = 'c' name = 'p[k=''x'']' }", "units", None, "the path \"p[k='x']\" holds what \"p[k='x']\" asks for, too"),
+    ("type json units = '$.u' { code = 'a' name = 'a.n' }", "units", None, "the path 'a' holds what 'a.n' asks for, too"),
+    ("type json units = '$.u' { code = '@' name = 'n' }", "units", None, "the path '@' holds what 'n' asks for, too"),
     ("type xml units = '//u' { code = 'g:a' }", "units", None, "can be read, but not written"),
     ("type xml units = '/g:a/u' { code = 'a' }", "units", None, "a prefix of this path is not declared"),
     ("type json units = '$.u' { code = '$..c' }", "units", None, "can be read, but not written"),
@@ -198,7 +208,7 @@ REFUSED: list[tuple[str, str, dict[str, Any] | None, str]] = [
     ("type csv products = 'row' { code = 'c' variants = '.' { code = 'v' } }", "products", {"code": "1"}, "products: the records must hold variants"),
     ("type csv invoices = 'row' { code = 'c' items = '.' { description = 'd' } }", "invoices", {"code": "1", "items": [{"description": None}]}, "a child without any value cannot be written"),
     ("type csv @encoding = 'latin-1' units = 'row' { code = 'c' }", "units", {"code": "€"}, "latin-1 has no character '€'"),
-    ("type xml units = '//u' { code = 'c' }", "units", {"code": "\x01"}, "units: a text has a character that XML cannot hold"),
+    ("type xml units = '//u' { code = 'c' }", "units", {"code": "\x01"}, "units, code \x01: a text has a character that XML cannot hold"),
     ("type json units = '$.a[?@.k == 1]' { code = 'c' }", "units", {"code": "1"}, "a record does not match the filter of the mapper's block"),
 ]  # fmt: skip
 

@@ -13,6 +13,9 @@ import pytest
 from app.catalog import Catalog
 from app.errors import ServiceError
 from app.mapper import sources, xml_source
+from app.mapper.document import Mapped
+from app.mapper.language import read
+from app.mapper.tree import Mapper
 from tests.mapper.conftest import Run
 
 ONE = "type xml\nproducts = '/catalog/product' {{ code = '@code' {} }}"
@@ -145,6 +148,8 @@ def test_an_encoding_that_the_sender_names(run: Run) -> None:
     declared = "<?xml version='1.0' encoding='utf-8'?>" + body
     assert run(text, declared.encode(), charset="latin-1")["products"] == expected, "the document knows better"
     assert run(text, body.encode("utf-16"), charset="latin-1")["products"] == expected
+    with pytest.raises(ServiceError, match="expected a charset that XML is read in, got 'cp720'"):
+        run(text, body, charset="cp720")
     with pytest.raises(ServiceError, match="expected a charset that is known, got klingon"):
         run(text, body, charset="klingon")
 
@@ -238,3 +243,24 @@ def test_memory_does_not_grow_with_the_source(catalog: Catalog, tmp_path: Path) 
     assert measured.returncode == 0, measured.stderr
     assert int(measured.stdout) < 40 << 10, "kB, of a source of 95 MB"
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss > 0
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "<p code='{}'/>\n",
+        "<p code='{}'><name>x</name></p>\n",
+        "<p code='{}'>\n\n\n<name>x</name>\n</p>\n",
+        "<p code='{}'><name>a\nb</name></p>\n",
+    ],
+)
+def test_lines_are_those_of_elements_beyond_what_the_parser_counts(catalog: Catalog, body: str) -> None:
+    mapper = read("type xml products = '/c/p' { code = '@code' name = 'name' }", catalog)
+    assert isinstance(mapper, Mapper)
+    mapped, records, lines = Mapped(mapper), 140_000 // body.count("\n"), body.count("\n")
+    source = ("<c>\n" + "".join(body.format(number) for number in range(records)) + "</c>").encode()
+    for at in range(0, len(source), 1 << 20):
+        mapped.feed(source[at : at + (1 << 20)])
+    mapped.finish()
+    for number in (0, 1, records // 3, records // 2, records - 2):
+        assert mapped.place("products", number) == f"line {2 + number * lines}"
