@@ -146,9 +146,11 @@ class Worker:
             self._changed.set()
 
     async def _fit(self) -> None:
-        """Compile the filters anew that were compiled for another model."""
+        """Disable hooks of what the model no longer has; compile the filters anew that were compiled for another model."""
         self._refit.clear()
         catalog = self._database.catalog
+        for company, hook, problem in await self._call("select company_id, id, problem from bds.unfit_hooks order by 1, 2"):
+            await self._call("select bds.refit_hook(%s, %s, null, %s, %s)", (company, hook, catalog.version, problem))
         while rows := await self._call(STALE, (catalog.version,)):
             for company, hook, entity, filter in rows:
                 compiled, problem = fit(catalog, entity, filter)
