@@ -246,8 +246,8 @@ def test_parameters_where_there_are_none_are_refused(client: Client) -> None:
         ("PATCH", path, {"disabled": True}),
         ("DELETE", path, None),
     ]
-    for method, path, body in [*asked, ("POST", f"{path}/test", None), ("POST", f"{path}/deliveries/{uuid4()}/retry", None)]:
-        reply = client.ask(method, f"{path}?filter=x", body)
+    for method, where, body in [*asked, ("POST", f"{path}/test", None), ("POST", f"{path}/deliveries/{uuid4()}/retry", None)]:
+        reply = client.ask(method, f"{where}?filter=x", body)
         assert (reply.status, reply.json["target"]) == (400, "filter")
     assert not client.ask("GET", f"/{hook['id']}").json["disabled"]
 
