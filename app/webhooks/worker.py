@@ -125,12 +125,14 @@ class Worker:
             except BaseException:
                 self._behind |= companies  # nothing to do is quickly seen
                 raise
+        if companies:  # whoever has matched their changes: what is due is everybody's
+            self._wake.set()
         await asyncio.sleep(PAUSE)
 
     async def _route_one(self, company: str) -> None:
         try:
-            [(routed, behind)] = await self._call(
-                "select routed, behind from bds.route_changes(%s, make_interval(secs => %s))",
+            [(behind,)] = await self._call(
+                "select behind from bds.route_changes(%s, make_interval(secs => %s))",
                 (company, self._config.webhook_window),
             )
         except psycopg.OperationalError:
@@ -139,8 +141,6 @@ class Worker:
             log.warning("the hooks of %s cannot be matched: %s", company, error.diag.message_primary)
             self._refit.set()
             return
-        if routed:
-            self._wake.set()
         if behind:
             self._behind.add(company)
             self._changed.set()

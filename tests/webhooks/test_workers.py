@@ -142,6 +142,15 @@ def test_workers_that_live_deliver_each_change_once(queue: Queue, receiver: Rece
             assert len(receiver.changes(path)) == len(writers.commits)
 
 
+def test_workers_share_what_one_of_them_has_matched(queue: Queue, receiver: Receiver) -> None:
+    receiver.answers["/slow"] = ["slow"]
+    hooks = [queue.hook(url=receiver.url("/slow")) for _ in range(80)]
+    with working(queue.url, BDS_WEBHOOK_CONCURRENCY="5"), working(queue.url, BDS_WEBHOOK_CONCURRENCY="5"):
+        queue.products("A")
+        receiver.wait("/slow", len(hooks))
+    assert receiver.most["/slow"] > 5, "one alone has five under way"
+
+
 @contextmanager
 def own_server() -> Iterator[tuple[Path, str]]:
     """A PostgreSQL of the test's own, to be killed."""
