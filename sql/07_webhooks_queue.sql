@@ -124,17 +124,19 @@ begin
     perform bds.lock_leases(attempts);
     for ended in
         with a as materialized (
-            select a.*, a.status between 200 and 299 as good, a.status between 400 and 499 as refused
+            select a.company, a.hook, a.delivery, a.status, coalesce(a."durationMs", 0) as duration, a.error, a.reply,
+                a.status between 200 and 299 as good, a.status between 400 and 499 as refused
             from jsonb_to_recordset(attempts) as a (
                 company text, hook uuid, delivery uuid, lease uuid, status int, "durationMs" int, error text, reply text
             )
             join bds.hook_states s on s.company_id = a.company and s.hook_id = a.hook and s.lease = a.lease
+            join bds.deliveries d on d.company_id = a.company and d.id = a.delivery and d.hook_id = a.hook
         ),
         tried as (
             insert into bds.delivery_attempts (company_id, delivery_id, n, at, status, duration_ms, error, reply)
             select a.company, a.delivery,
                 (select coalesce(max(t.n), 0) + 1 from bds.delivery_attempts t where t.company_id = a.company and t.delivery_id = a.delivery),
-                clock_timestamp() - make_interval(secs => a."durationMs" / 1000.0), a.status, a."durationMs", a.error, a.reply
+                clock_timestamp() - make_interval(secs => a.duration / 1000.0), a.status, a.duration, a.error, a.reply
             from a
         ),
         outcome as (

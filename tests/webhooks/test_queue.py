@@ -469,3 +469,23 @@ def test_a_hook_of_no_company_is_refused(queue: Queue) -> None:
     with pytest.raises(psycopg.Error) as raised:
         queue.rows("reset role; select bds.create_hook('nobody', null, 'https://x.com/')")
     assert raised.value.sqlstate == "BD002"
+
+
+def test_a_lease_is_good_for_its_own_hooks_deliveries_alone(queue: Queue) -> None:
+    mine, other = queue.hook(), queue.hook()
+    queue.send("A")
+    first, second = sorted(queue.claim(), key=lambda each: each["hook"] != mine)
+    assert (first["hook"], second["hook"]) == (mine, other)
+    assert queue.record({**first, "delivery": second["delivery"]}) == []
+    assert queue.states(other) == ["pending"] and queue.deliveries(other)[0]["attempts"] == []
+
+
+def test_a_worker_need_not_say_how_long_an_attempt_took(queue: Queue) -> None:
+    hook = queue.hook()
+    queue.send("A")
+    [claimed] = queue.claim()
+    attempts = json.dumps([{**claimed, "body": None, "status": 200}])
+    assert queue.rows("select state from bds.record_attempts(%s)", (attempts,)) == [("delivered",)]
+    assert (
+        queue.deliveries(hook)[0]["attempts"][0].items() >= {"status": 200, "durationMs": 0, "error": None, "reply": None}.items()
+    )
