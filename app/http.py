@@ -107,6 +107,7 @@ async def rows(request: web.Request) -> web.StreamResponse:
 @current
 async def row(request: web.Request) -> web.StreamResponse:
     company, entity = await readable(request), entity_of(request)
+    wire.no_options(request.rel_url.raw_path_qs)
     return await data(request, await changes.read_row(request.app[DATABASE], company, entity, request.match_info["id"]))
 
 
@@ -116,7 +117,7 @@ async def change_log(request: web.Request) -> web.StreamResponse:
 
 
 async def list_hooks(request: web.Request) -> web.StreamResponse:
-    company, page = await hookable(request), wire.page(wire.decode_query(request.rel_url.raw_path_qs))
+    company, page = await hookable(request, lists=True), wire.page(wire.decode_query(request.rel_url.raw_path_qs))
     return web.json_response(await hooks.listing(request.app[DATABASE], company, page))
 
 
@@ -147,7 +148,7 @@ async def test_hook(request: web.Request) -> web.StreamResponse:
 
 
 async def deliveries(request: web.Request) -> web.StreamResponse:
-    company, page = await hookable(request), wire.page(wire.decode_query(request.rel_url.raw_path_qs))
+    company, page = await hookable(request, lists=True), wire.page(wire.decode_query(request.rel_url.raw_path_qs))
     return web.json_response(await hooks.deliveries(request.app[DATABASE], company, request.match_info["id"], page))
 
 
@@ -299,11 +300,13 @@ async def readable(request: web.Request) -> str:
     return request.match_info["company"]
 
 
-async def hookable(request: web.Request) -> str:
-    """The company of a path whose hooks the sender may manage.  Raises as `readable`."""
+async def hookable(request: web.Request, *, lists: bool = False) -> str:
+    """The company of a path whose hooks the sender may manage.  Raises as `readable`, and about parameters unless it lists."""
     wire.decode_path(request.rel_url.raw_path)
     identity = await identify(request.app[GATE], request)
     identity.require("hooks", request.match_info["company"])
+    if not lists:
+        wire.no_options(request.rel_url.raw_path_qs)
     return request.match_info["company"]
 
 

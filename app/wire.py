@@ -67,15 +67,25 @@ def decode_query(path: str) -> list[tuple[str, str]]:
 def page(options: Sequence[tuple[str, str]], limit: int = 100) -> tuple[int, int]:
     """limit (1 to 10,000; `limit` if it is not given) and offset of a list.  Raises malformed_request."""
     found = {"limit": limit, "offset": 0}
+    given = set()
     for name, value in options:
         least, most = (1, 10_000) if name == "limit" else (0, 10**15)
         if name not in found:
             raise ServiceError("malformed_request", f"expected limit or offset, got {name}", target=name)
+        if name in given:
+            raise ServiceError("malformed_request", f"{name} is given twice", target=name)
+        given.add(name)
         if not (value.isascii() and value.isdigit() and len(value) < 17 and least <= int(value) <= most):
             expected = f"a whole number from {least} to {most:,}"
             raise ServiceError("malformed_request", f"{name}: expected {expected}, got {value!r}", target=name)
         found[name] = int(value)
     return found["limit"], found["offset"]
+
+
+def no_options(path: str) -> None:
+    """Of a path that takes none: raises malformed_request about the first that a raw path has."""
+    for name, _ in decode_query(path):
+        raise ServiceError("malformed_request", f"this takes no parameters, got {name}", target=name)
 
 
 async def small_body(request: web.Request, longest: int = 64 << 10) -> bytes:

@@ -1,4 +1,4 @@
--- What bds.register makes of an entity and its table: the view, the policies, the checks; and how it is taken away again.
+-- What bds.register makes of an entity and its table: the view, the policies, the checks, an index; and how it is taken away again.
 
 create or replace function bds.install_entity(entity_name text)
     returns void
@@ -12,10 +12,11 @@ begin
     perform bds.install_view(this);
     perform bds.install_policies(this);
     perform bds.install_checks(this);
+    perform bds.install_index(this);
     perform bds.install_triggers(this);
 end
 $$;
-comment on function bds.install_entity(text) is 'Makes the view, the policies, the checks and the triggers of an entity';
+comment on function bds.install_entity(text) is 'Makes the view, the policies, the checks, the index by time and the triggers of an entity';
 
 create or replace function bds.install_view(this bds.entities)
     returns void
@@ -112,6 +113,27 @@ end
 $$;
 comment on function bds.install_checks(bds.entities) is 'CHECK constraints against values that JSON cannot carry: NaN, infinity, dates outside of the years 1 to 9999';
 
+create or replace function bds.install_index(this bds.entities)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    if not exists (
+        select from pg_index i join pg_class c on c.oid = i.indexrelid join pg_am m on m.oid = c.relam
+        where i.indrelid = this.table_name and i.indisvalid and i.indpred is null and i.indnatts >= 2 and m.amname = 'btree'
+            and array(
+                select a.attname from generate_series(0, 1) n
+                join pg_attribute a on a.attrelid = i.indrelid and a.attnum = i.indkey[n]
+                order by n
+            ) = array['company_id', 'updated_at']::name[]
+    ) then
+        execute format('create index %I on %s (company_id, updated_at)', this.name || '_bds_updated_at', this.table_name);
+    end if;
+end
+$$;
+comment on function bds.install_index(bds.entities) is 'Makes the index that polling by updatedAt reads, unless the table has one';
+
 create or replace function bds.unregister(entity text)
     returns void
     language plpgsql
@@ -176,6 +198,12 @@ begin
     for made in select k.conname from pg_constraint k where k.conrelid = table_name and k.contype = 'c' and k.conname ~ '_is_finite$' loop
         execute format('alter table %s drop constraint %I', table_name, made);
     end loop;
+    for made in
+        select c.oid::regclass from pg_index i join pg_class c on c.oid = i.indexrelid
+        where i.indrelid = table_name and c.relname ~ '_bds_updated_at$'
+    loop
+        execute format('drop index %s', made);
+    end loop;
     execute format('drop policy if exists own_company on %s', table_name);
     execute format('drop policy if exists every_company on %s', table_name);
     execute format('alter table %s disable row level security', table_name);
@@ -195,4 +223,4 @@ begin
     where exists (select from pg_class c where c.oid = e.table_name) order by e.ordinal;
 end
 $$;
-comment on function bds.refresh_entities() is 'Makes views, policies, checks and triggers of every entity anew, after their generators changed';
+comment on function bds.refresh_entities() is 'Makes views, policies, checks, indexes and triggers of every entity anew, after their generators changed';

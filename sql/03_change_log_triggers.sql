@@ -120,14 +120,15 @@ begin
         source := 'new_rows r join old_rows o on o.company_id = r.company_id and o.id = r.id';
         last_update := 'o.updated_at';
         collections := $sql$case when touching <> '' then array[touching] end$sql$;
-        select format(E'json_object(\n                %s\n                absent on null returning json\n            )::jsonb', string_agg(
+        -- a table that has no column of its own has no old values either
+        select coalesce(E'json_object(\n                ' || string_agg(
             -- an old value that was null is kept as null, a column that did not change not at all
             format(
                 $sql$%L : case when o.%2$I is distinct from r.%2$I then coalesce(to_json(o.%2$I), 'null'::json) end$sql$,
                 f.name, f.column_name
             ),
             E',\n                ' order by f.ordinal
-        ))
+        ) || E'\n                absent on null returning json\n            )::jsonb', '''{}''::jsonb')
         into old_value
         from bds.fields f
         where f.entity = this.name and f.name not in ('id', 'updatedAt');

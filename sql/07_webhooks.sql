@@ -1,4 +1,4 @@
--- Hooks as a SQL API: registration, test and retry by hand.  Everything here runs with the caller's rights, so row level security
+-- Hooks as a SQL API: registration, change and end.  Everything here runs with the caller's rights, so row level security
 -- holds; the secret alone is written by those who cannot read it.
 --
 --     begin; select bds.set_context('acme', 'me');
@@ -27,27 +27,6 @@ create or replace function bds.hook_json(hook bds.hooks, secret text default nul
         absent on null
     );
 comment on function bds.hook_json(bds.hooks, text) is 'A hook as the API shows it; with its secret when it is made';
-
-create or replace function bds.delivery_json(delivery bds.deliveries)
-    returns json
-    language sql
-    stable
-    return json_build_object(
-        'id', delivery.id, 'hookId', delivery.hook_id, 'state', delivery.state, 'changeSetId', delivery.change_set_id,
-        'changes', delivery.change_count, 'createdAt', bds.api_time(delivery.created_at),
-        'nextAttemptAt', bds.api_time(delivery.next_attempt_at), 'finishedAt', bds.api_time(delivery.finished_at),
-        'attempts', coalesce(
-            (
-                select json_agg(json_build_object(
-                    'at', bds.api_time(a.at), 'status', a.status, 'durationMs', a.duration_ms, 'error', a.error, 'reply', a.reply
-                ) order by a.n)
-                from bds.delivery_attempts a
-                where a.company_id = delivery.company_id and a.delivery_id = delivery.id
-            ),
-            '[]'
-        )
-    );
-comment on function bds.delivery_json(bds.deliveries) is 'A delivery with its attempts, as the API shows it';
 
 create or replace function bds.find_hook(company text, hook_id uuid)
     returns bds.hooks
@@ -103,7 +82,10 @@ declare
     secret  text := bds.make_secret();
     made_at timestamptz := clock_timestamp();
 begin
-    perform bds.require_company(company);
+    perform bds.require_company(company), bds.check_hook(entity, url, columns);
+    if bds.last_change(company) is null then
+        raise exception using errcode = 'BD002', message = format('there is no company %s', coalesce(quote_literal(company), 'null'));
+    end if;
     -- Its first hook: earlier changes concern nobody.  Read before the hook can be seen, so that no later change is left out.
     insert into bds.hook_positions (company_id, routed_id) values (company, bds.last_change(company)) on conflict do nothing;
     insert into bds.hooks (
@@ -177,7 +159,7 @@ declare
     before bds.hooks := bds.find_hook(company, hook_id);
     after  bds.hooks;
 begin
-    perform bds.hold_routing(company);
+    perform bds.check_hook(entity, url, columns), bds.hold_routing(company);
     update bds.hooks h
     set entity = update_hook.entity, url = update_hook.url, filter = update_hook.filter, columns = nullif(update_hook.columns, '{}'),
         allow_in_change_set = update_hook.allow_in_change_set, disabled = update_hook.disabled,
@@ -256,73 +238,3 @@ begin
 end
 $$;
 comment on function bds.cancel_queued(text, uuid) is 'Cancels whatever waits to be delivered to a hook, collected changes included';
-
--- By hand ------------------------------------------------------------------------------------------------------------------------
-
-create or replace function bds.test_hook(company text, hook_id uuid)
-    returns uuid
-    language plpgsql
-    set search_path = pg_catalog, pg_temp
-as $$
-declare
-    hook        bds.hooks := bds.find_hook(company, hook_id);
-    test_entity text := coalesce(hook.entity, (select e.name from bds.entities e order by e.ordinal limit 1));
-    delivery_id uuid;
-begin
-    insert into bds.deliveries (company_id, hook_id, urgent, test, next_attempt_at, change_count, changes)
-    values (
-        company, hook.id, true, true, clock_timestamp(), 1,
-        json_build_array(json_build_object(
-            'id', '0', 'entity', test_entity, 'operation', 'update', 'rowId', '0', 'changeSetId', null
-        ))
-    )
-    returning id into delivery_id;
-    perform bds.wake_hook(company, hook.id);
-    return delivery_id;
-end
-$$;
-comment on function bds.test_hook(text, uuid) is 'Queues a delivery of one made-up change, to be tried once and before all others; returns its id';
-
-create or replace function bds.retry_delivery(company text, hook_id uuid, delivery_id uuid)
-    returns void
-    language plpgsql
-    set search_path = pg_catalog, pg_temp
-as $$
-declare
-    hook           bds.hooks := bds.find_hook(company, hook_id);
-    delivery_state text;
-begin
-    perform from bds.hook_states s where s.company_id = company and s.hook_id = hook.id for update;
-    select d.state into delivery_state
-    from bds.deliveries d
-    where d.company_id = company and d.id = delivery_id and d.hook_id = hook.id;
-    if not found then
-        raise exception using errcode = 'BD002', message = format('hook %s has no delivery %s', hook.id, delivery_id);
-    end if;
-    if delivery_state not in ('delivered', 'failed') then
-        raise exception using
-            errcode = 'BD004',
-            message = format('the delivery is %s: only delivered and failed ones are retried', delivery_state);
-    end if;
-    update bds.deliveries d
-    set state = 'pending', failures = 0, urgent = true, next_attempt_at = clock_timestamp(), finished_at = null
-    where d.company_id = company and d.id = delivery_id;
-    perform bds.wake_hook(company, hook.id);
-end
-$$;
-comment on function bds.retry_delivery(text, uuid, uuid) is 'Sends a delivery that has ended again, next of its hook''s, with a fresh schedule';
-
-create or replace function bds.wake_hook(company text, hook_id uuid)
-    returns void
-    language plpgsql
-    set search_path = pg_catalog, pg_temp
-as $$
-begin
-    -- one that is under way comes back to its hook's queue by itself
-    update bds.hook_states s
-    set next_at = clock_timestamp()
-    where s.company_id = company and s.hook_id = wake_hook.hook_id and s.lease is null;
-    perform pg_notify('bds_hooks', company);
-end
-$$;
-comment on function bds.wake_hook(text, uuid) is 'Lets workers look at a hook''s deliveries now';

@@ -15,14 +15,6 @@ comment on function bds.overlay(jsonb, jsonb) is 'Old values over those that are
 create or replace aggregate bds.undo(jsonb) (sfunc = bds.overlay, stype = jsonb, initcond = '{}');
 comment on aggregate bds.undo(jsonb) is 'The old values of changes, newest first: what stood in the columns before the oldest of them';
 
-create or replace view bds.hook_columns as
-select f.entity, f.name, f.name as key from bds.fields f
-union
-select n.entity, n.name, n.field from bds.navigations n where not n.many
-union
-select n.entity, n.name, n.name from bds.navigations n where n.child;
-comment on view bds.hook_columns is 'The names that a hook may watch in an entity, and under which key the change log has each';
-
 create or replace function bds.companies_behind(companies text[] default null)
     returns setof text
     language sql
@@ -104,10 +96,11 @@ begin
         from bds.hooks h
         join bds.hook_filters f on f.company_id = h.company_id and f.hook_id = h.id and f.entity = entity_name
         where h.company_id = company and not h.disabled and h.deleted_at is null
+        order by f.joins, f.condition, f.types  -- so that the same hooks make the same statements, which are planned already
     loop
         branches := branches || bds.match_branch(shape.joins, shape.condition, shape.types);
-        -- some at a time: planning takes longer the more there are
-        if cardinality(branches) = 20 then
+        -- a plan of more would be a large one to make anew whenever one of them changes
+        if cardinality(branches) = 100 then
             perform bds.queue_filtered(company, entity_name, from_id, to_id, due_at, branches);
             branches := '{}';
         end if;
@@ -134,19 +127,28 @@ create or replace function bds.match_where(tables text, condition text)
 comment on function bds.match_where(text, text) is
     'The query of changes t and hooks h for which a condition holds, and all that concerns filters no more';
 
+create or replace function bds.shape_of(joins text, condition text, types text[])
+    returns bigint
+    language sql
+    immutable
+    return hashtextextended(joins || condition, 0) # hash_array_extended(types, 0);
+comment on function bds.shape_of(text, text, text[]) is
+    'A number that tells shapes of filters apart, nearly always: compared before the texts, which are long';
+
 create or replace function bds.match_branch(joins text, condition text, types text[])
     returns text
     language sql
     stable
     return bds.match_where(
         format(
-            't%s join (select h.*%s from h where h.joins = %L and h.condition = %L and h.types = %L::text[] offset 0) h on %s',
+            't%s join (select h.*%s from h where h.shape = %L and h.joins = %L and h.condition = %L and h.types = %L::text[] offset 0) h'
+            ' on %s',
             joins,
             (
                 select string_agg(format(', (h."values"[%s])::%s as p%s', n, type::regtype, n - 1), '' order by n)
                 from unnest(types) with ordinality as parameters (type, n)
             ),
-            joins, condition, types, condition
+            bds.shape_of(joins, condition, types), joins, condition, types, condition
         ),
         'true'
     );
@@ -207,6 +209,38 @@ t as materialized (
     );
 comment on function bds.changed_rows(text) is 'The rows t of an entity as the changes c left them, as parts of a WITH list';
 
+create or replace function bds.prepare_once(statement text, types regtype[])
+    returns name
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    -- of a text there is one, whoever asks for it
+    known name := 'bds_' || left(encode(sha256(convert_to(statement, 'UTF8')), 'hex'), 40);
+    other name;
+begin
+    if exists (select from pg_prepared_statements p where p.name = known) then
+        return known;
+    end if;
+    for other in
+        select k.name
+        from (
+            select p.name, sum(length(p.statement)) over (order by p.prepare_time desc, p.name) as characters
+            from pg_prepared_statements p
+            where p.name like 'bds\_%'
+        ) k
+        where k.characters + length(statement) > 500000
+    loop
+        execute format('deallocate %I', other);
+    end loop;
+    execute format('prepare %I (%s) as %s', known, array_to_string(types, ', '), statement);
+    return known;
+end
+$$;
+comment on function bds.prepare_once(text, regtype[]) is
+    'The name under which this session has prepared a statement, so that it is planned once; beyond 500,000 characters, the plans '
+    'of which may take 50 MB, the oldest are dropped';
+
 create or replace function bds.queue_matches(
     company text, entity_name text, from_id bigint, to_id bigint, due_at timestamptz, row_states text, matches text
 )
@@ -217,9 +251,11 @@ create or replace function bds.queue_matches(
     -- looked up row by row stands behind offset 0.
     set enable_nestloop = off
     set enable_mergejoin = off
+    set plan_cache_mode = force_generic_plan
 as $$
 declare
-    oldest timestamptz;
+    oldest    timestamptz;
+    statement text;
 begin
     -- a day covers any step of the clock; old partitions are left alone
     select l.created_at - interval '1 day' into oldest
@@ -227,7 +263,7 @@ begin
     where l.company_id = company and l.id > from_id
     order by l.id
     limit 1;
-    execute format(
+    statement := format(
         $sql$
 with c as materialized (
     select l.id as bds_id, l.operation as bds_operation, l.row_id as bds_row_id, l.change_set_id as bds_change_set_id,
@@ -238,6 +274,7 @@ with c as materialized (
 k as materialized (select k.name, k.key from bds.hook_columns k where k.entity = $2),
 h as materialized (
     select h.id, h.since_id, h.allow_in_change_set, h.columns, h.filter, f.joins, f.condition, f.types, f."values",
+        bds.shape_of(f.joins, f.condition, f.types) as shape,
         case when h.columns is not null then (select array_agg(k.key) from k where k.name = any (h.columns)) end as keys
     from bds.hooks h
     left join bds.hook_filters f on f.company_id = h.company_id and f.hook_id = h.id and f.entity = $2
@@ -260,8 +297,12 @@ on conflict (company_id, hook_id) do update set
     batch_at = case when s.queued + excluded.queued >= 100 then clock_timestamp() else coalesce(s.batch_at, excluded.batch_at) end
         $sql$,
         row_states, matches
-    )
-    using company, entity_name, from_id, to_id, oldest, due_at;
+    );
+    execute format(
+        'execute %I (%L, %L, %L, %L, %L, %L)',
+        bds.prepare_once(statement, '{text,text,bigint,bigint,timestamptz,timestamptz}'),
+        company, entity_name, from_id, to_id, oldest, due_at
+    );
 end
 $$;
 comment on function bds.queue_matches(text, text, bigint, bigint, timestamptz, text, text) is

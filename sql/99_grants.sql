@@ -72,10 +72,11 @@ $$;
 
 -- hooks are registered by the service, of the company that its session has named; the worker matches and delivers for every company
 grant usage on schema bds, api to bds_worker;
-grant select on bds.hook_columns to bds_worker, bds_operator;
+grant select on bds.hook_columns to bds_worker, bds_service, bds_operator;
+grant select on bds.unfit_hooks to bds_worker, bds_operator;
 grant execute on function
     bds.api_time(timestamptz), bds.hook_json(bds.hooks, text), bds.delivery_json(bds.deliveries), bds.find_hook(text, uuid), bds.make_secret(),
-    bds.last_change(text), bds.create_hook(text, text, text, text, text[], boolean, boolean, jsonb, text),
+    bds.last_change(text), bds.check_hook(text, text, text[]), bds.misfit(text, text[]), bds.create_hook(text, text, text, text, text[], boolean, boolean, jsonb, text),
     bds.store_filters(text, bds.hooks, jsonb), bds.hold_routing(text),
     bds.update_hook(text, uuid, text, text, text, text[], boolean, boolean, jsonb, text, text), bds.delete_hook(text, uuid),
     bds.cancel_queued(text, uuid), bds.test_hook(text, uuid), bds.retry_delivery(text, uuid, uuid), bds.wake_hook(text, uuid),
@@ -85,6 +86,7 @@ grant execute on function
     bds.refit_hook(text, uuid, jsonb, text, text), bds.overlay(jsonb, jsonb), bds.undo(jsonb), bds.companies_behind(text[]), bds.route_changes(text, interval, bigint),
     bds.match_changes(text, text, bigint, bigint, timestamptz), bds.match_where(text, text), bds.match_branch(text, text, text[]),
     bds.queue_filtered(text, text, bigint, bigint, timestamptz, text[]), bds.changed_rows(text),
+    bds.prepare_once(text, regtype[]), bds.shape_of(text, text, text[]),
     bds.queue_matches(text, text, bigint, bigint, timestamptz, text, text), bds.make_batches(int),
     bds.claim_deliveries(int, interval), bds.lock_leases(jsonb), bds.record_attempts(jsonb, double precision[], interval),
     bds.end_leases(jsonb, uuid[], uuid[], interval), bds.renew_leases(jsonb, interval), bds.release_leases(jsonb), bds.next_due(),

@@ -26,7 +26,11 @@ LONGEST_URL = 2_048
 LONGEST_FILTER = 10_000
 MOST_COLUMNS = 100
 LOOK_UP = 2.0  # seconds that a name may take; one that is not found now may be there when something is sent
-URL_CHARACTERS = re.compile(r"[!-~]+", re.ASCII)
+URL_CHARACTERS = re.compile(r"[A-Za-z0-9\-._~:/?#\[\]@!$&'()*+,;=%]+")  # those of RFC 3986
+BAD_ESCAPE = re.compile("%(?![0-9A-Fa-f]{2})")
+LABEL = "[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
+# the last label is no number: such a host is an address to some and a name to others
+HOST_NAME = re.compile(rf"(?=.{{1,253}}$)(?:{LABEL}\.)*(?![0-9]+\.?$|0[xX]){LABEL}\.?")
 
 MEMBERS = "entity, url, action, filter, columns, allowInChangeSet, disabled"
 
@@ -99,7 +103,7 @@ async def update(database: Database, company: str, hook_id: str, body: bytes) ->
 async def show(database: Database, company: str, hook_id: str) -> dict[str, Any]:
     """One hook.  Raises not_found."""
     async with database.registration(company) as connection:
-        return await _hook(connection, "select bds.hook_json(bds.find_hook(%s, %s))", (company, _id(hook_id, "hook")))
+        return await _existing(connection, company, hook_id)
 
 
 async def delete(database: Database, company: str, hook_id: str) -> None:
@@ -125,7 +129,7 @@ async def deliveries(database: Database, company: str, hook_id: str, page: tuple
     """A page (limit, offset) of a hook's deliveries, newest first.  Raises not_found."""
     limit, offset = page
     async with database.registration(company) as connection:
-        await connection.execute("select bds.find_hook(%s, %s)", (company, _id(hook_id, "hook")))
+        await _existing(connection, company, hook_id)
         cursor = await connection.execute(
             "select bds.delivery_json(d) from (select * from bds.deliveries d where d.company_id = %s and d.hook_id = %s"
             " order by d.number desc limit %s offset %s) d",
@@ -155,7 +159,7 @@ async def retry(database: Database, company: str, hook_id: str, delivery_id: str
 def read_members(body: bytes) -> dict[str, Any]:
     """The members of a registration that are given, as fields of Hook, each of its type.  Raises malformed_request."""
     try:
-        document = json.loads(body)
+        document = json.loads(body, object_pairs_hook=_once)
     except (ValueError, RecursionError):
         raise ServiceError("malformed_request", "the body is not well-formed JSON") from None
     if not isinstance(document, dict):
@@ -194,12 +198,18 @@ def check_url(url: Any) -> str:
     if parsed.scheme not in ("http", "https") or not parsed.host:
         raise _wrong("url", "url: expected an http or https address with a host")
     if not URL_CHARACTERS.fullmatch(text):
-        raise _wrong("url", "url: spaces, control characters and letters beyond ASCII must be percent-encoded")
+        what = 'spaces, control characters, letters beyond ASCII and any of "<>\\^`{|}'
+        raise _wrong("url", f"url: {what} must be percent-encoded")
+    if BAD_ESCAPE.search(text):
+        raise _wrong("url", "url: expected two hexadecimal digits after %")
+    host = parsed.raw_host or ""
+    if "%" in host or not (is_literal(host) or HOST_NAME.fullmatch(host)):
+        raise _wrong("url", f"url: its host {host} is neither a name nor an address")
     if not port:
         raise _wrong("url", "url: expected a port from 1 to 65535")
     if parsed.raw_user is not None or parsed.raw_password is not None:
         raise _wrong("url", "url: credentials do not belong into it; deliveries are signed")
-    if parsed.raw_fragment:
+    if "#" in text:
         raise _wrong("url", "url: a fragment is never sent")
     return text
 
@@ -222,6 +232,16 @@ async def check_address(url: str, allow_private: bool) -> None:
         pass  # a name that is not known yet; every delivery looks again
     finally:
         await resolver.close()
+
+
+def _once(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The members of an object.  Raises malformed_request if one of them is there twice."""
+    document: dict[str, Any] = {}
+    for name, value in members:
+        if name in document:
+            raise _wrong(name, f"{name} is given twice")
+        document[name] = value
+    return document
 
 
 def _columns(value: Any) -> tuple[str, ...] | None:
@@ -288,6 +308,19 @@ def _parameters(company: str, hook: Hook, filters: Sequence[Condition] | None, v
         "filters": None if filters is None else json.dumps([each.members() for each in filters]),
         "version": version,
     }
+
+
+async def _existing(connection: Session, company: str, hook_id: str) -> dict[str, Any]:
+    """A hook as it is, without waiting for whoever changes it.  Raises not_found."""
+    cursor = await connection.execute(
+        "select bds.hook_json(h) from bds.hooks h where h.company_id = %s and h.id = %s and h.deleted_at is null",
+        (company, _id(hook_id, "hook")),
+    )
+    row = await cursor.fetchone()
+    if row is None:
+        raise ServiceError("not_found", f"there is no hook {hook_id}")
+    hook: dict[str, Any] = row[0]
+    return hook
 
 
 async def _hook(connection: Session, statement: Any, parameters: Any) -> dict[str, Any]:

@@ -102,13 +102,14 @@ async def read_row(database: Database, company: str, entity: Entity, id: str) ->
 
 
 def list_query(catalog: Catalog, entity: Entity, params: Sequence[tuple[str, str]]) -> Query:
-    """The query of a filter, a sort and a limit; other parameters are ignored."""
+    """The query of a filter, a sort and a limit.  Raises QueryError about one of them, or about what is none of them."""
     given: dict[str, str] = {}
     for name, value in params:
-        if name in ("filter", "sort", "limit"):
-            if name in given:
-                raise QueryError(f"{name} is given twice", target=name)
-            given[name] = value
+        if name not in ("filter", "sort", "limit"):
+            raise QueryError(f"expected filter, sort or limit, got {name}", target=name)
+        if name in given:
+            raise QueryError(f"{name} is given twice", target=name)
+        given[name] = value
     checker = Where(catalog, entity)
     with about("limit"):
         limit = _limit(given["limit"]) if "limit" in given else DEFAULT_LIMIT

@@ -28,6 +28,7 @@ from app.addresses import AddressRefused, Resolver, is_literal
 REPLY = 1024  # bytes of a reply that are kept
 REPLY_SECONDS = 2.0  # how long they may take after the status
 KEEP_ALIVE = 15.0  # seconds that a connection waits for the hook's next delivery
+AT_ONCE = 1.0  # seconds within which a kept connection fails that its receiver has closed while it waited
 USER_AGENT = "business-data-service (webhooks)"
 
 
@@ -46,6 +47,13 @@ class Delivery:
     def key(self) -> dict[str, str]:
         """Names the delivery and its lease to the queue."""
         return {"company": self.company, "hook": str(self.hook), "delivery": str(self.id), "lease": str(self.lease)}
+
+
+@dataclass(slots=True)
+class Way:
+    """How a request went: whether over a connection that was kept."""
+
+    kept: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +95,17 @@ class Sender:
             resolver.check(address[0], address[0])  # the last word, whatever came before
             return socket.socket(family, type, proto)
 
+        async def kept(_session: Any, context: Any, _: Any) -> None:
+            context.trace_request_ctx.kept = True
+
+        trace = aiohttp.TraceConfig()
+        trace.on_connection_reuseconn.append(kept)
         connector = aiohttp.TCPConnector(
             resolver=resolver, use_dns_cache=False, limit=0, keepalive_timeout=KEEP_ALIVE, socket_factory=guarded
         )
         async with aiohttp.ClientSession(
             connector=connector,
+            trace_configs=[trace],
             cookie_jar=aiohttp.DummyCookieJar(),
             timeout=aiohttp.ClientTimeout(total=timeout),
             trust_env=False,
@@ -106,13 +120,23 @@ class Sender:
         started = time.perf_counter()
         status, error, reply = None, None, None
         try:
-            status, reply = await self._post(delivery)
+            status, reply = await self._request(delivery)
         except Exception as failure:
             error = describe(failure)
         return Outcome(time.perf_counter() - started, status, error, reply)
 
-    async def _post(self, delivery: Delivery) -> tuple[int, str]:
-        url, timestamp = URL(delivery.url), int(time.time())
+    async def _request(self, delivery: Delivery) -> tuple[int, str]:
+        """Post it; once more over another connection if a kept one turns out to be closed, which is nobody's failure."""
+        while True:
+            way, started = Way(), time.perf_counter()
+            try:
+                return await self._post(delivery, way)
+            except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
+                if not way.kept or time.perf_counter() - started > AT_ONCE:
+                    raise
+
+    async def _post(self, delivery: Delivery, way: Way) -> tuple[int, str]:
+        url, timestamp = URL(delivery.url, encoded=True), int(time.time())  # sent as it was registered
         if is_literal(url.host or ""):
             self._resolver.check(url.host or "", url.host or "")
         headers = {
@@ -120,7 +144,9 @@ class Sender:
             "webhook-timestamp": str(timestamp),
             "webhook-signature": sign(delivery.secret, str(delivery.id), timestamp, delivery.body),
         }
-        async with self._session.post(url, data=delivery.body, headers=headers, allow_redirects=False) as response:
+        async with self._session.post(
+            url, data=delivery.body, headers=headers, allow_redirects=False, trace_request_ctx=way
+        ) as response:
             return response.status, await _reply(response)
 
 
@@ -156,4 +182,5 @@ def describe(failure: Exception) -> str:
             code = "bad_answer"
         case _:
             code = "failed"
-    return f"{code}: {failure or type(failure).__name__}"[:300].replace("\0", "\ufffd")
+    text = f"{code}: {failure or type(failure).__name__}"[:300].replace("\0", "\ufffd")
+    return text.encode("utf-8", "replace").decode()  # a half of a surrogate pair is no text to the database

@@ -125,12 +125,14 @@ class Worker:
             except BaseException:
                 self._behind |= companies  # nothing to do is quickly seen
                 raise
+        if companies:  # whoever has matched their changes: what is due is everybody's
+            self._wake.set()
         await asyncio.sleep(PAUSE)
 
     async def _route_one(self, company: str) -> None:
         try:
-            [(routed, behind)] = await self._call(
-                "select routed, behind from bds.route_changes(%s, make_interval(secs => %s))",
+            [(behind,)] = await self._call(
+                "select behind from bds.route_changes(%s, make_interval(secs => %s))",
                 (company, self._config.webhook_window),
             )
         except psycopg.OperationalError:
@@ -139,16 +141,16 @@ class Worker:
             log.warning("the hooks of %s cannot be matched: %s", company, error.diag.message_primary)
             self._refit.set()
             return
-        if routed:
-            self._wake.set()
         if behind:
             self._behind.add(company)
             self._changed.set()
 
     async def _fit(self) -> None:
-        """Compile the filters anew that were compiled for another model."""
+        """Disable hooks of what the model no longer has; compile the filters anew that were compiled for another model."""
         self._refit.clear()
         catalog = self._database.catalog
+        for company, hook, problem in await self._call("select company_id, id, problem from bds.unfit_hooks order by 1, 2"):
+            await self._call("select bds.refit_hook(%s, %s, null, %s, %s)", (company, hook, catalog.version, problem))
         while rows := await self._call(STALE, (catalog.version,)):
             for company, hook, entity, filter in rows:
                 compiled, problem = fit(catalog, entity, filter)

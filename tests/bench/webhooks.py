@@ -19,13 +19,16 @@ import psycopg
 from app import db
 from app.language.condition import compile_filter
 from tests.bench.place import BDS, COMPANY, PATIENCE, Place, settle
-from tests.bench.table import Result, say
+from tests.bench.table import Result, say, timed
 
 HOOKS = 2_000
 CHANGES = 20_000
 ROUNDS = 3
 LATENCIES = 150
 WINDOW = 0.2  # seconds, while latencies are measured
+CONDITIONS = (
+    "price > 0", "active = true", "name != ''", "barcode is null", "id > 0", "description is null", "updatedAt > '2020-01-01'"
+)  # fmt: skip
 
 
 @dataclass
@@ -76,6 +79,8 @@ def measure(place: Place) -> Iterator[Result]:
             yield Result(f"webhooks, {name}", "changes/s", median(speeds[name]), median(speeds["one"]), ratio, what)
         for hang in (0, 50):
             yield from latency(url, receiver, hang)
+    with place.database(COMPANY) as url:
+        yield shapes(url)
 
 
 def latency(url: str, receiver: Receiver, hang: int) -> Iterator[Result]:
@@ -95,6 +100,36 @@ def latency(url: str, receiver: Receiver, hang: int) -> Iterator[Result]:
     beside = f", beside {hang} that hang" if hang else ""
     note = f"commit to POST beyond the window{beside}; median {median(beyond):.0f} ms; target 250 ms"
     yield Result(f"webhooks, p99{beside}", "ms", quantiles(beyond, n=100)[98], note=note)
+
+
+def shapes(url: str) -> Result:
+    """One change, matched with filters of as many shapes as there are subsets of some conditions; planned already, and planned anew."""
+    say("webhooks: shapes of filters")
+    with db.connect(url, "bds_reader") as reader:
+        catalog = db.read_catalog(reader)
+    with psycopg.connect(url) as connection:
+        connection.execute("select bds.set_context(%s)", (COMPANY,))
+        connection.execute("insert into data.products (id, code, name, price) values (1, 'A', 'x', 1)")
+        for number in range(2 ** len(CONDITIONS)):
+            filter = " and ".join(["code = 'A'", *(each for n, each in enumerate(CONDITIONS) if number >> n & 1)])
+            compiled = compile_filter(catalog, catalog["products"], filter)
+            assert compiled is not None
+            connection.execute(
+                "select bds.create_hook(%s, 'products', 'http://127.0.0.1:9/', %s, filters => %s, catalog_version => %s)",
+                (COMPANY, filter, json.dumps([compiled.members()]), catalog.version),
+            )
+    times: dict[bool, list[float]] = {True: [], False: []}
+    with psycopg.connect(url, autocommit=True) as writer, psycopg.connect(url, autocommit=True, prepare_threshold=None) as worker:
+        worker.execute("set role bds_worker")
+        for number in range(4 * ROUNDS):
+            writer.execute("update data.products set price = price + 1 where company_id = %s", (COMPANY,))
+            if anew := number % 2 == 0:
+                worker.execute("deallocate all")
+            times[anew].append(timed(worker.execute, "select bds.route_changes(%s, '1 day')", (COMPANY,))[0] * 1e3)
+    note = f"{2 ** len(CONDITIONS)} shapes, one change; ours: planned already; floor: planned anew; a ratio above 1 is the gain"
+    return Result(
+        "webhooks, shapes", "ms", median(times[False]), median(times[True]), median(times[True]) / median(times[False]), note
+    )
 
 
 def throughput(url: str, receiver: Receiver) -> tuple[float, int]:

@@ -173,3 +173,11 @@ def test_errors_name_the_parameter(ask: Ask) -> None:
     with pytest.raises(QueryError) as raised:
         rows(ask, filter="nope = 1")
     assert (raised.value.target, raised.value.position) == ("filter", 1)
+
+
+@pytest.mark.parametrize("name", ["offset", "Filter", "$filter", "fields", ""])
+def test_a_parameter_that_is_not_known_is_refused(name: str, ask: Ask) -> None:
+    for read in (rows, changes):
+        with pytest.raises(QueryError) as raised:
+            read(ask, **{name: "1"})
+        assert (raised.value.target, raised.value.message) == (name, f"expected filter, sort or limit, got {name}")

@@ -71,6 +71,7 @@ class Receiver:
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     receiver: Receiver
+    used = False  # whether this connection has had an answer
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
@@ -98,6 +99,12 @@ class Handler(BaseHTTPRequestHandler):
                 self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
                 self.connection.close()
                 self.close_connection = True
+            case "tired":  # closes a connection when it is used again
+                if self.used:
+                    self.close_connection = True
+                    return
+                self.used = True
+                self.reply(200, b"thanks")
             case "garbage":
                 self.wfile.write(b"this is not HTTP\r\n\r\n")
                 self.close_connection = True

@@ -84,15 +84,42 @@ def test_a_filter_chooses_rows(queue: Queue) -> None:
     assert {filter: {named[row[0]] for row in queue.rows(query, (hook,))} for filter, hook in hooks.items()} == FOUND
 
 
+TRUE = ("price > 0", "active = true", "name != ''", "barcode is null", "id > 0", "description is null", "updatedAt > '2020-01-01'")
+
+
 def test_hooks_of_one_shape_and_of_many_are_matched_alike(queue: Queue) -> None:
     """More shapes than one statement takes, several hooks of each."""
     hooks = {}
-    for number in range(25):
-        condition = " or ".join(["code = 'none'"] * number + ["code = '{}'"])
-        hooks |= {(number, code): queue.hook(filter=condition.format(code)) for code in ("A", "B")}
+    for chosen in range(2 ** len(TRUE)):
+        filter = " and ".join(["code = '{}'", *(each for n, each in enumerate(TRUE) if chosen >> n & 1)])
+        hooks |= {(chosen, code): queue.hook(filter=filter.format(code)) for code in ("A", "B")}
+    [(shapes,)] = queue.rows("select count(distinct (joins, condition, types)) from bds.hook_filters")
+    assert shapes == 128
     queue.products("A", "B", "C")
     queue.route(DAY)
     assert {key: queue.queued(hook) for key, hook in hooks.items()} == {(n, c): [1 if c == "A" else 2] for n, c in hooks}
+
+
+def test_statements_are_planned_once_in_a_session(queue: Queue) -> None:
+    planned = "select generic_plans, custom_plans from pg_prepared_statements where name like 'bds\\_%%' order by prepare_time"
+    hook = queue.hook(filter="price > 0 and name = 'A'")
+    for code in "AB":
+        queue.products(code)
+        queue.route(DAY)
+    assert queue.rows(planned) == [(2, 0)]
+    other = queue.hook(filter="name like 'C%'")
+    queue.products("C")
+    queue.route(DAY)
+    assert queue.rows(planned) == [(2, 0), (1, 0)]
+    assert (queue.queued(hook), queue.queued(other)) == ([1], [3])
+
+
+def test_what_a_session_keeps_planned_is_bounded(queue: Queue) -> None:
+    for number in range(60):
+        queue.rows("select bds.prepare_once(%s, '{text}')", (f"select {number} as {'x' * 40}" + " " * 20_000,))
+    kept = "select count(*), sum(length(statement)), bool_or(statement like '%%select 59 %%') from pg_prepared_statements where name like 'bds\\_%%'"
+    [(statements, characters, newest)] = queue.rows(kept)
+    assert statements > 20 and characters <= 520_000 and newest
 
 
 FILTERS = (
@@ -168,7 +195,7 @@ def test_columns_name_what_must_have_changed(queue: Queue, name: str) -> None:
 
 
 def test_an_entity_that_lacks_the_columns_never_matches(queue: Queue) -> None:
-    hook = queue.hook(None, columns=["symbol", "nothing"])
+    hook = queue.hook(None, columns=["symbol", "dueDate"])
     queue.products("A")
     queue.write("insert into data.units (code, name) values ('u', 'u')")
     queue.write("update data.units set name = 'v'")

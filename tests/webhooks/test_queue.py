@@ -438,3 +438,54 @@ def test_the_worker_cannot_alter_the_log(queue: Queue) -> None:
     for statement in ("delete from bds.change_log", "update bds.change_log set actor = 'x'", "update data.products set name = 'x'"):
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
             queue.rows(statement)
+
+
+@pytest.mark.parametrize(
+    ("entity", "url", "columns", "says"),
+    [
+        ("nope", "https://x.com/", None, "there is no entity nope"),
+        ("units", "https://x.com/", ["symbol", "price"], "units has not a column 'price'"),
+        (None, "https://x.com/", ["nope"], "no entity has a column 'nope'"),
+        (None, "https://x.com/", [None], "no entity has a column NULL"),
+        ("units", "ftp://x.com/", None, "'ftp://x.com/' is no http or https address"),
+        ("units", "https:///x", None, "is no http or https address"),
+        ("units", "https://x.com/\n", None, "is no http or https address"),
+        ("units", None, None, "null is no http or https address"),
+    ],
+)  # fmt: skip
+def test_a_hook_that_could_never_match_is_refused_in_sql_too(
+    queue: Queue, entity: str | None, url: str | None, columns: list[str | None] | None, says: str
+) -> None:
+    with pytest.raises(psycopg.Error) as raised:
+        queue.write("select bds.create_hook('acme', %s, %s, columns => %s)", (entity, url, columns))
+    assert (raised.value.sqlstate, says in str(raised.value)) == ("BD005", True), raised.value
+    hook = queue.hook("units")
+    with pytest.raises(psycopg.Error) as raised:
+        queue.write("select bds.update_hook('acme', %s, %s, %s, null, %s, false, false, null, null)", (hook, entity, url, columns))
+    assert raised.value.sqlstate == "BD005"
+
+
+def test_a_hook_of_no_company_is_refused(queue: Queue) -> None:
+    with pytest.raises(psycopg.Error) as raised:
+        queue.rows("reset role; select bds.create_hook('nobody', null, 'https://x.com/')")
+    assert raised.value.sqlstate == "BD002"
+
+
+def test_a_lease_is_good_for_its_own_hooks_deliveries_alone(queue: Queue) -> None:
+    mine, other = queue.hook(), queue.hook()
+    queue.send("A")
+    first, second = sorted(queue.claim(), key=lambda each: each["hook"] != mine)
+    assert (first["hook"], second["hook"]) == (mine, other)
+    assert queue.record({**first, "delivery": second["delivery"]}) == []
+    assert queue.states(other) == ["pending"] and queue.deliveries(other)[0]["attempts"] == []
+
+
+def test_a_worker_need_not_say_how_long_an_attempt_took(queue: Queue) -> None:
+    hook = queue.hook()
+    queue.send("A")
+    [claimed] = queue.claim()
+    attempts = json.dumps([{**claimed, "body": None, "status": 200}])
+    assert queue.rows("select state from bds.record_attempts(%s)", (attempts,)) == [("delivered",)]
+    assert (
+        queue.deliveries(hook)[0]["attempts"][0].items() >= {"status": 200, "durationMs": 0, "error": None, "reply": None}.items()
+    )

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID, uuid4
 
+import psycopg
 import pytest
 
 from tests.http.serving import PATIENCE, Reply, Service, running, wait_until
@@ -112,7 +113,17 @@ def test_empty_restrictions_are_none(client: Client) -> None:
         ({"url": "http://localhost:80/"}, "url", "no public address"),
         ({"url": "http://[::ffff:10.0.0.1]/"}, "url", "no public address"),
         ({"url": "http://169.254.169.254/latest/meta-data"}, "url", "no public address"),
-        ({"url": "http://2130706433/"}, "url", "no public address"),
+        ({"url": "http://2130706433/"}, "url", "its host 2130706433 is neither a name nor an address"),
+        ({"url": "http://0x7f.1/"}, "url", "neither a name nor an address"),
+        ({"url": "http://256.256.256.256/"}, "url", "neither a name nor an address"),
+        ({"url": "http://127%2e0.0.1/"}, "url", "neither a name nor an address"),
+        ({"url": "http://[fe80::1%25eth0]/"}, "url", "neither a name nor an address"),
+        ({"url": "http://a..b/"}, "url", "neither a name nor an address"),
+        ({"url": f"http://{'a' * 64}.com/"}, "url", "neither a name nor an address"),
+        ({"url": "http://-a.com/"}, "url", "neither a name nor an address"),
+        ({"url": "https://example.com/%zz"}, "url", "two hexadecimal digits"),
+        ({"url": "https://example.com/{id}"}, "url", "percent-encoded"),
+        ({"url": "https://example.com/#"}, "url", "fragment"),
         ({"action": "email"}, "action", "expected webhook"),
         ({"filter": "price >"}, "filter", "at character"),
         ({"filter": "nope = 1"}, "filter", "products has no field nope (at character 1)"),
@@ -148,6 +159,7 @@ def test_what_is_wrong_is_said(client: Client, members: dict[str, Any], target: 
         (b"[]", 400, "expected a JSON object"),
         (b"{}", 400, "entity is missing"),
         (b'{"entity": null}', 400, "url is missing"),
+        (b'{"entity": null, "url": "https://a.com", "url": "https://b.com"}', 400, "url is given twice"),
         (b" " * 70_000, 413, "expected at most 65,536 bytes"),
     ],
 )
@@ -221,8 +233,32 @@ def test_lists_are_paged_newest_first(client: Client) -> None:
     assert ([hook["id"] for hook in first["data"]], first["hasMore"]) == (made[:2], True)
     assert client.ask("GET", "?limit=1&offset=2").json["data"][0]["id"] == made[2]
     assert not client.ask("GET", "?limit=10000").json["hasMore"]
-    for query in ("limit=0", "limit=x", "offset=-1", "sort=id", "limit=10001"):
+    for query in ("limit=0", "limit=x", "offset=-1", "sort=id", "limit=10001", "limit=1&limit=2"):
         assert client.ask("GET", f"?{query}").status == 400
+
+
+def test_parameters_where_there_are_none_are_refused(client: Client) -> None:
+    hook = client.create()
+    path = f"/{hook['id']}"
+    asked = [
+        ("POST", "", {"entity": None, "url": URL}),
+        ("GET", path, None),
+        ("PATCH", path, {"disabled": True}),
+        ("DELETE", path, None),
+    ]
+    for method, where, body in [*asked, ("POST", f"{path}/test", None), ("POST", f"{path}/deliveries/{uuid4()}/retry", None)]:
+        reply = client.ask(method, f"{where}?filter=x", body)
+        assert (reply.status, reply.json["target"]) == (400, "filter")
+    assert not client.ask("GET", f"/{hook['id']}").json["disabled"]
+
+
+def test_reading_a_hook_waits_for_nobody_who_changes_it(client: Client, module_database_url: str) -> None:
+    hook = client.create()
+    with psycopg.connect(module_database_url) as changing:
+        changing.execute("select bds.update_hook('demo', %s, null, %s, null, null, false, false, null, null)", (hook["id"], URL))
+        assert client.ask("GET", f"/{hook['id']}").json["entity"] == "products"
+        assert client.ask("GET", f"/{hook['id']}/deliveries").json == {"data": [], "hasMore": False}
+        changing.rollback()
 
 
 def test_deliveries_are_shown_tested_and_retried(database_url: str, receiver: Receiver) -> None:

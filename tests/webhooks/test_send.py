@@ -14,7 +14,7 @@ from standardwebhooks import Webhook, WebhookVerificationError
 
 from app import addresses
 from app.webhooks import send
-from app.webhooks.send import Delivery, Outcome, Sender
+from app.webhooks.send import Delivery, Outcome, Sender, describe
 from tests.webhooks.receiving import Receiver
 
 SECRET = "whsec_" + base64.b64encode(bytes(range(32))).decode()
@@ -142,3 +142,27 @@ def test_the_reply_is_kept_up_to_a_kilobyte_and_the_connection_reused(receiver: 
     outcomes = attempts([receiver.url()] * 3)
     assert [outcome.reply for outcome in outcomes] == ["thanks"] * 3
     assert all(outcome.duration >= 0 for outcome in outcomes)
+
+
+def test_a_kept_connection_that_its_receiver_has_closed_is_no_failure(receiver: Receiver) -> None:
+    receiver.answers["/tired"] = ["tired"]
+    outcomes = attempts([receiver.url("/tired")] * 4)
+    assert [(outcome.status, outcome.error) for outcome in outcomes] == [(200, None)] * 4
+    assert len(receiver.of("/tired")) == 7, "each but the first was begun on the last one's connection"
+
+
+def test_a_new_connection_that_is_closed_is_one_failure(receiver: Receiver) -> None:
+    receiver.answers["/"] = ["reset"]
+    outcome = attempt(receiver.url("/"))
+    assert str(outcome.error).startswith("connection_failed: ") and len(receiver.of("/")) == 1
+
+
+@pytest.mark.parametrize("path", ["/a%2Fb/%7e?sig=a%2Bb%3D&p=%2Ftriggers", "/?", "/a/../b//c", "/?x=%41+y"])
+def test_a_url_is_sent_as_it_was_registered(receiver: Receiver, path: str) -> None:
+    assert attempt(receiver.url(path)).status == 200
+    [request] = receiver.requests
+    assert request.path == path.removesuffix("?")
+
+
+def test_an_error_is_told_in_text_that_the_database_takes() -> None:
+    assert describe(OSError("\0 \udcff " + "x" * 400)).startswith("connection_failed: \ufffd ? x")
