@@ -31,7 +31,7 @@ create or replace function bds.refusal(problem jsonb, is_delete boolean)
     );
 comment on function bds.refusal(jsonb, boolean) is 'Code and message of an error for what write_in_ranges has found';
 
-create or replace function bds.write_in_ranges(statements text[], company text, keys bigint[])
+create or replace function bds.write_in_ranges(statements text[], company text, keys bigint[], singly boolean default false)
     returns jsonb[]
     language plpgsql
     set search_path = pg_catalog, pg_temp
@@ -48,14 +48,13 @@ declare
     problems  jsonb[] := '{}';
 begin
     while first <= total loop
-        last := least(first + coalesce(greatest(within / 2, 1), next), total + 1) - 1;
-        perform bds.plan_for(last - first + 1);
+        last := least(first + case when within is null then next when singly then 1 else greatest(within / 2, 1) end, total + 1) - 1;
         begin
             foreach statement in array statements loop
                 execute statement using company, keys[first], keys[last];
             end loop;
-            within := within - (last - first + 1);
-            next := 2 * (last - first + 1);
+            within := nullif(within - (last - first + 1), 0);
+            next := case when singly then 1 else 2 * (last - first + 1) end;
             first := last + 1;
         exception when others then
             if sqlstate <> 'BDF01' and not bds.is_fault_of_rows(sqlstate) then
@@ -71,14 +70,39 @@ begin
                 first := first + 1;
             end if;
         end;
-        within := nullif(greatest(within, 0), 0);
     end loop;
     return problems;
 end
 $$;
-comment on function bds.write_in_ranges(text[], text, bigint[]) is
+comment on function bds.write_in_ranges(text[], text, bigint[], boolean) is
     'Runs statements for as many keys as can be, in their order; $1 is the company, $2 and $3 the first and last key of a range.  Returns '
-    '{key, state, rule} of those that the database refuses, known being the detail of a BDF01';
+    '{key, state, rule} of those that the database refuses, known being the detail of a BDF01.  Where a range '
+    'costs what its keys cost, one by one, they are tried singly if not all go at once';
+
+create or replace function bds.plan_for_ranges()
+    returns void
+    language sql
+    set search_path = pg_catalog, pg_temp
+    -- of a company that the statistics do not know one row is expected, and then anything seems cheap: only looking each row up by its
+    -- key takes no longer for few rows of many
+    begin atomic
+        select set_config('enable_nestloop', 'on', true), set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true),
+            set_config('enable_material', 'off', true);
+    end;
+comment on function bds.plan_for_ranges() is 'Sets the planner for statements that write a few rows of a source, until the end of the transaction or bds.plan_for';
+
+create or replace function bds.range_statement(table_name regclass, source text, action text)
+    returns text
+    language sql
+    immutable
+    set search_path = pg_catalog, pg_temp
+    -- what is not matched is never inserted, but that it might be makes the source the outer side of the join: each row is looked up
+    return format(
+        'merge into %s t using %s d on t.company_id = $1 and t.id = d.id when matched then %s '
+        'when not matched and false then insert (company_id, id) values ($1, d.id)',
+        table_name, source, action);
+comment on function bds.range_statement(regclass, text, text) is
+    'The statement that updates or deletes the rows of a source by their key, in time that depends on their number alone; $1 is the company';
 
 create or replace function bds.find_culprits(company text, import_id uuid)
     returns jsonb
@@ -125,6 +149,7 @@ begin
         end if;
     end loop;
     -- these see to their own errors
+    perform bds.plan_for(import.records);
     perform bds.import_mass_update(company, import.id, o.name) from unnest(ordered) as o (name);
     for members in select * from bds.family_members() loop
         perform bds.import_delete(company, import.id, members, '{}');
@@ -151,6 +176,7 @@ declare
 begin
     execute format('select array_agg(d."@ordinal" order by d."@ordinal") from pg_temp.%I d', diff) into ordinals;
     execute format('create index if not exists %I on pg_temp.%I ("@ordinal")', 'rehearsal_' || entity_name, diff);
+    perform bds.plan_for_ranges();
     return bds.refused(entity_name, bds.write_in_ranges(array[bds.merge_statement(
         entity_name, format('(select * from pg_temp.%I o where o."@ordinal" between $2 and $3)', diff), put_off)], company, ordinals));
 end
@@ -163,19 +189,25 @@ create or replace function bds.rehearse_remove(company text, import bds.imports,
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    statements text[] := array(
-        select bds.remove_statement(import.number, parent_name, c.collection, ' and p.ordinal between $2 and $3 and s."@ordinal" between $2 and $3')
-        from bds.children_of(parent_name) c);
+    child      record;
+    statements text[] := '{}';
     ordinals   bigint[];
+    problems   jsonb[];
 begin
-    if statements = '{}' then
-        return null;
-    end if;
-    execute format('select array_agg(m.ordinal order by m.ordinal) from pg_temp.%I m where m.phase = 1 and not m.failed and not m.is_new', 'map_' || parent_name)
-        into ordinals;
-    execute format('create index on pg_temp.%I (ordinal)', 'map_' || parent_name);
-    execute format('create index on %s ("@ordinal")', bds.staging_table(import.number, parent_name));
-    return bds.refused(parent_name, bds.write_in_ranges(statements, company, ordinals), true);
+    perform bds.make_gone();
+    for child in select * from bds.children_of(parent_name) loop
+        execute 'insert into pg_temp.gone_ (entity, id, cause, ticket) '
+            || bds.removed(import.number, parent_name, child.collection, format('select %L, t.id, %L, p.ordinal', child.target, parent_name)) using company;
+        statements := statements || bds.range_statement(
+            child.table_name, format('(select g.id from pg_temp.gone_ g where g.entity = %L and g.ticket between $2 and $3)', child.target), 'delete');
+    end loop;
+    execute 'create index on pg_temp.gone_ (ticket)';
+    execute 'select array(select distinct g.ticket from pg_temp.gone_ g order by 1)' into ordinals;
+    perform bds.plan_for_ranges();
+    problems := bds.write_in_ranges(statements, company, ordinals);
+    perform bds.plan_for(import.records);
+    drop table pg_temp.gone_, pg_temp.use_;
+    return bds.refused(parent_name, problems, true);
 end
 $$;
 comment on function bds.rehearse_remove(text, bds.imports, text) is

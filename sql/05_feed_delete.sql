@@ -59,6 +59,7 @@ declare
     mass      record;
     known     text;
     is_first  boolean := true;
+    is_known  boolean;
     found_any boolean := false;
 begin
     for mass in execute format(
@@ -69,10 +70,11 @@ begin
         if is_first then  -- the first record that names a row has it
             execute 'create unique index on pg_temp.gone_ (entity, id)';
             is_first := false;
+            is_known := bds.know_company(entity_name, bds.counted(entity_name, 'deletes'));
         end if;
         begin
-            execute 'insert into pg_temp.gone_ (entity, id, cause, ticket) select $2, w.id, $2, $4 from bds.rows_where($1, $2, $3) as w (id) on conflict do nothing'
-                using company, entity_name, mass.condition, mass.ordinal;
+            execute 'insert into pg_temp.gone_ (entity, id, cause, ticket) select $2, w.id, $2, $4 from bds.rows_where($1, $2, $3, $5) as w (id) on conflict do nothing'
+                using company, entity_name, mass.condition, mass.ordinal, is_known;
         exception when sqlstate 'BDF01' then
             get stacked diagnostics known = pg_exception_detail;
             perform bds.note_late(import, entity_name, array(select k || jsonb_build_object('ordinal', mass.ordinal) from jsonb_array_elements(known::jsonb) k));
@@ -171,13 +173,14 @@ begin
     -- Children go along by their foreign key: deleting them first would be a change of the parent as well.  In a circle none goes
     -- before the others: one statement has them all, with their content, whatever the order in which keys are then checked.
     select array_agg(
-        format('delete from %s t using pg_temp.gone_ g where t.company_id = $1 and t.id = g.id and g.entity = %L', e.table_name, e.name)
-        || case when in_ranges then ' and g.n between least($2, $3) and greatest($2, $3)' else '' end
-        || case when roots > 1 or e.parent_navigation is null then ''
-            else ' and not g.along and not exists (select from pg_temp.gone_ o where o.along and o.entity = g.entity and o.id = g.id)' end
+        case when in_ranges then bds.range_statement(e.table_name,
+            format('(select g.id from pg_temp.gone_ g where g.entity = %L and g.n between least($2, $3) and greatest($2, $3)%s)', e.name, w.alone), 'delete')
+        else format('delete from %s t using pg_temp.gone_ g where t.company_id = $1 and t.id = g.id and g.entity = %L%s', e.table_name, e.name, w.alone) end
         order by bds.depth_of(e.name) desc, e.ordinal desc)
     into statements
     from bds.entities e
+    cross join lateral (select case when roots > 1 or e.parent_navigation is null then ''
+        else ' and not g.along and not exists (select from pg_temp.gone_ o where o.along and o.entity = g.entity and o.id = g.id)' end) as w (alone)
     where e.name in (select g.entity from pg_temp.gone_ g where roots > 1 or not g.along);
     if roots > 1 then
         select array[format('with %s select', string_agg(format('gone_%s as (%s)', s.n, s.statement), ', ' order by s.n))] into statements
@@ -310,6 +313,7 @@ begin
     execute 'select array(select generate_series(1, max(g.n)) from pg_temp.gone_ g)' into tickets;
     begin
         execute 'create index on pg_temp.gone_ (n)';
+        perform bds.plan_for_ranges();
         -- What is referred to by a row that goes after it is refused at first: another turn, the other way round.
         loop
             problems := bds.write_in_ranges(bds.delete_statements(true), company, tickets);

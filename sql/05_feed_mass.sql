@@ -2,15 +2,22 @@
 -- in one statement over mass_<entity>:
 --     @ordinal, @where, @hits, @written, and for each column that any of them gives: whether this one does ("given <column>"), the value
 
-create or replace function bds.rows_where(company text, entity_name text, condition text)
+create or replace function bds.rows_where(company text, entity_name text, condition text, is_known boolean)
     returns setof bigint
     language plpgsql
+    rows 10
     stable  -- so that nothing but a query can come of the text
     security definer  -- who staged it need not be who runs it: it is evaluated with the rights of the reader, whoever calls
     set search_path = pg_catalog, pg_temp
+    set enable_hashjoin = on
+    set enable_material = on
+    set enable_nestloop = on
 as $$
 begin
     perform bds.require_company(company);
+    if not is_known then  -- hashing reads all of the company's rows, and no more often than once
+        perform set_config('enable_nestloop', 'off', true);
+    end if;
     return query execute format('select v.id from api.%I v where v.company_id = $1 and (%s)', entity_name, condition) using company;
 exception when others then
     if left(sqlstate, 2) in ('40', '53', '55', '57', '58', 'BD', 'XX') then
@@ -20,8 +27,29 @@ exception when others then
         'field', '@where', 'code', 'invalid_directive', 'message', 'the database cannot evaluate it'));
 end
 $$;
-comment on function bds.rows_where(text, text, text) is
-    'Ids of the company''s rows that fulfil a condition; BDF01 has in its detail what is wrong with one that cannot be evaluated';
+comment on function bds.rows_where(text, text, text, boolean) is
+    'Ids of the company''s rows that fulfil a condition, looked up by an index if the company is known to the planner; BDF01 has in its detail what is wrong with one that cannot be evaluated';
+
+create or replace function bds.know_company(entity_name text, conditions bigint)
+    returns boolean
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    this regclass := (select e.table_name from bds.entities e where e.name = entity_name);
+begin
+    if conditions < 100 then
+        return false;
+    end if;
+    execute format('lock table %s in share update exclusive mode nowait', this);
+    execute format('analyze %s', this);
+    return true;
+exception when lock_not_available then
+    return false;  -- another import is at it, until it commits
+end
+$$;
+comment on function bds.know_company(text, bigint) is
+    'Refreshes the statistics of a table for which there are many conditions; whether the planner may rely on them';
 
 create or replace function bds.import_mass_update(company text, import_id uuid, entity_name text)
     returns jsonb
@@ -40,7 +68,7 @@ begin
     end if;
     raise notice 'updating %: 1 of 1 rows done', entity_name;
     perform bds.make_mass(import, entity_name);
-    statement := bds.mass_statement(entity_name, mass);
+    statement := bds.mass_statement(entity_name, mass, bds.know_company(entity_name, bds.counted(entity_name, 'updates')));
     for ordinals in execute format(
         $sql$
         select array_agg(m.ordinal order by m.ordinal)
@@ -92,7 +120,7 @@ end
 $$;
 comment on function bds.make_mass(bds.imports, text) is 'Makes mass_<entity>: the records of an entity that update by a condition';
 
-create or replace function bds.mass_statement(entity_name text, mass text)
+create or replace function bds.mass_statement(entity_name text, mass text, is_known boolean)
     returns text
     language plpgsql
     stable
@@ -122,28 +150,28 @@ begin
         $sql$
         with s as (select * from pg_temp.%1$I where "@ordinal" = $2),
         hit as materialized (
-            select w.id from s cross join lateral bds.rows_where($1, %2$L, s."@where") as w (id)
+            select w.id from s cross join lateral bds.rows_where($1, %2$L, s."@where", %8$L) as w (id)
         ),
         change as materialized (
             select t.id, %3$s
-            from hit join %4$s t on t.company_id = $1 and t.id = hit.id cross join s
+            from hit cross join s cross join lateral (select o.* from %4$s o where o.company_id = $1 and o.id = hit.id offset 0) t
             where %5$s
         ),
         problem as materialized (
             %6$s
         ),
         written as (
-            update %4$s t set %7$s from change d where t.company_id = $1 and t.id = d.id and not exists (select from problem)
-            returning 1
+            %7$s returning 1
         ),
         counted as (select (select count(*) from hit) as hits, (select count(*) from written) as written)
         select c.hits, c.written, (select jsonb_agg(to_jsonb(p)) from problem p) as problems from counted c
         $sql$,
-        mass, entity_name, names, this.table_name, coalesce(differs, 'false'), bds.mass_problems(entity_name, mass), coalesce(updates, 'id = t.id')
+        mass, entity_name, names, this.table_name, coalesce(differs, 'false'), bds.mass_problems(entity_name, mass),
+        bds.range_statement(this.table_name, '(select * from change where not exists (select from problem))', coalesce('update set ' || updates, 'do nothing')), is_known
     );
 end
 $$;
-comment on function bds.mass_statement(text, text) is
+comment on function bds.mass_statement(text, text, boolean) is
     'The statement that writes one record with a condition; $1 is the company, $2 its ordinal; gives hits, written, problems (null, or nothing was written)';
 
 create or replace function bds.mass_problems(entity_name text, mass text)
@@ -184,7 +212,7 @@ declare
     problems jsonb[];
 begin
     begin
-        problems := bds.write_in_ranges(array[format('select bds.write_mass($1, %L, %L, $2, $3)', entity_name, statement)], company, ordinals);
+        problems := bds.write_in_ranges(array[format('select bds.write_mass($1, %L, %L, $2, $3)', entity_name, statement)], company, ordinals, true);
         if problems <> '{}' and import.atomic = 'batch' then
             raise exception using errcode = 'BDF02', message = 'a batch fails whole';
         end if;
@@ -214,7 +242,7 @@ declare
     ordinal bigint;
     result  record;
 begin
-    perform bds.plan_for(1);  -- a condition finds few rows or many: both are found by their key
+    perform bds.plan_for_ranges();  -- a condition finds few rows or many: both are looked up by their key
     for ordinal in execute format('select m."@ordinal" from pg_temp.%I m where m."@ordinal" between $1 and $2 order by 1', 'mass_' || entity_name)
         using first, last
     loop

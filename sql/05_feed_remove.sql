@@ -11,7 +11,7 @@ declare
     deleted bigint;
 begin
     for child in select * from bds.children_of(parent_name) loop
-        execute bds.remove_statement(import.number, parent_name, child.collection, '') using company;
+        execute bds.removed(import.number, parent_name, child.collection, format('delete from %s t using', child.table_name)) using company;
         get diagnostics deleted = row_count;
         counts := case when deleted > 0 then bds.add_counts(counts, child.target, jsonb_build_object('deleted', deleted)) else counts end;
     end loop;
@@ -21,7 +21,7 @@ $$;
 comment on function bds.import_remove(text, uuid, text, jsonb) is
     'Deletes the children that their parents'' arrays no longer contain; returns the counts with theirs';
 
-create or replace function bds.remove_statement(import_number bigint, parent_name text, collection text, range text)
+create or replace function bds.removed(import_number bigint, parent_name text, collection text, what text)
     returns text
     language sql
     stable
@@ -29,22 +29,21 @@ create or replace function bds.remove_statement(import_number bigint, parent_nam
     return (
         select format(
             $sql$
-            delete from %1$s t
-            using pg_temp.%2$I p join %3$s s on s."@ordinal" = p.ordinal
-            where t.company_id = $1 and t.%4$I = p.target and s.%5$I and p.phase = 1 and not p.failed and not p.is_new%6$s%7$s
+            %1$s pg_temp.%2$I p join %3$s s on s."@ordinal" = p.ordinal%8$s
+            where t.company_id = $1 and t.%4$I = p.target and s.%5$I and p.phase = 1 and not p.failed and not p.is_new%6$s
             $sql$,
-            child.table_name, 'map_' || parent_name, bds.staging_table(import_number, parent_name), child.column_name,
-            child.collection || '@present',
+            case when what ^@ 'delete' then what else what || ' from' end,
+            'map_' || parent_name, bds.staging_table(import_number, parent_name), child.column_name, child.collection || '@present',
             case when to_regclass(format('pg_temp.%I', 'map_' || child.target)) is not null then
                 -- a record that failed protects its row, too
                 format(' and not exists (select from pg_temp.%I m where m.target = t.id)', 'map_' || child.target)
             else '' end,
-            range
+            child.table_name, case when what ^@ 'delete' then '' else format(', %s t', child.table_name) end
         )
-        from bds.children_of(parent_name) child where child.collection = remove_statement.collection
+        from bds.children_of(parent_name) child where child.collection = removed.collection
     );
-comment on function bds.remove_statement(bigint, text, text, text) is
-    'The statement that deletes the children that an array no longer contains; $1 is the company, range a further condition on the parent p';
+comment on function bds.removed(bigint, text, text, text) is
+    'A statement about the children t that the array of a parent p no longer contains: delete from ... t using, or select ...; $1 is the company';
 
 create or replace function bds.hides_rows(import_number bigint, entity_name text)
     returns boolean

@@ -328,6 +328,7 @@ create or replace function bds.plan_for(records bigint)
     begin atomic
         select set_config('enable_nestloop', case when records > 1000 then 'off' else 'on' end, true),
             set_config('enable_mergejoin', case when records > 1000 then 'off' else 'on' end, true),
+            set_config('enable_hashjoin', 'on', true), set_config('enable_material', 'on', true),
             set_config('work_mem', case when records > 1000 then '64MB' else current_setting('work_mem') end, true);
     end;
 comment on function bds.plan_for(bigint) is 'Sets the planner for the size of an import, until the end of the transaction';

@@ -66,10 +66,10 @@ begin
             'link_pattern', 'set_apart_unlinked',
             'mark_failed', 'spread_failures', 'fail_batches', 'fail_orphans', 'import_may_write', 'has_errors', 'late_errors', 'note_late', 'fail_late',
             'add_errors', 'import_collect_errors', 'place_of_rows',
-            'is_fault_of_rows', 'refusal', 'refused', 'write_in_ranges', 'find_culprits', 'rehearse', 'rehearse_write', 'rehearse_remove',
-            'import_write', 'merge_diff', 'merge_statement', 'import_mass_update', 'make_mass', 'mass_statement', 'mass_problems', 'write_batch', 'write_mass',
+            'is_fault_of_rows', 'refusal', 'refused', 'plan_for_ranges', 'range_statement', 'write_in_ranges', 'find_culprits', 'rehearse', 'rehearse_write', 'rehearse_remove',
+            'import_write', 'merge_diff', 'merge_statement', 'import_mass_update', 'know_company', 'make_mass', 'mass_statement', 'mass_problems', 'write_batch', 'write_mass',
             'make_gone', 'import_delete', 'find_gone', 'delete_gone', 'add_along', 'delete_statements', 'children_of', 'uses_of', 'find_used', 'keep_used',
-            'rehearse_delete', 'import_remove', 'remove_statement', 'hides_rows', 'import_remove_all', 'note_kept'
+            'rehearse_delete', 'import_remove', 'removed', 'hides_rows', 'import_remove_all', 'note_kept'
         ])
     loop
         execute format('revoke execute on function %s from bds_writer, bds_operator', step);
@@ -83,9 +83,9 @@ alter function bds.import_stage(text, uuid, text) owner to bds_importer;
 alter function bds.import_received(text, uuid, text, bigint, bigint, text[]) owner to bds_importer;
 alter function bds.import_run(text, uuid, text, text[]) owner to bds_importer;
 alter function bds.import_fail(text, uuid, text, text, text) owner to bds_importer;
-alter function bds.rows_where(text, text, text) owner to bds_reader;
+alter function bds.rows_where(text, text, text, boolean) owner to bds_reader;
 revoke create on schema bds from bds_importer, bds_reader;
-grant execute on function bds.rows_where(text, text, text) to bds_importer;
+grant execute on function bds.rows_where(text, text, text, boolean) to bds_importer;
 
 -- hooks are registered by the service, of the company that its session has named; the worker matches and delivers for every company
 grant usage on schema bds, api to bds_worker;
