@@ -22,6 +22,7 @@ begin
         perform bds.check_values(import.number, entity_name, bds.texts(columns -> entity_name));
         if bds.has_keys(entity_name) then
             perform bds.map_by_keys(company, import.number, entity_name, bds.texts(columns -> entity_name));
+            perform bds.check_names(import.number, entity_name, bds.texts(columns -> entity_name));
         end if;
     end loop;
     foreach entity_name in array members loop
@@ -29,6 +30,7 @@ begin
         if not bds.has_keys(entity_name) then
             perform bds.map_by_linkage(company, import.number, entity_name, bds.texts(columns -> entity_name));
         end if;
+        perform bds.check_nesting(import.number, entity_name, bds.texts(columns -> entity_name));
         perform bds.check_operations(import.number, entity_name, bds.texts(columns -> entity_name));
         perform bds.check_required(import.number, entity_name);
         perform bds.make_diff(company, import.number, entity_name, bds.texts(columns -> entity_name));

@@ -60,7 +60,7 @@ begin
             'family_members', 'put_off', 'texts', 'has_keys', 'import_order', 'import_prepare', 'plan_for',
             'import_drop_temporary', 'import_prepare_family', 'parent_of',
             'staged_text', 'staged_is_valid', 'staged_cast', 'staged_value', 'expected_value', 'staged_columns', 'staged_operation',
-            'check_values', 'check_required', 'make_diff', 'rules_of', 'check_constraints', 'check_operations',
+            'check_values', 'check_required', 'make_diff', 'rules_of', 'check_constraints', 'check_names', 'check_nesting', 'check_operations',
             'lookup_kind', 'lookup_value', 'lookup_id', 'lookup_kinds', 'map_by_keys', 'check_keys', 'resolve_references',
             'linkage_threshold', 'linkage_columns', 'map_by_linkage', 'cook_rows', 'find_candidates', 'link_named', 'linkage_patterns', 'link_rows',
             'link_pattern', 'set_apart_unlinked',

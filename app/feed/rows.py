@@ -38,6 +38,9 @@ WHERE = -6
 DIRECTIVE = -7
 DIRECTIVES = {"@operation": OPERATION, "@where": WHERE}
 
+PLANS = 1_000  # that are kept for one entity
+WIDEST_PLAN = 200  # members; a record has a few dozen fields, what has more is seldom followed by its like
+
 
 @dataclass(slots=True)
 class Table:
@@ -106,7 +109,11 @@ class Rows:
         shape = tuple(record)
         plan = table.plans.get(shape)
         if plan is None:
-            plan = table.plans[shape] = _plan(table, shape)
+            plan = _plan(table, shape)
+            if len(shape) <= WIDEST_PLAN:
+                if len(table.plans) >= PLANS:
+                    table.plans.clear()  # a document may have a shape for each of its records
+                table.plans[shape] = plan
         row = [ABSENT] * len(table.columns)
         row[0], row[1], row[2] = str(ordinal), parent, str(position)
         flags: dict[str, bool] | None = None
@@ -213,10 +220,11 @@ class Rows:
     def error(self, entity: str, ordinal: int, name: str | None, code: str, message: str) -> None:
         """Note what is wrong with a row."""
         values = (entity, str(ordinal), ABSENT if name is None else name, code, message)
-        self.errors.append(
-            DELIMITER.join(v if v is ABSENT else v.replace("\0", "\N{REPLACEMENT CHARACTER}").translate(_ESCAPES) for v in values)
-            + "\n"
+        line = DELIMITER.join(
+            v if v is ABSENT else v.replace("\0", "\N{REPLACEMENT CHARACTER}").translate(_ESCAPES) for v in values
         )
+        self.errors.append(line + "\n")
+        self.size += len(line)
 
 
 def _table(entity: Entity) -> Table:

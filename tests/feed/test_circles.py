@@ -98,16 +98,23 @@ GONE = {"people": [{"@operation": "delete", "code": "ann"}], "teams": [{"@operat
 @pytest.fixture
 def circle(staff: Feed) -> Feed:
     """Ann is in team red, which she leads; so is bob."""
-    staff.good({"people": [{"code": "ann", "team": "code:red"}, {"code": "bob", "team": "code:red"}], "teams": [{"code": "red", "lead": "code:ann"}]})
+    staff.good(
+        {
+            "people": [{"code": "ann", "team": "code:red"}, {"code": "bob", "team": "code:red"}],
+            "teams": [{"code": "red", "lead": "code:ann"}],
+        }
+    )
     return staff
 
 
 def refuse(staff: Feed, event: str, condition: str) -> None:
     """A rule that only the table of people knows."""
-    staff.operator.connection.execute(f"""
+    staff.operator.connection.execute(
+        f"""
         create function data.refuse() returns trigger language plpgsql as $$ begin raise check_violation using message = 'secret'; end $$;
         create trigger refuse before {event} on data.people for each row when ({condition}) execute function data.refuse()
-    """.encode())
+    """.encode()
+    )
 
 
 @pytest.mark.parametrize("atomic", ["batch", True, False])

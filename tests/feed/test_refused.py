@@ -69,7 +69,9 @@ def test_rows_that_refer_to_one_another_go_although_another_is_refused(strict: F
     strict.operator.connection.execute(
         "create trigger refuse before delete on data.categories for each row when (old.name = 'precious') execute function data.refuse()"
     )
-    strict.good(categories=[{"code": "A", "name": "a"}, {"code": "B", "name": "b", "parent": "code:A"}, {"code": "P", "name": "precious"}])
+    strict.good(
+        categories=[{"code": "A", "name": "a"}, {"code": "B", "name": "b", "parent": "code:A"}, {"code": "P", "name": "precious"}]
+    )
     report = strict.send({"@atomic": False, "categories": [{"@operation": "delete", "code": code} for code in "ABP"]})
     assert errors(report) == [("categories[2]", "invalid_value")]
     assert strict.rows("categories", "code") == [("P",)]
@@ -109,8 +111,12 @@ def test_a_refused_removal_undoes_all_where_it_is_all_or_nothing(strict: Feed) -
 
 def test_a_child_that_cannot_be_removed_fails_its_parent(strict: Feed) -> None:
     variants = [{"code": f"V{n}", "name": "precious" if n == 1 else "v"} for n in range(3)]
-    strict.good(products=[{"code": "P", "name": "p", "variants": variants}, {"code": "Q", "name": "q", "variants": [{"code": "W"}]}])
-    report = strict.send({"@atomic": False, "products": [{"code": "P", "name": "new", "variants": []}, {"code": "Q", "name": "new", "variants": []}]})
+    strict.good(
+        products=[{"code": "P", "name": "p", "variants": variants}, {"code": "Q", "name": "q", "variants": [{"code": "W"}]}]
+    )
+    report = strict.send(
+        {"@atomic": False, "products": [{"code": "P", "name": "new", "variants": []}, {"code": "Q", "name": "new", "variants": []}]}
+    )
     assert errors(report) == [("products[0]", "invalid_value")]
     assert strict.rows("productVariants", "code") == [("V0",), ("V1",), ("V2",)]
     assert strict.rows("products", "code", "name") == [("P", "p"), ("Q", "new")]
@@ -120,7 +126,9 @@ def test_a_child_that_cannot_be_removed_fails_its_parent(strict: Feed) -> None:
 
 
 def mass(count: int, refused: set[int]) -> list[dict[str, Any]]:
-    return [{"@operation": "update", "@where": f"code = '{n:05}'", "name": "refused" if n in refused else "m"} for n in range(count)]
+    return [
+        {"@operation": "update", "@where": f"code = '{n:05}'", "name": "refused" if n in refused else "m"} for n in range(count)
+    ]
 
 
 def test_a_mass_update_that_is_refused_fails_alone_and_nothing_begins_anew(strict: Feed) -> None:
