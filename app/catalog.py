@@ -109,7 +109,7 @@ class Catalog:
     def from_rows(
         cls, entities: Sequence[dict[str, Any]], fields: Sequence[dict[str, Any]], navigations: Sequence[dict[str, Any]]
     ) -> Catalog:
-        """The model from the rows of ENTITIES, FIELDS and NAVIGATIONS."""
+        """The model from the row of MODEL."""
         version = hashlib.sha256(repr((entities, fields, navigations)).encode()).hexdigest()[:16]
         return cls(
             {
@@ -147,4 +147,11 @@ FIELDS: LiteralString = """
 """
 NAVIGATIONS: LiteralString = """
     select entity, name, many, target, field, partner, child, required from bds.navigations order by entity, ordinal
+"""
+# One statement, hence one snapshot: a model that changes meanwhile is read before or after it, never half.
+MODEL: LiteralString = f"""
+    select
+        (select coalesce(json_agg(e), '[]') from ({ENTITIES}) as e),
+        (select coalesce(json_agg(f), '[]') from ({FIELDS}) as f),
+        (select coalesce(json_agg(n), '[]') from ({NAVIGATIONS}) as n)
 """

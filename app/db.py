@@ -15,11 +15,11 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import Any, LiteralString
 
 import psycopg
-from psycopg.rows import dict_row
+from psycopg.rows import tuple_row
 from psycopg_pool import AsyncConnectionPool
 
 from app import embedded, migrate
-from app.catalog import ENTITIES, FIELDS, NAVIGATIONS, Catalog
+from app.catalog import MODEL, Catalog
 from app.config import Config
 from app.errors import ServiceError
 
@@ -64,8 +64,10 @@ def connect(url: str, role: LiteralString | None = None) -> psycopg.Connection[A
 
 def read_catalog(connection: psycopg.Connection[Any]) -> Catalog:
     """The model, as the registry has it now."""
-    with connection.cursor(row_factory=dict_row) as cursor:
-        return Catalog.from_rows(*(cursor.execute(query).fetchall() for query in (ENTITIES, FIELDS, NAVIGATIONS)))
+    with connection.cursor(row_factory=tuple_row) as cursor:
+        row = cursor.execute(MODEL).fetchone()
+        assert row is not None
+        return Catalog.from_rows(*row)
 
 
 @contextlib.asynccontextmanager
@@ -109,6 +111,10 @@ class Database:
         self._listener = asyncio.create_task(self._listen(listening))
         await listening.wait()
         return self
+
+    async def renew(self) -> None:
+        """Read the model again, which did not fit the database: word of a change may not have come yet."""
+        self.catalog = await asyncio.to_thread(_load_catalog, self.url)
 
     async def close(self) -> None:
         """Give every connection back."""
@@ -161,7 +167,7 @@ class Database:
                 yield connection
             finally:
                 if not connection.closed:
-                    await connection.execute("rollback")
+                    await connection.execute("commit")  # on a rollback psycopg forgets all that the connection has prepared
 
     @contextlib.asynccontextmanager
     async def service(self) -> AsyncIterator[Session]:

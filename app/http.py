@@ -13,6 +13,7 @@ import re
 import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import wraps
 from itertools import count
 
 import psycopg
@@ -31,7 +32,7 @@ from app.export import response as exports
 from app.feed import receive
 from app.feed.housekeeping import keep_house
 from app.mapper import store as mappers
-from app.odata.request import METHODS
+from app.odata.request import refused_method
 from app.odata.response import respond
 
 log = logging.getLogger("bds.http")
@@ -49,6 +50,7 @@ GIVEN_ID = re.compile(r"[\x21-\x7e]{1,100}")
 PROCESS = secrets.token_hex(6)  # with which the ids that we give begin
 _numbers = count(1)
 quoted = json.encoder.encode_basestring_ascii
+RENEWALS = 3  # of the model, for one request
 GONE = 499  # in the log: the client left before it had its answer
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -69,21 +71,41 @@ def create_app(database: Database, stall: float = 60.0) -> web.Application:
     return app
 
 
+def current(handler: Handler) -> Handler:
+    """The handler, which begins again where the model has changed between what it understood and what it read."""
+
+    @wraps(handler)
+    async def handle(request: web.Request) -> web.StreamResponse:
+        for _ in range(RENEWALS):
+            try:
+                return await handler(request)
+            except (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn, psycopg.errors.DeadlockDetected):
+                if request.writer.output_size:
+                    raise
+                await request.app[DATABASE].renew()
+        return await handler(request)
+
+    return handle
+
+
 # Routes ---------------------------------------------------------------------------------------------------------------------------
 
 
+@current
 async def odata(request: web.Request) -> web.StreamResponse:
     identity = await identify(request.app[GATE], request, basic_only=True)
     identity.require("read", company_of(request))
     return await respond(request.app[DATABASE], request, request.app[STREAMS])
 
 
+@current
 async def rows(request: web.Request) -> web.StreamResponse:
     company, entity = await readable(request), entity_of(request)
     options = wire.decode_query(request.rel_url.raw_path_qs)
     return await data(request, await changes.read_rows(request.app[DATABASE], company, entity, options))
 
 
+@current
 async def row(request: web.Request) -> web.StreamResponse:
     company, entity = await readable(request), entity_of(request)
     return await data(request, await changes.read_row(request.app[DATABASE], company, entity, request.match_info["id"]))
@@ -200,6 +222,7 @@ async def preview_mapper(request: web.Request) -> web.StreamResponse:
     return await wire.send(request, document, JSON)
 
 
+@current
 async def export(request: web.Request) -> web.StreamResponse:
     identity, names = await known(request), request.match_info
     app, company = request.app, names.get("company")
@@ -389,9 +412,8 @@ def target_of(request: web.Request, *, raw: bool = False) -> str:
 def wrong_method(app: web.Application, path: str) -> ServiceError:
     """The error of a method that no route has: not_found where the path has none at all, else with those that are allowed."""
     if is_odata(path):
-        allowed = list(METHODS)
-    else:
-        allowed = sorted({route.method for route in app.router.routes() if route.resource and leads_to(route.resource, path)})
+        return refused_method(path)
+    allowed = sorted({route.method for route in app.router.routes() if route.resource and leads_to(route.resource, path)})
     if not allowed:
         return ServiceError("not_found", ERRORS["not_found"][1])
     return ServiceError("method_not_allowed", ERRORS["method_not_allowed"][1], headers={"Allow": ", ".join(allowed)})

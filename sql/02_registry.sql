@@ -44,6 +44,10 @@ begin
     -- two at once would each write the other's navigations
     lock table bds.entities in share row exclusive mode;
     perform bds.check_table(table_name, name);
+    -- Who reads locks the view first, then its table; the other way round would be a deadlock with them.
+    if to_regclass(format('api.%I', name)) is not null then
+        execute format('lock table api.%I in access exclusive mode', name);
+    end if;
     execute format('alter table %s owner to bds_owner', table_name);
     execute format(
         'alter table %s alter column company_id set default current_setting(''bds.company'', true)', table_name
@@ -154,6 +158,18 @@ declare
     odd record;
 begin
     delete from bds.fields f where f.entity = entity_name;
+    for odd in
+        select a.attname, n.name
+        from pg_attribute a cross join lateral (select bds.camel_case(a.attname) collate pg_catalog.pg_c_utf8) as n (name)
+        where a.attrelid = table_name and a.attnum > 0 and not a.attisdropped
+            and (n.name !~ '^[[:alpha:]_][[:alnum:]_]*$' or n.name in ('null', 'true', 'false', 'not'))
+    loop
+        raise exception using
+            errcode = 'BD005',
+            message = format('%s.%I would be a field called %L, which no query can name', table_name, odd.attname, odd.name),
+            hint = 'use letters, digits and _, a letter first, and none of the words null, true, false and not';
+    end loop;
+
     for odd in
         select a.attname, format_type(a.atttypid, a.atttypmod) as type
         from pg_attribute a join pg_type t on t.oid = a.atttypid

@@ -135,10 +135,10 @@ begin
         raise exception using
             errcode = 'BD004', message = format('%s is content of %s', child, entity), hint = format('bds.unregister(%L) first', child);
     end if;
+    execute format('drop view if exists api.%I', entity);  -- before the table is touched, as readers lock them
     if exists (select from pg_class c where c.oid = this.table_name) then
         perform bds.uninstall_table(this.table_name);
     end if;
-    execute format('drop view if exists api.%I', entity);
     execute format(
         'drop function if exists bds_log.%I, bds_log.%I, bds_log.%I, bds_log.%I',
         entity || '_stamp', entity || '_insert', entity || '_update', entity || '_delete'

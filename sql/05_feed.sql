@@ -239,6 +239,25 @@ end
 $$;
 comment on function bds.count_staged(bigint) is 'How many top-level records are staged';
 
+create or replace function bds.is_staged(import_number bigint)
+    returns boolean
+    language plpgsql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    entity_name text;
+    found_any   boolean;
+begin
+    for entity_name in select e.name from bds.entities e where to_regclass(bds.staging_table(import_number, e.name)) is not null loop
+        execute format('select exists (select from %s)', bds.staging_table(import_number, entity_name)) into found_any;
+        exit when found_any;
+    end loop;
+    return coalesce(found_any, false);
+end
+$$;
+comment on function bds.is_staged(bigint) is 'Whether any record is staged: a database that crashes loses all of them at once';
+
 create or replace function bds.import_drop_staging(import_number bigint)
     returns void
     language plpgsql

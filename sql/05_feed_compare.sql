@@ -20,13 +20,20 @@ begin
     foreach entity_name in array members loop
         columns := columns || jsonb_build_object(entity_name, bds.staged_columns(import.number, entity_name));
         perform bds.check_values(import.number, entity_name, bds.texts(columns -> entity_name));
+        if bds.refers_outside(entity_name, members) then
+            perform bds.resolve_references(company, import.number, entity_name, bds.texts(columns -> entity_name));
+        end if;
         if bds.has_keys(entity_name) then
-            perform bds.map_by_keys(company, import.number, entity_name, bds.texts(columns -> entity_name));
+            perform bds.map_by_keys(
+                company, import.number, entity_name, bds.texts(columns -> entity_name), bds.refers_outside(entity_name, members)
+            );
             perform bds.check_names(import.number, entity_name, bds.texts(columns -> entity_name));
         end if;
     end loop;
     foreach entity_name in array members loop
-        perform bds.resolve_references(company, import.number, entity_name, bds.texts(columns -> entity_name));
+        if not bds.refers_outside(entity_name, members) then
+            perform bds.resolve_references(company, import.number, entity_name, bds.texts(columns -> entity_name));
+        end if;
         if not bds.has_keys(entity_name) then
             perform bds.map_by_linkage(company, import.number, entity_name, bds.texts(columns -> entity_name));
         end if;
@@ -54,6 +61,14 @@ create or replace function bds.has_keys(entity_name text)
     stable
     return exists (select from bds.import_columns c where c.entity = entity_name and c.is_unique);
 comment on function bds.has_keys(text) is 'Whether rows of the entity can be told by a unique field';
+
+create or replace function bds.refers_outside(entity_name text, members text[])
+    returns boolean
+    language sql
+    stable
+    return not exists (select from bds.import_columns c where c.entity = entity_name and c.target = any (members));
+comment on function bds.refers_outside(text, text[]) is
+    'Whether the entity refers to none of these: then what it refers to is known before its own rows, and they are compared as they are found';
 
 create or replace function bds.check_values(import_number bigint, entity_name text, columns text[])
     returns void
@@ -132,12 +147,30 @@ end
 $$;
 comment on function bds.check_required(bigint, text) is 'Finds required fields that are null, or that a new row lacks';
 
+create or replace function bds.all_valid(import_number bigint, entity_name text)
+    returns boolean
+    language plpgsql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    valid boolean;
+begin
+    execute format('select not exists (select from %s e where e.entity = $1 and e.code = ''invalid_value'')', bds.staging_table(import_number, 'errors'))
+        into valid using entity_name;
+    return valid;
+end
+$$;
+comment on function bds.all_valid(bigint, text) is 'Whether check_values has found every value of the entity good';
+
 create or replace function bds.make_diff(
     company text, import_number bigint, entity_name text, columns text[], map_name text default null, diff_name text default null
 )
     returns void
     language plpgsql
     set search_path = pg_catalog, pg_temp
+    set join_collapse_limit = 1  -- what is the same goes first: often little is left then
+    set enable_nestloop = off
 as $$
 declare
     this   bds.entities;
@@ -147,10 +180,11 @@ declare
     differs text;
     names  text;
     is_checked boolean;
+    rest    bigint;
+    mapped  bigint;
 begin
     select * into strict this from bds.entities e where e.name = entity_name;
-    execute format('select not exists (select from %s e where e.entity = $1 and e.code = ''invalid_value'')', bds.staging_table(import_number, 'errors'))
-        into is_checked using entity_name;
+    is_checked := bds.all_valid(import_number, entity_name);
     select n.target into parent from bds.navigations n where n.entity = entity_name and n.name = this.parent_navigation and not n.many;
     if parent is not null and to_regclass(format('pg_temp.%I', 'map_' || parent)) is null then
         parent := null;  -- rows of this entity stand at the top level alone
@@ -169,28 +203,20 @@ begin
         c.name = any (columns) or (c.is_unique and '@id' = any (columns)) or (c.is_parent and parent is not null),
         -- what a row that does not give the column keeps or gets
         case when c.default_expression is null then format('t.%I', c.column_name)
-            else format('case when m.is_new then %s else t.%I end', c.default_expression, c.column_name) end,
-        -- reading a text is half of the work: what check_values has found good is not checked again
-        case when is_checked then bds.staged_cast(format('s.%I', c.name), c.type, c.sql_type)
-            else bds.staged_value(format('s.%I', c.name), c.type, c.sql_type) end
-    ) as b (is_given, otherwise, value)
+            else format('case when m.is_new then %s else t.%I end', c.default_expression, c.column_name) end
+    ) as b (is_given, otherwise)
     cross join lateral (select b.is_given, case
         when not b.is_given then b.otherwise
         when c.is_parent and parent is not null then format(
             'coalesce(p.target, %s t.%I)',
             case when c.name = any (columns) then format('%I.id,', 'ref_' || entity_name || '_' || c.name) else '' end, c.column_name)
-        when c.target is not null then format(
-            $sql$case when s.%1$I is null then %2$s when s.%1$I <> e'\x01' then %3$I.id end$sql$,
-            c.name, b.otherwise, 'ref_' || entity_name || '_' || c.name)
-        when c.is_unique then format(
-            $sql$case when m.%4$I is not null then m.%4$I when s.%1$I is null then %2$s else %3$s end$sql$,
-            c.name, b.otherwise, b.value, 'key_' || c.name)
-        else format(
-            $sql$case when s.%1$I is null then %2$s when s.%1$I = e'\x01' then %3$s else %4$s end$sql$,
-            c.name, b.otherwise, case when c.required then coalesce(c.default_expression, 'null') else 'null' end, b.value)
+        else bds.written_value(c, format('s.%I', c.name), b.otherwise, format('m.%I', 'key_' || c.name), 'ref_' || entity_name || '_' || c.name, is_checked)
     end) as v (is_given, expression)
     where c.entity = entity_name;
 
+    execute format('select count(*) filter (where m.phase = 1 and not m.is_same), count(*) from pg_temp.%I m', coalesce(map_name, 'map_' || entity_name))
+        into rest, mapped;
+    perform bds.probe_if_few(rest, mapped);
     execute format(
         $sql$
         create temporary table %1$I as

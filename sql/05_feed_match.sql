@@ -38,18 +38,21 @@ create or replace function bds.staged_operation(columns text[])
     else $sql$1 as phase, 'upsert' as operation, false as is_mass$sql$ end;
 comment on function bds.staged_operation(text[]) is 'SQL for what is to be done with a staged row: phase, operation, is_mass';
 
-create or replace function bds.map_by_keys(company text, import_number bigint, entity_name text, columns text[])
+create or replace function bds.map_by_keys(company text, import_number bigint, entity_name text, columns text[], compare boolean)
     returns void
     language plpgsql
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    this     bds.entities;
-    named    boolean := '@id' = any (columns);
-    keys     text;
-    effective text;
-    joins    text;
-    matches  text;
+    this       bds.entities;
+    named      boolean := '@id' = any (columns);
+    keys       text;
+    effective  text;
+    joins      text;
+    matches    text[];
+    given      text;
+    compared   text := '';
+    is_same    text := 'false';
 begin
     select * into strict this from bds.entities e where e.name = entity_name;
     -- x.<field> is what the row says of a unique field; its own "@id", if it has one, alone says which row is meant
@@ -62,13 +65,7 @@ begin
                 else bds.staged_value(format('s.%I', c.name), c.type, c.sql_type)
             end,
             'said_' || c.name), ', ' order by c.ordinal),
-        string_agg(format('%s as %I',
-            case
-                when named then format('coalesce(x.%I, case when x.id_kind = %L then %s end)',
-                    'said_' || c.name, c.name, bds.staged_value('x.id_value', c.type, c.sql_type))
-                else format('x.%I', 'said_' || c.name)
-            end,
-            'key_' || c.name), ', ' order by c.ordinal),
+        string_agg(format('%s as %I', bds.key_value(c, named), 'key_' || c.name), ', ' order by c.ordinal),
         string_agg(format('left join %1$s %2$I on %2$I.company_id = $1 and %2$I.%3$I = %4$s',
             this.table_name, 'by_' || c.name, c.column_name,
             case
@@ -76,7 +73,7 @@ begin
                     'said_' || c.name, c.name, bds.staged_value('x.id_value', c.type, c.sql_type))
                 else format('x.%I', 'said_' || c.name)
             end), E'\n' order by c.ordinal) filter (where named or c.name = any (columns)),
-        string_agg(format('%I.id', 'by_' || c.name), ', ' order by c.ordinal) filter (where named or c.name = any (columns))
+        array_agg('by_' || c.name order by c.ordinal) filter (where named or c.name = any (columns))
     into keys, effective, joins, matches
     from bds.import_columns c
     where c.entity = entity_name and c.is_unique;
@@ -84,35 +81,97 @@ begin
         joins := concat_ws(E'\n', joins, format(
             'left join %s by_id on by_id.company_id = $1 and by_id.id = case when x.id_kind = ''id'' then %s end',
             this.table_name, bds.lookup_id('x.id_value')));
-        matches := concat_ws(', ', 'by_id.id', matches);
+        matches := array_append(matches, 'by_id');
     end if;
-    matches := coalesce(matches, 'null::bigint');
+    if compare then
+        select * into given, compared, is_same from bds.comparison(
+            entity_name, columns, this.table_name, case when cardinality(matches) = 1 then matches[1] end, bds.all_valid(import_number, entity_name)
+        );
+    end if;
 
     execute format(
         $sql$
         create temporary table %1$I as
-        select x.ordinal, x.parent, x.position, x.phase, x.operation,
-            coalesce(m.least_match, case when x.phase = 1 then nextval(%2$L) end) as target,
-            m.least_match is null and not x.is_mass as is_new, m.least_match <> m.greatest_match as is_ambiguous, false as is_same,
+        select x.ordinal, x.parent, x.position, x.phase, x.operation, m.least_match as target,
+            m.least_match is null and not x.is_mass as is_new, m.least_match <> m.greatest_match as is_ambiguous, %2$s as is_same,
             false as failed, x.id, x.id_kind, %3$s
         from (
             select s."@ordinal" as ordinal, s."@parent" as parent, coalesce(s."@position", s."@ordinal") as position, s."@id" as id,
-                %10$s, %4$s as id_kind, %5$s as id_value, %6$s
-            from %7$s s
+                %4$s, %5$s as id_kind, %6$s as id_value, %7$s%8$s
+            from %9$s s
             offset 0
         ) x
-        %8$s
-        cross join lateral (select least(%9$s), greatest(%9$s)) as m (least_match, greatest_match)
-        order by x.ordinal  -- ids follow the document
+        %10$s
+        cross join lateral (select least(%11$s), greatest(%11$s)) as m (least_match, greatest_match)
+        %12$s
         $sql$,
-        'map_' || entity_name, pg_get_serial_sequence(this.table_name::text, 'id'), effective,
-        bds.lookup_kind('s."@id"'), bds.lookup_value('s."@id"'), keys, bds.staging_table(import_number, entity_name),
-        coalesce(joins, ''), matches, bds.staged_operation(columns)
+        'map_' || entity_name, is_same, effective, bds.staged_operation(columns), bds.lookup_kind('s."@id"'),
+        bds.lookup_value('s."@id"'), keys, given, bds.staging_table(import_number, entity_name), coalesce(joins, ''),
+        coalesce((select string_agg(format('%I.id', by), ', ') from unnest(matches) as by), 'null::bigint'), compared
     ) using company;
+    perform bds.number_new_rows(entity_name, this.table_name);
     perform bds.check_keys(company, import_number, entity_name, columns);
 end
 $$;
-comment on function bds.map_by_keys(text, bigint, text, text[]) is 'Maps staged rows to stored ones by their lookup or unique fields, all at once';
+comment on function bds.map_by_keys(text, bigint, text, text[], boolean) is
+    'Maps staged rows to stored ones by their lookup or unique fields, all at once, and compares them on the way if it is told to';
+
+create or replace function bds.comparison(entity_name text, columns text[], stored_table regclass, only_match text, is_checked boolean)
+    returns table (given text, joins text, is_same text)
+    language plpgsql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    return query
+        select
+            string_agg(format(', s.%I as %I', c.name, 'given_' || c.name), '' order by c.ordinal) filter (where c.name = any (columns)),
+            case when only_match is null then format('left join %s t on t.company_id = $1 and t.id = m.least_match', stored_table) else '' end
+                || coalesce(string_agg(format(E'\nleft join pg_temp.%1$I %1$I on %1$I.lookup = x.%2$I', 'ref_' || entity_name || '_' || c.name, 'given_' || c.name), '')
+                    filter (where c.target is not null), ''),
+            format('%I.id is not null and m.least_match = m.greatest_match and x.phase = 1', t.stored) || coalesce(string_agg(format(
+                E'\n and %s is not distinct from %I.%I',
+                bds.written_value(
+                    c, case when c.name = any (columns) then format('x.%I', 'given_' || c.name) else 'null' end,
+                    format('%I.%I', t.stored, c.column_name), bds.key_value(c, '@id' = any (columns)), 'ref_' || entity_name || '_' || c.name, is_checked),
+                t.stored, c.column_name), '' order by c.ordinal) filter (where c.name is not null), '')
+        from (select coalesce(only_match, 't')) as t (stored)
+        left join bds.import_columns c on c.entity = entity_name and (c.name = any (columns) or (c.is_unique and '@id' = any (columns)))
+        group by t.stored;
+end
+$$;
+comment on function bds.comparison(text, text[], regclass, text, boolean) is
+    'SQL that tells whether a staged row x would change nothing in the stored row that it means, and the columns and joins that this takes';
+
+create or replace function bds.number_new_rows(entity_name text, stored_table regclass)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    has_new boolean;
+begin
+    execute format('select exists (select from pg_temp.%I m where m.target is null and m.phase = 1)', 'map_' || entity_name) into has_new;
+    if has_new then
+        execute format('alter table pg_temp.%I rename to %I', 'map_' || entity_name, 'open_' || entity_name);
+        execute format(
+            $sql$
+            create temporary table %1$I as
+            select o.ordinal, o.parent, o.position, o.phase, o.operation,
+                coalesce(o.target, case when o.phase = 1 then nextval(%2$L) end) as target, o.is_new, o.is_ambiguous, o.is_same, o.failed, %3$s
+            from (select * from pg_temp.%4$I order by ordinal) o  -- ids follow the document
+            $sql$,
+            'map_' || entity_name, pg_get_serial_sequence(stored_table::text, 'id'),
+            concat_ws(', ', 'o.id, o.id_kind', (
+                select string_agg(format('o.%I', 'key_' || c.name), ', ') from bds.import_columns c where c.entity = entity_name and c.is_unique
+            )),
+            'open_' || entity_name
+        );
+        execute format('drop table pg_temp.%I', 'open_' || entity_name);
+    end if;
+end
+$$;
+comment on function bds.number_new_rows(text, regclass) is 'Takes the ids of new rows ahead, so that references to them are known before they are written';
 
 create or replace function bds.check_keys(company text, import_number bigint, entity_name text, columns text[])
     returns void
@@ -124,31 +183,37 @@ declare
     kinds      text[] := bds.lookup_kinds(entity_name);
     errors     text := bds.staging_table(import_number, 'errors');
     map        text := format('pg_temp.%I', 'map_' || entity_name);
+    -- who says one thing alone of himself can contradict neither himself nor, if he means a stored row, another who means one
+    says_one   boolean := '@id' <> all (columns) and (
+        select count(*) = 1 from bds.import_columns c where c.entity = entity_name and c.is_unique and c.name = any (columns));
     key        record;
     duplicates boolean;
 begin
     select * into strict this from bds.entities e where e.name = entity_name;
-    execute format(
-        $sql$
-        insert into %1$s (entity, ordinal, field, code, message)
-        select %2$L, m.ordinal, 'id', 'invalid_value', format('expected a lookup (%%s), got %%L', %3$L, left(m.id, 100))
-        from %4$s m where m.id_kind <> all ($1)
-        union all
-        select %2$L, m.ordinal, 'id', 'not_found', format('there is no row %%s', m.id)
-        from %4$s m where m.id_kind = 'id' and m.is_new
-        union all
-        select %2$L, m.ordinal, null, 'lookup_ambiguous', 'its unique fields name different rows'
-        from %4$s m where m.is_ambiguous
-        $sql$,
-        errors, entity_name, array_to_string(array(select k || ':...' from unnest(kinds) k), ', '), map
-    ) using kinds;
+    if not says_one then
+        execute format(
+            $sql$
+            insert into %1$s (entity, ordinal, field, code, message)
+            select %2$L, m.ordinal, v.field, v.code, v.message
+            from %4$s m
+            cross join lateral (values
+                (m.id_kind <> all ($1), 'id', 'invalid_value', format('expected a lookup (%%s), got %%L', %3$L, left(m.id, 100))),
+                (m.id_kind = 'id' and m.is_new, 'id', 'not_found', format('there is no row %%s', m.id)),
+                (m.is_ambiguous, null, 'lookup_ambiguous', 'its unique fields name different rows')
+            ) as v (is_wrong, field, code, message)
+            where (m.id_kind <> all ($1) or m.id_kind = 'id' and m.is_new or m.is_ambiguous) and v.is_wrong
+            $sql$,
+            errors, entity_name, array_to_string(array(select k || ':...' from unnest(kinds) k), ', '), map
+        ) using kinds;
+    end if;
 
     -- every later row with the target or with a unique value of an earlier one
     for key in
         -- a new row has a target of its own
         select 'target' as expression, 'm.target is not null and not m.is_new' as condition, null as field, null as column_name
         union all
-        select format('%I', 'key_' || c.name), format('m.%I is not null', 'key_' || c.name), c.name, c.column_name::text
+        select format('%I', 'key_' || c.name), format('m.%I is not null', 'key_' || c.name) || case when says_one then ' and m.is_new' else '' end,
+            c.name, c.column_name::text
         from bds.import_columns c
         where c.entity = entity_name and c.is_unique and (c.name = any (columns) or '@id' = any (columns))
     loop

@@ -18,7 +18,7 @@ declare
 begin
     if import.state = 'receiving' then
         perform bds.import_received(company, import_id, atomic, 0, bds.count_staged(import.number), remove_all);
-    elsif bds.count_staged(import.number) < import.records then
+    elsif import.records > 0 and not bds.is_staged(import.number) then
         -- it waited, and the database crashed meanwhile
         raise exception using errcode = 'BD003', message = 'the database was restarted while the import waited: send it again';
     end if;
@@ -332,6 +332,16 @@ create or replace function bds.plan_for(records bigint)
             set_config('work_mem', case when records > 1000 then '64MB' else current_setting('work_mem') end, true);
     end;
 comment on function bds.plan_for(bigint) is 'Sets the planner for the size of an import, until the end of the transaction';
+
+create or replace function bds.probe_if_few(few bigint, many bigint)
+    returns void
+    language sql
+    set search_path = pg_catalog, pg_temp
+    begin atomic
+        select set_config('enable_nestloop', case when few <= 1000 or few * 10 <= many then 'on' else 'off' end, true);
+    end;
+comment on function bds.probe_if_few(bigint, bigint) is
+    'Lets the next statement probe indexes if it is about few rows; for functions that set enable_nestloop, which then ends with them';
 
 create or replace function bds.import_drop_temporary()
     returns void

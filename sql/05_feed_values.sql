@@ -46,6 +46,43 @@ create or replace function bds.staged_value(expression text, type text, sql_type
     end;
 comment on function bds.staged_value(text, text, text) is 'SQL for the typed value of a staged column; it never raises';
 
+create or replace function bds.staged_or_checked(c bds.import_columns, given text, is_checked boolean)
+    returns text
+    language sql
+    immutable
+    return case when is_checked then bds.staged_cast(given, c.type, c.sql_type) else bds.staged_value(given, c.type, c.sql_type) end;
+comment on function bds.staged_or_checked(bds.import_columns, text, boolean) is
+    'SQL for the typed value of a staged column: what check_values has found good is not checked again, for reading a text is half of the work';
+
+create or replace function bds.key_value(c bds.import_columns, named boolean)
+    returns text
+    language sql
+    immutable
+    return case
+        when named then format('coalesce(x.%I, case when x.id_kind = %L then %s end)',
+            'said_' || c.name, c.name, bds.staged_value('x.id_value', c.type, c.sql_type))
+        else format('x.%I', 'said_' || c.name)
+    end;
+comment on function bds.key_value(bds.import_columns, boolean) is 'SQL for what a row says of a unique field, by the field or by its lookup';
+
+create or replace function bds.written_value(c bds.import_columns, given text, otherwise text, key text, reference text, is_checked boolean)
+    returns text
+    language sql
+    immutable
+    return case
+        when c.target is not null then format(
+            $sql$case when %1$s is null then %2$s when %1$s <> e'\x01' then %3$I.id end$sql$, given, otherwise, reference)
+        when c.is_unique then format(
+            $sql$case when %1$s is not null then %1$s when %2$s is null then %3$s else %4$s end$sql$,
+            key, given, otherwise, bds.staged_or_checked(c, given, is_checked))
+        else format(
+            $sql$case when %1$s is null then %2$s when %1$s = e'\x01' then %3$s else %4$s end$sql$,
+            given, otherwise, case when c.required then coalesce(c.default_expression, 'null') else 'null' end,
+            bds.staged_or_checked(c, given, is_checked))
+    end;
+comment on function bds.written_value(bds.import_columns, text, text, text, text, boolean) is
+    'SQL for the value that a staged row gives a column: otherwise is what the column keeps or gets if the row does not give it';
+
 create or replace function bds.expected_value(type text, sql_type text)
     returns text
     language sql

@@ -47,10 +47,14 @@ create or replace function bds.merge_diff(company text, entity_name text, put_of
     returns jsonb
     language plpgsql
     set search_path = pg_catalog, pg_temp
+    set enable_nestloop = off
 as $$
 declare
     counts jsonb;
+    differ bigint;
 begin
+    execute format('select count(*) from pg_temp.%I', 'diff_' || entity_name) into differ;
+    perform bds.probe_if_few(differ, bds.counted(entity_name, 'rows'));
     execute bds.merge_statement(entity_name, format('pg_temp.%I', 'diff_' || entity_name), put_off) into counts using company;
     return counts;
 end

@@ -57,11 +57,12 @@ begin
         where p.pronamespace = 'bds'::regnamespace and not p.prosecdef and p.proname = any (array[
             'enter_company', 'open_staging', 'import_finish', 'import_drop_staging', 'count_staged', 'analyze_changed',
             'import_apply', 'import_outcome', 'add_counts', 'count_map', 'counted', 'count_failed', 'root_of', 'depth_of', 'families',
-            'family_members', 'put_off', 'texts', 'has_keys', 'import_order', 'import_prepare', 'plan_for',
+            'family_members', 'put_off', 'texts', 'has_keys', 'import_order', 'import_prepare', 'plan_for', 'probe_if_few',
             'import_drop_temporary', 'import_prepare_family', 'parent_of',
             'staged_text', 'staged_is_valid', 'staged_cast', 'staged_value', 'expected_value', 'staged_columns', 'staged_operation',
             'check_values', 'check_required', 'make_diff', 'rules_of', 'check_constraints', 'check_names', 'check_nesting', 'check_operations',
             'lookup_kind', 'lookup_value', 'lookup_id', 'lookup_kinds', 'map_by_keys', 'check_keys', 'resolve_references',
+            'is_staged', 'refers_outside', 'all_valid', 'key_value', 'written_value', 'staged_or_checked', 'comparison', 'number_new_rows',
             'linkage_threshold', 'linkage_columns', 'map_by_linkage', 'cook_rows', 'find_candidates', 'link_named', 'linkage_patterns', 'link_rows',
             'link_pattern', 'set_apart_unlinked',
             'mark_failed', 'spread_failures', 'fail_batches', 'fail_orphans', 'import_may_write', 'has_errors', 'late_errors', 'note_late', 'fail_late',

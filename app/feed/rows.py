@@ -1,33 +1,27 @@
 """Turns decoded records into lines for COPY into the staging tables.
 
-A line holds text only: the database checks and types it.  Records of one shape (the same members in the same order) share a plan
-of which member goes to which column, so that the work for a record is a loop over its values.  What is wrong with the structure of
-a record (a member that is no field, an object where text belongs) is noted here, with the same codes as what the database finds.
+A line holds text only: the database checks and types it.  Where the members of a record go is worked out once for all of its shape.
+What is wrong with the structure of a record (a member that is no field, an object where text belongs) is noted here, with the same
+codes as what the database finds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from app.catalog import Catalog, Entity, Navigation
 from app.errors import QueryError, ServiceError
+from app.feed.shapes import ABSENT, DELIMITER, NULL, Shape, Unwritable, remember, shape_of
 from app.language.condition import sql_condition
 from app.mapper.expressions import INVALID
 
-
-class Mark(str):
-    """A text with a meaning: told by identity from the same text in a document."""
-
-
-# COPY's text format with delimiters that text seldom holds; a backslash escapes them, and itself.
-DELIMITER = "\x02"
-ABSENT: str = Mark("\x03")
-NULL: str = Mark("\x01")  # the document's null, as the staging tables know it
 COPY_OPTIONS = "(delimiter e'\\x02', null e'\\x03')"
 
-_ESCAPES = str.maketrans({"\\": "\\\\", "\n": "\\n", "\r": "\\r", DELIMITER: "\\" + DELIMITER, ABSENT: "\\" + ABSENT})
+_ESCAPES = str.maketrans({"\\": "\\\\", "\n": "\\n", "\r": "\\r"})
+_ALL_ESCAPES = _ESCAPES | str.maketrans({DELIMITER: "\\" + DELIMITER, ABSENT: "\\" + ABSENT})
+_ERROR_ESCAPES = _ALL_ESCAPES | str.maketrans({"\0": "\N{REPLACEMENT CHARACTER}"})
 
 IGNORED = -1  # accepted, without effect
 UNKNOWN = -2
@@ -38,8 +32,7 @@ WHERE = -6
 DIRECTIVE = -7
 DIRECTIVES = {"@operation": OPERATION, "@where": WHERE}
 
-PLANS = 1_000  # that are kept for one entity
-WIDEST_PLAN = 200  # members; a record has a few dozen fields, what has more is seldom followed by its like
+WIDEST_SHAPE = 200  # members; a record has a few dozen fields, what has more is seldom followed by its like
 
 
 @dataclass(slots=True)
@@ -51,10 +44,10 @@ class Table:
     booleans: frozenset[int]  # columns that take true and false
     children: dict[str, Navigation]
     fixed: frozenset[str]  # members without effect: what the database sets itself
-    lines: list[str] = field(default_factory=list)
+    blocks: list[str] = field(default_factory=list)  # lines
     count: int = 0  # rows so far: numbers them
     positions: int = 0  # records of the top-level collection so far
-    plans: dict[tuple[str, ...], list[tuple[int, str]]] = field(default_factory=dict)
+    shapes: dict[tuple[str, ...], Shape] = field(default_factory=dict)  # by the names of a record's members
 
 
 class Rows:
@@ -78,22 +71,22 @@ class Rows:
             table = self.tables[entity] = _table(self._catalog[entity])
         return table
 
-    def add(self, entity: str, records: Iterable[Any], odd: bool) -> None:
+    def add(self, entity: str, records: Sequence[Any], odd: bool) -> None:
         """Add top-level records.  Raises ServiceError `invalid_document` if one is no object."""
         table = self.table(entity)
-        for record in records:
-            if not isinstance(record, dict):
-                raise ServiceError("invalid_document", f"{entity}[{table.positions}]: expected an object, got {_kind(record)}")
-            self._row(entity, table, record, ABSENT, table.positions, odd)
-            table.positions += 1
-        self.records = sum(t.positions for t in self.tables.values())
+        for at, record in enumerate(records, table.positions):
+            if type(record) is not dict:
+                raise ServiceError("invalid_document", f"{entity}[{at}]: expected an object, got {_kind(record)}")
+        self._lines(entity, table, enumerate(records, table.positions), ABSENT, odd)
+        table.positions += len(records)
+        self.records += len(records)
 
     def take(self) -> Iterable[tuple[str, Table, bytes]]:
         """(entity, table, COPY data) of all that waits, which then waits no more."""
         for entity, table in self.tables.items():
-            if table.lines:
-                data = "\n".join(table.lines).encode() + b"\n"
-                table.lines.clear()
+            if table.blocks:
+                data = "\n".join(table.blocks).encode() + b"\n"
+                table.blocks.clear()
                 yield entity, table, data
         self.size = 0
 
@@ -103,21 +96,40 @@ class Rows:
         self.errors.clear()
         return data
 
-    def _row(self, entity: str, table: Table, record: dict[str, Any], parent: str, position: int, odd: bool) -> None:
-        ordinal = table.count
-        table.count += 1
-        shape = tuple(record)
-        plan = table.plans.get(shape)
-        if plan is None:
-            plan = _plan(table, shape)
-            if len(shape) <= WIDEST_PLAN:
-                if len(table.plans) >= PLANS:
-                    table.plans.clear()  # a document may have a shape for each of its records
-                table.plans[shape] = plan
+    def _lines(self, entity: str, table: Table, records: Iterable[tuple[int, dict[str, Any]]], parent: str, odd: bool) -> None:
+        """Add the lines of records, each with its position among those of its parent."""
+        lines: list[str] = []
+        for position, record in records:
+            shape = table.shapes.get(names := tuple(record)) or self._shape(table, names)
+            ordinal = table.count
+            table.count = ordinal + 1
+            try:
+                if odd:
+                    raise Unwritable
+                line = shape.write(ordinal, parent, position, record.values())
+            except Unwritable:
+                line = self._line(entity, table, shape, record, ordinal, parent, position, odd)
+            lines.append(line)
+        block = "\n".join(lines)
+        if not odd and ("\\" in block or "\r" in block or block.count("\n") >= len(lines)):
+            block = "\n".join([line.translate(_ESCAPES) for line in lines])
+        if lines:
+            table.blocks.append(block)
+            self.size += len(block)
+
+    def _shape(self, table: Table, names: tuple[str, ...]) -> Shape:
+        members = [(_slot(table, name), name) for name in names]
+        shape = shape_of(members, len(table.columns), table.booleans, table.slots["id"])
+        return remember(table.shapes, names, shape) if len(names) <= WIDEST_SHAPE else shape
+
+    def _line(
+        self, entity: str, table: Table, shape: Shape, record: dict[str, Any], ordinal: int, parent: str, position: int, odd: bool
+    ) -> str:
+        """The line of a record, member by member."""
         row = [ABSENT] * len(table.columns)
         row[0], row[1], row[2] = str(ordinal), parent, str(position)
         flags: dict[str, bool] | None = None
-        for (slot, member), value in zip(plan, record.values(), strict=True):
+        for (slot, member), value in zip(shape.members, record.values(), strict=True):
             if slot >= 0:
                 if type(value) is str:
                     row[slot] = value
@@ -139,16 +151,7 @@ class Rows:
             row[3] = ABSENT  # an id that is null names nothing
         for collection, remove in (flags or {}).items():
             row[table.slots[collection + "@present"]] = "t" if remove else "f"
-        self._append(table, row, entity, ordinal, odd)
-
-    def _append(self, table: Table, row: list[str], entity: str, ordinal: int, odd: bool) -> None:
-        line = DELIMITER.join(row)
-        if odd:
-            line = DELIMITER.join(self._sanitize(row, table, entity, ordinal))
-        elif "\\" in line or "\n" in line or "\r" in line:
-            line = DELIMITER.join([v if v is ABSENT else v.translate(_ESCAPES) for v in row])
-        table.lines.append(line)
-        self.size += len(line)
+        return DELIMITER.join(self._sanitize(row, table, entity, ordinal) if odd else row)
 
     def _sanitize(self, row: list[str], table: Table, entity: str, ordinal: int) -> list[str]:
         """Control characters that JSON wrote as escapes: some have a meaning here, and PostgreSQL has no NUL."""
@@ -158,20 +161,19 @@ class Rows:
                 self.error(entity, ordinal, table.columns[slot], "invalid_value", "text cannot hold the character U+0000")
                 value = ABSENT
             elif value is not ABSENT and value is not NULL:
-                value = (NULL + value if value.startswith(NULL) else value).translate(_ESCAPES)
+                value = (NULL + value if value.startswith(NULL) else value).translate(_ALL_ESCAPES)
             clean.append(value)
         return clean
 
     def _children(self, entity: str, ordinal: int, navigation: Navigation, value: Any, odd: bool) -> None:
         items = value if isinstance(value, list) else [] if value is None else [value]
-        table = self.table(navigation.target)
-        for position, item in enumerate(items):
-            if isinstance(item, dict):
-                self._row(navigation.target, table, item, str(ordinal), position, odd)
-            else:
-                self.error(
-                    entity, ordinal, f"{navigation.name}[{position}]", "invalid_value", f"expected an object, got {_kind(item)}"
-                )
+        records = [(position, item) for position, item in enumerate(items) if type(item) is dict]
+        self._lines(navigation.target, self.table(navigation.target), records, str(ordinal), odd)
+        if len(records) < len(items):
+            for position, item in enumerate(items):
+                if type(item) is not dict:
+                    reason = f"expected an object, got {_kind(item)}"
+                    self.error(entity, ordinal, f"{navigation.name}[{position}]", "invalid_value", reason)
 
     def _remove_all(self, entity: str, ordinal: int, record: dict[str, Any], member: str, value: Any) -> dict[str, bool]:
         collection = member.partition("@")[0]
@@ -221,7 +223,7 @@ class Rows:
         """Note what is wrong with a row."""
         values = (entity, str(ordinal), ABSENT if name is None else name, code, message)
         line = DELIMITER.join(
-            v if v is ABSENT else v.replace("\0", "\N{REPLACEMENT CHARACTER}").translate(_ESCAPES) for v in values
+            v if v is ABSENT else v.replace("\0", "\N{REPLACEMENT CHARACTER}").translate(_ALL_ESCAPES) for v in values
         )
         self.errors.append(line + "\n")
         self.size += len(line)
@@ -244,11 +246,6 @@ def _table(entity: Entity) -> Table:
         children,
         frozenset({"updatedAt"} | {f.name for f in entity.fields.values() if f.generated}),
     )
-
-
-def _plan(table: Table, shape: tuple[str, ...]) -> list[tuple[int, str]]:
-    """Where each member of a record of this shape goes."""
-    return [(_slot(table, member), member) for member in shape]
 
 
 def _slot(table: Table, member: str) -> int:

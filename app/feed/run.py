@@ -129,7 +129,7 @@ class Import:
         try:
             with self._writer() as connection:
                 connection.add_notice_handler(self._hear)
-                connection.execute("set temp_buffers = '64MB'")  # for the comparison's temporary tables
+                connection.execute("set temp_buffers = '128MB'")  # for the comparison's temporary tables
                 connection.execute("set client_connection_check_interval = '2s'")  # should this process die, its turn ends with it
                 self._running = connection
                 self.check_cancelled()

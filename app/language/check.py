@@ -101,7 +101,7 @@ class Checker(ABC):
             return Constant(at, "bool", "true" if len(known) < len(values) else "false")
         tests: list[Expression] = []
         if known:
-            pairs = [unify(at, operand, value) for value in known]
+            pairs = [unify(value.at, operand, value) for value in known]
             converted = next((left for left, _ in pairs if left is not operand), operand)
             of = common(right.type for _, right in pairs)
             constants = tuple(cast(str, cast(Constant, right).value) for _, right in pairs)

@@ -20,6 +20,12 @@ from app.language.unify import TYPE_NAMES
 MAX_STEPS = 20  # from one row
 MAX_ALL_STEPS = 300  # from the rows of all lambdas together
 
+# of functions, as a client knows them
+PARAMETERS = {str(type): name for type, name in TYPE_NAMES.items()} | {
+    "number": "number",
+    "integer": "whole number",
+    "any": "value",
+}
 COMPARISONS = frozenset(("eq", "ne", "lt", "le", "gt", "ge"))
 
 
@@ -197,7 +203,7 @@ def _refuse_zero(name: str, arguments: Sequence[Expression]) -> None:
 
 
 def _mismatch(name: str, arguments: Sequence[Expression]) -> str:
-    wanted = " or ".join(f"({', '.join(function.parameters)})" for function in FUNCTIONS[name])
+    wanted = " or ".join(f"({', '.join(PARAMETERS[each] for each in function.parameters)})" for function in FUNCTIONS[name])
     given = ", ".join(TYPE_NAMES[argument.type] for argument in arguments)
     return f"{name} takes {wanted}, not ({given})"
 

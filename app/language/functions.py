@@ -134,7 +134,10 @@ for _function in (*_text(), *_arithmetic(), *_calendar()):
 
 # Of OData, and not here: to be told from a misspelling.
 UNSUPPORTED = frozenset(
-    ("isof", "fractionalseconds", "totaloffsetminutes", "totalseconds", "mindatetime", "maxdatetime", "matchesPattern", "case")
+    (
+        *("isof", "fractionalseconds", "totaloffsetminutes", "totalseconds", "mindatetime", "maxdatetime"),
+        *("matchesPattern", "case", "hassubset", "hassubsequence"),
+    )
 )
 
 # What the SQL-like filter has beyond comparisons.  The checker refuses a pattern that ends in the middle of an escape.

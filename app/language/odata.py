@@ -121,7 +121,7 @@ class _Builder(Transformer[Token, Any]):
             raise _not_supported(f"the transformation {name}", position(name))
         raise QueryError(f"there is no transformation {name}: expected groupby, aggregate", position=position(name))
 
-    def key(self, *values: tuple[Name | None, Literal]) -> tuple[tuple[Name | None, Literal], ...]:
+    def key(self, *values: tuple[Name | None, Node]) -> tuple[tuple[Name | None, Node], ...]:
         return values
 
     def search(self, *parts: object) -> None:
@@ -133,10 +133,10 @@ class _Builder(Transformer[Token, Any]):
     def item(self, item: Path | Token) -> Path | Token:
         return item
 
-    def keyvalue(self, value: Literal) -> tuple[None, Literal]:
+    def keyvalue(self, value: Node) -> tuple[None, Node]:
         return None, value
 
-    def keypair(self, name: Token, value: Literal) -> tuple[Name, Literal]:
+    def keypair(self, name: Token, value: Node) -> tuple[Name, Node]:
         return Name(position(name), str(name)), value
 
     def binary(self, left: Node, operator: Token, right: Node) -> Node:
@@ -180,7 +180,9 @@ class _Builder(Transformer[Token, Any]):
     def has(self, operand: Node, has: Token, flag: Node) -> Node:
         return Unsupported(position(has), "has")
 
-    def membership(self, operand: Node, operator: Token, values: tuple[Node, ...]) -> Node:
+    def membership(self, operand: Node, operator: Token, values: tuple[Node, ...] | Token) -> Node:
+        if isinstance(values, Token):
+            values = (self.special(values),)
         return Operation(position(operator), "in", (operand, *values))
 
     def disjunction(self, *parts: Node | Token) -> Node:
@@ -236,9 +238,9 @@ def parse_apply(text: str) -> Grouping:
     return cast(Grouping, _language.parse(text, "apply"))
 
 
-def parse_key(text: str) -> tuple[tuple[Name | None, Literal], ...]:
+def parse_key(text: str) -> tuple[tuple[Name | None, Node], ...]:
     """The values between a key's parentheses, each with its name if it has one."""
-    return cast("tuple[tuple[Name | None, Literal], ...]", _language.parse(text, "key"))
+    return cast("tuple[tuple[Name | None, Node], ...]", _language.parse(text, "key"))
 
 
 def parse_search(text: str) -> None:

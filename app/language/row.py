@@ -89,6 +89,7 @@ class Writer:
         yield "@odata.type", Literal(f'"#{NAMESPACE}.{entity.singular}"')
         yield "@odata.id", self.link(entity, alias)
         for name in entity.navigations:
+            yield f"{name}@odata.associationLink", self.link(entity, alias, f"/{name}/$ref")
             yield f"{name}@odata.navigationLink", self.link(entity, alias, f"/{name}")
 
     def link(self, entity: Entity, alias: str, rest: str = "") -> Composed:
@@ -121,7 +122,9 @@ class Writer:
             case "numeric" if self.style.numbers_as_strings:
                 return """'"' || {}::text || '"'""", True
             case "timestamptz":
-                return """'"' || to_char({} at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') || '"'""", False
+                return r"""to_char({} at time zone interval '0', '\"YYYY-MM-DD"T"HH24:MI:SS.US"Z"\"')""", False
+            case "numeric":  # to_json looks at the text again, whether it is a number
+                return "case when {0} < 'Infinity' and {0} > '-Infinity' then {0}::text else to_json({0})::text end", True
         return "to_json({})::text", True
 
     def related(self, step: Navigation, alias: str) -> Composed:

@@ -28,7 +28,9 @@ SKIP = SQL("%(skip)s::int8")
 # Rows of a page whose size is part of the text: a parameter the planner takes for a tenth of the table, and plans anew each time.
 FEW = 200
 
-MANY = 100  # nodes; the text of a larger query is not worth keeping
+# The text of a larger query is not worth keeping.
+MANY = 100  # nodes
+LONGEST = 50_000  # characters
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +43,10 @@ class Statement:
 
     def ready(self) -> Ready:
         """The statement to be sent again and again, for one row after the other."""
-        text, names = _numbered(self.text.as_string())
+        text = self.text.as_string()
+        numbered, names = _kept(text) if len(text) <= LONGEST else _numbered(text)
         values = tuple(self.parameters[name] for name in names)
-        return Ready(text, values, tuple(n for n, name in enumerate(names) if name in self.keys))
+        return Ready(numbered, values, tuple(n for n, name in enumerate(names) if name in self.keys))
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +66,6 @@ class Ready:
         return values
 
 
-@lru_cache(1_000)
 def _numbered(text: str) -> tuple[bytes, tuple[str, ...]]:
     """The text with numbers for the names of its parameters, and these names in their order."""
     names: dict[str, int] = {}
@@ -72,6 +74,9 @@ def _numbered(text: str) -> tuple[bytes, tuple[str, ...]]:
         return f"${names.setdefault(found[1], len(names) + 1)}" if found[1] else "%"
 
     return re.sub(r"%(?:\((\w+)\)s|%)", number, text).encode(), tuple(names)
+
+
+_kept = lru_cache(1_000)(_numbered)
 
 
 def rows(query: Query, company: str, style: Style = ODATA) -> Statement:

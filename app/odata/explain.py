@@ -15,6 +15,9 @@ from app.language.query import parse_query
 from app.odata.plan import TAKES
 from app.odata.request import Kind, read_request
 
+WIDEST = 100_000  # characters of a list that stays on one line: what writes a row as JSON is one
+DEEPEST = 24  # spaces before a line
+
 
 def explain(config: Config, path: str) -> str:
     """The statement of a GET of `/api/odata/...`, printed to be read, its parameters and its plan.  Raises ServiceError."""
@@ -45,4 +48,6 @@ def _pretty(statement: sql.Statement) -> str:
         return text
     names = list(statement.parameters)
     numbered = re.sub(r"%\((\w+)\)s", lambda found: f"${names.index(found[1]) + 1}", text).replace("%%", "%")
-    return re.sub(r"\$(\d+)", lambda found: f"%({names[int(found[1]) - 1]})s", prettify(numbered))
+    printed = prettify(numbered, compact_lists_margin=WIDEST)
+    shallow = re.sub(rf"^ {{{DEEPEST},}}", " " * DEEPEST, printed, flags=re.MULTILINE)
+    return re.sub(r"\$(\d+)", lambda found: f"%({names[int(found[1]) - 1]})s", shallow)

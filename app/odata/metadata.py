@@ -12,33 +12,21 @@ from xml.etree.ElementTree import Element, SubElement, tostring
 
 from app.catalog import Catalog, Entity, Field, Navigation
 from app.language.functions import FUNCTIONS
+from app.language.row import NAMESPACE
+from app.language.unify import TYPE_NAMES
 
-NAMESPACE = "bds"
 CONTAINER = "Container"
 EDMX = "http://docs.oasis-open.org/odata/ns/edmx"
 EDM = "http://docs.oasis-open.org/odata/ns/edm"
 VOCABULARIES = "https://oasis-tcs.github.io/odata-vocabularies/vocabularies"
 USED = {name: f"Org.OData.{name}.V1" for name in ("Core", "Capabilities", "Aggregation")}
 
-TYPES = {
-    "text": "Edm.String",
-    "int2": "Edm.Int16",
-    "int4": "Edm.Int32",
-    "int8": "Edm.Int64",
-    "numeric": "Edm.Decimal",
-    "float8": "Edm.Double",
-    "bool": "Edm.Boolean",
-    "date": "Edm.Date",
-    "time": "Edm.TimeOfDay",
-    "timestamptz": "Edm.DateTimeOffset",
-    "uuid": "Edm.Guid",
-}
 # term -> property of its record -> value
-SET_CAPABILITIES = {
+SET_CAPABILITIES: dict[str, dict[str, bool | int]] = {
     "FilterRestrictions": {"Filterable": True},
     "SortRestrictions": {"Sortable": True},
     "CountRestrictions": {"Countable": True},
-    "ExpandRestrictions": {"Expandable": True},
+    "ExpandRestrictions": {"Expandable": True, "MaxLevels": 1},
     "SearchRestrictions": {"Searchable": False},
     "InsertRestrictions": {"Insertable": False},
     "UpdateRestrictions": {"Updatable": False},
@@ -111,7 +99,7 @@ def _property(parent: Element, each: Field) -> None:
         facets["Scale"] = str(each.scale) if each.scale is not None else "variable"
     if each.type in ("timestamptz", "time"):
         facets["Precision"] = "6"
-    element = SubElement(parent, "Property", {"Name": each.name, "Type": TYPES[each.type], **facets})
+    element = SubElement(parent, "Property", {"Name": each.name, "Type": TYPE_NAMES[each.type], **facets})
     _description(element, each.description)
     if each.name in ("id", "updatedAt") or each.generated:
         _annotation(element, "Core.Computed", Bool="true")
@@ -141,7 +129,8 @@ def _entity_set(container: Element, entity: Entity) -> None:
     for term, properties in SET_CAPABILITIES.items():
         record = SubElement(_annotation(element, f"Capabilities.{term}"), "Record")
         for name, value in properties.items():
-            SubElement(record, "PropertyValue", Property=name, Bool=_boolean(value))
+            constant = {"Bool": _boolean(value)} if isinstance(value, bool) else {"Int": str(value)}
+            SubElement(record, "PropertyValue", {"Property": name, **constant})
     for term, value in SET_SUPPORT.items():
         _annotation(element, f"Capabilities.{term}", Bool=_boolean(value))
     record = SubElement(_annotation(element, "Aggregation.ApplySupported"), "Record")

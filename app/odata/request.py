@@ -9,6 +9,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from urllib.parse import unquote
 
 from multidict import MultiMapping
 
@@ -71,17 +72,22 @@ class Request:
 def read_request(catalog: Catalog, method: str, path: str, headers: MultiMapping[str]) -> Request:
     """Understand a request of the raw `path`, all but its query options.  Raises ServiceError."""
     company, *segments = decode_path(path)[2:]
-    if segments[:1] == ["$batch"]:
-        raise ServiceError("not_supported", "$batch is not supported")
-    if method not in METHODS:
-        allow = ", ".join(METHODS)
-        raise ServiceError("method_not_allowed", f"this interface is read-only: expected {allow}", headers={"Allow": allow})
+    if method not in METHODS or segments[:1] == ["$batch"]:
+        raise refused_method(path)
     check_version(headers)
     resource = find_resource(catalog, segments)
     options = read_options(path)
     if resource.entity is None:
         check_options(resource.kind, options)
     return Request(company, resource, negotiate(headers.getall("Accept", ()), resource.kind), options, path)
+
+
+def refused_method(path: str) -> ServiceError:
+    """What is wrong with a method that is not served at a path; with $batch, each is."""
+    if unquote(path.partition("?")[0]).split("/")[4:5] == ["$batch"]:
+        return ServiceError("not_supported", "$batch is not supported")
+    allow = ", ".join(METHODS)
+    return ServiceError("method_not_allowed", f"this interface is read-only: expected {allow}", headers={"Allow": allow})
 
 
 def read_options(path: str) -> list[tuple[str, str]]:

@@ -27,7 +27,7 @@ from app.wire import Streams, matches, send, stream
 PAGE = 200  # rows up to which a page is one statement
 FIRST = 100  # rows before the first byte leaves
 BLOCK_ROWS = 4000  # of the blocks that follow, at most
-BLOCK_BYTES = 512 << 10  # aimed at
+BLOCK_BYTES = 256 << 10  # aimed at
 DECLARE = b"declare rows no scroll cursor for "
 FETCH = SQL("fetch forward {} from rows")
 
@@ -175,7 +175,9 @@ async def _collection(reading: Reading) -> web.StreamResponse:
 
 
 def _head(plan: Plan, count: bytes | None) -> bytes:
-    return b'{%b%b"value":[' % (plan.context, b"" if count is None else b'"@odata.count":%b,' % count)
+    written = b'"%b"' if plan.asked.format.ieee754 else b"%b"  # it is an Int64 too
+    total = b"" if count is None else b'"@odata.count":%b,' % (written % count)
+    return b'{%b%b"value":[' % (plan.context, total)
 
 
 async def _blocks(connection: psycopg.AsyncConnection[Any], start: bytes, size: int) -> AsyncGenerator[bytes, None]:

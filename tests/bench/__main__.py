@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterator
 
-from tests.bench import export, feed, history, linkage, log, mapper, memory, read, small, webhooks
+from tests.bench import export, feed, history, linkage, log, mapper, memory, peer, read, small, webhooks
 from tests.bench.place import Place, place
 from tests.bench.table import Result, describe, print_json, print_table, say
 
 SUBJECTS: dict[str, Callable[[Place, argparse.Namespace], Iterator[Result]]] = {
     "feed": lambda where, options: feed.measure(where, options.rows, options.items),
     "linkage": lambda where, options: linkage.measure(where, options.items // 5),
+    "dlt": lambda where, options: peer.measure(where, options.rows),
     "mapper": lambda where, options: mapper.measure(where, options.rows),
     "memory": lambda where, options: memory.measure(where, options.scale),
     "read": lambda where, options: read.measure(where, options.rows),

@@ -35,7 +35,7 @@ def place(service: Service) -> Path:
     place = CLIENTS / "run"
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir()
-    for name in ("tsconfig.json", "read.ts", "parse.js"):
+    for name in ("tsconfig.json", "tsconfig.sap.json", "read.ts", "read_sap.ts", "parse.js"):
         shutil.copy(HERE / name, place)
     (place / "metadata.xml").write_bytes(service.odata("/$metadata").body)
     return place
@@ -73,12 +73,15 @@ def test_odata2ts_generates_compiles_and_reads(service: Service, run: Run) -> No
     assert [row["code"] for row in read["related"]["value"]] == ["A-1", "A-2"]
 
 
-def test_sap_cloud_sdk_generates(place: Path, run: Run) -> None:
-    run("generate-odata-client", "-i", "metadata.xml", "-o", "sap")
-    made = place / "sap" / "metadata"
-    assert "class ProductsApi" in (made / "ProductsApi.ts").read_text()
-    fields = (made / "Products.ts").read_text()
-    assert "category?: Categories<T> | null;" in fields and "variants: ProductVariants<T>[];" in fields
+def test_sap_cloud_sdk_generates_compiles_and_reads(service: Service, place: Path, run: Run) -> None:
+    (place / "services.json").write_text(json.dumps({"metadata.xml": {"directoryName": "metadata", "basePath": "/api/odata/demo"}}))
+    run("generate-odata-client", "-i", "metadata.xml", "-o", "sap", "--optionsPerService", "services.json")
+    run("tsc", "-p", "tsconfig.sap.json")
+    read: dict[str, Any] = json.loads(run("node", "out/read_sap.js", f"http://{service.host}:{service.port}", service.key))
+    assert [(row["code"], row["price"]) for row in read["page"]] == [("A", "12.5"), ("C", "2.5")]
+    assert [(row["code"], row["category"]["name"], len(row["variants"])) for row in read["expanded"]] == [("A", "Tools", 2)]
+    assert [row["code"] for row in read["any"]] == ["A"]
+    assert (read["one"]["id"], read["one"]["name"], read["count"]) == ("1", "Hammer", 3)
 
 
 def test_the_parsers_of_the_oasis_understand_the_metadata(run: Run) -> None:

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from app import db
-from app.feed import rows
+from app.feed import rows, shapes
 from app.feed.rows import Rows
 
 
@@ -18,17 +18,17 @@ def read(module_database_url: str) -> Rows:
         return Rows(db.read_catalog(connection))
 
 
-def test_plans_are_bounded_however_many_shapes_there_are(read: Rows) -> None:
+def test_shapes_are_bounded_however_many_shapes_there_are(read: Rows) -> None:
     names = ("code", "name", "symbol", "updatedAt")
-    records: list[dict[str, Any]] = [{**dict.fromkeys(names), f"x{n}": None} for n in range(3 * rows.PLANS)]
+    records: list[dict[str, Any]] = [{**dict.fromkeys(names), f"x{n}": None} for n in range(3 * shapes.REMEMBERED)]
     read.add("units", records, False)
-    assert 0 < len(read.tables["units"].plans) <= rows.PLANS
-    assert read.records == 3 * rows.PLANS
+    assert 0 < len(read.tables["units"].shapes) <= shapes.REMEMBERED
+    assert read.records == 3 * shapes.REMEMBERED
 
 
 def test_a_shape_of_very_many_members_is_not_kept(read: Rows) -> None:
-    read.add("units", [{f"x{n}": None for n in range(rows.WIDEST_PLAN + 1)}], False)
-    assert not read.tables["units"].plans
+    read.add("units", [{f"x{n}": None for n in range(rows.WIDEST_SHAPE + 1)}], False)
+    assert not read.tables["units"].shapes
 
 
 def test_errors_count_as_what_waits(read: Rows) -> None:

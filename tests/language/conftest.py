@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import psycopg
@@ -13,7 +14,7 @@ from app import catalog as catalogs
 from app.db import connect, read_catalog
 from app.language import sql
 from app.language.query import Query, parse_query
-from tests.language import model
+from tests.language import model, samples
 
 
 @pytest.fixture(scope="session")
@@ -81,3 +82,35 @@ def where(catalog: catalogs.Catalog) -> Callable[..., tuple[str, list[Any]]]:
         return model.condition(sql.count(query, "acme"))
 
     return where
+
+
+SAMPLES = 60  # rows by which the oracle judges
+
+
+@dataclass(frozen=True)
+class Judged:
+    """The same rows in PostgreSQL and in Python."""
+
+    catalog: catalogs.Catalog = field(repr=False)
+    reader: psycopg.Connection = field(repr=False)
+    rows: list[samples.Row] = field(repr=False)
+
+    def ids(self, option: str, text: str) -> list[int]:
+        query = parse_query(self.catalog, self.catalog["samples"], [(option, text), ("$select", "id")])
+        statement = sql.rows(query, "acme")
+        return [json.loads(row)["id"] for (row,) in self.reader.execute(statement.text, statement.parameters)]
+
+
+@pytest.fixture(scope="module")
+def judged(module_database_url: str) -> Iterator[Judged]:
+    rows = samples.make(SAMPLES)
+    with connect(module_database_url) as owner:
+        owner.execute(samples.TABLE.encode())
+        for name in ("acme", "other"):
+            owner.execute("select bds.create_company(%s)", (name,))
+            with owner.transaction():
+                owner.execute("select bds.set_context(%s)", (name,))
+                samples.store(owner, name, rows)
+        with connect(module_database_url, "bds_reader") as reader:
+            reader.execute("select set_config('bds.company', 'acme', false)")
+            yield Judged(read_catalog(owner), reader, rows)

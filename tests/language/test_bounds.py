@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 from lark import Token
 
+from app.catalog import Catalog
 from app.errors import QueryError
-from app.language import odata, where
+from app.language import odata, sql, where
 from app.language.odata import MAX_OTHER
+from app.language.query import parse_query
 from app.language.syntax import MAX_TOKENS, Bounds
 
 PARSERS: list[tuple[Callable[[str], Any], int, str, str]] = [
@@ -65,3 +67,12 @@ def test_what_is_beyond_the_bound_is_not_read() -> None:
 def test_one_request_has_a_bounded_number_of_tokens() -> None:
     options = ("$orderby", "$select", "$expand", "$apply", "$search")
     assert MAX_TOKENS + len(options) * MAX_OTHER <= 15_000
+
+
+def test_the_text_of_a_large_statement_is_not_kept(catalog: Catalog) -> None:
+    kept = (sql._texts._values, sql._kept.cache_info)
+    before = (len(kept[0]), kept[1]().currsize)
+    large = " or ".join([f"endOfYear(updatedAt) eq {year}-12-31" for year in range(1000, 1800)])
+    statement = sql.rows(parse_query(catalog, catalog["products"], [("$filter", large)]), "acme")
+    assert len(statement.ready().text) > sql.LONGEST
+    assert (len(kept[0]), kept[1]().currsize) == before

@@ -70,7 +70,13 @@ WRONG = [
     ("$filter", "length(name)", 1, "expected a condition"),
     ("$filter", "not price gt 5", 5, "expected a condition"),
     ("$filter", "hour(launched) eq 1", 1, "hour takes"),
-    ("$filter", "length(5) eq 1", 1, "length takes"),
+    ("$filter", "length(5) eq 1", 1, "length takes (Edm.String), not (Edm.Int64)"),
+    (
+        "$filter",
+        "substring(name,0.5) eq ''",
+        1,
+        "substring takes (Edm.String, whole number) or (Edm.String, whole number, whole number)",
+    ),
     ("$filter", "id div 0 eq 1", 8, "division by zero"),
     ("$filter", "id mod -0.0 eq 1", 8, "division by zero"),
     ("$filter", "launched eq 2026-02-30", 13, "expected a date"),
@@ -79,6 +85,7 @@ WRONG = [
     ("$filter", "price eq 1e999", 10, "digits"),
     ("$filter", "name eq 'a\0b'", 9, "U+0000"),
     ("$filter", "id in (1,code)", 10, "expected a literal"),
+    ("$filter", "id in (1,2,'x')", 12, "Edm.Int64 cannot be compared with Edm.String"),
     ("$filter", "cast(name,Foo) eq 1", 11, "expected one of"),
     # bounds
     ("$filter", "category" + "/parent" * 20 + "/name eq 'x'", 143, "at most 20 navigations"),
@@ -98,7 +105,9 @@ UNSUPPORTED = [
     ("$filter", "name has Color'Red'", "has"),
     ("$filter", "$it/name eq 'x'", "$it"),
     ("$filter", "name eq @p1", "alias @p1"),
+    ("$filter", "name in @p1", "alias @p1"),
     ("$filter", "isof(name,Edm.String)", "isof"),
+    ("$filter", "hassubset(variants,variants)", "hassubset"),
     ("$filter", "name eq duration'P1D'", "type duration"),
     ("$filter", "price divby 2 eq 1", "the operator divby"),
     ("$filter", "variants/$count($filter=price gt 1) gt 2", "option inside $count"),
@@ -181,6 +190,13 @@ def test_a_malformed_key_is_refused_at(key: str, position: int, catalog: Catalog
     with pytest.raises(QueryError) as raised:
         parse_query(catalog, catalog["products"], [], key=key)
     assert (raised.value.status, raised.value.target, raised.value.position) == (400, "key", position)
+
+
+@pytest.mark.parametrize(("key", "position"), [("@p", 1), ("code=@p", 6)])
+def test_a_key_is_no_parameter_alias(key: str, position: int, catalog: Catalog) -> None:
+    with pytest.raises(QueryError, match="alias @p is not supported") as raised:
+        parse_query(catalog, catalog["products"], [], key=key)
+    assert (raised.value.status, raised.value.target, raised.value.position) == (501, "key", position)
 
 
 @pytest.mark.parametrize(

@@ -87,6 +87,13 @@ def test_numbers_keep_their_digits(service: Service) -> None:
     assert (row["price"], row["id"]) == ("1.2300", str(product_id(service)))
 
 
+def test_the_total_is_a_number_like_others(service: Service) -> None:
+    strings = "application/json;IEEE754Compatible=true"
+    for path in ("/units?$count=true", "/units?$count=true&$top=1", "/units?$count=true&$apply=groupby((code))"):
+        assert service.odata(path).json["@odata.count"] == 500
+        assert service.odata(path, Accept=strings).json["@odata.count"] == "500"
+
+
 def test_full_metadata_names_types_and_links(service: Service) -> None:
     reply = service.odata("/products", Accept="application/json;odata.metadata=full")
     assert reply.headers["Content-Type"] == "application/json;odata.metadata=full"

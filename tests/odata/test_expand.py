@@ -91,6 +91,7 @@ def test_formats_reach_the_rows_inside(service: Service) -> None:
     root = f"http://{service.host}:{service.port}/api/odata/demo/"
     assert row["category"]["@odata.id"] == f"{root}categories(1)"
     assert row["category"]["products@odata.navigationLink"] == f"{root}categories(1)/products"
+    assert row["category"]["products@odata.associationLink"] == f"{root}categories(1)/products/$ref"
     assert row["variants"][1]["@odata.type"] == "#bds.productVariant"
     assert row["variants"][1]["price@odata.type"] == "#Decimal"
     assert row["variants@odata.navigationLink"] == f"{root}products(1)/variants"

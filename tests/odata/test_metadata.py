@@ -93,6 +93,8 @@ def test_capabilities_and_descriptions_are_annotated(schema: ElementTree.Element
     }  # fmt: skip
     expand = products.find(f"{EDM}Annotation[@Term='Capabilities.ExpandRestrictions']//{EDM}PropertyValue")
     assert (expand.get("Property"), expand.get("Bool")) == ("Expandable", "true")
+    levels = products.find(f"{EDM}Annotation[@Term='Capabilities.ExpandRestrictions']//{EDM}PropertyValue[@Property='MaxLevels']")
+    assert levels.get("Int") == "1"
     functions = schema.find(f".//{EDM}Annotation[@Term='Capabilities.FilterFunctions']")
     listed = {each.text for each in functions.iter(f"{EDM}String")}
     assert listed >= {"contains", "tolower", "startOfDay", "cast", "any", "all"} and not listed & {"add", "eq"}

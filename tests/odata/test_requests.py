@@ -86,6 +86,7 @@ REFUSED = [
     ("GET", "/$crossjoin(products,units)", "not_supported"),
     ("GET", "/$batch", "not_supported"),
     ("POST", "/$batch", "not_supported"),
+    ("BREW", "/%24batch", "not_supported"),
     ("POST", "/products", "method_not_allowed"),
     ("DELETE", "/products(1)", "method_not_allowed"),
     ("OPTIONS", "", "method_not_allowed"),

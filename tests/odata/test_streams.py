@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
 import socket
@@ -13,6 +14,8 @@ import psutil
 import psycopg
 import pytest
 
+from app.config import Config
+from app.db import Database
 from tests.http.serving import Reply, Service, running, wait_until
 
 ROWS = 40_000
@@ -166,3 +169,25 @@ def test_more_readers_than_connections_take_turns(service: Service) -> None:
 
     with ThreadPoolExecutor(8) as pool:
         assert {reply.status for reply in pool.map(read, range(40))} == {200}
+
+
+def test_what_a_connection_has_prepared_survives_a_stream(database_url: str) -> None:
+    prepared = "select count(*) from pg_prepared_statements"
+
+    async def count() -> tuple[int, int]:
+        database = await Database.open(Config(database_url=database_url, pool_size=1))
+        try:
+            async with database.session("demo") as connection:
+                for _ in range(5):
+                    await connection.raw.execute(b"select $1::text", ["x"])
+                before = await (await connection.execute(prepared, prepare=False)).fetchone()
+            async with database.snapshot("demo") as connection:
+                await connection.execute("select")
+            async with database.session("demo") as connection:
+                return before, await (await connection.execute(prepared, prepare=False)).fetchone()
+        finally:
+            await database.close()
+
+    before, after = asyncio.run(count())
+    assert before[0] > 0
+    assert after >= before
