@@ -50,7 +50,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail(error.message)
     except psycopg.Error as error:
         return _fail(error.diag.message_primary if error.sqlstate in SQLSTATES else str(error), error.diag.message_hint)
-    except (ValueError, OSError, migrate.MigrationError) as error:
+    except OSError as error:
+        return _fail(f"{error.filename}: {error.strerror.lower()}" if error.filename and error.strerror else str(error))
+    except (ValueError, migrate.MigrationError) as error:
         return _fail(str(error))
     except KeyboardInterrupt:
         return _fail("interrupted")
@@ -159,8 +161,8 @@ def stop(options: argparse.Namespace, config: Config) -> int:
 
 
 def import_file(options: argparse.Namespace, config: Config) -> int:
-    url = db.resolve(config)
     size = None if options.file == "-" else Path(options.file).stat().st_size
+    url = db.resolve(config)
     with sys.stdin.buffer if options.file == "-" else Path(options.file).open("rb") as file:
         report = run_import(url, config, options.company, file, size, dry_run=options.dry_run, mapper=options.mapper)
     if options.json:

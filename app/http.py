@@ -30,6 +30,7 @@ from app.db import Database
 from app.errors import ERRORS, SQLSTATES, ServiceError
 from app.export import response as exports
 from app.feed import receive
+from app.feed.housekeeping import keep_house
 from app.mapper import store as mappers
 from app.odata.request import refused_method
 from app.odata.response import respond
@@ -348,7 +349,7 @@ async def data(request: web.Request, answer: changes.Answer) -> web.StreamRespon
 
 async def housekeeping(app: web.Application) -> AsyncIterator[None]:
     """What goes on beside the requests."""
-    tasks = [asyncio.create_task(receive.reap(app[DATABASE])), asyncio.create_task(app[GATE].throttle.keep_forgetting())]
+    tasks = [asyncio.create_task(keep_house(app[DATABASE])), asyncio.create_task(app[GATE].throttle.keep_forgetting())]
     yield
     for task in tasks:
         task.cancel()

@@ -7,8 +7,10 @@
 --
 -- A staged row holds text by the names of the import document: absent is null, the document's null is chr(1), a reference or the
 -- row's own "@id" is a lookup such as code:X.  "@operation" is create, update, upsert or delete; "@where", with update or delete, is a
--- condition in SQL over the entity's view that says which rows are meant.  Everything runs with the caller's rights, so row level
--- security holds.
+-- condition in SQL over the entity's view that says which rows are meant.
+--
+-- What is staged belongs to the role bds_importer, and the functions that touch it run as that role, under the row level security of
+-- whoever writes: callers may put rows in, of the company that they have named, and no more.
 
 create or replace view bds.import_columns as
 select f.entity, coalesce(f.reference, f.name) as name, f.column_name, f.type, format_type(a.atttypid, a.atttypmod) as sql_type,
@@ -29,6 +31,21 @@ create or replace function bds.staging_table(import_number bigint, entity text)
     return format('staging.%I', 'i' || import_number || '_' || entity);
 comment on function bds.staging_table(bigint, text) is 'Name of the table that holds an import''s rows of one entity';
 
+create or replace function bds.enter_company(company text)
+    returns void
+    language plpgsql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    perform bds.require_company(company);
+    if company is distinct from bds.current_company() then  -- the operator need not have named it: row level security wants it named
+        perform set_config('bds.company', company, true);
+    end if;
+end
+$$;
+comment on function bds.enter_company(text) is 'Raises BD001 as bds.require_company does; names the company until the end of the transaction where the operator has not';
+
 create or replace function bds.find_import(company text, import_id uuid, wanted_state text default null)
     returns bds.imports
     language plpgsql
@@ -38,7 +55,11 @@ as $$
 declare
     found_import bds.imports;
 begin
-    perform bds.require_company(company);
+    if current_user = 'bds_importer' then
+        perform bds.enter_company(company);
+    else
+        perform bds.require_company(company);
+    end if;
     select * into found_import from bds.imports i where i.company_id = company and i.id = import_id;
     if not found then
         raise exception using errcode = 'BD002', message = format('company %s has no import %s', company, import_id);
@@ -56,13 +77,14 @@ comment on function bds.find_import(text, uuid, text) is 'The import; raises BD0
 create or replace function bds.import_begin(company text, actor text default null, dry_run boolean default false)
     returns uuid
     language plpgsql
+    security definer
     set search_path = pg_catalog, pg_temp
 as $$
 declare
     import_id     uuid;
     import_number bigint;
 begin
-    perform bds.require_company(company);
+    perform bds.enter_company(company);
     insert into bds.imports (company_id, actor, dry_run)
     values (company, coalesce(actor, nullif(current_setting('bds.actor', true), ''), session_user), dry_run)
     returning id, number into import_id, import_number;
@@ -72,6 +94,7 @@ begin
         'path text, record text, is_late boolean not null default false) with (autovacuum_enabled = off)',
         bds.staging_table(import_number, 'errors')
     );
+    perform bds.open_staging(company, bds.staging_table(import_number, 'errors'));
     return import_id;
 end
 $$;
@@ -80,6 +103,7 @@ comment on function bds.import_begin(text, text, boolean) is 'Begins an import a
 create or replace function bds.import_stage(company text, import_id uuid, entity_name text)
     returns text
     language plpgsql
+    security definer
     set search_path = pg_catalog, pg_temp
 as $$
 declare
@@ -107,16 +131,28 @@ begin
         'with (autovacuum_enabled = off)',
         target, columns
     );
-    execute format(
-        'create trigger own_company before insert on %s for each statement execute function bds.check_staging_company(%L)',
-        target, company
-    );
+    perform bds.open_staging(company, target);
     return target;
 end
 $$;
 comment on function bds.import_stage(text, uuid, text) is
     'Makes the staging table of an entity and returns its name: "@ordinal" numbers the rows, "@parent" is the parent row''s number, '
     '"@position" the place in its array, "@id" the row''s own lookup';
+
+create or replace function bds.open_staging(company text, target text)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    execute format(
+        'create trigger own_company before insert on %s for each statement execute function bds.check_staging_company(%L)', target, company
+    );
+    -- rows go in, and nothing comes out: what another company stages is nobody's to read
+    execute format('grant insert on %s to bds_writer, bds_operator', target);
+end
+$$;
+comment on function bds.open_staging(text, text) is 'Lets sessions of a company put rows into a staging table';
 
 create or replace function bds.check_staging_company()
     returns trigger
@@ -134,6 +170,7 @@ create or replace function bds.import_received(
 )
     returns void
     language plpgsql
+    security definer
     set search_path = pg_catalog, pg_temp
 as $$
 declare
@@ -245,6 +282,7 @@ create or replace function bds.import_fail(
 )
     returns void
     language plpgsql
+    security definer
     set search_path = pg_catalog, pg_temp
 as $$
 declare

@@ -27,6 +27,7 @@ begin
             perform bds.map_by_keys(
                 company, import.number, entity_name, bds.texts(columns -> entity_name), bds.refers_outside(entity_name, members)
             );
+            perform bds.check_names(import.number, entity_name, bds.texts(columns -> entity_name));
         end if;
     end loop;
     foreach entity_name in array members loop
@@ -36,6 +37,7 @@ begin
         if not bds.has_keys(entity_name) then
             perform bds.map_by_linkage(company, import.number, entity_name, bds.texts(columns -> entity_name));
         end if;
+        perform bds.check_nesting(import.number, entity_name, bds.texts(columns -> entity_name));
         perform bds.check_operations(import.number, entity_name, bds.texts(columns -> entity_name));
         perform bds.check_required(import.number, entity_name);
         perform bds.make_diff(company, import.number, entity_name, bds.texts(columns -> entity_name));
@@ -240,18 +242,15 @@ end
 $$;
 comment on function bds.make_diff(text, bigint, text, text[], text, text) is 'Keeps the rows that are new or differ from what is stored, as they are to become';
 
-create or replace function bds.check_constraints(company text, import_number bigint, entity_name text, diff_name text)
-    returns void
-    language plpgsql
+create or replace function bds.rules_of(entity_name text)
+    returns table (name name, expression text, field text)
+    language sql
+    stable
     set search_path = pg_catalog, pg_temp
-as $$
-declare
-    rule record;
-begin
-    for rule in
-        select k.conname, pg_get_expr(k.conbin, k.conrelid) as expression,
+    begin atomic
+        select k.conname, pg_get_expr(k.conbin, k.conrelid),
             (select f.name from bds.fields f join pg_attribute a on a.attrelid = k.conrelid and a.attname = f.column_name
-            where f.entity = entity_name and k.conkey = array[a.attnum]) as field
+            where f.entity = entity_name and k.conkey = array[a.attnum])
         from pg_constraint k join bds.entities e on e.table_name = k.conrelid
         where e.name = entity_name and k.contype = 'c'
             -- a rule over what the database itself computes is the database's to check
@@ -260,8 +259,19 @@ begin
                 join pg_attribute a on a.attrelid = k.conrelid and a.attnum = u.attnum
                 where a.attname not in ('company_id', 'id')
                     and a.attname not in (select c.column_name from bds.import_columns c where c.entity = entity_name)
-            )
-    loop
+            );
+    end;
+comment on function bds.rules_of(text) is 'The check constraints of an entity''s table that an import can foresee, and the field of those over one field';
+
+create or replace function bds.check_constraints(company text, import_number bigint, entity_name text, diff_name text)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    rule record;
+begin
+    for rule in select * from bds.rules_of(entity_name) loop
         execute format(
             $sql$
             insert into %1$s (entity, ordinal, field, code, message)
@@ -269,7 +279,7 @@ begin
             from pg_temp.%6$I d
             where (select not (%5$s) from (select $1 as company_id, d.*) as row_to_be)
             $sql$,
-            bds.staging_table(import_number, 'errors'), entity_name, rule.field, rule.conname, rule.expression, diff_name
+            bds.staging_table(import_number, 'errors'), entity_name, rule.field, rule.name, rule.expression, diff_name
         ) using company;
     end loop;
 end

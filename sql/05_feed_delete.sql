@@ -1,68 +1,196 @@
--- Imports, the deleting: what the feed says is to go, and what it no longer contains.  A row that others refer to stays.
+-- Imports, the deleting: what the feed says is to go, and what it no longer contains.  A row that others refer to stays, unless they go
+-- with it.
+--
+-- gone_ holds what goes, of a whole family at once, for entities that refer to one another in a circle can only go together:
+--     entity, id     a row
+--     cause, ticket  what it goes by, and stays by: a record (its entity and ordinal) or a removed row (its entity and id)
+--     along          it is content of another row that goes, and is taken along by its foreign key
+--     n              numbers the tickets, once they are tried one by one
+-- use_ holds what has to stay after all: cause, ticket, code, message.
 
-create or replace function bds.import_delete(company text, import_id uuid, entity_name text, counts jsonb, ordinals bigint[] default null)
+create or replace function bds.make_gone()
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    create temporary table gone_ (entity text not null, id bigint not null, cause text not null, ticket bigint not null, along boolean not null default false, n bigint);
+    create temporary table use_ (cause text not null, ticket bigint not null, code text not null, message text not null);
+end
+$$;
+comment on function bds.make_gone() is 'Makes gone_ and use_, empty';
+
+create or replace function bds.import_delete(company text, import_id uuid, members text[], counts jsonb)
     returns jsonb
     language plpgsql
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    import bds.imports := bds.find_import(company, import_id, 'running');
-    gone   text := format('pg_temp.%I', 'gone_' || entity_name);
-    mass   record;
+    import      bds.imports := bds.find_import(company, import_id, 'running');
+    entity_name text;
 begin
-    if bds.counted(entity_name, 'deletes') = 0 then
+    if not exists (select from unnest(members) as m (name) where bds.counted(m.name, 'deletes') > 0) then
         return counts;
     end if;
-    raise notice 'deleting %: 1 of 1 rows done', entity_name;
-    execute format(
-        'create temporary table %s as select m.ordinal, m.target as id from pg_temp.%I m '
-        'where m.phase = 3 and m.target is not null and not m.failed and ($1 is null or m.ordinal = any ($1))',
-        gone, 'map_' || entity_name
-    ) using ordinals;
-    for mass in execute format(
-        'select m.ordinal from pg_temp.%I m join %s s on s."@ordinal" = m.ordinal '
-        'where m.phase = 3 and s."@where" is not null and not m.failed and ($1 is null or m.ordinal = any ($1)) order by m.ordinal',
-        'map_' || entity_name, bds.staging_table(import.number, entity_name)) using ordinals
-    loop
-        perform bds.find_hits(company, import.number, entity_name, mass.ordinal);
+    perform bds.make_gone();
+    foreach entity_name in array members loop
+        continue when bds.counted(entity_name, 'deletes') = 0;
+        raise notice 'deleting %: 1 of 1 rows done', entity_name;
         execute format(
-            'insert into %1$s select h.ordinal, h.target from pg_temp.%2$I h where not exists (select from %1$s g where g.id = h.target)', gone, 'hit_' || entity_name
-        );
-        execute format('drop table pg_temp.%I', 'hit_' || entity_name);
+            'insert into pg_temp.gone_ (entity, id, cause, ticket) '
+            'select $1, m.target, $1, m.ordinal from pg_temp.%I m where m.phase = 3 and m.target is not null and not m.failed', 'map_' || entity_name
+        ) using entity_name;
+        perform bds.find_gone(company, import, entity_name);
     end loop;
-    perform bds.keep_in_use(company, import, entity_name);
-    counts := bds.delete_gone(company, entity_name, counts);
-    execute 'drop table ' || gone;
+    counts := bds.delete_gone(company, import, false, counts);
+    drop table pg_temp.gone_, pg_temp.use_;
     return counts;
 end
 $$;
-comment on function bds.import_delete(text, uuid, text, jsonb, bigint[]) is 'Deletes the rows that records say are to go; returns the counts with theirs';
+comment on function bds.import_delete(text, uuid, text[], jsonb) is
+    'Deletes the rows that records of a family say are to go; returns the counts with theirs';
 
-create or replace function bds.delete_gone(company text, entity_name text, counts jsonb)
+create or replace function bds.find_gone(company text, import bds.imports, entity_name text)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    mass      record;
+    known     text;
+    is_first  boolean := true;
+    is_known  boolean;
+    found_any boolean := false;
+begin
+    for mass in execute format(
+        'select m.ordinal, s."@where" as condition from pg_temp.%I m join %s s on s."@ordinal" = m.ordinal '
+        'where m.phase = 3 and s."@where" is not null and not m.failed order by m.ordinal',
+        'map_' || entity_name, bds.staging_table(import.number, entity_name))
+    loop
+        if is_first then  -- the first record that names a row has it
+            execute 'create unique index on pg_temp.gone_ (entity, id)';
+            is_first := false;
+            is_known := bds.know_company(entity_name, bds.counted(entity_name, 'deletes'));
+        end if;
+        begin
+            execute 'insert into pg_temp.gone_ (entity, id, cause, ticket) select $2, w.id, $2, $4 from bds.rows_where($1, $2, $3, $5) as w (id) on conflict do nothing'
+                using company, entity_name, mass.condition, mass.ordinal, is_known;
+        exception when sqlstate 'BDF01' then
+            get stacked diagnostics known = pg_exception_detail;
+            perform bds.note_late(import, entity_name, array(select k || jsonb_build_object('ordinal', mass.ordinal) from jsonb_array_elements(known::jsonb) k));
+            found_any := true;
+        end;
+    end loop;
+    if not is_first then
+        drop index pg_temp.gone__entity_id_idx;  -- content that goes along may be named by a record as well
+    end if;
+    if found_any then
+        perform bds.fail_late(import, entity_name);
+        execute format('delete from pg_temp.gone_ g using pg_temp.%I m where g.cause = $1 and m.ordinal = g.ticket and m.failed', 'map_' || entity_name)
+            using entity_name;
+    end if;
+end
+$$;
+comment on function bds.find_gone(text, bds.imports, text) is 'Puts the rows into gone_ that fulfil a condition of a record that deletes';
+
+create or replace function bds.delete_gone(company text, import bds.imports, is_removal boolean, counts jsonb)
     returns jsonb
     language plpgsql
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    this    bds.entities;
-    child   record;
-    deleted bigint;
+    statement text;
+    tally     record;
 begin
-    select * into strict this from bds.entities e where e.name = entity_name;
-    -- children go along by their foreign key: deleting them first would be a change of the parent as well
-    for child in select * from bds.children_of(entity_name) loop
-        execute format(
-            'select count(*) from %s t join pg_temp.%I g on t.%I = g.id where t.company_id = $1', child.table_name, 'gone_' || entity_name, child.column_name
-        ) into deleted using company;
-        counts := case when deleted > 0 then bds.add_counts(counts, child.target, jsonb_build_object('deleted', deleted)) else counts end;
+    perform bds.add_along(company);
+    loop
+        while bds.find_used(company, is_removal) loop
+            perform bds.keep_used(company, import, is_removal);
+        end loop;
+        begin
+            foreach statement in array bds.delete_statements(false) loop
+                execute statement using company;
+            end loop;
+            exit;
+        exception when others then
+            if not bds.is_fault_of_rows(sqlstate) or not bds.rehearse_delete(company, is_removal) then
+                raise;
+            end if;
+        end;
+        perform bds.keep_used(company, import, is_removal);
     end loop;
-    execute format('delete from %s t using pg_temp.%I g where t.company_id = $1 and t.id = g.id', this.table_name, 'gone_' || entity_name)
-        using company;
-    get diagnostics deleted = row_count;
-    return bds.add_counts(counts, entity_name, jsonb_build_object('deleted', deleted));
+    for tally in execute 'select g.entity, count(distinct g.id) as rows from pg_temp.gone_ g group by g.entity' loop
+        counts := bds.add_counts(counts, tally.entity, jsonb_build_object('deleted', tally.rows));
+    end loop;
+    return counts;
 end
 $$;
-comment on function bds.delete_gone(text, text, jsonb) is 'Deletes the rows of gone_<entity> with their children; returns the counts with theirs';
+comment on function bds.delete_gone(text, bds.imports, boolean, jsonb) is
+    'Deletes the rows of gone_ with their content, but for those that have to stay; returns the counts with theirs';
+
+create or replace function bds.add_along(company text)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    names text[];
+    child record;
+    at    int := 1;
+    found_rows bigint;
+begin
+    -- parents first: what goes along takes its own content along
+    select array_agg(n.name order by bds.depth_of(n.name), n.name) into names from (select distinct g.entity as name from pg_temp.gone_ g) n;
+    while at <= cardinality(names) loop
+        for child in select * from bds.children_of(names[at]) loop
+            execute format(
+                'insert into pg_temp.gone_ (entity, id, cause, ticket, along) '
+                'select $2, t.id, g.cause, g.ticket, true from pg_temp.gone_ g join %s t on t.company_id = $1 and t.%I = g.id where g.entity = $3',
+                child.table_name, child.column_name
+            ) using company, child.target, names[at];
+            get diagnostics found_rows = row_count;
+            if found_rows > 0 and child.target <> all (names) then
+                names := names || child.target;
+            end if;
+        end loop;
+        at := at + 1;
+    end loop;
+end
+$$;
+comment on function bds.add_along(text) is 'Puts the content of the rows of gone_ beside them, and the content of that';
+
+create or replace function bds.delete_statements(in_ranges boolean)
+    returns text[]
+    language plpgsql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    statements text[];
+    roots      bigint;
+begin
+    select count(distinct bds.root_of(n.name)) into roots from (select distinct g.cause as name from pg_temp.gone_ g) n;
+    -- Children go along by their foreign key: deleting them first would be a change of the parent as well.  In a circle none goes
+    -- before the others: one statement has them all, with their content, whatever the order in which keys are then checked.
+    select array_agg(
+        case when in_ranges then bds.range_statement(e.table_name,
+            format('(select g.id from pg_temp.gone_ g where g.entity = %L and g.n between least($2, $3) and greatest($2, $3)%s)', e.name, w.alone), 'delete')
+        else format('delete from %s t using pg_temp.gone_ g where t.company_id = $1 and t.id = g.id and g.entity = %L%s', e.table_name, e.name, w.alone) end
+        order by bds.depth_of(e.name) desc, e.ordinal desc)
+    into statements
+    from bds.entities e
+    cross join lateral (select case when roots > 1 or e.parent_navigation is null then ''
+        else ' and not g.along and not exists (select from pg_temp.gone_ o where o.along and o.entity = g.entity and o.id = g.id)' end) as w (alone)
+    where e.name in (select g.entity from pg_temp.gone_ g where roots > 1 or not g.along);
+    if roots > 1 then
+        select array[format('with %s select', string_agg(format('gone_%s as (%s)', s.n, s.statement), ', ' order by s.n))] into statements
+        from unnest(statements) with ordinality as s (statement, n);
+    end if;
+    return coalesce(statements, '{}');
+end
+$$;
+comment on function bds.delete_statements(boolean) is
+    'The statements that delete the rows of gone_, in this order; $1 is the company, $2 and $3 the first and last ticket if it is done in ranges';
 
 create or replace function bds.children_of(entity_name text)
     returns table (collection text, target text, table_name regclass, column_name name)
@@ -98,177 +226,116 @@ create or replace function bds.uses_of(entity_name text)
     end;
 comment on function bds.uses_of(text) is 'The columns that refer to rows of an entity';
 
-create or replace function bds.keep_in_use(company text, import bds.imports, entity_name text)
+-- What has to stay -----------------------------------------------------------------------------------------------------------------
+
+create or replace function bds.find_used(company text, is_removal boolean)
+    returns boolean
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    use       record;
+    kept      bigint;
+    found_any boolean := false;
+begin
+    for use in
+        select n.name, u.*, exists (select from pg_temp.gone_ g where g.entity = u.user_name) as may_go
+        from (select distinct g.entity as name from pg_temp.gone_ g) n cross join lateral bds.uses_of(n.name) u
+    loop
+        execute format(
+            $sql$
+            insert into pg_temp.use_ (cause, ticket, code, message)
+            select g.cause, g.ticket, 'in_use', case when $2
+                then format('row %%s is not in the feed, but %%s refer to it', g.ticket, %1$L)
+                else format('row %%s is referred to by %%s %%s', min(g.id), %1$L, min(t.id)) end
+            from pg_temp.gone_ g join %2$s t on t.company_id = $1 and t.%3$I = g.id
+            where g.entity = %4$L%5$s
+            group by g.cause, g.ticket
+            $sql$,
+            use.user_name, use.user_table, use.column_name, use.name,
+            case when use.may_go then format(' and not exists (select from pg_temp.gone_ o where o.entity = %L and o.id = t.id)', use.user_name) else '' end
+        ) using company, is_removal;
+        get diagnostics kept = row_count;
+        found_any := found_any or kept > 0;
+    end loop;
+    return found_any;
+end
+$$;
+comment on function bds.find_used(text, boolean) is 'Notes in use_ what would delete a row to which one refers that stays; whether there is any';
+
+create or replace function bds.keep_used(company text, import bds.imports, is_removal boolean)
     returns void
     language plpgsql
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    errors    text := bds.staging_table(import.number, 'errors');
-    gone      text := format('pg_temp.%I', 'gone_' || entity_name);
-    use       record;
-    kept      bigint;
-    found_any boolean;
+    entity_name text;
 begin
-    loop
-        found_any := false;
-        for use in select * from bds.uses_of(entity_name) loop
+    for entity_name in select distinct u.cause from pg_temp.use_ u loop
+        if is_removal then
+            perform bds.note_kept(company, import, entity_name);
+        else
+            perform bds.note_late(import, entity_name, array(
+                select to_jsonb(u) from (
+                    select distinct on (u.ticket) u.ticket as ordinal, u.code, u.message from pg_temp.use_ u where u.cause = entity_name
+                    order by u.ticket, u.message
+                ) u
+            ));
+            perform bds.fail_late(import, entity_name);
             execute format(
-                $sql$
-                insert into %1$s (entity, ordinal, code, message, is_late)
-                select $2, g.ordinal, 'in_use', format('row %%s is referred to by %%s %%s', min(g.id), %3$L, min(t.id)), true
-                from %2$s g join %4$s t on t.company_id = $1 and t.%5$I = g.id
-                where %6$s and not exists (
-                    select from %1$s e where e.entity = $2 and e.ordinal = g.ordinal and e.code = 'in_use'
-                )
-                group by g.ordinal
-                $sql$,
-                errors, gone, use.user_name, use.user_table, use.column_name,
-                case when use.user_name = entity_name then format('not exists (select from %s o where o.id = t.id)', gone) else 'true' end
-            ) using company, entity_name;
-            get diagnostics kept = row_count;
-            found_any := found_any or kept > 0;
-        end loop;
-        exit when not found_any;
-        execute format(
-            'update pg_temp.%I m set failed = true from %s e where e.entity = $1 and e.ordinal = m.ordinal and not m.failed', 'map_' || entity_name, errors
-        ) using entity_name;
-        if import.atomic = 'batch' then
-            perform bds.fail_batches(import.number, entity_name, true);
+                'delete from pg_temp.gone_ g using pg_temp.%I m where g.cause = $1 and m.ordinal = g.ticket and m.failed', 'map_' || entity_name
+            ) using entity_name;
         end if;
-        perform bds.count_map(entity_name);
-        -- without these, others may be in use
-        execute format('delete from %s g using pg_temp.%I m where m.ordinal = g.ordinal and m.failed', gone, 'map_' || entity_name);
     end loop;
+    delete from pg_temp.use_;
 end
 $$;
-comment on function bds.keep_in_use(text, bds.imports, text) is
-    'Fails the records that would delete a row to which others refer, and takes what they name out of gone_<entity>';
+comment on function bds.keep_used(text, bds.imports, boolean) is 'Takes out of gone_ what use_ has, and notes why: as errors of records, or of removals';
 
--- Removals -----------------------------------------------------------------------------------------------------------------------
-
-create or replace function bds.import_remove(company text, import_id uuid, parent_name text, counts jsonb, ordinals bigint[] default null)
-    returns jsonb
-    language plpgsql
-    set search_path = pg_catalog, pg_temp
-as $$
-declare
-    import  bds.imports := bds.find_import(company, import_id, 'running');
-    child   record;
-    deleted bigint;
-begin
-    for child in select * from bds.children_of(parent_name) loop
-        execute format(
-            $sql$
-            delete from %1$s t
-            using pg_temp.%2$I p join %3$s s on s."@ordinal" = p.ordinal
-            where t.company_id = $1 and t.%4$I = p.target and s.%5$I and p.phase = 1 and not p.failed and not p.is_new
-                and ($2 is null or p.ordinal = any ($2))%6$s
-            $sql$,
-            child.table_name, 'map_' || parent_name, bds.staging_table(import.number, parent_name), child.column_name,
-            child.collection || '@present',
-            case when to_regclass(format('pg_temp.%I', 'map_' || child.target)) is not null then
-                -- a record that failed protects its row, too
-                format(' and not exists (select from pg_temp.%I m where m.target = t.id)', 'map_' || child.target)
-            else '' end
-        ) using company, ordinals;
-        get diagnostics deleted = row_count;
-        counts := case when deleted > 0 then bds.add_counts(counts, child.target, jsonb_build_object('deleted', deleted)) else counts end;
-    end loop;
-    return counts;
-end
-$$;
-comment on function bds.import_remove(text, uuid, text, jsonb, bigint[]) is
-    'Deletes the children that their parents'' arrays no longer contain; returns the counts with theirs';
-
-create or replace function bds.hides_rows(import_number bigint, entity_name text)
+create or replace function bds.rehearse_delete(company text, is_removal boolean)
     returns boolean
     language plpgsql
-    stable
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    keys    text[] := array(select 'id' union all select c.name from bds.import_columns c where c.entity = entity_name and c.is_unique);
-    is_so   boolean;
+    problems jsonb[];
+    tickets  bigint[];
+    before   int := -1;
 begin
-    -- all of them failed, or what says which row is meant is itself what is wrong
-    execute format(
-        $sql$
-        select f.failed > 0 and (f.failed = f.rows or exists (
-            select from pg_temp.%1$I m join %2$s e on e.entity = $1 and e.ordinal = m.ordinal
-            where m.failed and (e.code = 'lookup_ambiguous' or (m.is_new and (e.field = any ($2) or %3$s)))
-        ))
-        from pg_temp.family_ f where f.name = $1
-        $sql$,
-        'map_' || entity_name, bds.staging_table(import_number, 'errors'),
-        coalesce((
-            select string_agg(format('m.%I is null', 'key_' || c.name), ' and ')
-            from bds.import_columns c where c.entity = entity_name and c.is_unique
-        ), 'true')
-    ) into is_so using entity_name, keys;
-    return is_so;
-end
-$$;
-comment on function bds.hides_rows(bigint, text) is 'Whether records of an entity failed that may mean any row: none may then be removed';
-
-create or replace function bds.import_remove_all(company text, import_id uuid, entity_name text, counts jsonb)
-    returns jsonb
-    language plpgsql
-    set search_path = pg_catalog, pg_temp
-as $$
-declare
-    import bds.imports := bds.find_import(company, import_id, 'running');
-    this   bds.entities;
-    gone   text := format('pg_temp.%I', 'gone_' || entity_name);
-    use    record;
-    own    text;
-    kept   bigint;
-begin
-    if bds.hides_rows(import.number, entity_name) then
-        execute format(
-            'insert into %s (entity, path, code, message, is_late) values ($1, $2, ''batch_failed'', $3, true)', bds.staging_table(import.number, 'errors')
-        ) using entity_name, entity_name || '@removeAll', 'nothing was removed: of records that failed it is not known which rows they mean';
-        return counts;
-    end if;
-    select * into strict this from bds.entities e where e.name = entity_name;
-    raise notice 'removing %: 1 of 1 rows done', entity_name;
-    execute format(
-        'create temporary table %s as select null::bigint as ordinal, t.id from %s t '
-        'where t.company_id = $1 and not exists (select from pg_temp.%I m where m.target = t.id)',
-        gone, this.table_name, 'map_' || entity_name
-    ) using company;
-    select string_agg(format($sql$%L || t.%I$sql$, f.name || ':', f.column_name), ', ' order by f.ordinal) into own
-    from bds.fields f where f.entity = entity_name and f.is_unique;
-    loop
-        kept := 0;
-        for use in select * from bds.uses_of(entity_name) loop
-            execute format(
-                $sql$
-                with kept as (
-                    delete from %1$s g using %2$s u
-                    where u.company_id = $1 and u.%3$I = g.id%4$s
-                    returning g.id
-                ),
-                noted as (
-                    insert into %5$s (entity, path, record, code, message, is_late)
-                    select %6$L, %7$L, coalesce(%8$s), 'in_use', format('row %%s is not in the feed, but %%s refer to it', t.id, %9$L), true
-                    from (select distinct k.id from kept k) k join %10$s t on t.company_id = $1 and t.id = k.id
-                    returning 1
-                )
-                select $2 + count(*) from noted
-                $sql$,
-                gone, use.user_table, use.column_name,
-                case when use.user_name = entity_name then format(' and not exists (select from %s o where o.id = u.id)', gone) else '' end,
-                bds.staging_table(import.number, 'errors'), entity_name, entity_name || '@removeAll',
-                concat_ws(', ', own, $sql$'id:' || t.id$sql$), use.user_name, this.table_name
-            ) into kept using company, kept;
+    execute $sql$
+        update pg_temp.gone_ g set n = r.n
+        from (
+            select t.cause, t.ticket, row_number() over (order by f.place desc, t.ticket) as n
+            from (select distinct cause, ticket from pg_temp.gone_) t join pg_temp.family_ f on f.name = t.cause
+        ) r
+        where r.cause = g.cause and r.ticket = g.ticket
+    $sql$;
+    execute 'select array(select generate_series(1, max(g.n)) from pg_temp.gone_ g)' into tickets;
+    begin
+        execute 'create index on pg_temp.gone_ (n)';
+        perform bds.plan_for_ranges();
+        -- What is referred to by a row that goes after it is refused at first: another turn, the other way round.
+        loop
+            problems := bds.write_in_ranges(bds.delete_statements(true), company, tickets);
+            exit when exists (select from unnest(problems) p where p ->> 'state' <> '23503') or cardinality(problems) in (0, before);
+            before := cardinality(problems);
+            tickets := array(select (p.problem ->> 'key')::bigint from unnest(problems) with ordinality as p (problem, n) order by p.n desc);
         end loop;
-        exit when kept = 0;
-    end loop;
-    counts := bds.delete_gone(company, entity_name, counts);
-    execute 'drop table ' || gone;
-    return counts;
+        raise exception using errcode = 'BDF02', message = 'only a rehearsal';
+    exception when sqlstate 'BDF02' then
+        null;
+    end;
+    execute $sql$
+        insert into pg_temp.use_ (cause, ticket, code, message)
+        select distinct g.cause, g.ticket, r ->> 'code',
+            case when $2 then format('row %s is not in the feed, but it stays: ', g.ticket) else '' end || (r ->> 'message')
+        from unnest($1) as p join pg_temp.gone_ g on g.n = (p ->> 'key')::bigint
+        cross join lateral bds.refusal(p, true) r
+        -- beside a row that is refused for itself, others may be in use only because that one stays: they come next
+        where p ->> 'state' <> '23503' or not exists (select from unnest($1) o where o ->> 'state' <> '23503')
+    $sql$ using problems, is_removal;
+    return cardinality(problems) > 0;
 end
 $$;
-comment on function bds.import_remove_all(text, uuid, text, jsonb) is
-    'Deletes the rows of an entity that the document does not have; returns the counts with theirs';
+comment on function bds.rehearse_delete(text, boolean) is
+    'Notes in use_ what the database refuses to delete, found in ranges of tickets; false if it refuses nothing by itself';

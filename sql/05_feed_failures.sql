@@ -201,6 +201,39 @@ end
 $$;
 comment on function bds.add_errors(bigint, jsonb) is 'Adds errors, as late_errors gives them';
 
+create or replace function bds.note_late(import bds.imports, entity_name text, problems jsonb[])
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    execute format(
+        'insert into %1$s (entity, ordinal, field, code, message, is_late) '
+        'select $1, e.ordinal, e.field, e.code, e.message, true from unnest($2) as p cross join lateral jsonb_populate_record(null::%1$s, p) e',
+        bds.staging_table(import.number, 'errors')
+    ) using entity_name, problems;
+end
+$$;
+comment on function bds.note_late(bds.imports, text, jsonb[]) is 'Notes {ordinal, field, code, message} that the writing has found out of records of an entity';
+
+create or replace function bds.fail_late(import bds.imports, entity_name text)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    execute format(
+        'update pg_temp.%I m set failed = true from %s e where e.entity = $1 and e.ordinal = m.ordinal and e.is_late and not m.failed',
+        'map_' || entity_name, bds.staging_table(import.number, 'errors')
+    ) using entity_name;
+    if import.atomic = 'batch' then
+        perform bds.fail_batches(import.number, entity_name, true);
+    end if;
+    perform bds.count_map(entity_name);
+end
+$$;
+comment on function bds.fail_late(bds.imports, text) is 'Fails the records whose errors were found late, and in batch mode their batches';
+
 create or replace function bds.import_collect_errors(company text, import_id uuid)
     returns bigint
     language plpgsql

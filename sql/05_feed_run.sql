@@ -7,6 +7,7 @@
 create or replace function bds.import_run(company text, import_id uuid, atomic text default 'batch', remove_all text[] default '{}')
     returns json
     language plpgsql
+    security definer
     set search_path = pg_catalog, pg_temp
 as $$
 declare
@@ -64,6 +65,7 @@ declare
     ordered     text[] := bds.import_order(import.number);
     backwards   text[] := array(select o.name from unnest(ordered) with ordinality as o (name, n) order by o.n desc);
     entity_name text;
+    members     text[];
     counts      jsonb := '{}';
     done        bigint := 0;
     total       bigint := (select sum(bds.counted(o.name, 'rows')) from unnest(ordered) as o (name));
@@ -75,20 +77,19 @@ begin
         done := done + bds.counted(entity_name, 'rows');
     end loop;
     -- entities that refer to one another in a circle: what had to wait for the other's rows
-    perform bds.merge_diff(company, o.name, 'diff_' || o.name)
+    perform bds.merge_diff(company, o.name)
     from unnest(ordered) as o (name) where bds.put_off(o.name) <> '{}';
     foreach entity_name in array ordered loop
         counts := bds.add_counts(counts, entity_name, bds.import_mass_update(company, import_id, entity_name));
     end loop;
-    foreach entity_name in array backwards loop
-        counts := bds.import_delete(company, import_id, entity_name, counts);
+    for members in select * from bds.family_members() loop
+        counts := bds.import_delete(company, import_id, members, counts);
     end loop;
     foreach entity_name in array backwards loop
         counts := bds.import_remove(company, import_id, entity_name, counts);
     end loop;
-    foreach entity_name in array backwards loop
-        continue when entity_name <> all (import.remove_all);
-        counts := bds.import_remove_all(company, import_id, entity_name, counts);
+    for members in select * from bds.family_members() loop
+        counts := bds.import_remove_all(company, import_id, members, counts);
     end loop;
 
     problems := bds.late_errors(import.number);
@@ -216,6 +217,20 @@ create or replace function bds.root_of(entity_name text)
     );
 comment on function bds.root_of(text) is 'The entity in whose rows those of this one are nested, itself if there is none';
 
+create or replace function bds.depth_of(entity_name text)
+    returns int
+    language sql
+    stable
+    return (
+        with recursive up (name, depth) as (
+            select entity_name collate "C", 0
+            union all
+            select bds.parent_of(up.name) collate "C", up.depth + 1 from up where bds.parent_of(up.name) is not null and up.depth < 10
+        )
+        select max(depth) from up
+    );
+comment on function bds.depth_of(text) is 'How deep in the rows of others those of the entity are nested: 0 for a root';
+
 create or replace function bds.families()
     returns table (name text, family int, depth int)
     language sql
@@ -263,6 +278,18 @@ create or replace function bds.import_order(import_number bigint)
     );
 comment on function bds.import_order(bigint) is 'The staged entities of an import, each after those that it refers to';
 
+create or replace function bds.family_members()
+    returns setof text[]
+    language plpgsql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    return query execute 'select array_agg(f.name order by f.place) from pg_temp.family_ f group by f.family order by f.family desc';
+end
+$$;
+comment on function bds.family_members() is 'The staged entities of each family, those first that refer to others';
+
 -- Steps --------------------------------------------------------------------------------------------------------------------------
 
 create or replace function bds.import_prepare(company text, import_id uuid)
@@ -301,6 +328,7 @@ create or replace function bds.plan_for(records bigint)
     begin atomic
         select set_config('enable_nestloop', case when records > 1000 then 'off' else 'on' end, true),
             set_config('enable_mergejoin', case when records > 1000 then 'off' else 'on' end, true),
+            set_config('enable_hashjoin', 'on', true), set_config('enable_material', 'on', true),
             set_config('work_mem', case when records > 1000 then '64MB' else current_setting('work_mem') end, true);
     end;
 comment on function bds.plan_for(bigint) is 'Sets the planner for the size of an import, until the end of the transaction';
@@ -321,14 +349,25 @@ create or replace function bds.import_drop_temporary()
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    name text;
+    names constant text := '^((family|gone|use)_$|(map|lookup|ref|diff|mass|cook|link|candidate|open|rest)_)';
+    name  text;
 begin
+    -- those of this role are of an earlier comparison; others are somebody's own
     for name in
         select format('pg_temp.%I', c.relname) from pg_class c
-        where c.relnamespace = pg_my_temp_schema() and c.relkind = 'r' and c.relname ~ '^(family|map|lookup|ref|diff|change|hit|gone|cook|link|candidate|open|rest)_'
+        where c.relnamespace = pg_my_temp_schema() and c.relkind = 'r' and c.relname ~ names and c.relowner = 'bds_importer'::regrole
     loop
         execute 'drop table ' || name;
     end loop;
+    select c.relname into name from pg_class c
+    where c.relnamespace = pg_my_temp_schema() and c.relname ~ names
+        and exists (select from bds.entities e where strpos(c.relname, '_' || e.name) > 0 or c.relname ~ '_$');
+    if found then
+        raise exception using
+            errcode = 'BD004', message = format('this session has a temporary table %I of its own, where an import needs the name', name),
+            hint = 'drop or rename it, or run the import in another session';
+    end if;
 end
 $$;
-comment on function bds.import_drop_temporary() is 'Drops the temporary tables of an earlier comparison of this session';
+comment on function bds.import_drop_temporary() is
+    'Drops the temporary tables of an earlier comparison of this session; BD004 if one of somebody else''s is in the way';

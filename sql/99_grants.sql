@@ -7,7 +7,7 @@ revoke all on all functions in schema bds_log from public;
 
 grant usage on schema bds, api to bds_reader, bds_writer, bds_service, bds_operator;
 grant usage on schema data to bds_writer, bds_operator;
-grant usage, create on schema staging to bds_writer;
+grant usage on schema staging to bds_writer;
 
 grant select on bds.entities, bds.fields, bds.navigations to bds_reader, bds_writer, bds_service, bds_operator;
 grant select on bds.changes, bds.positions to bds_reader, bds_writer, bds_operator;
@@ -35,12 +35,19 @@ grant execute on function
 grant execute on function bds.reap_imports(interval), bds.forget_imports(interval), bds.make_partitions(int), bds.drop_old_changes()
     to bds_service, bds_operator;
 
--- imports run with the writer's own rights
+-- imports: whoever writes begins them, stages rows and has them run; the run itself is the importer's, who has the writer's rights
+-- and the staged rows; conditions that were staged are evaluated by the reader
 grant select on bds.import_columns to bds_writer, bds_operator;
-grant usage, create on schema staging to bds_operator;
+grant usage on schema staging to bds_operator;
+grant usage, create on schema staging to bds_importer;
 grant execute on function
     bds.staging_table(bigint, text), bds.find_import(text, uuid, text), bds.import_report(text, uuid, boolean)
     to bds_reader, bds_writer, bds_operator;
+grant execute on function
+    bds.import_begin(text, text, boolean), bds.import_stage(text, uuid, text), bds.check_staging_company(),
+    bds.import_received(text, uuid, text, bigint, bigint, text[]), bds.import_progress(text, uuid, bigint, bigint, bigint),
+    bds.import_run(text, uuid, text, text[]), bds.import_cancel(text, uuid), bds.import_fail(text, uuid, text, text, text)
+    to bds_writer, bds_operator;
 do $$
 declare
     step regprocedure;
@@ -48,27 +55,38 @@ begin
     for step in
         select p.oid from pg_proc p
         where p.pronamespace = 'bds'::regnamespace and not p.prosecdef and p.proname = any (array[
-            'import_begin', 'import_stage', 'check_staging_company', 'import_received', 'import_progress', 'import_run', 'import_cancel', 'import_fail',
-            'import_finish', 'import_drop_staging', 'count_staged', 'analyze_changed',
-            'import_apply', 'import_outcome', 'add_counts', 'count_map', 'counted', 'count_failed', 'root_of', 'families', 'put_off',
-            'texts', 'has_keys', 'import_order', 'import_prepare', 'plan_for', 'probe_if_few',
+            'enter_company', 'open_staging', 'import_finish', 'import_drop_staging', 'count_staged', 'analyze_changed',
+            'import_apply', 'import_outcome', 'add_counts', 'count_map', 'counted', 'count_failed', 'root_of', 'depth_of', 'families',
+            'family_members', 'put_off', 'texts', 'has_keys', 'import_order', 'import_prepare', 'plan_for', 'probe_if_few',
             'import_drop_temporary', 'import_prepare_family', 'parent_of',
             'staged_text', 'staged_is_valid', 'staged_cast', 'staged_value', 'named_value', 'expected_value', 'staged_columns', 'staged_operation',
-            'check_values', 'check_required', 'make_diff', 'check_constraints', 'check_operations',
+            'check_values', 'check_required', 'make_diff', 'rules_of', 'check_constraints', 'check_names', 'check_nesting', 'check_operations',
             'lookup_kind', 'lookup_value', 'lookup_id', 'lookup_kinds', 'map_by_keys', 'check_keys', 'resolve_references',
             'is_staged', 'refers_outside', 'all_valid', 'key_value', 'written_value', 'staged_or_checked', 'comparison', 'number_new_rows',
             'linkage_threshold', 'linkage_columns', 'map_by_linkage', 'cook_rows', 'find_candidates', 'link_named', 'linkage_patterns', 'link_rows',
             'link_pattern', 'set_apart_unlinked',
-            'mark_failed', 'spread_failures', 'fail_batches', 'fail_orphans', 'import_may_write', 'has_errors', 'late_errors', 'add_errors',
-            'import_collect_errors', 'place_of_rows', 'is_fault_of_rows', 'find_culprits', 'step_ordinals', 'write_in_halves',
-            'import_write', 'merge_diff', 'import_mass_update', 'find_hits', 'check_change',
-            'import_delete', 'delete_gone', 'children_of', 'uses_of', 'keep_in_use', 'import_remove', 'hides_rows', 'import_remove_all'
+            'mark_failed', 'spread_failures', 'fail_batches', 'fail_orphans', 'import_may_write', 'has_errors', 'late_errors', 'note_late', 'fail_late',
+            'add_errors', 'import_collect_errors', 'place_of_rows',
+            'is_fault_of_rows', 'refusal', 'refused', 'plan_for_ranges', 'range_statement', 'write_in_ranges', 'find_culprits', 'rehearse', 'rehearse_write', 'rehearse_remove',
+            'import_write', 'merge_diff', 'merge_statement', 'import_mass_update', 'know_company', 'make_mass', 'mass_statement', 'mass_problems', 'write_batch', 'write_mass',
+            'make_gone', 'import_delete', 'find_gone', 'delete_gone', 'add_along', 'delete_statements', 'children_of', 'uses_of', 'find_used', 'keep_used',
+            'rehearse_delete', 'import_remove', 'removed', 'hides_rows', 'import_remove_all', 'note_kept'
         ])
     loop
-        execute format('grant execute on function %s to bds_writer, bds_operator', step);
+        execute format('revoke execute on function %s from bds_writer, bds_operator', step);
+        execute format('grant execute on function %s to bds_importer', step);
     end loop;
 end
 $$;
+grant create on schema bds to bds_importer, bds_reader;  -- a function's new owner has to be somebody who might have made it
+alter function bds.import_begin(text, text, boolean) owner to bds_importer;
+alter function bds.import_stage(text, uuid, text) owner to bds_importer;
+alter function bds.import_received(text, uuid, text, bigint, bigint, text[]) owner to bds_importer;
+alter function bds.import_run(text, uuid, text, text[]) owner to bds_importer;
+alter function bds.import_fail(text, uuid, text, text, text) owner to bds_importer;
+alter function bds.rows_where(text, text, text, boolean) owner to bds_reader;
+revoke create on schema bds from bds_importer, bds_reader;
+grant execute on function bds.rows_where(text, text, text, boolean) to bds_importer;
 
 -- hooks are registered by the service, of the company that its session has named; the worker matches and delivers for every company
 grant usage on schema bds, api to bds_worker;

@@ -237,7 +237,7 @@ class Document:
                 if isinstance(error, msgspec.ValidationError):
                     raise self._malformed(0, str(error)) from None
             except (UnicodeDecodeError, RecursionError) as error:
-                raise self._malformed(_invalid_utf8(body), str(error)) from None
+                raise self._malformed(_invalid_utf8(body), _reason(error)) from None
         return None
 
     _decoded: list[Any] | None = None
@@ -337,7 +337,7 @@ class Document:
             position = _position(error)
             raise self._malformed((len(block) if position is None else position) - prefix, str(error)) from None
         except (UnicodeDecodeError, RecursionError) as error:
-            raise self._malformed(_invalid_utf8(block) - prefix, str(error)) from None
+            raise self._malformed(_invalid_utf8(block) - prefix, _reason(error)) from None
 
     def _place(self, at: int) -> dict[str, Any]:
         before = bytes(self._buffer[: max(at, 0)])
@@ -370,6 +370,10 @@ def _invalid_utf8(block: bytes) -> int:
     except UnicodeDecodeError as error:
         return error.start
     return 0
+
+
+def _reason(error: UnicodeDecodeError | RecursionError) -> str:
+    return "arrays and objects are nested too deeply" if isinstance(error, RecursionError) else "the text is not valid UTF-8"
 
 
 def _is_odd(block: bytes) -> bool:

@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 from uuid import UUID
 from weakref import WeakValueDictionary
 
-import psycopg
 from aiohttp import StreamReader, web
 
 from app.db import Database
@@ -47,8 +46,8 @@ async def receive(database: Database, request: web.Request, company: str, actor:
         mapper = await store.load_source(database, company, request.query["mapper"])
         store.require_type(mapper, request.content_type)
         source = Mapped(mapper, request.charset)
-    elif request.content_type != "application/json":
-        raise ServiceError("unsupported_media_type", f"expected application/json, got {request.content_type}")
+    else:
+        _require_json(request)
     bodies = decoded(_chunks(request), request.headers.get("Content-Encoding", ""))
     feed = Import(
         database.url,
@@ -77,6 +76,7 @@ async def receive(database: Database, request: web.Request, company: str, actor:
 _under_way: set[asyncio.Task[dict[str, Any]]] = set()  # asyncio itself keeps no task alive
 _turns: WeakValueDictionary[tuple[asyncio.AbstractEventLoop, str], asyncio.Lock] = WeakValueDictionary()
 _threads = ThreadPoolExecutor(32, thread_name_prefix="import")
+_ends = ThreadPoolExecutor(4, thread_name_prefix="import end")  # of imports: they wait for none that runs
 
 
 def _log_failure(task: asyncio.Task[Any]) -> None:
@@ -98,7 +98,7 @@ async def _import(feed: Import, bodies: AsyncIterator[bytes], arrived: asyncio.E
         arrived.set()
         await _unless_cancelled(feed, turn.acquire())
     except BaseException as error:
-        await asyncio.shield(_in_thread(feed.abort, error))
+        await asyncio.shield(_in_thread(feed.abort, error, threads=_ends))
         raise _with_id(error, feed.id) from None
     try:
         return await _in_thread(_run_or_abort, feed)
@@ -117,8 +117,8 @@ async def _unless_cancelled(feed: Import, work: Awaitable[T]) -> T:
         task.cancel()
 
 
-async def _in_thread(work: Callable[..., T], *arguments: Any) -> T:
-    return await asyncio.get_running_loop().run_in_executor(_threads, work, *arguments)
+async def _in_thread(work: Callable[..., T], *arguments: Any, threads: ThreadPoolExecutor | None = None) -> T:
+    return await asyncio.get_running_loop().run_in_executor(threads or _threads, work, *arguments)
 
 
 def _run_or_abort(feed: Import) -> dict[str, Any]:
@@ -144,6 +144,15 @@ def _options(request: web.Request) -> dict[str, bool]:
     if dry_run not in ("true", "false"):
         raise ServiceError("malformed_request", f"dryRun: expected true or false, got {dry_run}", target="dryRun")
     return {"dryRun": dry_run == "true"}
+
+
+def _require_json(request: web.Request) -> None:
+    """Raises unsupported_media_type unless the body is said to be JSON, which is UTF-8 (RFC 8259)."""
+    if request.content_type != "application/json":
+        raise ServiceError("unsupported_media_type", f"expected application/json, got {request.content_type}")
+    charset = request.charset or "utf-8"
+    if charset.lower() not in ("utf-8", "utf8", "us-ascii", "ascii"):
+        raise ServiceError("unsupported_media_type", f"JSON is sent as UTF-8, not as {charset}", target="Content-Type")
 
 
 def _preferences(request: web.Request) -> set[str]:
@@ -205,7 +214,7 @@ async def show(database: Database, company: str, import_id: str) -> dict[str, An
 async def cancel(database: Database, company: str, import_id: str) -> None:
     """End an import that is under way, and wait a while for its end.  Raises not_found, conflict if it has ended."""
     number = _uuid(import_id)
-    await _in_thread(ask_to_end, database.url, company, number)
+    await _in_thread(ask_to_end, database.url, company, number, threads=_ends)
     for _ in range(WAIT * 10):
         if (await show(database, company, number))["finishedAt"]:
             return
@@ -244,19 +253,6 @@ def _uuid(text: str) -> str:
         return str(UUID(text))
     except ValueError:
         raise ServiceError("not_found", f"there is no import {text}") from None
-
-
-async def reap(database: Database, every: float = 5.0) -> None:
-    """Keep house, again and again: imports whose process has died, old reports, partitions of the change log and its retention."""
-    days = database.config.import_retention or None
-    while True:
-        try:
-            async with database.service() as connection:
-                await connection.execute("select bds.reap_imports(), bds.make_partitions(), bds.drop_old_changes()")
-                await connection.execute("select bds.forget_imports(make_interval(days => %s))", (days,))
-        except psycopg.Error as error:
-            log.warning("housekeeping failed: %s", type(error).__name__)
-        await asyncio.sleep(every)
 
 
 def dump(report: dict[str, Any]) -> bytes:

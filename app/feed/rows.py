@@ -32,6 +32,8 @@ WHERE = -6
 DIRECTIVE = -7
 DIRECTIVES = {"@operation": OPERATION, "@where": WHERE}
 
+WIDEST_SHAPE = 200  # members; a record has a few dozen fields, what has more is seldom followed by its like
+
 
 @dataclass(slots=True)
 class Table:
@@ -117,7 +119,8 @@ class Rows:
 
     def _shape(self, table: Table, names: tuple[str, ...]) -> Shape:
         members = [(_slot(table, name), name) for name in names]
-        return remember(table.shapes, names, shape_of(members, len(table.columns), table.booleans, table.slots["id"]))
+        shape = shape_of(members, len(table.columns), table.booleans, table.slots["id"])
+        return remember(table.shapes, names, shape) if len(names) <= WIDEST_SHAPE else shape
 
     def _line(
         self, entity: str, table: Table, shape: Shape, record: dict[str, Any], ordinal: int, parent: str, position: int, odd: bool
@@ -219,12 +222,11 @@ class Rows:
     def error(self, entity: str, ordinal: int, name: str | None, code: str, message: str) -> None:
         """Note what is wrong with a row."""
         values = (entity, str(ordinal), ABSENT if name is None else name, code, message)
-        self.errors.append(
-            DELIMITER.join(
-                v if v is ABSENT else v.replace("\0", "\N{REPLACEMENT CHARACTER}").translate(_ALL_ESCAPES) for v in values
-            )
-            + "\n"
+        line = DELIMITER.join(
+            v if v is ABSENT else v.replace("\0", "\N{REPLACEMENT CHARACTER}").translate(_ALL_ESCAPES) for v in values
         )
+        self.errors.append(line + "\n")
+        self.size += len(line)
 
 
 def _table(entity: Entity) -> Table:

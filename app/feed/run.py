@@ -67,7 +67,7 @@ class Import:
         self._staging: dict[str, str] = {}
         self._atomic = "batch"
         self._collections: set[str] = set()  # that the document has at its top
-        self._named: list[str] = []  # those beside which a @removeAll stands
+        self._named: set[str] = set()  # those beside which a @removeAll stands
         self._remove_all: list[str] = []  # those that are given whole
         self._running: psycopg.Connection[Any] | None = None
         self._cancelled = False
@@ -112,9 +112,8 @@ class Import:
             self._take(part)
         for part in self._document.finish():
             self._take(part)
-        for entity in self._named:
-            if entity not in self._collections:
-                raise _wrong_directive(f"{entity}@removeAll", f"there is no array {entity} beside it")
+        for entity in sorted(self._named - self._collections):
+            raise _wrong_directive(f"{entity}@removeAll", f"there is no array {entity} beside it")
         self._flush()
         self.check_cancelled()
         with self._writer() as connection:
@@ -191,7 +190,7 @@ class Import:
             entity = name.removesuffix("@removeAll")
             self._rows.table(entity)
             self._remove_all = [*(each for each in self._remove_all if each != entity), *([entity] if value else [])]
-            self._named.append(entity)
+            self._named.add(entity)
         else:
             raise _wrong_directive(name, "there is no such directive; there are @atomic, @mode and <collection>@removeAll")
 

@@ -74,7 +74,6 @@ def test_a_reference_into_another_company_is_refused(two: Operator) -> None:
         "bds.import_stage('beta', gen_random_uuid(), 'products')",
         "bds.import_run('beta', gen_random_uuid())",
         "bds.import_fail('beta', gen_random_uuid())",
-        "bds.import_prepare('beta', gen_random_uuid())",
     ],
 )
 def test_functions_that_take_a_company_raise_unless_it_is_the_named_one(two: Operator, connect, call: str) -> None:

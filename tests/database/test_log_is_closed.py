@@ -103,14 +103,15 @@ def test_every_attempt_to_alter_the_log_is_refused(acme: Operator, connect, role
 
 
 def test_a_writer_that_shadows_operators_and_functions_is_logged_all_the_same(acme: Operator, connect) -> None:
-    """It may create in the schema staging, and set its search_path; what logs does not look there."""
+    """It may create in some schema, and set its search_path; what logs does not look there."""
+    acme.connection.execute("create schema theirs; grant usage, create on schema theirs to bds_writer")
     writer = connect("bds_writer", "acme")
     writer.execute("""
-        create function staging.clock_timestamp() returns timestamptz language sql as $$ select timestamptz '2100-01-01' $$;
-        create function staging.same(text, text) returns boolean language sql as $$ select true $$;
-        create operator staging.= (leftarg = text, rightarg = text, function = staging.same);
-        create function staging.current_setting(text, boolean) returns text language sql as $$ select 'forged' $$;
-        set search_path = staging, pg_catalog;
+        create function theirs.clock_timestamp() returns timestamptz language sql as $$ select timestamptz '2100-01-01' $$;
+        create function theirs.same(text, text) returns boolean language sql as $$ select true $$;
+        create operator theirs.= (leftarg = text, rightarg = text, function = theirs.same);
+        create function theirs.current_setting(text, boolean) returns text language sql as $$ select 'forged' $$;
+        set search_path = theirs, pg_catalog;
     """)
     writer.execute("update data.units set name = 'changed' where code operator(pg_catalog.=) 'a'")
     writer.execute("insert into data.units (code, name) values ('c', 'C')")

@@ -148,3 +148,22 @@ def test_children_of_new_records_and_of_renamed_ones(product: Feed) -> None:
     assert product.good(products=[{"id": "code:P", "code": "N", "variants": [{"id": "code:A", "code": "Z"}]}, {"code": "S", "name": "s", "variants": {"code": "T"}}]) == {
         "products": {"created": 1, "updated": 1}, "productVariants": {"created": 1, "updated": 1, "deleted": 2}}  # fmt: skip
     assert variants(product) == [("N", "Z", "a"), ("S", "T", None)]
+
+
+@pytest.mark.parametrize(("says", "wrong"), [
+    ({"product": "code:P"}, False), ({"productId": "{id}"}, False), ({"product": "code:Q"}, True), ({"product": "code:NEW"}, True),
+])  # fmt: skip
+def test_a_child_may_name_the_parent_that_it_stands_in_and_no_other(product: Feed, says: dict[str, str], wrong: bool) -> None:
+    [(row,)] = product.ask("select id from api.products where code = 'P'")
+    says = {name: value.format(id=row) for name, value in says.items()}
+    report = product.send({"@atomic": False, "@mode": "merge", "products": [
+        {"code": "P", "variants": [{"code": "A", "name": "new", **says}]}, {"code": "Q", "name": "q"}, {"code": "NEW", "name": "n"},
+    ]})  # fmt: skip
+    assert errors(report) == ([("products[0].variants[0].product", "invalid_value")] if wrong else [])
+    assert next(name for _, code, name in variants(product) if code == "A") == ("a" if wrong else "new")
+
+
+def test_an_item_may_name_the_order_that_it_stands_in_and_no_other(feed: Feed) -> None:
+    orders = [{"code": "O", "orderDate": "2026-01-01", "items": [{"order": "code:O", "quantity": 1}]},
+              {"code": "R", "orderDate": "2026-01-01", "items": [{"order": "code:O", "quantity": 1}]}]  # fmt: skip
+    assert errors(feed.send({"@atomic": False, "orders": orders})) == [("orders[1].items[0].order", "invalid_value")]

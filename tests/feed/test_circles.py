@@ -92,10 +92,95 @@ def test_what_fails_in_a_circle_takes_along_what_refers_to_it(staff: Feed) -> No
     assert staff.rows("teams", "code") == [("blue",)] and staff.rows("people", "code") == [("bob",)]
 
 
-def test_a_circle_can_be_deleted_once_it_is_open(staff: Feed) -> None:
-    staff.good({"people": [{"code": "ann", "team": "code:red"}], "teams": [{"code": "red", "lead": "code:ann"}]})
-    report = staff.send({"people": [{"@operation": "delete", "code": "ann"}], "teams": [{"@operation": "delete", "code": "red"}]})
-    assert {code for _, code in errors(report)} == {"in_use"}
-    assert staff.good(teams=[{"code": "red", "lead": None}]) == {"teams": {"updated": 1}}
-    assert staff.good({"people": [{"@operation": "delete", "code": "ann"}], "teams": [{"@operation": "delete", "code": "red"}]}) == {
-        "people": {"deleted": 1}, "teams": {"deleted": 1}}  # fmt: skip
+GONE = {"people": [{"@operation": "delete", "code": "ann"}], "teams": [{"@operation": "delete", "code": "red"}]}
+
+
+@pytest.fixture
+def circle(staff: Feed) -> Feed:
+    """Ann is in team red, which she leads; so is bob."""
+    staff.good(
+        {
+            "people": [{"code": "ann", "team": "code:red"}, {"code": "bob", "team": "code:red"}],
+            "teams": [{"code": "red", "lead": "code:ann"}],
+        }
+    )
+    return staff
+
+
+def refuse(staff: Feed, event: str, condition: str) -> None:
+    """A rule that only the table of people knows."""
+    staff.operator.connection.execute(
+        f"""
+        create function data.refuse() returns trigger language plpgsql as $$ begin raise check_violation using message = 'secret'; end $$;
+        create trigger refuse before {event} on data.people for each row when ({condition}) execute function data.refuse()
+    """.encode()
+    )
+
+
+@pytest.mark.parametrize("atomic", ["batch", True, False])
+def test_rows_that_refer_to_one_another_are_deleted_together(circle: Feed, atomic: str | bool) -> None:
+    last = circle.log()[-1][0]
+    report = circle.good({"@atomic": atomic, **GONE, "people": [*GONE["people"], {"@operation": "delete", "code": "bob"}]})
+    assert report == {"people": {"deleted": 2}, "teams": {"deleted": 1}}
+    assert sorted((entity, operation) for n, entity, operation, _ in circle.log() if n > last) == [
+        ("people", "delete"), ("people", "delete"), ("teams", "delete"),
+    ]  # fmt: skip
+
+
+def test_a_row_that_stays_keeps_what_it_refers_to_and_so_on(circle: Feed) -> None:
+    """Bob keeps the team, and that its lead."""
+    report = circle.send({"@atomic": False, **GONE})
+    assert sorted(errors(report)) == [("people[0]", "in_use"), ("teams[0]", "in_use")]
+    assert circle.rows("people", "code") == [("ann",), ("bob",)]
+
+
+def test_a_circle_is_kept_by_what_stands_outside_of_it(circle: Feed) -> None:
+    circle.good(badges=[{"code": "X", "person": "code:ann"}])
+    document = {"@atomic": False, **GONE, "people": [*GONE["people"], {"@operation": "delete", "code": "bob"}]}
+    report = circle.send(document)
+    assert sorted(errors(report)) == [("people[0]", "in_use"), ("teams[0]", "in_use")]
+    assert circle.rows("people", "code") == [("ann",)]
+    assert circle.good({**GONE, "badges": [{"@operation": "delete", "code": "X"}]}) == {
+        "people": {"deleted": 1}, "teams": {"deleted": 1}, "badges": {"deleted": 1}}  # fmt: skip
+
+
+def test_a_row_that_the_database_does_not_delete_keeps_its_circle(circle: Feed) -> None:
+    refuse(circle, "delete", "old.code = 'ann'")
+    circle.good({"people": [{"code": "eve", "team": "code:blue"}], "teams": [{"code": "blue", "lead": "code:eve"}]})
+    document = {
+        "@atomic": False,
+        "people": [{"@operation": "delete", "code": code} for code in ("ann", "bob", "eve")],
+        "teams": [{"@operation": "delete", "code": code} for code in ("red", "blue")],
+    }
+    report = circle.send(document)
+    assert sorted(errors(report)) == [("people[0]", "invalid_value"), ("teams[0]", "in_use")]
+    assert circle.rows("people", "code") == [("ann",)] and circle.rows("teams", "code") == [("red",)]
+
+
+def test_circles_are_removed_together(circle: Feed) -> None:
+    assert circle.good({"people": [], "people@removeAll": True, "teams": [], "teams@removeAll": True}) == {
+        "people": {"deleted": 2}, "teams": {"deleted": 1}}  # fmt: skip
+
+
+def test_a_row_that_the_database_does_not_remove_stays_and_is_told(circle: Feed) -> None:
+    refuse(circle, "delete", "old.code = 'ann'")
+    report = circle.send({"people": [{"code": "new"}], "people@removeAll": True, "teams": [], "teams@removeAll": True})
+    assert [(e["path"], e["record"], e["code"]) for e in report["errors"]] == [
+        ("teams@removeAll", "code:red", "in_use"), ("people@removeAll", "code:ann", "invalid_value"),
+    ]  # fmt: skip
+    assert circle.rows("people", "code", order="code") == [("ann",), ("new",)] and report["state"] == "partial"
+
+
+def test_what_the_database_refuses_of_a_reference_that_had_to_wait_fails_its_record(staff: Feed) -> None:
+    staff.operator.connection.execute("""
+        create function data.refuse() returns trigger language plpgsql as $$ begin raise check_violation using message = 'secret'; end $$;
+        create trigger refuse before insert or update on data.teams for each row when (new.code = 'red' and new.lead_id is not null) execute function data.refuse()
+    """)
+    report = staff.send({
+        "@atomic": False,
+        "teams": [{"code": "red", "lead": "code:ann"}, {"code": "blue", "lead": "code:bob"}],
+        "people": [{"code": "ann"}, {"code": "bob", "team": "code:blue"}],
+    })  # fmt: skip
+    assert errors(report) == [("teams[0]", "invalid_value")]
+    assert staff.ask('select t.code, p.code from api.teams t left join api.people p on p.id = t."leadId"') == [("blue", "bob")]
+    assert staff.rows("people", "code", order="code") == [("ann",), ("bob",)]

@@ -84,3 +84,10 @@ def test_standard_input(feed: Feed) -> None:
         input=GOOD, capture_output=True, env={"BDS_DATABASE_URL": feed.url, "PYTHONPATH": "."}, timeout=60,
     )  # fmt: skip
     assert ended.returncode == 0 and json.loads(ended.stdout)["state"] == "completed"
+
+
+def test_a_file_that_is_not_there(feed: Feed, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    missing = tmp_path / "missing.json"
+    assert cli.main(["import", str(missing), "--company", feed.company]) == cli.FAILED
+    assert capsys.readouterr().err == f"bds: {missing}: no such file or directory\n"
+    assert not feed.ask("select from bds.imports where company_id = %s", feed.company)

@@ -7,6 +7,7 @@ import http.client
 import json
 import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -132,6 +133,8 @@ REFUSALS = [
     ("/api/other/import", {}, 403),
     ("/api/nowhere/import", {}, 403),
     ("/api/demo/import", {"Content_Type": "text/csv"}, 415),
+    ("/api/demo/import", {"Content_Type": "application/json; charset=latin-1"}, 415),
+    ("/api/demo/import", {"Content_Type": "application/json; charset=utf-16"}, 415),
     ("/api/demo/import", {"Content_Encoding": "br"}, 415),
     ("/api/demo/import?mapper=x", {}, 404),
     ("/api/demo/import?dryRun=maybe", {}, 400),
@@ -145,6 +148,11 @@ def test_what_is_refused_is_no_import(service: Service, path: str, headers: dict
     reply = send(service, GOOD, path, **headers)
     assert (reply.status, reply.headers["Content-Type"]) == (status, "application/problem+json")
     assert service.operator.rows("select count(*) from bds.imports") == before
+
+
+@pytest.mark.parametrize("charset", ["utf-8", "UTF8", "us-ascii"])
+def test_json_may_say_that_it_is_utf_8(service: Service, charset: str) -> None:
+    assert send(service, GOOD, Content_Type=f"application/json; charset={charset}").status == 200
 
 
 def test_a_key_that_only_reads_may_not_import(service: Service) -> None:
@@ -279,6 +287,33 @@ def test_an_import_in_the_queue_can_be_cancelled(service: Service) -> None:
         assert service.ask(first.headers["Location"]).json["state"] == "running"
     wait_until(lambda: service.ask(first.headers["Location"]).json["state"] == "completed")
     assert "second" not in units(service)
+
+
+def test_cancels_get_through_when_every_thread_imports(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads = ThreadPoolExecutor(1)
+    monkeypatch.setattr(receive, "_threads", threads)
+    with held(service):
+        first = send(service, b'{"units": [{"code": "busy", "name": "n"}]}', Prefer="respond-async").headers["Location"]
+        wait_until(lambda: threads._work_queue.empty() and bool(service.operator.rows("select from pg_locks where not granted")))
+        assert service.ask(first, "DELETE").status == 204
+        assert service.ask(first).json["state"] == "cancelled"
+    threads.shutdown()
+
+
+def test_housekeeping_goes_on_where_one_of_its_steps_fails(service: Service) -> None:
+    service.operator.connection.execute(
+        "revoke execute on function bds.make_partitions(int), bds.drop_old_changes() from bds_service"
+    )
+    try:
+        service.operator.write("demo", "select bds.import_begin('demo')")
+        service.operator.connection.execute(
+            "update bds.imports set heartbeat_at = heartbeat_at - interval '1 hour' where finished_at is null"
+        )
+        wait_until(lambda: latest(service)["state"] == "failed")
+    finally:
+        service.operator.connection.execute(
+            "grant execute on function bds.make_partitions(int), bds.drop_old_changes() to bds_service"
+        )
 
 
 def test_only_imports_that_are_there_can_be_cancelled(service: Service) -> None:

@@ -1,0 +1,138 @@
+-- Imports, the removing: rows that an array or a collection, given whole, no longer contains.
+
+create or replace function bds.import_remove(company text, import_id uuid, parent_name text, counts jsonb)
+    returns jsonb
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    import  bds.imports := bds.find_import(company, import_id, 'running');
+    child   record;
+    deleted bigint;
+begin
+    for child in select * from bds.children_of(parent_name) loop
+        execute bds.removed(import.number, parent_name, child.collection, format('delete from %s t using', child.table_name)) using company;
+        get diagnostics deleted = row_count;
+        counts := case when deleted > 0 then bds.add_counts(counts, child.target, jsonb_build_object('deleted', deleted)) else counts end;
+    end loop;
+    return counts;
+end
+$$;
+comment on function bds.import_remove(text, uuid, text, jsonb) is
+    'Deletes the children that their parents'' arrays no longer contain; returns the counts with theirs';
+
+create or replace function bds.removed(import_number bigint, parent_name text, collection text, what text)
+    returns text
+    language sql
+    stable
+    set search_path = pg_catalog, pg_temp
+    return (
+        select format(
+            $sql$
+            %1$s pg_temp.%2$I p join %3$s s on s."@ordinal" = p.ordinal%8$s
+            where t.company_id = $1 and t.%4$I = p.target and s.%5$I and p.phase = 1 and not p.failed and not p.is_new%6$s
+            $sql$,
+            case when what ^@ 'delete' then what else what || ' from' end,
+            'map_' || parent_name, bds.staging_table(import_number, parent_name), child.column_name, child.collection || '@present',
+            case when to_regclass(format('pg_temp.%I', 'map_' || child.target)) is not null then
+                -- a record that failed protects its row, too
+                format(' and not exists (select from pg_temp.%I m where m.target = t.id)', 'map_' || child.target)
+            else '' end,
+            child.table_name, case when what ^@ 'delete' then '' else format(', %s t', child.table_name) end
+        )
+        from bds.children_of(parent_name) child where child.collection = removed.collection
+    );
+comment on function bds.removed(bigint, text, text, text) is
+    'A statement about the children t that the array of a parent p no longer contains: delete from ... t using, or select ...; $1 is the company';
+
+create or replace function bds.hides_rows(import_number bigint, entity_name text)
+    returns boolean
+    language plpgsql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    keys    text[] := array(select 'id' union all select c.name from bds.import_columns c where c.entity = entity_name and c.is_unique);
+    is_so   boolean;
+begin
+    -- all of them failed, or what says which row is meant is itself what is wrong
+    execute format(
+        $sql$
+        select f.failed > 0 and (f.failed = f.rows or exists (
+            select from pg_temp.%1$I m join %2$s e on e.entity = $1 and e.ordinal = m.ordinal
+            where m.failed and (e.code = 'lookup_ambiguous' or (m.is_new and (e.field = any ($2) or %3$s)))
+        ))
+        from pg_temp.family_ f where f.name = $1
+        $sql$,
+        'map_' || entity_name, bds.staging_table(import_number, 'errors'),
+        coalesce((
+            select string_agg(format('m.%I is null', 'key_' || c.name), ' and ')
+            from bds.import_columns c where c.entity = entity_name and c.is_unique
+        ), 'true')
+    ) into is_so using entity_name, keys;
+    return is_so;
+end
+$$;
+comment on function bds.hides_rows(bigint, text) is 'Whether records of an entity failed that may mean any row: none may then be removed';
+
+create or replace function bds.import_remove_all(company text, import_id uuid, members text[], counts jsonb)
+    returns jsonb
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    import      bds.imports := bds.find_import(company, import_id, 'running');
+    entity_name text;
+begin
+    if not members && import.remove_all then
+        return counts;
+    end if;
+    perform bds.make_gone();
+    foreach entity_name in array members loop
+        continue when entity_name <> all (import.remove_all);
+        if bds.hides_rows(import.number, entity_name) then
+            execute format(
+                'insert into %s (entity, path, code, message, is_late) values ($1, $2, ''batch_failed'', $3, true)', bds.staging_table(import.number, 'errors')
+            ) using entity_name, entity_name || '@removeAll', 'nothing was removed: of records that failed it is not known which rows they mean';
+            continue;
+        end if;
+        raise notice 'removing %: 1 of 1 rows done', entity_name;
+        execute format(
+            'insert into pg_temp.gone_ (entity, id, cause, ticket) select $2, t.id, $2, t.id from %s t '
+            'where t.company_id = $1 and not exists (select from pg_temp.%I m where m.target = t.id)',
+            (select e.table_name from bds.entities e where e.name = entity_name), 'map_' || entity_name
+        ) using company, entity_name;
+    end loop;
+    counts := bds.delete_gone(company, import, true, counts);
+    drop table pg_temp.gone_, pg_temp.use_;
+    return counts;
+end
+$$;
+comment on function bds.import_remove_all(text, uuid, text[], jsonb) is
+    'Deletes the rows that the document does not have, of those entities of a family that it gives whole; returns the counts with theirs';
+
+create or replace function bds.note_kept(company text, import bds.imports, entity_name text)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    this bds.entities;
+    own  text;
+begin
+    select * into strict this from bds.entities e where e.name = entity_name;
+    select string_agg(format($sql$%L || t.%I$sql$, f.name || ':', f.column_name), ', ' order by f.ordinal) into own
+    from bds.fields f where f.entity = entity_name and f.is_unique;
+    execute format(
+        $sql$
+        insert into %1$s (entity, path, record, code, message, is_late)
+        select %2$L, %3$L, coalesce(%4$s), u.code, u.message, true
+        from (select distinct on (u.ticket) u.* from pg_temp.use_ u where u.cause = %2$L order by u.ticket, u.message) u
+        join %5$s t on t.company_id = $1 and t.id = u.ticket
+        $sql$,
+        bds.staging_table(import.number, 'errors'), entity_name, entity_name || '@removeAll', concat_ws(', ', own, $sql$'id:' || t.id$sql$), this.table_name
+    ) using company;
+    execute 'delete from pg_temp.gone_ g using pg_temp.use_ u where g.cause = $1 and u.cause = $1 and u.ticket = g.ticket' using entity_name;
+end
+$$;
+comment on function bds.note_kept(text, bds.imports, text) is 'Notes as errors of a collection why rows of use_ stay, and takes them out of gone_';

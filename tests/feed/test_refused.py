@@ -1,0 +1,172 @@
+"""What the database itself refuses: which records that are is found out, whatever their number, and everything else stands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.feed.conftest import Feed, counts, errors
+
+
+@pytest.fixture
+def strict(feed: Feed) -> Iterator[Feed]:
+    """Rules that only the tables know: triggers refuse what is called refused, and the delete of what is called precious; tried rows are counted."""
+    feed.operator.connection.execute("""
+        create sequence data.tries; grant usage on sequence data.tries to bds_writer;
+        create function data.refuse() returns trigger language plpgsql as $$
+        begin
+            perform nextval('data.tries');
+            if tg_op <> 'DELETE' and new.name ~ 'refused' or tg_op = 'DELETE' and old.name ~ 'precious' then
+                raise check_violation using message = 'secret';
+            end if;
+            return case when tg_op = 'DELETE' then old else new end;
+        end $$;
+        create trigger refuse before insert or update or delete on data.units for each row execute function data.refuse();
+        create trigger refuse before insert or update or delete on data.product_variants for each row execute function data.refuse();
+    """)
+    yield feed
+    feed.operator.connection.execute("drop function data.refuse cascade; drop sequence data.tries")
+
+
+def tries(feed: Feed) -> int:
+    """How many rows have been tried since the last time."""
+    [(n,)] = feed.operator.rows("select case when is_called then last_value else 0 end from data.tries")
+    feed.operator.connection.execute("alter sequence data.tries restart")
+    return int(n)
+
+
+def units(count: int, refused: set[int], word: str = "refused") -> list[dict[str, Any]]:
+    return [{"code": f"{n:05}", "name": word if n in refused else "n"} for n in range(count)]
+
+
+@pytest.mark.parametrize("refused", [{0}, {511, 512}, set(range(0, 600, 7)), set(range(600))])
+def test_exactly_the_refused_records_fail(strict: Feed, refused: set[int]) -> None:
+    report = strict.send({"@atomic": False, "units": units(600, refused)})
+    assert sorted(errors(report)) == sorted((f"units[{n}]", "invalid_value") for n in refused)
+    assert {int(code) for (code,) in strict.rows("units", "code")} == set(range(600)) - refused
+    assert "secret" not in str(report)
+
+
+@pytest.mark.parametrize("refused", [{n * 100 for n in range(20)}, set(range(2000))])
+def test_a_row_is_tried_a_few_times_however_many_are_refused(strict: Feed, refused: set[int]) -> None:
+    tries(strict)
+    strict.send({"@atomic": False, "units": units(2000, refused)})
+    assert tries(strict) < 8 * 2000
+
+
+def test_deletes_that_are_refused_stay_and_the_others_go(strict: Feed) -> None:
+    precious = {3, 4, 90, 199}
+    strict.good(units=units(200, precious, "precious"))
+    report = strict.send({"@atomic": False, "units": [{"@operation": "delete", "code": f"{n:05}"} for n in range(200)]})
+    assert sorted(errors(report)) == sorted((f"units[{n}]", "invalid_value") for n in precious)
+    assert counts(report) == {"units": {"deleted": 196, "failed": 4}}
+
+
+def test_rows_that_refer_to_one_another_go_although_another_is_refused(strict: Feed) -> None:
+    """Tried one by one, a parent is refused as long as its child is there: that is not its fault."""
+    strict.operator.connection.execute(
+        "create trigger refuse before delete on data.categories for each row when (old.name = 'precious') execute function data.refuse()"
+    )
+    strict.good(
+        categories=[{"code": "A", "name": "a"}, {"code": "B", "name": "b", "parent": "code:A"}, {"code": "P", "name": "precious"}]
+    )
+    report = strict.send({"@atomic": False, "categories": [{"@operation": "delete", "code": code} for code in "ABP"]})
+    assert errors(report) == [("categories[2]", "invalid_value")]
+    assert strict.rows("categories", "code") == [("P",)]
+
+
+def test_a_table_that_is_no_entity_keeps_what_it_refers_to(strict: Feed) -> None:
+    strict.good(categories=[{"code": "A", "name": "a"}, {"code": "B", "name": "b", "parent": "code:A"}, {"code": "C", "name": "c"}])
+    strict.operator.connection.execute("""
+        create table data.ledger (company_id text collate "C", category_id bigint, foreign key (company_id, category_id) references data.categories (company_id, id));
+        insert into data.ledger select company_id, id from data.categories where code = 'C'
+    """)
+    try:
+        report = strict.send({"@atomic": False, "categories": [{"@operation": "delete", "code": code} for code in "ABC"]})
+        assert errors(report) == [("categories[2]", "in_use")]
+        assert strict.rows("categories", "code") == [("C",)]
+    finally:
+        strict.operator.connection.execute("drop table data.ledger")
+
+
+@pytest.mark.parametrize("atomic", [False, "batch"])
+def test_removals_that_are_refused_stay_and_are_told(strict: Feed, atomic: Any) -> None:
+    strict.good(units=units(100, {7, 70}, "precious"))
+    report = strict.send({"@atomic": atomic, "units": [{"code": "00000", "name": "new"}], "units@removeAll": True})
+    assert [(e["path"], e["record"], e["code"]) for e in report["errors"]] == [
+        ("units@removeAll", "code:00007", "invalid_value"), ("units@removeAll", "code:00070", "invalid_value"),
+    ]  # fmt: skip
+    assert report["state"] == "partial" and counts(report) == {"units": {"updated": 1, "deleted": 97, "failed": 2}}
+    assert strict.rows("units", "code", order="code") == [("00000",), ("00007",), ("00070",)]
+
+
+def test_a_refused_removal_undoes_all_where_it_is_all_or_nothing(strict: Feed) -> None:
+    strict.good(units=units(3, {1}, "precious"))
+    before = strict.stored()
+    report = strict.send({"@atomic": True, "units": [{"code": "00000", "name": "new"}], "units@removeAll": True})
+    assert (report["state"], strict.stored()) == ("failed", before)
+
+
+def test_a_child_that_cannot_be_removed_fails_its_parent(strict: Feed) -> None:
+    variants = [{"code": f"V{n}", "name": "precious" if n == 1 else "v"} for n in range(3)]
+    strict.good(
+        products=[{"code": "P", "name": "p", "variants": variants}, {"code": "Q", "name": "q", "variants": [{"code": "W"}]}]
+    )
+    report = strict.send(
+        {"@atomic": False, "products": [{"code": "P", "name": "new", "variants": []}, {"code": "Q", "name": "new", "variants": []}]}
+    )
+    assert errors(report) == [("products[0]", "invalid_value")]
+    assert strict.rows("productVariants", "code") == [("V0",), ("V1",), ("V2",)]
+    assert strict.rows("products", "code", "name") == [("P", "p"), ("Q", "new")]
+
+
+# Conditions -----------------------------------------------------------------------------------------------------------------------
+
+
+def mass(count: int, refused: set[int]) -> list[dict[str, Any]]:
+    return [
+        {"@operation": "update", "@where": f"code = '{n:05}'", "name": "refused" if n in refused else "m"} for n in range(count)
+    ]
+
+
+def test_a_mass_update_that_is_refused_fails_alone_and_nothing_begins_anew(strict: Feed) -> None:
+    strict.good(units=units(200, set()))
+    tries(strict)
+    report = strict.send({"@atomic": False, "units": [{"code": "new", "name": "new"}, *mass(200, {3, 150})]})
+    assert errors(report) == [("units[4]", "invalid_value"), ("units[151]", "invalid_value")]
+    assert counts(report) == {"units": {"created": 1, "updated": 198, "failed": 2}}
+    assert tries(strict) <= 2 * 201, "all at once, then each by itself"
+
+
+def test_a_mass_update_that_is_refused_takes_its_batch_along(strict: Feed) -> None:
+    strict.good(units=units(20, set()))
+    report = strict.send({"units": [{"code": "new", "name": "new"}, *mass(20, {3})]})
+    assert [(e["path"], e["code"]) for e in report["errors"]] == [("units[1]", "batch_failed"), ("units[4]", "invalid_value")]
+    assert counts(report) == {"units": {"created": 1, "failed": 20}}
+    assert {name for (name,) in strict.rows("units", "name")} == {"n", "new"}
+
+
+def test_a_mass_update_that_is_refused_undoes_all_where_it_is_all_or_nothing(strict: Feed) -> None:
+    strict.good(units=units(3, set()))
+    before = strict.stored()
+    report = strict.send({"@atomic": True, "units": [{"code": "new", "name": "new"}, *mass(3, {1})]})
+    assert (report["state"], errors(report), strict.stored()) == ("failed", [("units[2]", "invalid_value")], before)
+
+
+def test_conditions_hold_no_lock_for_each_of_them(feed: Feed) -> None:
+    """A transaction that makes two tables for each would need more locks than there are."""
+    feed.good(units=units(150, set()))
+    feed.operator.connection.execute("""
+        create table data.held (locks bigint); grant insert on data.held to bds_writer;
+        create function data.count_locks() returns trigger language plpgsql as $$
+        begin insert into data.held select count(*) from pg_locks where pid = pg_backend_pid(); return null; end $$;
+        create trigger count_locks after update on data.units for each statement execute function data.count_locks()
+    """)
+    try:
+        assert feed.good(units=mass(150, set())) == {"units": {"updated": 150}}
+        [(most,)] = feed.operator.rows("select max(locks) - min(locks) from data.held")
+        assert most < 50
+    finally:
+        feed.operator.connection.execute("drop function data.count_locks cascade; drop table data.held")

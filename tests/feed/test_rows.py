@@ -1,0 +1,37 @@
+"""What is kept while a document is read does not grow with what the document says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+import pytest
+
+from app import db
+from app.feed import rows, shapes
+from app.feed.rows import Rows
+
+
+@pytest.fixture
+def read(module_database_url: str) -> Rows:
+    with psycopg.connect(module_database_url) as connection:
+        return Rows(db.read_catalog(connection))
+
+
+def test_shapes_are_bounded_however_many_shapes_there_are(read: Rows) -> None:
+    names = ("code", "name", "symbol", "updatedAt")
+    records: list[dict[str, Any]] = [{**dict.fromkeys(names), f"x{n}": None} for n in range(3 * shapes.REMEMBERED)]
+    read.add("units", records, False)
+    assert 0 < len(read.tables["units"].shapes) <= shapes.REMEMBERED
+    assert read.records == 3 * shapes.REMEMBERED
+
+
+def test_a_shape_of_very_many_members_is_not_kept(read: Rows) -> None:
+    read.add("units", [{f"x{n}": None for n in range(rows.WIDEST_SHAPE + 1)}], False)
+    assert not read.tables["units"].shapes
+
+
+def test_errors_count_as_what_waits(read: Rows) -> None:
+    """They are staged with the rows: records that are all errors would otherwise wait for ever."""
+    read.add("units", [{f"x{n}": None for n in range(10_000)}], False)
+    assert read.size >= 10_000 * len("units has no field x")
