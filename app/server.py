@@ -22,7 +22,8 @@ from aiohttp.http_exceptions import BadHttpMethod, LineTooLong
 from app.config import Config
 from app.db import Database
 from app.errors import ServiceError
-from app.http import create_app, error_response, wrong_method
+from app.http import create_app
+from app.middleware import error_response, wrong_method
 from app.webhooks.worker import working
 
 log = logging.getLogger("bds.http")
