@@ -196,8 +196,8 @@ async def alive(_request: web.Request) -> web.StreamResponse:
 
 
 async def ready(request: web.Request) -> web.StreamResponse:
-    async with asyncio.timeout(5), request.app[DATABASE].service() as connection:
-        await connection.execute("select")
+    if not await request.app[DATABASE].answers():
+        raise ServiceError("busy", "the database does not answer", headers={"Retry-After": "1"})
     return web.json_response({"status": "ok"})
 
 

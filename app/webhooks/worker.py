@@ -86,7 +86,6 @@ class Worker:
             except (psycopg.Error, OSError) as error:
                 log.warning("the worker waits for the database: %s", type(error).__name__)
                 await asyncio.sleep(RECONNECT)
-                await self._database.forget_broken()
             except Exception:
                 log.exception("the worker failed and goes on")
                 await asyncio.sleep(RECONNECT)
