@@ -15,7 +15,14 @@ HERE = Path(__file__).resolve().parent.parent
 
 Pooler = Literal["none", "session", "transaction"]
 Prepared = Literal["auto", "true", "false"]
-CHOICES: dict[str, tuple[str, ...]] = {"pooler": get_args(Pooler), "prepared_statements": get_args(Prepared)}
+LogFormat = Literal["auto", "json", "text"]
+LogLevel = Literal["debug", "info", "warning", "error"]
+CHOICES: dict[str, tuple[str, ...]] = {
+    "pooler": get_args(Pooler),
+    "prepared_statements": get_args(Prepared),
+    "log_format": get_args(LogFormat),
+    "log_level": get_args(LogLevel),
+}
 
 
 def setting(name: str, default: Any, help: str, *, secret: bool = False) -> Any:
@@ -52,6 +59,9 @@ class Config:
     webhook_allow_private: bool = setting("BDS_WEBHOOK_ALLOW_PRIVATE", False, "whether receivers may have private addresses")
     webhook_concurrency: int = setting("BDS_WEBHOOK_CONCURRENCY", 2_000, "deliveries under way at once, in each worker")
     webhook_lease: float = setting("BDS_WEBHOOK_LEASE", 15.0, "seconds after which a dead worker's deliveries are taken over")
+    log_format: LogFormat = setting("BDS_LOG_FORMAT", "auto", "lines as json or text; auto: text on a terminal")
+    log_level: LogLevel = setting("BDS_LOG_LEVEL", "info", "what is logged: debug, info (each request), warning or error")
+    metrics_token: str | None = setting("BDS_METRICS_TOKEN", None, "who has it may read /metrics from anywhere", secret=True)
     webhook_history: float = setting("BDS_WEBHOOK_HISTORY", 30.0, "days that ended deliveries are kept")
 
     @property

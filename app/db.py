@@ -145,6 +145,10 @@ class Database:
         """What psycopg counts of each pool, by the role that it acts as."""
         return {pool.role: pool.stats() for pool in (self._readers, self._services, self._workers)}
 
+    def limits(self) -> dict[str, int]:
+        """How many connections each may have."""
+        return {pool.role: pool.limit for pool in (self._readers, self._services, self._workers)}
+
     def session(self, company: str) -> AbstractAsyncContextManager[Session]:
         """A reader's connection for a few statements, bound to `company`."""
         return self._readers.session(company)

@@ -18,23 +18,32 @@ from app.errors import ServiceError
 from app.export import response as exports
 from app.feed import receive
 from app.mapper import store as mappers
+from app.metrics import Sampler
 from app.middleware import DATABASE, ODATA, Handler, around, expect, finish
+from app.observe import metrics_of, require_observer, sampling_of
 from app.odata.response import respond
 
 GATE = web.AppKey("gate", Gate)
 LOGIN = web.AppKey("login", Login)
 STREAMS = web.AppKey("streams", wire.Streams)
+SAMPLER = web.AppKey("sampler", Sampler)
 JSON = {"Content-Type": "application/json"}
 
 
-def create_app(database: Database, stall: float = 60.0) -> web.Application:
-    """The service as an application.  stall: seconds after which a client that takes nothing of its answer is cut off."""
+def create_app(database: Database, stall: float = 60.0, keeps_house: bool = True) -> web.Application:
+    """The service as an application.
+
+    stall: seconds after which a client that takes nothing of its answer is cut off; keeps_house: whether no other process does it.
+    """
     app = web.Application(middlewares=[around])
     app[DATABASE], app[GATE] = database, Gate(database)
     app[LOGIN] = Login(database, app[GATE])
     app[STREAMS] = wire.Streams(database.config.pool_size, database.config.statement_timeout, stall)
+    app[SAMPLER] = Sampler(database.limits())
+    app.cleanup_ctx.append(sampling)
     app.on_response_prepare.append(finish)
-    app.cleanup_ctx.append(housekeeping)
+    if keeps_house:
+        app.cleanup_ctx.append(housekeeping)
     for method, path, handler in ROUTES:
         app.router.add_route(method, path, handler, expect_handler=expect)
         if method == "GET":
@@ -201,6 +210,11 @@ async def ready(request: web.Request) -> web.StreamResponse:
     return web.json_response({"status": "ok"})
 
 
+async def show_metrics(request: web.Request) -> web.StreamResponse:
+    require_observer(request)
+    return await metrics_of(request.app[DATABASE], request.app[SAMPLER], request)
+
+
 # method, path, handler; GET includes HEAD
 ROUTES: tuple[tuple[str, str, Handler], ...] = (
     ("*", ODATA, odata),
@@ -231,6 +245,7 @@ ROUTES: tuple[tuple[str, str, Handler], ...] = (
     ("POST", "/auth/password", password),
     ("GET", "/healthz", alive),
     ("GET", "/readyz", ready),
+    ("GET", "/metrics", show_metrics),
     # last, for what they end in may be any word
     ("GET", "/api/{company}/{entity:(?!(?:import|imports|mappers)$)[^{}/]+}", export),
     ("GET", "/api/{entity}", export),
@@ -292,6 +307,14 @@ async def data(request: web.Request, answer: changes.Answer) -> web.StreamRespon
 
 
 # What goes on beside the requests ------------------------------------------------------------------------------------------------
+
+
+async def sampling(app: web.Application) -> AsyncIterator[None]:
+    """Measurements that only this process can make, for whichever answers."""
+    task = asyncio.create_task(sampling_of(app[DATABASE], app[SAMPLER]))
+    yield
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
 
 
 async def housekeeping(app: web.Application) -> AsyncIterator[None]:

@@ -17,10 +17,12 @@ from itertools import count
 import psycopg
 from aiohttp import web
 
-from app import wire
+from app import metrics, wire
+from app.auth.login import ACTOR
 from app.auth.proxies import seen_through
 from app.db import Database
 from app.errors import ERRORS, SQLSTATES, ServiceError
+from app.logs import REQUEST
 from app.odata.request import METHODS
 
 log = logging.getLogger("bds.http")
@@ -48,6 +50,8 @@ async def around(request: web.Request, handler: Handler) -> web.StreamResponse:
     request[IS_SECURE] = seen[IS_SECURE] = seen.secure
     request = seen
     started, status, size = time.perf_counter(), GONE, 0
+    named = REQUEST.set(request[REQUEST_ID])
+    metrics.in_progress.inc()
     try:
         if request.method == "CONNECT":
             raise wrong_method(request.app, request.raw_path)
@@ -61,12 +65,17 @@ async def around(request: web.Request, handler: Handler) -> web.StreamResponse:
         status = failure.status
         return error_response(failure, target_of(request))
     finally:
-        took = (time.perf_counter() - started) * 1000
-        access.info(
-            '{"id": %s, "remote": "%s", "method": "%s", "path": %s, "status": %d, "bytes": %d, "ms": %.1f}',
-            *(quoted(request[REQUEST_ID]), request.remote, request.method, quoted(target_of(request, raw=True))),
-            *(status, request.writer.output_size or size, took),
-        )
+        took, size = time.perf_counter() - started, request.writer.output_size or size
+        metrics.in_progress.dec()
+        metrics.answered(room_of(request), request.method, status, took, size)
+        if access.isEnabledFor(logging.INFO):
+            access.info(
+                '{"id": %s, "remote": "%s", "method": "%s", "path": %s, "company": %s, "actor": %s,'
+                ' "status": %d, "bytes": %d, "ms": %.1f}',
+                *(quoted(request[REQUEST_ID]), request.remote, request.method, quoted(shown(target_of(request, raw=True)))),
+                *(json.dumps(company_in(request)), json.dumps(request.get(ACTOR)), status, size, took * 1000),
+            )
+        REQUEST.reset(named)
 
 
 async def finish(request: web.Request, response: web.StreamResponse) -> None:
@@ -93,6 +102,25 @@ def target_of(request: web.Request, *, raw: bool = False) -> str:
     if request.method == "CONNECT":
         return request.raw_path
     return request.rel_url.raw_path if raw else request.path
+
+
+LITERAL = re.compile("(?:'|%27).*(?:'|%27)")  # a key's value in a path, up to the last quotation mark
+
+
+def shown(path: str) -> str:
+    """A path as the log has it: without literals, which may be anything."""
+    return LITERAL.sub("'...'", path) if "'" in path or "%27" in path else path
+
+
+def company_in(request: web.Request) -> str | None:
+    """The company that the path names, which need not exist."""
+    path = target_of(request)
+    return (path.split("/", 4)[3:4] or [None])[0] if is_odata(path) else request.match_info.get("company")
+
+
+def room_of(request: web.Request) -> str:
+    """The room that answered, for the metrics."""
+    return metrics.room_of(target_of(request), known=request.match_info.http_exception is None)
 
 
 def wrong_method(app: web.Application, path: str) -> ServiceError:

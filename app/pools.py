@@ -63,6 +63,7 @@ class Pool:
 
     def __init__(self, config: Config, url: str, role: LiteralString, size: int) -> None:
         self.role = role
+        self.limit = size
         self.remembers = config.pooler != "transaction"  # whether what a session has set is still set when it is used again
         self.is_away = False
         self._config = config

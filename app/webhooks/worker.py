@@ -11,13 +11,16 @@ import asyncio
 import contextlib
 import json
 import logging
+import re
 import resource
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import UTC, datetime
 from typing import Any, LiteralString
 
 import psycopg
 
+from app import metrics
 from app.catalog import Catalog
 from app.db import RECONNECT, Database
 from app.errors import QueryError
@@ -35,6 +38,7 @@ GRACE = 5.0  # seconds that attempts under way have when the worker stops
 FORGET = 600.0  # seconds between two looks for deliveries that are old enough to be forgotten
 
 
+MADE = re.compile(rb'"timestamp" ?: ?"([^"]*)"\}?$')  # the last member of a delivery's body
 STALE: LiteralString = """
     select h.company_id, h.id, h.entity, h.filter from bds.hooks h
     where h.filter is not null and not h.disabled and h.deleted_at is null and h.catalog_version is distinct from %s
@@ -190,6 +194,7 @@ class Worker:
     async def _attempt(self, delivery: Delivery) -> None:
         try:
             outcome = await self._sender.send(delivery)
+            count(delivery, outcome)
             self._outcomes.append((delivery, outcome))
         finally:
             del self._under_way[delivery]
@@ -252,6 +257,18 @@ class Worker:
     async def _call(self, statement: Any, parameters: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
         async with self._database.worker() as connection:
             return await (await connection.execute(statement, parameters)).fetchall()
+
+
+def count(delivery: Delivery, outcome: Outcome) -> None:
+    """Count an attempt."""
+    metrics.attempt_durations.observe(outcome.duration)
+    status = outcome.status or 0
+    kind = "delivered" if 200 <= status < 300 else "refused" if 400 <= status < 500 else "failed"
+    metrics.attempts.labels(kind).inc()
+    made = MADE.search(delivery.body)
+    if kind == "delivered" and made:
+        lag = datetime.now(UTC) - datetime.fromisoformat(made[1].decode())
+        metrics.delivery_lags.observe(max(0.0, lag.total_seconds()))
 
 
 async def _happens(event: asyncio.Event, within: float) -> bool:
