@@ -10,6 +10,7 @@ import contextlib
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, multiprocess
 from prometheus_client.exposition import choose_encoder
@@ -23,43 +24,46 @@ QUEUE_LIMIT = 10_000  # deliveries up to which the queue is counted
 
 OURS = CollectorRegistry()
 
-requests = Counter("bds_http_requests", "Requests that were answered", ("room", "method", "status"), registry=OURS)
-durations = Histogram(
-    "bds_http_request_duration_seconds",
-    "From a request's head to the end of its answer",
-    ("room", "method"),
-    buckets=QUICK,
-    registry=OURS,
-)
-sent = Counter("bds_http_response_bytes", "Bytes of answers", ("room",), registry=OURS)
-in_progress = Gauge("bds_http_requests_in_progress", "Requests under way", multiprocess_mode="livesum", registry=OURS)
-imports = Counter("bds_imports", "Imports over HTTP that ended, by how", ("state", "dry_run"), registry=OURS)
-import_records = Counter("bds_import_records", "Records of imports over HTTP, by what came of them", ("outcome",), registry=OURS)
-import_durations = Histogram("bds_import_duration_seconds", "From the first byte to the report", buckets=SLOW, registry=OURS)
-attempts = Counter("bds_webhook_attempts", "Attempts to deliver a batch, by what came of them", ("outcome",), registry=OURS)
-attempt_durations = Histogram(
-    "bds_webhook_attempt_duration_seconds", "How long receivers took", buckets=(*QUICK, 120), registry=OURS
-)
-delivery_lags = Histogram(
-    "bds_webhook_delivery_lag_seconds", "From when a batch was made until it was delivered, retries included", buckets=(*QUICK, *SLOW[6:]), registry=OURS
-)  # fmt: skip
-refused_credentials = Counter("bds_refused_credentials", "Wrong credentials", registry=OURS)
-processes = Gauge("bds_processes", "Processes of the service that run", multiprocess_mode="livesum", registry=OURS)
-memory = Gauge("bds_resident_memory_bytes", "Memory of its processes", multiprocess_mode="livesum", registry=OURS)
-pool_connections = Gauge(
-    "bds_pool_connections", "Connections to the database", ("pool",), multiprocess_mode="livesum", registry=OURS
-)
-pool_idle = Gauge("bds_pool_idle_connections", "Those that nobody uses", ("pool",), multiprocess_mode="livesum", registry=OURS)
-pool_limit = Gauge("bds_pool_limit_connections", "How many there may be", ("pool",), multiprocess_mode="livesum", registry=OURS)
-pool_waiting = Gauge(
-    "bds_pool_waiting_requests", "Requests that wait for one", ("pool",), multiprocess_mode="livesum", registry=OURS
-)
+
+def _now(name: str, about: str, *labels: str) -> Gauge:
+    """A measurement of this moment, summed over the processes that live."""
+    return Gauge(name, about, labels, multiprocess_mode="livesum", registry=OURS)
+
+
+def _count(name: str, about: str, *labels: str) -> Counter:
+    return Counter(name, about, labels, registry=OURS)
+
+
+def _times(name: str, about: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
+    return Histogram(name, about, labels, buckets=buckets, registry=OURS)
+
+
+requests = _count("bds_http_requests", "Requests that were answered", "room", "method", "status")
+durations = _times("bds_http_request_duration_seconds", "From a request's head to its answer's end", QUICK, "room", "method")
+sent = _count("bds_http_response_bytes", "Bytes of answers", "room")
+in_progress = _now("bds_http_requests_in_progress", "Requests under way")
+refused_credentials = _count("bds_refused_credentials", "Wrong credentials")
+
+imports = _count("bds_imports", "Imports over HTTP that ended, by how", "state", "dry_run")
+import_records = _count("bds_import_records", "Records of imports over HTTP, by what came of them", "outcome")
+import_durations = _times("bds_import_duration_seconds", "From an import's first byte to its report", SLOW)
+
+attempts = _count("bds_webhook_attempts", "Attempts to deliver a batch, by what came of them", "outcome")
+attempt_durations = _times("bds_webhook_attempt_duration_seconds", "How long receivers took", (*QUICK, 120))
+delivery_lags = _times("bds_webhook_delivery_lag_seconds", "From when a batch was made until it was delivered", (*QUICK, *SLOW[6:]))
+
+processes = _now("bds_processes", "Processes of the service that run")
+memory = _now("bds_resident_memory_bytes", "Memory of its processes")
+pool_connections = _now("bds_pool_connections", "Connections to the database", "pool")
+pool_idle = _now("bds_pool_idle_connections", "Those that nobody uses", "pool")
+pool_limit = _now("bds_pool_limit_connections", "How many there may be", "pool")
+pool_waiting = _now("bds_pool_waiting_requests", "Requests that wait for one", "pool")
 pool_counters = {
-    "requests_num": Counter("bds_pool_requests", "Connections that were asked for", ("pool",), registry=OURS),
-    "requests_queued": Counter("bds_pool_requests_queued", "Those that were not there at once", ("pool",), registry=OURS),
-    "requests_wait_ms": Counter("bds_pool_wait_seconds", "Time spent waiting for them", ("pool",), registry=OURS),
-    "requests_errors": Counter("bds_pool_timeouts", "Those that did not come in time", ("pool",), registry=OURS),
-    "connections_lost": Counter("bds_pool_connections_lost", "Connections that broke", ("pool",), registry=OURS),
+    "requests_num": _count("bds_pool_requests", "Connections that were asked for", "pool"),
+    "requests_queued": _count("bds_pool_requests_queued", "Those that were not there at once", "pool"),
+    "requests_wait_ms": _count("bds_pool_wait_seconds", "Time spent waiting for them", "pool"),
+    "requests_errors": _count("bds_pool_timeouts", "Those that did not come in time", "pool"),
+    "connections_lost": _count("bds_pool_connections_lost", "Connections that broke", "pool"),
 }
 
 
@@ -151,13 +155,13 @@ def exposition(is_up: bool, backlog: Backlog | None, accept: str) -> tuple[bytes
     if "PROMETHEUS_MULTIPROC_DIR" in os.environ:
         multiprocess.MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
     else:
-        registry.register(OURS)  # type: ignore[arg-type]  # it collects, which is all that is asked for
+        registry.register(OURS)  # it collects, which is all that is asked for
     encode, media_type = choose_encoder(accept)
     return encode(registry), media_type
 
 
 def _resident() -> int:
     """Bytes of memory that this process has; 0 where that cannot be read."""
-    with contextlib.suppress(OSError, ValueError, IndexError), open("/proc/self/statm", encoding="ascii") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     return 0

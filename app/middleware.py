@@ -115,7 +115,7 @@ def shown(path: str) -> str:
 def company_in(request: web.Request) -> str | None:
     """The company that the path names, which need not exist."""
     path = target_of(request)
-    return (path.split("/", 4)[3:4] or [None])[0] if is_odata(path) else request.match_info.get("company")
+    return path.removeprefix(ODATA).split("/", 2)[1] if path.startswith(ODATA + "/") else request.match_info.get("company")
 
 
 def room_of(request: web.Request) -> str:

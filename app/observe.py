@@ -32,9 +32,8 @@ def require_observer(request: web.Request) -> None:
     if token is not None:
         scheme, _, given = request.headers.get("Authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not same(given.strip(), token):
-            raise ServiceError(
-                "unauthorized", "expected the token of BDS_METRICS_TOKEN", headers={"WWW-Authenticate": 'Bearer realm="metrics"'}
-            )
+            challenge = {"WWW-Authenticate": 'Bearer realm="metrics"'}
+            raise ServiceError("unauthorized", "expected the token of BDS_METRICS_TOKEN", headers=challenge)
     elif not _is_near(request):
         raise ServiceError("forbidden", "metrics are read from the machine itself, or with the token of BDS_METRICS_TOKEN")
 
@@ -61,9 +60,8 @@ async def _backlog(database: Database) -> Backlog | None:
     """What waits; None if the database does not say so in time."""
     try:
         async with asyncio.timeout(PATIENCE), database.service() as connection:
-            row = await (
-                await connection.execute("select deliveries, overdue, imports from bds.backlog(%s)", (QUEUE_LIMIT,))
-            ).fetchone()
+            cursor = await connection.execute("select deliveries, overdue, imports from bds.backlog(%s)", (QUEUE_LIMIT,))
+            row = await cursor.fetchone()
     except (psycopg.Error, TimeoutError) as error:
         log.warning("what waits could not be counted: %s", type(error).__name__)
         return None

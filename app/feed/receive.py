@@ -89,9 +89,8 @@ def _count(feed: Import, began: float, task: asyncio.Task[dict[str, Any]]) -> No
     """Count an import that has ended."""
     error = None if task.cancelled() else task.exception()
     report = None if task.cancelled() or error is not None else task.result()
-    state = (
-        report["state"] if report else "cancelled" if isinstance(error, ServiceError) and error.code == "cancelled" else "failed"
-    )
+    was_cancelled = isinstance(error, ServiceError) and error.code == "cancelled"
+    state = report["state"] if report else "cancelled" if was_cancelled else "failed"
     metrics.imports.labels(state, str(feed.dry_run).lower()).inc()
     metrics.import_durations.observe(time.monotonic() - began)
     if report and not feed.dry_run:
