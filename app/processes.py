@@ -7,6 +7,7 @@ parent ends when all have ended.  Should the parent be killed, its processes end
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import multiprocessing
 import os
@@ -21,6 +22,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from multiprocessing import connection
 from multiprocessing.context import SpawnProcess
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -233,7 +235,7 @@ def _http(ready: connection.Connection, config: Config, host: str, port: int, ke
     """One HTTP process; one of them keeps house for all."""
     from app import server
 
-    with _told(config):
+    with _told(config, "bds http"):
         server.serve(config, host, port, lambda *_: ready.send(True), worker=False, reuse_port=True, keeps_house=keeps_house)
 
 
@@ -243,13 +245,15 @@ def _webhooks(ready: connection.Connection, config: Config) -> None:
 
     from app import server
 
-    with _told(config):
+    with _told(config, "bds webhooks"):
         uvloop.run(server.work(config, lambda: ready.send(True)))
 
 
 @contextmanager
-def _told(config: Config) -> Iterator[None]:
-    """Say in a line why a process cannot go on."""
+def _told(config: Config, name: str) -> Iterator[None]:
+    """Let `ps -o comm` and `top` show what a process is, and say in a line why it cannot go on."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/comm").write_text(name)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all: the parent says when to end
     logs.start(config)
     try:
