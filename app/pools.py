@@ -7,6 +7,7 @@ round trip, what must hold in it.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from typing import Any, LiteralString
@@ -112,12 +113,16 @@ class Pool:
 
     @contextlib.asynccontextmanager
     async def take(self) -> AsyncIterator[Session]:
-        """A connection.  Raises PoolTimeout if none becomes free."""
+        """A connection.  Raises PoolTimeout if none becomes free.
+
+        It is given back even if whoever had it is cancelled meanwhile, as a handler is whose client leaves with the last byte: else
+        the connection were lost, and so were the request that it is just handed to.
+        """
         connection = await self._pool.getconn(WAIT_AWAY if self.is_away else WAIT)
         try:
             yield connection
         finally:
-            await self._pool.putconn(connection)
+            await asyncio.shield(self._pool.putconn(connection))
 
     @contextlib.asynccontextmanager
     async def transaction(self, begin: LiteralString = BEGIN, **settings: str) -> AsyncIterator[Session]:

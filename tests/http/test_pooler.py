@@ -51,6 +51,7 @@ pool_mode = {mode}
 default_pool_size = {size}
 server_login_retry = 1
 max_client_conn = 500
+admin_users = postgres
 logfile = {directory}/log
 """)
     user = "embedded_postgres" if os.geteuid() == 0 else None  # it refuses root, and may read the server's socket
@@ -130,10 +131,9 @@ def test_prepared_statements_that_the_pooler_loses_are_refused(database_url: str
 
 
 def test_a_session_pooler_serves_as_the_database_does(database_url: str) -> None:
-    with pooled(database_url, "session", size=40) as url:
-        with running(url, operator_url=database_url, pooler="session") as service:
-            assert service.ask("/c/demo/units").status == 200
-            assert service.odata("/units").status == 200
+    with pooled(database_url, "session", size=40) as url, running(url, operator_url=database_url, pooler="session") as service:
+        assert service.ask("/c/demo/units").status == 200
+        assert service.odata("/units").status == 200
 
 
 def test_what_a_session_remembers_would_be_another_companys(through: str, database_url: str) -> None:
@@ -196,7 +196,9 @@ def test_no_request_sees_another_companys_rows_whatever_runs_at_once(database_ur
         assert served[0] > 50
     # and nothing was left in a session of the pooler's
     with psycopg.connect(through, autocommit=True) as one:
-        row = one.execute("select current_user, coalesce(current_setting('bds.company', true), ''), current_setting('role')").fetchone()
+        row = one.execute(
+            "select current_user, coalesce(current_setting('bds.company', true), ''), current_setting('role')"
+        ).fetchone()
         assert row == ("postgres", "", "none")
 
 
@@ -216,7 +218,13 @@ def test_imports_logins_and_hooks_work_through_the_pooler(database_url: str, thr
         make_user(service)
         signed_in = sign_in(service)
         assert ask(service, "/c/demo/products", headers=signed_in.cookies).json["data"][0]["code"] == "A"
-        hook = ask(service, "/c/demo/hooks", "POST", signed_in.browser, {"entity": "units", "url": "https://192.0.2.1/", "action": "webhook"})
+        hook = ask(
+            service,
+            "/c/demo/hooks",
+            "POST",
+            signed_in.browser,
+            {"entity": "units", "url": "https://192.0.2.1/", "action": "webhook"},
+        )
         assert hook.status in (201, 400), hook.body  # documentation's addresses are not public
         service.operator.rows("select bds.revoke_key(id) from bds.api_keys")
         wait_until(lambda: service.ask("/c/demo/units").status == 401)

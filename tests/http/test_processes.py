@@ -120,9 +120,7 @@ def test_no_process_delivers_if_it_is_told_not_to(database_url: str, key: str) -
         assert served.stop(signal.SIGINT) == 0
 
 
-def test_a_revoked_key_and_a_new_entity_are_known_to_every_process_at_once(
-    database_url: str, key: str, operator: Operator
-) -> None:
+def test_a_revoked_key_and_a_new_entity_are_known_to_every_process_at_once(database_url: str, key: str, operator: Operator) -> None:
     with serve(database_url, key, "--processes", "3") as served:
         assert {served.ask("/c/acme/units").status for _ in range(40)} == {200}
         operator.connection.execute(
@@ -179,15 +177,14 @@ def test_sigterm_to_one_process_replaces_it_and_lets_its_work_end(database_url: 
 
 def test_sigterm_finishes_what_runs(database_url: str, key: str, operator: Operator) -> None:
     operator.write(
-        "acme", "insert into data.units (company_id, code, name) select 'acme', g, repeat('x', 200) from generate_series(1, 30000) g"
+        "acme",
+        "insert into data.units (company_id, code, name) select 'acme', g, repeat('x', 200) from generate_series(1, 30000) g",
     )
     with serve(database_url, key, "--processes", "2") as served:
         streams = []
         for _ in range(6):
             client = socket.create_connection(("127.0.0.1", served.port), timeout=PATIENCE)
-            client.sendall(
-                f"GET /api/acme/units?format=json&export=true HTTP/1.1\r\nHost: x\r\nX-API-Key: {key}\r\n\r\n".encode()
-            )
+            client.sendall(f"GET /api/acme/units?format=json&export=true HTTP/1.1\r\nHost: x\r\nX-API-Key: {key}\r\n\r\n".encode())
             response = http.client.HTTPResponse(client)
             response.begin()
             streams.append(response)
