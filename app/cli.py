@@ -26,6 +26,7 @@ from app.mapper import store
 from app.mapper.document import Mapped
 from app.odata.explain import explain
 from app.progress import Progress
+from app.usage import EXAMPLES, OVERVIEW
 
 FAILED, PARTIAL = 1, 3
 SCOPES = ("read", "import", "hooks")
@@ -315,11 +316,18 @@ def _scopes(text: str) -> list[str]:
 
 def parser() -> argparse.ArgumentParser:
     """The command line's grammar."""
-    top = argparse.ArgumentParser(prog="bds", description="A company's business data straight from PostgreSQL.")
+    top = argparse.ArgumentParser(
+        prog="bds",
+        description="A company's business data straight from PostgreSQL.",
+        epilog=OVERVIEW,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     commands = top.add_subparsers(title="commands", required=True, metavar="COMMAND")
 
     def add(where: Any, name: str, command: Command, help: str) -> argparse.ArgumentParser:
         each: argparse.ArgumentParser = where.add_parser(name, help=help, description=help[0].upper() + help[1:] + ".")
+        each.formatter_class = argparse.RawDescriptionHelpFormatter
+        each.epilog = f"example:\n{EXAMPLES[each.prog.removeprefix('bds ')]}"
         each.set_defaults(command=command)
         return each
 
