@@ -246,7 +246,7 @@ def _webhooks(ready: connection.Connection, config: Config) -> None:
     from app import server
 
     with _told(config, "bds webhooks"):
-        uvloop.run(server.work(config, lambda: ready.send(True)))
+        uvloop.run(server.work(config, lambda: ready.send(True), keeps_house=False))
 
 
 @contextmanager

@@ -24,6 +24,7 @@ from app import metrics
 from app.config import Config
 from app.db import Database
 from app.errors import ServiceError
+from app.feed.receive import reap
 from app.http import create_app
 from app.metrics import Sampler
 from app.middleware import error_response, wrong_method
@@ -155,16 +156,19 @@ async def run(
         await database.close()
 
 
-async def work(config: Config, announce: Callable[[], None]) -> None:
-    """Deliver webhooks until SIGTERM or SIGINT.  `announce` is called once the worker has begun."""
+async def work(config: Config, announce: Callable[[], None], *, keeps_house: bool = True) -> None:
+    """Deliver webhooks until SIGTERM or SIGINT, and keep house.  `announce` is called once the worker has begun."""
     stop = stopping()
     database = await Database.open(config)
     try:
         async with working(database):
-            sampler = asyncio.create_task(sampling_of(database, Sampler(database.limits())))
+            tasks = [asyncio.create_task(sampling_of(database, Sampler(database.limits())))]
+            if keeps_house:
+                tasks.append(asyncio.create_task(reap(database)))
             announce()
             await stop.wait()
-            sampler.cancel()
+            for task in tasks:
+                task.cancel()
     finally:
         await database.close()
 

@@ -19,7 +19,7 @@ EXAMPLES = {
   bds serve --host 0.0.0.0 --processes 4       four HTTP processes on one address, and one that delivers webhooks
   bds serve --no-worker                        HTTP alone
 SIGTERM: accept no more, let what runs end (30 s), exit. With --processes a process that dies is started again, and SIGTERM to one
-of them replaces it. Each has connections of its own: up to BDS_POOL_SIZE + 8, and one for each import under way.
+of them replaces it. Each has connections of its own: README.md, "Operating it", has the sum.
 /healthz, /readyz and /metrics are for whoever watches.""",
     "worker": "  bds worker                                   on as many machines as you like, beside `bds serve --no-worker`",
     "migrate": """\
