@@ -11,9 +11,9 @@ import json
 import logging
 import re
 import sys
+import time
 import traceback
 from contextvars import ContextVar
-from datetime import UTC, datetime
 from typing import Any
 
 import psycopg
@@ -104,9 +104,16 @@ class Text(logging.Formatter):
 class Json(logging.Formatter):
     """For machines: one object a line, with `time`, `level`, `logger`, and `message` or the members of the event."""
 
+    _second, _shown = -1, ""
+
+    def _time(self, record: logging.LogRecord) -> str:
+        second = int(record.created)
+        if second != self._second:
+            self._second, self._shown = second, time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
+        return f"{self._shown}.{int(record.msecs):03}Z"
+
     def format(self, record: logging.LogRecord) -> str:
-        moment = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        start = f'{{"time": "{moment}", "level": "{record.levelname.lower()}", "logger": "{record.name}"'
+        start = f'{{"time": "{self._time(record)}", "level": "{record.levelname.lower()}", "logger": "{record.name}"'
         message = record.getMessage()
         if record.name == "bds.access":  # it is an object already
             return hide(f"{start}, {message[1:]}")

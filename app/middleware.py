@@ -73,7 +73,7 @@ async def around(request: web.Request, handler: Handler) -> web.StreamResponse:
                 '{"id": %s, "remote": "%s", "method": "%s", "path": %s, "company": %s, "actor": %s,'
                 ' "status": %d, "bytes": %d, "ms": %.1f}',
                 *(quoted(request[REQUEST_ID]), request.remote, request.method, quoted(shown(target_of(request, raw=True)))),
-                *(json.dumps(company_in(request)), json.dumps(request.get(ACTOR)), status, size, took * 1000),
+                *(_quoted_or_null(company_in(request)), _quoted_or_null(request.get(ACTOR)), status, size, took * 1000),
             )
         REQUEST.reset(named)
 
@@ -102,6 +102,10 @@ def target_of(request: web.Request, *, raw: bool = False) -> str:
     if request.method == "CONNECT":
         return request.raw_path
     return request.rel_url.raw_path if raw else request.path
+
+
+def _quoted_or_null(text: str | None) -> str:
+    return "null" if text is None else quoted(text)
 
 
 LITERAL = re.compile("(?:'|%27).*(?:'|%27)")  # a key's value in a path, up to the last quotation mark

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+import types
+from collections.abc import AsyncIterator, Coroutine, Generator
 from typing import Any, LiteralString
 
 import psycopg
@@ -113,16 +114,22 @@ class Pool:
 
     @contextlib.asynccontextmanager
     async def take(self) -> AsyncIterator[Session]:
-        """A connection.  Raises PoolTimeout if none becomes free.
-
-        It is given back even if whoever had it is cancelled meanwhile, as a handler is whose client leaves with the last byte: else
-        the connection were lost, and so were the request that it is just handed to.
-        """
-        connection = await self._pool.getconn(WAIT_AWAY if self.is_away else WAIT)
+        """A connection.  Raises PoolTimeout if none becomes free."""
+        connection = await self._get()
         try:
             yield connection
         finally:
-            await asyncio.shield(self._pool.putconn(connection))
+            await self._put(connection)
+
+    async def _get(self) -> Session:
+        return await self._pool.getconn(WAIT_AWAY if self.is_away else WAIT)
+
+    async def _put(self, connection: Session) -> None:
+        """Give a connection back, even if whoever had it is cancelled meanwhile.
+
+        A handler is when its client leaves with the last byte; the connection were lost, and the request that it is just handed to.
+        """
+        await _to_the_end(self._pool.putconn(connection))
 
     @contextlib.asynccontextmanager
     async def transaction(self, begin: LiteralString = BEGIN, **settings: str) -> AsyncIterator[Session]:
@@ -152,12 +159,15 @@ class Pool:
             async with self.transaction(READ, **{"bds.company": company}) as connection:
                 yield connection
             return
-        async with self.take() as connection:
+        connection = await self._get()  # and not by take(): each block round another takes its time
+        try:
             if connection.company != company:
                 connection.company = None  # until the server has said yes
                 await connection.execute("select set_config('bds.company', %s, false)", (company,))
                 connection.company = company
             yield connection
+        finally:
+            await self._put(connection)
 
     @contextlib.asynccontextmanager
     async def snapshot(self, company: str) -> AsyncIterator[Session]:
@@ -173,3 +183,22 @@ class Pool:
             finally:
                 if not connection.closed:
                     await connection.execute("rollback")
+
+
+async def _to_the_end(work: Coroutine[Any, Any, None]) -> None:
+    """Await work that goes on even if whoever awaits it is cancelled.
+
+    Mostly it has nothing to wait for, and is done at once; a task for it would cost a thirtieth of a small read.
+    """
+    try:
+        waits_for = work.send(None)
+    except StopIteration:
+        return
+    await asyncio.shield(_resume(work, waits_for))
+
+
+@types.coroutine
+def _resume(work: Coroutine[Any, Any, None], waits_for: Any) -> Generator[Any, Any, None]:
+    """The rest of work that has begun, and waits for a future."""
+    yield waits_for
+    yield from work
