@@ -86,14 +86,17 @@ class Parent:
     def run(self) -> int:
         """Until SIGTERM or SIGINT; the exit code: 0, or 1 if a process could not start or did not end by itself."""
         with self._signals():
-            for child in self.children:
-                child.start()
-            while not self._signalled:
-                self._wait()
-                if not self._restart():
-                    self._end()
-                    return 1
-            return self._end()
+            try:
+                for child in self.children:
+                    child.start()
+                began = True
+                while began and not self._signalled:
+                    self._wait()
+                    began = self._restart()
+            except BaseException:
+                self._end()  # whatever went wrong: nothing goes on without its parent
+                raise
+            return self._end() if began else (self._end() or 1)
 
     @contextmanager
     def _signals(self) -> Iterator[None]:
@@ -147,7 +150,11 @@ class Parent:
                     return False
                 log.error("%s (process %d) died: %s; it is started again in %.1f s", child.name, pid, how, child.delay)
             elif child.process is None and now >= child.due and not self._signalled:
-                log.warning("%s is started again as process %d", child.name, child.start())
+                try:
+                    log.warning("%s is started again as process %d", child.name, child.start())
+                except OSError as error:  # the machine has no more processes, or memory
+                    log.error("%s could not be started: %s", child.name, error)
+                    child.died(now)
         return True
 
     def _end(self) -> int:
@@ -165,7 +172,6 @@ class Parent:
             if process.exitcode not in (0, -signal.SIGTERM):  # which was sent before it had begun
                 log.error("%s (process %d): %s", process.name, process.pid, _ended(process.exitcode or 0))
                 code = 1
-            _forget(process)
         return code
 
 
