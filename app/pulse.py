@@ -32,6 +32,8 @@ class Pulse:
         self._turn = asyncio.Lock()
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._question: asyncio.Task[bool] | None = None
+        self._dropped: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
         """Begin.  Raises psycopg.Error if the database cannot be reached now."""
@@ -43,7 +45,8 @@ class Pulse:
         if self._task:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
-        await self._drop()
+        self._drop()
+        await asyncio.gather(*self._dropped, return_exceptions=True)
 
     async def ask(self) -> bool:
         """Whether the database answers now; never waits longer than PATIENCE."""
@@ -51,11 +54,12 @@ class Pulse:
             connection = self._connection
             if not self.is_up or connection is None:
                 return False
-            question = asyncio.create_task(_ask(connection))
+            question = self._question
+            if question is None or question.done():  # else whoever has asked has left
+                question = self._question = asyncio.create_task(_ask(connection))
             await asyncio.wait({question}, timeout=PATIENCE)
             if question.done() and question.result():
                 return True
-            question.cancel()  # nobody waits for its end: a server that hangs would keep it
             self._set(False)
             self._changed.set()
             log.warning("%s does not answer", self._name)
@@ -74,7 +78,7 @@ class Pulse:
 
     async def _return(self) -> None:
         """Wait for the database."""
-        await self._drop()
+        self._drop()
         while True:
             try:
                 async with asyncio.timeout(PATIENCE * 2):
@@ -95,11 +99,14 @@ class Pulse:
         for pool in self._pools:
             pool.is_away = not is_up
 
-    async def _drop(self) -> None:
+    def _drop(self) -> None:
+        """Close the connection, in a task of its own: a server that hangs keeps a question for seconds, even if it is cancelled."""
         connection, self._connection = self._connection, None
         if connection is not None:
-            with contextlib.suppress(psycopg.Error, OSError):
-                await connection.close()
+            task = asyncio.create_task(_close(connection, self._question))
+            self._question = None
+            self._dropped.add(task)
+            task.add_done_callback(self._dropped.discard)
 
 
 async def _ask(connection: psycopg.AsyncConnection[Any]) -> bool:
@@ -108,3 +115,12 @@ async def _ask(connection: psycopg.AsyncConnection[Any]) -> bool:
     except (psycopg.Error, OSError):
         return False
     return True
+
+
+async def _close(connection: psycopg.AsyncConnection[Any], question: asyncio.Task[bool] | None) -> None:
+    """Close a connection once nobody waits for anything on it: the event loop must not watch a socket that is no more."""
+    if question is not None and not question.done():
+        question.cancel()
+        await asyncio.wait({question})
+    with contextlib.suppress(psycopg.Error, OSError):
+        await connection.close()

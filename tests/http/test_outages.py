@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import os
 import shutil
+import signal
 import tempfile
 import threading
 import time
@@ -12,11 +15,13 @@ from pathlib import Path
 
 import psycopg
 import pytest
+import uvloop
 from psycopg.conninfo import make_conninfo
 
 from app import embedded, migrate
 from app.config import Config
 from app.pools import Pool
+from app.pulse import Pulse
 from tests.feed.test_restart import Own
 from tests.http.serving import PATIENCE, running, wait_until
 
@@ -135,3 +140,49 @@ def test_connections_to_an_address_where_nobody_answers_are_given_up(database_ur
     assert "connect_timeout" not in parameters(own) and "application_name" not in parameters(own), "the string has its own"
     with psycopg.connect(own, **parameters(own)) as connection:
         assert connection.execute("show application_name").fetchone() == ("mine",)
+
+
+async def _stop_while_asking(url: str) -> None:
+    """A pulse that is stopped, and asked by somebody who leaves, while its question is under way."""
+    for _ in range(20):
+        pulse = Pulse("the database", url)
+        await pulse.start()
+        asking = [asyncio.create_task(pulse.ask()) for _ in range(3)]
+        await asyncio.sleep(0)
+        asking[0].cancel()
+        await pulse.stop()
+        await asyncio.gather(*asking, return_exceptions=True)
+
+
+def test_a_pulse_leaves_the_event_loop_nothing_to_watch(database_url: str) -> None:
+    for _ in range(3):
+        uvloop.run(_stop_while_asking(database_url))
+        gc.collect()
+
+
+async def _hung(url: str) -> tuple[bool, float, bool]:
+    """What a pulse says of a server that does not answer any more, after how long; and when it does again."""
+    pulse = Pulse("the database", url)
+    await pulse.start()
+    with psycopg.connect(url, autocommit=True) as operator:
+        row = operator.execute(
+            "select pid from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid() and application_name = 'bds'"
+        ).fetchone()
+        assert row
+        os.kill(row[0], signal.SIGSTOP)
+        try:
+            began = time.monotonic()
+            answers = await pulse.ask()
+            took = time.monotonic() - began
+        finally:
+            os.kill(row[0], signal.SIGCONT)
+    while not pulse.is_up:
+        await asyncio.sleep(0.05)
+    again = await pulse.ask()
+    await pulse.stop()
+    return answers, took, again
+
+
+def test_a_server_that_hangs_is_noticed_and_so_is_its_return(database_url: str) -> None:
+    answers, took, again = asyncio.run(_hung(database_url))
+    assert (answers, again) == (False, True) and took < PATIENCE
