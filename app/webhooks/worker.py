@@ -72,6 +72,7 @@ class Worker:
         database.on_notify("bds_catalog", lambda _: self._refit.set())
         self._under_way: dict[Delivery, tuple[asyncio.Task[None], float]] = {}  # and since when
         self._outcomes: list[tuple[Delivery, Outcome]] = []
+        self._is_waiting = False  # for the database, as the log knows already
 
     async def run(self) -> None:
         """Work until cancelled; then let attempts end for a moment, and hand back those that do not."""
@@ -87,8 +88,11 @@ class Worker:
         while True:
             try:
                 await work()
+                self._is_waiting = False
             except (psycopg.Error, OSError) as error:
-                log.warning("the worker waits for the database: %s", type(error).__name__)
+                if not self._is_waiting:  # six tasks would say so twice a second
+                    log.warning("the worker waits for the database: %s", type(error).__name__)
+                self._is_waiting = True
                 await asyncio.sleep(RECONNECT)
             except Exception:
                 log.exception("the worker failed and goes on")
