@@ -182,7 +182,7 @@ class Pool:
                 yield connection
             finally:
                 if not connection.closed:
-                    await connection.execute("rollback")
+                    await connection.execute("commit")  # on a rollback psycopg forgets all that the connection has prepared
 
 
 async def _to_the_end(work: Coroutine[Any, Any, None]) -> None:
