@@ -9,7 +9,6 @@ import socket
 import subprocess
 import tempfile
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -173,19 +172,16 @@ def test_no_request_sees_another_companys_rows_whatever_runs_at_once(database_ur
     with serving(database_url, through, pool_size=8) as service:
         keys = fill(service.operator)
         failures: list[str] = []
-        served = [0]
-        deadline = time.monotonic() + 8
 
         def ask(seed: int) -> None:
             chance = random.Random(seed)
-            while time.monotonic() < deadline and not failures:
+            for _ in range(40):
                 company = chance.choice(COMPANIES)
                 path = chance.choice(PATHS).format(company=company)
                 reply = service.ask(path, authorization="Basic " + _basic(keys[company]))
                 others = [each for each in COMPANIES if each != company and each.encode() in reply.body]
                 if reply.status != 200 or others or (path.endswith("$count") and reply.body != b"300"):
                     failures.append(f"{path}: {reply.status}, has {others}: {reply.body[:300]!r}")
-                served[0] += 1
 
         askers = [threading.Thread(target=ask, args=(seed,)) for seed in range(12)]
         for asker in askers:
@@ -193,7 +189,6 @@ def test_no_request_sees_another_companys_rows_whatever_runs_at_once(database_ur
         for asker in askers:
             asker.join()
         assert not failures, failures[0]
-        assert served[0] > 50
     # and nothing was left in a session of the pooler's
     with psycopg.connect(through, autocommit=True) as one:
         row = one.execute(
