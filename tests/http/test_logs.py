@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import re
 from typing import Any
 
 import psycopg
@@ -14,7 +15,7 @@ from conftest import Operator
 from app import logs
 from app.config import Config
 from tests.auth.client import PASSWORD, ask, basic, bearer, fresh_address, login, make_user, sign_in
-from tests.http.serving import Service
+from tests.http.serving import Service, running
 from tests.http.test_processes import serve, wait_until
 
 GUESS = "bds_" + "G" * 43
@@ -168,3 +169,31 @@ def test_metrics_without_a_token_are_for_the_machine_itself(service: Service, he
         assert answer.headers["Content-Type"].startswith("text/plain; version=")
         assert b"\nbds_database_up 1.0\n" in answer.body
         assert b"demo" not in answer.body, "no company is named"
+
+
+def test_metrics_with_a_token_are_for_whoever_has_it(module_database_url: str, service: Service) -> None:
+    token = "a-token-of-the-tests"
+    with running(module_database_url, company=None, metrics_token=token) as guarded:
+        for headers in ({}, bearer("another"), basic("api", token), bearer(service.key), {"Authorization": "Bearer"}):
+            refused = ask(guarded, "/metrics", headers=headers)
+            assert (refused.status, refused.headers["WWW-Authenticate"]) == (401, 'Bearer realm="metrics"')
+            assert b"bds_" not in refused.body
+        through_a_proxy = {**bearer(token), "X-Forwarded-For": "203.0.113.9"}
+        answer = ask(guarded, "/metrics", headers={**through_a_proxy, "Accept": "application/openmetrics-text; version=1.0.0"})
+        assert answer.status == 200 and answer.headers["Content-Type"].startswith("application/openmetrics-text")
+        assert answer.body.endswith(b"# EOF\n") and b"bds_http_requests_total" in answer.body
+
+
+def test_what_a_client_chooses_is_no_label(service: Service) -> None:
+    for method, path in (
+        ("GET", "/c/demo/none-such"),
+        ("BREW", "/c/demo/products"),
+        ("GET", "/secret-word/x"),
+        ("GET", "/api/odata/x/y"),
+    ):
+        service.raw(f"{method} {path} HTTP/1.1\r\nHost: x\r\nX-API-Key: {service.key}\r\nConnection: close\r\n\r\n".encode())
+    body = ask(service, "/metrics").body.decode()
+    assert "none-such" not in body and "secret-word" not in body and "BREW" not in body
+    rooms = set(re.findall(r'bds_http_requests_total\{method="\w+",room="(\w+)"', body))
+    assert rooms <= {"odata", "changes", "hooks", "import", "mappers", "export", "auth", "operation", "pages", "none"}
+    assert {"changes", "none", "odata"} <= rooms
