@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 HOST ?= 127.0.0.1
 PORT ?= 8080
 
-.PHONY: help install run test test-clients lint bench clean
+.PHONY: help install run test pooler test-clients lint bench clean
 
 help:
 	@echo 'make install   .venv with everything in it'
@@ -26,8 +26,14 @@ $(VENV)/.installed: pyproject.toml
 run: install
 	@$(BIN)/bds demo --serve --host $(HOST) --port $(PORT)
 
-test: install
+test: install pooler
 	$(BIN)/python -m pytest
+
+# The tests of poolers are skipped without PgBouncer; root on Debian gets it, quietly or not at all.
+pooler:
+	@if [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null && [ ! -x /usr/sbin/pgbouncer ]; then \
+		apt-get install -y -qq --no-install-recommends pgbouncer > /dev/null 2>&1 || true; \
+	fi
 
 test-clients: install
 	@if command -v npm > /dev/null && command -v node > /dev/null; then \

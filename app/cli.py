@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import logging
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -18,7 +17,7 @@ from typing import Any, BinaryIO
 
 import psycopg
 
-from app import auth, db, demo, embedded, migrate
+from app import auth, db, demo, embedded, logs, migrate
 from app.auth import operate
 from app.config import Config
 from app.errors import SQLSTATES, ServiceError
@@ -27,10 +26,12 @@ from app.mapper import store
 from app.mapper.document import Mapped
 from app.odata.explain import explain
 from app.progress import Progress
+from app.usage import EXAMPLES, OVERVIEW
 
 FAILED, PARTIAL = 1, 3
 SCOPES = ("read", "import", "hooks")
 QUERY = ("filter", "select", "orderby", "expand", "top", "skip")  # OData's options of an export
+MOST_PROCESSES = 64
 READ = 1 << 20  # bytes read at once from a file
 
 Command = Callable[[argparse.Namespace, Config], int]
@@ -38,10 +39,7 @@ Command = Callable[[argparse.Namespace, Config], int]
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code."""
-    # what no line of ours says is not looked up for each of them
-    logging._srcfile = None
-    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    logs.start()
     options = parser().parse_args(arguments)
     try:
         code: int = options.command(options, Config.load())
@@ -74,15 +72,16 @@ def migrate_database(options: argparse.Namespace, config: Config) -> int:
 
 
 def serve(options: argparse.Namespace, config: Config) -> int:
-    from app import server  # the only command that needs the web's packages
+    from app import processes, server  # the only commands that need the web's packages
 
-    server.serve(
-        config,
-        options.host,
-        options.port,
-        lambda host, port: _say(f"serving on {_base(host, port)}"),
-        worker=not options.no_worker,
-    )
+    logs.start(config)
+
+    def announce(host: str, port: int) -> None:
+        _say(f"serving on {_base(host, port)}")
+
+    if options.processes > 1:
+        return processes.serve(config, options.host, options.port, options.processes, announce, worker=not options.no_worker)
+    server.serve(config, options.host, options.port, announce, worker=not options.no_worker)
     return 0
 
 
@@ -91,6 +90,7 @@ def work(options: argparse.Namespace, config: Config) -> int:
 
     from app import server
 
+    logs.start(config)
     uvloop.run(server.work(config, lambda: _say("delivering webhooks")))
     return 0
 
@@ -216,6 +216,7 @@ def _serve_demo(options: argparse.Namespace, config: Config, key: str) -> int:
         print(f"          psql '{db.resolve(config)}' -c 'select * from bds.changes order by id desc limit 5'\n")
         print("Ctrl-C ends it.", flush=True)
 
+    logs.start(config)
     try:
         server.serve(config, options.host, options.port, announce)
     finally:
@@ -298,6 +299,12 @@ def _say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
+def _processes(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= MOST_PROCESSES:
+        raise argparse.ArgumentTypeError(f"expected a whole number from 1 to {MOST_PROCESSES}, got {text!r}")
+    return int(text)
+
+
 def _scopes(text: str) -> list[str]:
     scopes = [scope.strip() for scope in text.split(",")]
     wrong = [scope for scope in scopes if scope not in SCOPES]
@@ -311,11 +318,18 @@ def _scopes(text: str) -> list[str]:
 
 def parser() -> argparse.ArgumentParser:
     """The command line's grammar."""
-    top = argparse.ArgumentParser(prog="bds", description="A company's business data straight from PostgreSQL.")
+    top = argparse.ArgumentParser(
+        prog="bds",
+        description="A company's business data straight from PostgreSQL.",
+        epilog=OVERVIEW,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     commands = top.add_subparsers(title="commands", required=True, metavar="COMMAND")
 
     def add(where: Any, name: str, command: Command, help: str) -> argparse.ArgumentParser:
         each: argparse.ArgumentParser = where.add_parser(name, help=help, description=help[0].upper() + help[1:] + ".")
+        each.formatter_class = argparse.RawDescriptionHelpFormatter
+        each.epilog = f"example:\n{EXAMPLES[each.prog.removeprefix('bds ')]}"
         each.set_defaults(command=command)
         return each
 
@@ -325,6 +339,9 @@ def parser() -> argparse.ArgumentParser:
 
     each = add(commands, "serve", serve, "serve HTTP until SIGTERM, and deliver webhooks")
     add_address(each)
+    each.add_argument(
+        "--processes", type=_processes, default=1, metavar="N", help="HTTP processes that share the address (%(default)s)"
+    )
     each.add_argument("--no-worker", action="store_true", help="do not deliver webhooks: `bds worker` does")
     add(commands, "worker", work, "deliver webhooks until SIGTERM; any number of workers share the work")
     add(commands, "migrate", migrate_database, "bring the database up to this program's sql/; prints the files applied")

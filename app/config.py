@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 from app.networks import Network, read_networks
 
 HERE = Path(__file__).resolve().parent.parent
+
+Pooler = Literal["none", "session", "transaction"]
+Prepared = Literal["auto", "true", "false"]
+LogFormat = Literal["auto", "json", "text"]
+LogLevel = Literal["debug", "info", "warning", "error"]
+CHOICES: dict[str, tuple[str, ...]] = {
+    "pooler": get_args(Pooler),
+    "prepared_statements": get_args(Prepared),
+    "log_format": get_args(LogFormat),
+    "log_level": get_args(LogLevel),
+}
 
 
 def setting(name: str, default: Any, help: str, *, secret: bool = False) -> Any:
@@ -25,6 +37,10 @@ class Config:
     database_url: str | None = setting("BDS_DATABASE_URL", None, "PostgreSQL to use; unset: the embedded one", secret=True)
     listen_database_url: str | None = setting("BDS_LISTEN_DATABASE_URL", None, "where LISTEN works, behind a pooler")
     read_database_url: str | None = setting("BDS_READ_DATABASE_URL", None, "a replica that serves the reads")
+    pooler: Pooler = setting("BDS_POOLER", "none", "what stands before the databases: none, session or transaction")
+    prepared_statements: Prepared = setting(
+        "BDS_PREPARED_STATEMENTS", "auto", "whether statements are prepared: true, false, auto (not behind a transaction pooler)"
+    )
     data_dir: Path = setting("BDS_DATA_DIR", HERE / ".data", "files of the embedded PostgreSQL")
     secret: str | None = setting("BDS_SECRET", None, "signs tokens; unset: made at random once, kept in the database", secret=True)
     trusted_proxies: tuple[Network, ...] = setting(
@@ -43,7 +59,15 @@ class Config:
     webhook_allow_private: bool = setting("BDS_WEBHOOK_ALLOW_PRIVATE", False, "whether receivers may have private addresses")
     webhook_concurrency: int = setting("BDS_WEBHOOK_CONCURRENCY", 2_000, "deliveries under way at once, in each worker")
     webhook_lease: float = setting("BDS_WEBHOOK_LEASE", 15.0, "seconds after which a dead worker's deliveries are taken over")
+    log_format: LogFormat = setting("BDS_LOG_FORMAT", "auto", "lines as json or text; auto: text on a terminal")
+    log_level: LogLevel = setting("BDS_LOG_LEVEL", "info", "what is logged: debug, info (each request), warning or error")
+    metrics_token: str | None = setting("BDS_METRICS_TOKEN", None, "who has it may read /metrics from anywhere", secret=True)
     webhook_history: float = setting("BDS_WEBHOOK_HISTORY", 30.0, "days that ended deliveries are kept")
+
+    @property
+    def prepares(self) -> bool:
+        """Whether statements are prepared in the server."""
+        return self.prepared_statements == "true" or (self.prepared_statements == "auto" and self.pooler != "transaction")
 
     @classmethod
     def load(cls, environ: Mapping[str, str] = os.environ) -> Config:
@@ -52,9 +76,22 @@ class Config:
         for each in fields(cls):
             text = environ.get(each.metadata["name"])
             if text:
-                read = _networks if each.name == "trusted_proxies" else _read
-                values[each.name] = read(each.metadata["name"], text, each.default)
+                values[each.name] = _read_as(each.name)(each.metadata["name"], text, each.default)
         return cls(**values)
+
+
+def _read_as(field: str) -> Callable[[str, str, Any], Any]:
+    """What reads a setting's text."""
+    if field == "trusted_proxies":
+        return _networks
+    return partial(_choice, CHOICES[field]) if field in CHOICES else _read
+
+
+def _choice(choices: tuple[str, ...], name: str, text: str, _default: Any) -> str:
+    chosen = text.strip().lower()
+    if chosen not in choices:
+        raise ValueError(f"{name}={text!r}: expected {', '.join(choices[:-1])} or {choices[-1]}")
+    return chosen
 
 
 def _read(name: str, text: str, default: Any) -> Any:

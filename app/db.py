@@ -2,7 +2,7 @@
 
 Reads run as `bds_reader`, which may see the views of one company; imports as `bds_writer`, under row level security; keys and
 hooks as `bds_service`.  A session names its company in a statement before the one that reads, never in the same one, where a view
-may read the old setting first; a connection remembers what it has named, which saves the round trip.
+may read the old setting first (app/pools.py).
 """
 
 from __future__ import annotations
@@ -12,39 +12,35 @@ import contextlib
 import logging
 from collections import defaultdict
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
 from typing import Any, LiteralString
 
 import psycopg
 from psycopg.rows import tuple_row
-from psycopg_pool import AsyncConnectionPool
 
-from app import embedded, migrate
+from app import embedded, migrate, pooler
 from app.catalog import MODEL, Catalog
 from app.config import Config
 from app.errors import ServiceError
+from app.pools import Pool, parameters
+from app.pools import Session as Session  # of what the pools give
+from app.pulse import Pulse
 
 log = logging.getLogger("bds.db")
 
-RECONNECT = 1.0  # seconds between attempts of the listener
+RECONNECT = 0.5  # seconds between attempts of the listener
 CHANNELS: tuple[LiteralString, ...] = ("bds_catalog", "bds_keys")
 
 
-class Session(psycopg.AsyncConnection[Any]):
-    """A pooled connection that knows which company it has named."""
-
-    company: str | None = None
-    _raw: psycopg.AsyncRawCursor[Any] | None = None
-
-    @property
-    def raw(self) -> psycopg.AsyncRawCursor[Any]:
-        """A cursor for statements with $1, $2 ..., the same each time: making one takes a tenth of a small read."""
-        if self._raw is None:
-            self._raw = psycopg.AsyncRawCursor(self)
-        return self._raw
-
-
 def resolve(config: Config) -> str:
-    """The connection string of the database in use; without one in the configuration, of the embedded one, started and migrated."""
+    """The connection string of the database in use, past a transaction pooler: what is done there may rely on its session.
+
+    Without one in the configuration, of the embedded one, started and migrated.  Raises ValueError if a setting is missing.
+    """
+    if config.pooler == "transaction":
+        if not (config.database_url and config.listen_database_url):
+            raise ValueError("BDS_POOLER=transaction: expected BDS_DATABASE_URL, and BDS_LISTEN_DATABASE_URL past the pooler")
+        return config.listen_database_url
     if config.database_url:
         return config.database_url
     url = embedded.start(config.data_dir)
@@ -55,7 +51,7 @@ def resolve(config: Config) -> str:
 
 def connect(url: str, role: LiteralString | None = None) -> psycopg.Connection[Any]:
     """A synchronous connection in autocommit mode, for commands and imports, acting as `role`."""
-    connection = psycopg.connect(url, autocommit=True, application_name="bds")
+    connection = psycopg.connect(url, autocommit=True, **parameters(url))
     connection.execute("set timezone = 'UTC'")
     if role:
         connection.execute(f"set role {role}")
@@ -80,10 +76,10 @@ async def snapshot(url: str, company: str) -> AsyncIterator[tuple[psycopg.AsyncC
         if operator.execute("select from bds.companies where id = %s", (company,)).fetchone() is None:
             raise ServiceError("not_found", f"there is no company {company!r}")
     catalog = await asyncio.to_thread(_load_catalog, url)
-    async with await psycopg.AsyncConnection.connect(url, autocommit=True, application_name="bds") as connection:
-        for name, value in {"role": "bds_reader", "timezone": "UTC", "jit": "off", "bds.company": company}.items():
-            await connection.execute("select set_config(%s, %s, false)", (name, value))
+    async with await psycopg.AsyncConnection.connect(url, autocommit=True, **parameters(url)) as connection:
         await connection.execute("begin isolation level repeatable read, read only")
+        for name, value in {"role": "bds_reader", "timezone": "UTC", "jit": "off", "bds.company": company}.items():
+            await connection.execute("select set_config(%s, %s, true)", (name, value))
         yield connection, catalog
 
 
@@ -92,20 +88,36 @@ class Database:
 
     def __init__(self, config: Config, url: str, catalog: Catalog) -> None:
         self.config = config
-        self.url = url
+        self.url = url  # past a transaction pooler
         self.catalog = catalog
-        self._readers = self._pool(config.read_database_url or url, "bds_reader", config.pool_size)
-        self._services = self._pool(url, "bds_service", 4)
-        self._workers = self._pool(url, "bds_worker", 4)  # opened by the first who asks for one
+        pooled = config.database_url or url
+        reading = config.read_database_url or pooled
+        self._readers = Pool(config, reading, "bds_reader", config.pool_size)
+        self._services = Pool(config, pooled, "bds_service", 4)
+        self._workers = Pool(config, pooled, "bds_worker", 4)  # opened by the first who asks for one
+        if reading == pooled:
+            self._pulses = [Pulse("the database", pooled, self._services, self._workers, self._readers)]
+        else:
+            self._pulses = [
+                Pulse("the database", pooled, self._services, self._workers),
+                Pulse("the replica for reads", reading, self._readers),
+            ]
         self._callbacks: dict[str, list[Callable[[str], None]]] = defaultdict(list)
         self._listener: asyncio.Task[None] | None = None
 
     @classmethod
     async def open(cls, config: Config) -> Database:
-        """Connect, read the catalog, begin to listen.  Raises psycopg.Error if the database cannot be reached."""
+        """Connect, read the catalog, begin to listen.
+
+        Raises psycopg.Error if the database cannot be reached, ValueError if a pooler stands before it of which the configuration
+        does not tell.
+        """
         url = await asyncio.to_thread(resolve, config)
+        await pooler.check(config, url)
         self = cls(config, url, await asyncio.to_thread(_load_catalog, url))
-        await self._readers.open(wait=True, timeout=30)
+        for pulse in self._pulses:
+            await pulse.start()
+        await self._readers.open(wait=True)
         await self._services.open()
         listening = asyncio.Event()
         self._listener = asyncio.create_task(self._listen(listening))
@@ -121,64 +133,44 @@ class Database:
         if self._listener:
             self._listener.cancel()
             await asyncio.gather(self._listener, return_exceptions=True)
-        await self._readers.close()
-        await self._services.close()
-        await self._workers.close()
+        for pulse in self._pulses:
+            await pulse.stop()
+        for pool in (self._readers, self._services, self._workers):
+            await pool.close()
 
-    def _pool(self, url: str, role: LiteralString, size: int) -> AsyncConnectionPool[Session]:
-        async def configure(connection: Session) -> None:
-            settings = {"role": role, "timezone": "UTC", "jit": "off"}
-            if role == "bds_reader":
-                settings |= {"default_transaction_read_only": "on", "statement_timeout": f"{self.config.statement_timeout}s"}
-            for name, value in settings.items():
-                await connection.execute("select set_config(%s, %s, false)", (name, value), prepare=False)
+    async def answers(self) -> bool:
+        """Whether every database that the service needs answers now; known within a second."""
+        return all(await asyncio.gather(*(pulse.ask() for pulse in self._pulses)))
 
-        return AsyncConnectionPool(
-            url,
-            connection_class=Session,
-            min_size=1,
-            max_size=size,
-            open=False,
-            reconnect_timeout=5.0 if role == "bds_worker" else 300.0,  # whoever waits for the database asks again soon
-            configure=configure,
-            kwargs={"autocommit": True, "application_name": "bds", "prepare_threshold": 2},
-            check=AsyncConnectionPool.check_connection if role == "bds_service" else None,
-        )
+    @property
+    def is_up(self) -> bool:
+        """Whether they answered when they were asked last, about a second ago."""
+        return all(pulse.is_up for pulse in self._pulses)
 
-    @contextlib.asynccontextmanager
-    async def session(self, company: str) -> AsyncIterator[Session]:
-        """A reader's connection in autocommit mode, bound to `company`."""
-        connection = await self._readers.getconn()
-        try:
-            if connection.company != company:
-                connection.company = None  # until the server has said yes
-                await connection.execute("select set_config('bds.company', %s, false)", (company,))
-                connection.company = company
-            yield connection
-        finally:
-            await self._readers.putconn(connection)
+    def pools(self) -> dict[str, dict[str, int]]:
+        """What psycopg counts of each pool, by the role that it acts as."""
+        return {pool.role: pool.stats() for pool in (self._readers, self._services, self._workers)}
 
-    @contextlib.asynccontextmanager
-    async def snapshot(self, company: str) -> AsyncIterator[Session]:
-        """The same inside a transaction with one snapshot for all of its statements."""
-        async with self.session(company) as connection:
-            await connection.execute("begin isolation level repeatable read, read only")
-            try:
-                yield connection
-            finally:
-                if not connection.closed:
-                    await connection.execute("commit")  # on a rollback psycopg forgets all that the connection has prepared
+    def limits(self) -> dict[str, int]:
+        """How many connections each may have."""
+        return {pool.role: pool.limit for pool in (self._readers, self._services, self._workers)}
 
-    @contextlib.asynccontextmanager
-    async def service(self) -> AsyncIterator[Session]:
+    def session(self, company: str) -> AbstractAsyncContextManager[Session]:
+        """A reader's connection for a few statements, bound to `company`."""
+        return self._readers.session(company)
+
+    def snapshot(self, company: str) -> AbstractAsyncContextManager[Session]:
+        """The same in a transaction with one snapshot for all of its statements."""
+        return self._readers.snapshot(company)
+
+    def service(self) -> AbstractAsyncContextManager[Session]:
         """A connection for accounts, bound to no company."""
-        async with self._services.connection() as connection:
-            yield connection
+        return self._services.use()
 
     @contextlib.asynccontextmanager
     async def registration(self, company: str) -> AsyncIterator[Session]:
         """A transaction that registers hooks of `company`: it has named the company, and ends with the block."""
-        async with self._services.connection() as connection, connection.transaction():
+        async with self._services.use() as connection, connection.transaction():
             await connection.execute("select set_config('bds.company', %s, true)", (company,))
             yield connection
 
@@ -186,27 +178,28 @@ class Database:
     async def worker(self) -> AsyncIterator[Session]:
         """A connection of the webhook worker, which serves every company."""
         await self._workers.open()
-        async with self._workers.connection() as connection:
+        async with self._workers.use() as connection:
             yield connection
-
-    async def forget_broken(self) -> None:
-        """Throw the worker's connections away that a restarted server has cut."""
-        with contextlib.suppress(psycopg.Error):
-            await self._workers.check()
 
     async def notifications(self, *channels: LiteralString) -> AsyncGenerator[psycopg.Notify | None, None]:
         """Notifications on channels, for ever; None whenever the connection has been made anew, for some may have been missed."""
+        url = self.config.listen_database_url or self.url
+        lost = False
         while True:
             try:
-                url = self.config.listen_database_url or self.url
-                async with await psycopg.AsyncConnection.connect(url, autocommit=True, application_name="bds listen") as connection:
+                async with await psycopg.AsyncConnection.connect(
+                    url, autocommit=True, **parameters(url, "bds listen")
+                ) as connection:
                     for channel in channels:
                         await connection.execute(f"listen {channel}")
+                    lost = False
                     yield None
                     async for notify in connection.notifies():
                         yield notify
             except psycopg.Error as error:
-                log.warning("the listening connection was lost: %s", type(error).__name__)
+                if not lost:
+                    log.warning("the listening connection was lost: %s", type(error).__name__)
+                lost = True
             await asyncio.sleep(RECONNECT)
 
     def on_notify(self, channel: str, callback: Callable[[str], None]) -> None:
@@ -225,11 +218,11 @@ class Database:
         while True:
             try:
                 url = self.config.listen_database_url or self.url
-                async with await psycopg.AsyncConnection.connect(url, autocommit=True, application_name="bds listen") as connection:
+                async with await psycopg.AsyncConnection.connect(
+                    url, autocommit=True, **parameters(url, "bds listen")
+                ) as connection:
                     for channel in CHANNELS:
                         await connection.execute(f"listen {channel}")
-                    if self._lost:
-                        await self._readers.check()  # what a restarted server has cut is thrown away before a request finds it
                     self._lost, self._hears = False, True
                     # whatever was said while nobody listened
                     self.catalog = await asyncio.to_thread(_load_catalog, self.url)
@@ -241,7 +234,8 @@ class Database:
                             self.catalog = await asyncio.to_thread(_load_catalog, self.url)
                         self._call_back(notify.channel, notify.payload)
             except psycopg.Error as error:
-                log.warning("the listening connection was lost: %s", type(error).__name__)
+                if not self._lost:
+                    log.warning("the listening connection was lost: %s", type(error).__name__)
                 self._lost = True
             finally:
                 self._hears = False

@@ -43,7 +43,10 @@ def migrate(url: str) -> list[str]:
         connection.execute("select pg_advisory_lock(%s)", (LOCK,))
         connection.execute(PREPARE)
         applied = _applied(connection)
-        return list(_apply_due(connection, applied))
+        names = list(_apply_due(connection, applied))
+        connection.execute("set role bds_owner")
+        connection.execute("select bds.after_restore()")  # whether it was restored from a dump is not known otherwise
+        return names
 
 
 def is_current(url: str) -> bool:

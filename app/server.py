@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import gc
 import logging
+import multiprocessing
 import re
 import signal
 from collections.abc import AsyncIterator, Callable
@@ -19,10 +20,15 @@ import uvloop
 from aiohttp import web
 from aiohttp.http_exceptions import BadHttpMethod, LineTooLong
 
+from app import metrics
 from app.config import Config
 from app.db import Database
 from app.errors import ServiceError
-from app.http import create_app, error_response, wrong_method
+from app.feed.housekeeping import keep_house
+from app.http import create_app
+from app.metrics import Sampler
+from app.middleware import error_response, wrong_method
+from app.observe import sampling_of
 from app.webhooks.worker import working
 
 log = logging.getLogger("bds.http")
@@ -77,6 +83,7 @@ class Connection(web.RequestHandler):
             raise ConnectionResetError("the answer had begun")
         if status == 500:
             log.error("a request failed", exc_info=exc)
+        metrics.requests.labels("none", "other", str(status)).inc()
         answer = error_response(self.refusal(exc if status != 500 else None), self._path)
         response = Refusal(status=answer.status, body=answer.body, headers=answer.headers)
         response.connection = self
@@ -100,14 +107,14 @@ class Connection(web.RequestHandler):
 
 @contextlib.asynccontextmanager
 async def serving(
-    database: Database, host: str, port: int, *, stall: float = 60.0, reuse_port: bool = False
+    database: Database, host: str, port: int, *, stall: float = 60.0, reuse_port: bool = False, keeps_house: bool = True
 ) -> AsyncIterator[tuple[str, int]]:
     """Serve until the block ends, then stop: accept no more, let running requests finish.  Gives the address listened on.
 
     A handler is cancelled when its client leaves, so that what it holds is free for others; work that must go on needs a task of
-    its own.
+    its own.  reuse_port: share the address with other processes; keeps_house: of which one does what has to be done now and then.
     """
-    app = create_app(database, stall)
+    app = create_app(database, stall, keeps_house)
     runner = web.AppRunner(app, shutdown_timeout=GRACE, handler_cancellation=True)
     await runner.setup()
     loop, manager = asyncio.get_running_loop(), runner.server
@@ -149,23 +156,36 @@ async def run(
         await database.close()
 
 
-async def work(config: Config, announce: Callable[[], None]) -> None:
-    """Deliver webhooks until SIGTERM or SIGINT.  `announce` is called once the worker has begun."""
+async def work(config: Config, announce: Callable[[], None], *, keeps_house: bool = True) -> None:
+    """Deliver webhooks until SIGTERM or SIGINT, and keep house.  `announce` is called once the worker has begun."""
     stop = stopping()
     database = await Database.open(config)
     try:
         async with working(database):
+            tasks = [asyncio.create_task(sampling_of(database, Sampler(database.limits())))]
+            if keeps_house:
+                tasks.append(asyncio.create_task(keep_house(database)))
             announce()
             await stop.wait()
+            for task in tasks:
+                task.cancel()
     finally:
         await database.close()
 
 
 def stopping() -> asyncio.Event:
-    """An event that SIGTERM and SIGINT set."""
-    stop = asyncio.Event()
+    """An event that SIGTERM and SIGINT set; and the end of the parent, in one of several processes."""
+    stop, loop = asyncio.Event(), asyncio.get_running_loop()
     for each in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(each, stop.set)
+        loop.add_signal_handler(each, stop.set)
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+
+        def orphaned() -> None:
+            loop.remove_reader(parent.sentinel)
+            stop.set()
+
+        loop.add_reader(parent.sentinel, orphaned)
     return stop
 
 

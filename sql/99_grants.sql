@@ -116,6 +116,8 @@ grant select on bds.mappers to bds_reader, bds_writer, bds_operator;
 grant execute on function bds.put_mapper(text, text, text, text, text), bds.delete_mapper(text, text) to bds_service, bds_operator;
 grant execute on function bds.import_note_places(text, uuid, bigint[], text[]) to bds_writer, bds_operator;
 
+grant execute on function bds.backlog(int) to bds_service, bds_operator;
+
 -- accounts: the service alone sees hashes and the secret, and that by functions; the operator sees who there is
 grant select (id, email, companies, created_at, last_login_at) on bds.users to bds_operator;
 grant select on bds.sessions, bds.wrong_credentials to bds_operator;

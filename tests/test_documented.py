@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
@@ -54,7 +55,43 @@ def test_a_command_is_documented_and_helps(command: str, capsys: pytest.CaptureF
     with pytest.raises(SystemExit) as ended:
         cli.main([*command.split(), "--help"])
     assert ended.value.code == 0
-    assert "usage: bds" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "usage: bds" in said
+    assert f"bds {command}" in said.partition("example:\n")[2], "how it is used"
+
+
+def test_the_overview_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["--help"])
+    said = capsys.readouterr().out
+    for command in commands(cli.parser()):
+        assert f"    {command.partition(' ')[0]} " in said
+    assert "Exit codes" in said and "BDS_DATABASE_URL" in said
+
+
+FILES = (
+    "README.md",
+    "deploy/bds.env",
+    "deploy/bds.service",
+    "deploy/nginx.conf",
+    "deploy/Dockerfile",
+    "docs/threat-model.md",
+    "docs/security.md",
+)
+OF_THE_UNIT = {"BDS_HOST", "BDS_PORT", "BDS_PROCESSES"}  # which the systemd unit gives to the command
+
+
+@pytest.mark.parametrize("path", FILES)
+def test_a_setting_that_is_written_of_exists(path: str) -> None:
+    text = (Path(__file__).resolve().parent.parent / path).read_text(encoding="utf-8")
+    named = set(re.findall(r"\bBDS_[A-Z_]*[A-Z]\b", text))
+    assert named <= {each.metadata["name"] for each in fields(Config)} | OF_THE_UNIT
+
+
+def test_the_table_of_settings_has_a_row_for_each() -> None:
+    rows = re.findall(r"^\| `(BDS_[A-Z_]+)` \| ([^|]+) \| ([^|]+) \|$", README, re.MULTILINE)
+    assert [name for name, _, _ in rows] == sorted({name for name, _, _ in rows}, key=[name for name, _, _ in rows].index)
+    assert {name for name, _, _ in rows} == {each.metadata["name"] for each in fields(Config)}
 
 
 def test_a_setting_that_cannot_be_read_is_named() -> None:

@@ -16,6 +16,7 @@ from app.auth.tokens import COOKIE, LASTS, same
 from app.db import Database
 from app.errors import ServiceError
 
+ACTOR = web.RequestKey("actor", str)  # who sends a request, as the change log names them; for the log
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 FORMS = ("application/x-www-form-urlencoded",)
 
@@ -23,6 +24,7 @@ FORMS = ("application/x-www-form-urlencoded",)
 async def identify(gate: Gate, request: web.Request, *, basic_only: bool = False) -> Identity:
     """Who sends a request.  Raises unauthorized, too_many_requests; csrf_failed if a cookie alone asks for a change."""
     identity = await gate.identify(request.headers, request.remote, basic_only=basic_only)
+    request[ACTOR] = identity.actor
     if identity.csrf is not None and request.method not in SAFE and not same(await _csrf_of(request), identity.csrf):
         raise ServiceError("csrf_failed", "expected the header X-CSRF-Token, or the form field csrf, as the login has given it")
     return identity

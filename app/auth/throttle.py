@@ -7,6 +7,7 @@ import logging
 
 import psycopg
 
+from app import metrics
 from app.db import Database
 from app.errors import ServiceError
 
@@ -24,6 +25,7 @@ class Throttle:
 
     async def count(self, address: str | None) -> None:
         """Count wrong credentials of an address.  Raises too_many_requests, with the seconds to wait, from the 21st in a minute."""
+        metrics.refused_credentials.inc()
         if address is None:
             return
         async with self._database.service() as connection:

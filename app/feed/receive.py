@@ -9,14 +9,17 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, TypeVar
 from uuid import UUID
 from weakref import WeakValueDictionary
 
 from aiohttp import StreamReader, web
 
+from app import metrics
 from app.db import Database
 from app.errors import ServiceError
 from app.feed.coding import decoded
@@ -33,6 +36,7 @@ CHUNK = 1 << 20  # bytes that are handed over at once
 PATIENCE = 120  # seconds without a byte of the body
 WAIT = 5  # seconds for a cancelled import to end
 LOOK = 0.5  # seconds between two looks whether it is
+OUTCOMES = ("created", "updated", "deleted", "unchanged", "failed")
 
 
 async def receive(database: Database, request: web.Request, company: str, actor: str) -> tuple[int, dict[str, Any]]:
@@ -62,6 +66,7 @@ async def receive(database: Database, request: web.Request, company: str, actor:
     work = asyncio.create_task(_import(feed, bodies, arrived))
     _under_way.add(work)
     work.add_done_callback(_under_way.discard)
+    work.add_done_callback(partial(_count, feed, time.monotonic()))
     if "respond-async" in _preferences(request):
         waiting = asyncio.create_task(arrived.wait())
         await asyncio.wait({work, waiting}, return_when=asyncio.FIRST_COMPLETED)
@@ -77,6 +82,21 @@ _under_way: set[asyncio.Task[dict[str, Any]]] = set()  # asyncio itself keeps no
 _turns: WeakValueDictionary[tuple[asyncio.AbstractEventLoop, str], asyncio.Lock] = WeakValueDictionary()
 _threads = ThreadPoolExecutor(32, thread_name_prefix="import")
 _ends = ThreadPoolExecutor(4, thread_name_prefix="import end")  # of imports: they wait for none that runs
+
+
+def _count(feed: Import, began: float, task: asyncio.Task[dict[str, Any]]) -> None:
+    """Count an import that has ended."""
+    error = None if task.cancelled() else task.exception()
+    report = None if task.cancelled() or error is not None else task.result()
+    was_cancelled = isinstance(error, ServiceError) and error.code == "cancelled"
+    state = report["state"] if report else "cancelled" if was_cancelled else "failed"
+    metrics.imports.labels(state, str(feed.dry_run).lower()).inc()
+    metrics.import_durations.observe(time.monotonic() - began)
+    if report and not feed.dry_run:
+        for counts in report["entities"].values():
+            for outcome in OUTCOMES:
+                metrics.import_records.labels(outcome).inc(counts[outcome])
+    log.info("import %s of %s ended: %s", feed.id, feed.company, state)
 
 
 def _log_failure(task: asyncio.Task[Any]) -> None:

@@ -58,7 +58,7 @@ class Import:
         self._url = url
         self._catalog = catalog
         self._actor = actor
-        self._dry_run = dry_run
+        self.dry_run = dry_run
         self._limit = limit
         self._on_progress = on_progress or (lambda *_: None)
         self._source = source  # turns the bytes that are received into those of a document; None: they are one
@@ -81,7 +81,7 @@ class Import:
         """Make the import known.  Raises psycopg.Error BD002 if there is no such company."""
         with self._writer() as connection, connection.transaction():
             connection.execute("select bds.set_context(%s, %s)", (self.company, self._actor))
-            row = connection.execute("select bds.import_begin(%s, %s, %s)", (self.company, self._actor, self._dry_run)).fetchone()
+            row = connection.execute("select bds.import_begin(%s, %s, %s)", (self.company, self._actor, self.dry_run)).fetchone()
             assert row is not None
             self.id = row[0]
             row = connection.execute("select number from bds.find_import(%s, %s)", (self.company, self.id)).fetchone()

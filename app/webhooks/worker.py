@@ -11,13 +11,16 @@ import asyncio
 import contextlib
 import json
 import logging
+import re
 import resource
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import UTC, datetime
 from typing import Any, LiteralString
 
 import psycopg
 
+from app import metrics
 from app.catalog import Catalog
 from app.db import RECONNECT, Database
 from app.errors import QueryError
@@ -35,6 +38,7 @@ GRACE = 5.0  # seconds that attempts under way have when the worker stops
 FORGET = 600.0  # seconds between two looks for deliveries that are old enough to be forgotten
 
 
+MADE = re.compile(rb'"timestamp" ?: ?"([^"]*)"\}?$')  # the last member of a delivery's body
 STALE: LiteralString = """
     select h.company_id, h.id, h.entity, h.filter from bds.hooks h
     where h.filter is not null and not h.disabled and h.deleted_at is null and h.catalog_version is distinct from %s
@@ -68,6 +72,7 @@ class Worker:
         database.on_notify("bds_catalog", lambda _: self._refit.set())
         self._under_way: dict[Delivery, tuple[asyncio.Task[None], float]] = {}  # and since when
         self._outcomes: list[tuple[Delivery, Outcome]] = []
+        self._is_waiting = False  # for the database, as the log knows already
 
     async def run(self) -> None:
         """Work until cancelled; then let attempts end for a moment, and hand back those that do not."""
@@ -83,10 +88,12 @@ class Worker:
         while True:
             try:
                 await work()
+                self._is_waiting = False
             except (psycopg.Error, OSError) as error:
-                log.warning("the worker waits for the database: %s", type(error).__name__)
+                if not self._is_waiting:  # six tasks would say so twice a second
+                    log.warning("the worker waits for the database: %s", type(error).__name__)
+                self._is_waiting = True
                 await asyncio.sleep(RECONNECT)
-                await self._database.forget_broken()
             except Exception:
                 log.exception("the worker failed and goes on")
                 await asyncio.sleep(RECONNECT)
@@ -193,6 +200,7 @@ class Worker:
     async def _attempt(self, delivery: Delivery) -> None:
         try:
             outcome = await self._sender.send(delivery)
+            count(delivery, outcome)
             self._outcomes.append((delivery, outcome))
         finally:
             del self._under_way[delivery]
@@ -255,6 +263,18 @@ class Worker:
     async def _call(self, statement: Any, parameters: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
         async with self._database.worker() as connection:
             return await (await connection.execute(statement, parameters)).fetchall()
+
+
+def count(delivery: Delivery, outcome: Outcome) -> None:
+    """Count an attempt."""
+    metrics.attempt_durations.observe(outcome.duration)
+    status = outcome.status or 0
+    kind = "delivered" if 200 <= status < 300 else "refused" if 400 <= status < 500 else "failed"
+    metrics.attempts.labels(kind).inc()
+    made = MADE.search(delivery.body)
+    if kind == "delivered" and made:
+        lag = datetime.now(UTC) - datetime.fromisoformat(made[1].decode())
+        metrics.delivery_lags.observe(max(0.0, lag.total_seconds()))
 
 
 async def _happens(event: asyncio.Event, within: float) -> bool:

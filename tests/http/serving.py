@@ -90,8 +90,13 @@ class Service:
 
 
 @contextmanager
-def running(url: str, stall: float = 60.0, *, company: str | None = "demo", **settings: Any) -> Iterator[Service]:
-    """A server over the database at `url`, in which a company `demo` is made, unless another server has made it (None)."""
+def running(
+    url: str, stall: float = 60.0, *, company: str | None = "demo", operator_url: str | None = None, **settings: Any
+) -> Iterator[Service]:
+    """A server over the database at `url`, in which a company `demo` is made, unless another server has made it (None).
+
+    operator_url: where the operator connects, if not there.
+    """
     addresses: queue.Queue[tuple[str, int] | BaseException] = queue.Queue()
     stops: list[Callable[[], object]] = []
 
@@ -119,7 +124,7 @@ def running(url: str, stall: float = 60.0, *, company: str | None = "demo", **se
     if isinstance(address, BaseException):
         raise address
     try:
-        with psycopg.connect(url, autocommit=True) as connection:
+        with psycopg.connect(operator_url or url, autocommit=True) as connection:
             operator = Operator(connection)
             if company:
                 operator.company(company)

@@ -1,0 +1,138 @@
+"""Backup and restore as the README tells it: into another server, which serves on as if nothing had happened."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from conftest import Operator
+
+from app import embedded, migrate
+from tests.auth.client import ask, bearer, make_user, sign_in
+from tests.database.postgres_tools import run
+from tests.http.serving import running
+
+
+@dataclass
+class Restored:
+    """What a restored database is reached by, and what was in it when it was dumped."""
+
+    url: str
+    key: str
+    rows: dict[str, list[Any]]
+
+
+def rows(operator: Operator) -> dict[str, list[Any]]:
+    """Whatever a backup must keep."""
+    names = [
+        name
+        for (name,) in operator.rows(
+            "select c.oid::regclass::text from pg_class c where c.relnamespace in ('data'::regnamespace, 'bds'::regnamespace)"
+            " and c.relkind in ('r', 'p') and not c.relispartition order by 1"
+        )
+    ]
+    found = {name: operator.rows(f"select to_jsonb(t) from {name} t order by 1::text") for name in names}
+    found["sequences"] = operator.rows("select schemaname, sequencename, last_value from pg_sequences order by 1, 2")
+    found["partitions"] = operator.rows(
+        "select inhrelid::regclass::text, pg_get_expr(relpartbound, inhrelid) from pg_inherits join pg_class on oid = inhrelid order by 1"
+    )
+    found["rights"] = operator.rows(
+        "select c.oid::regclass::text, pg_get_userbyid(c.relowner), array(select x::text from unnest(c.relacl) x order by 1) from pg_class c"
+        " where c.relnamespace::regnamespace::text in ('data', 'bds', 'api') and c.relkind in ('r', 'p', 'v', 'S') order by 1"
+    )
+    return found
+
+
+@contextmanager
+def another_server() -> Iterator[str]:
+    """A PostgreSQL that has never heard of us."""
+    directory = Path(tempfile.mkdtemp(prefix="bds-restored-"))
+    directory.chmod(0o755)
+    try:
+        yield embedded.start(directory)
+    finally:
+        embedded.stop(directory)
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def restored(module_database_url: str) -> Iterator[Restored]:
+    with running(module_database_url) as service:
+        for price in (1, 2):
+            document = {
+                "products": [{"code": f"P{n}", "name": "x", "price": price, "variants": [{"code": f"V{n}"}]} for n in range(50)],
+                "customers": [{"code": "C", "name": "c"}],
+            }
+            assert ask(service, "/api/demo/import", "POST", bearer(service.key), document).status == 200
+        make_user(service)
+        hook = {"entity": "units", "url": "https://example.com/", "action": "webhook"}
+        assert ask(service, "/c/demo/hooks", "POST", bearer(service.key), hook).status == 201
+        service.operator.rows("select bds.set_retention('5 years')")
+        key = service.key
+    roles = run("pg_dumpall", "--roles-only", "--no-role-passwords", "--dbname", module_database_url)
+    dump = run("pg_dump", "--format=custom", "--dbname", module_database_url)
+    with psycopg.connect(module_database_url, autocommit=True) as connection:
+        kept = rows(Operator(connection))
+    with another_server() as url:
+        run("psql", "--no-psqlrc", "--quiet", "--dbname", url, input=roles)  # that postgres is there already is no failure
+        run("pg_restore", "--exit-on-error", "--single-transaction", "--dbname", url, input=dump)
+        yield Restored(url, key, kept)
+
+
+def test_everything_is_there_again(restored: Restored) -> None:
+    with psycopg.connect(restored.url, autocommit=True) as connection:
+        found = rows(Operator(connection))
+    assert found.keys() == restored.rows.keys()
+    for name, expected in restored.rows.items():
+        assert found[name] == expected, name
+    assert len(found["bds.change_log"]) == 151
+
+
+def test_there_is_nothing_to_migrate(restored: Restored) -> None:
+    assert migrate.is_current(restored.url)
+    assert migrate.migrate(restored.url) == []
+
+
+def test_a_transaction_of_the_new_server_is_not_taken_for_one_of_the_old(restored: Restored) -> None:
+    """Transactions are numbered by the server: one of the new one gets the number that the company's last writer had in the old one."""
+    with psycopg.connect(restored.url, autocommit=True) as connection:
+        operator = Operator(connection)
+        operator.connection.execute("update bds.clocks set transaction_id = '99999999'::xid8")
+        assert migrate.migrate(restored.url) == []
+        assert operator.rows("select transaction_id from bds.clocks") == [(None,)]
+        operator.write("demo", "insert into data.units (code, name) values ('N', 'n')")
+        kept = operator.rows("select transaction_id is not null from bds.clocks")
+        assert migrate.migrate(restored.url) == []
+        assert operator.rows("select transaction_id is not null from bds.clocks") == kept == [(True,)], "its own stay"
+        operator.write("demo", "delete from data.units")
+
+
+def test_the_service_goes_on_where_the_log_ended(restored: Restored) -> None:
+    with running(restored.url, company=None) as service:
+        key = bearer(restored.key)
+        before = ask(service, "/c/demo/changes?sort=-id&limit=1", headers=key).json["data"][0]["id"]
+        assert service.ask("/api/odata/demo/products/$count", authorization=_basic(restored.key)).body == b"50"
+        assert ask(service, "/c/demo/products", headers=sign_in(service).cookies).status == 200
+        document = {"products": [{"code": "P1", "variants": [{"code": "V1", "name": "new"}]}, {"code": "NEW", "name": "new"}]}
+        assert ask(service, "/api/demo/import", "POST", key, document).json["state"] == "completed"
+        made = ask(service, f"/c/demo/changes?filter=id%20>%20{before}&sort=id", headers=key).json["data"]
+        assert [each["id"] for each in made] == list(range(before + 1, before + 1 + len(made))) and len(made) == 3
+        history = service.operator.rows(
+            "select count(*) from bds.row_history('demo', 'products', (select id from data.products where company_id = 'demo' and code = 'P1'))"
+        )
+        assert history == [(3,)], "created, given another price, given another variant"
+        service.operator.rows("select bds.make_partitions(6)")
+        assert ask(service, "/c/demo/hooks", headers=key).json["data"][0]["url"] == "https://example.com/"
+
+
+def _basic(key: str) -> str:
+    import base64
+
+    return "Basic " + base64.b64encode(f"api:{key}".encode()).decode()

@@ -1,0 +1,344 @@
+"""What each role of the database may do, as a table; everything else is tried, and refused.
+
+A role, a relation or a definer function that is not in the tables fails the test: whoever adds one says here who may use it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+
+import psycopg
+import pytest
+from conftest import Operator
+
+ROLES = ("bds_reader", "bds_writer", "bds_service", "bds_worker", "bds_operator", "bds_importer")
+OWNER = "bds_owner"  # to which everything belongs, and as which nobody serves
+MEMBERS = {
+    ("bds_reader", "bds_worker"),
+    ("bds_operator", OWNER),
+    ("bds_writer", OWNER),
+    ("bds_writer", "bds_importer"),
+    ("bds_importer", OWNER),
+    ("bds_reader", OWNER),
+}  # (role, who else may act as it)
+R, W = "select", "select insert update delete"
+
+# relation -> what reader, writer, service, worker, operator and importer may do; "" is nothing, data and api are named once for all of them
+RELATIONS: dict[str, tuple[str, str, str, str, str, str]] = {
+    "api.*": (R, R, "", R, R, R),
+    "data.*": ("", W, "", "", W, W),
+    "bds.api_keys": ("", "", R, "", R, ""),
+    "bds.change_log": ("", "", "", R, R, ""),
+    "bds.change_log_*": ("", "", "", "", "", ""),
+    "bds.changes": (R, R, "", R, R, R),
+    "bds.clocks": ("", "", R, R, R, ""),
+    "bds.companies": ("", "", "", R, R, ""),
+    "bds.deliveries": ("", "", W, W, W, ""),
+    "bds.delivery_attempts": ("", "", W, W, W, ""),
+    "bds.entities": (R, R, R, R, R, R),
+    "bds.entity_positions": ("", "", "", R, R, ""),
+    "bds.fields": (R, R, R, R, R, R),
+    "bds.first_changes": ("", "", "", "", R, ""),
+    "bds.hook_columns": ("", "", R, R, R, ""),
+    "bds.hook_filters": ("", "", W, W, W, ""),
+    "bds.hook_positions": ("", "", W, W, W, ""),
+    "bds.hook_queue": ("", "", W, W, W, ""),
+    "bds.hook_secrets": ("", "", "insert delete", R, "insert delete", ""),  # and the key's columns, to find what is deleted
+    "bds.hook_states": ("", "", W, W, W, ""),
+    "bds.hooks": ("", "", W, W, W, ""),
+    "bds.import_columns": ("", R, "", "", R, R),
+    "bds.import_errors": (R, W, "", R, W, W),
+    "bds.imports": (R, W, "", R, W, W),
+    "bds.linkage_weights": (R, R, "", R, W, R),
+    "bds.mappers": (R, R, "", R, R, R),
+    "bds.navigations": (R, R, R, R, R, R),
+    "bds.positions": (R, R, "", R, R, R),
+    "bds.unfit_hooks": ("", "", "", R, R, ""),
+    "bds.secrets": ("", "", "", "", "", ""),
+    "bds.sessions": ("", "", "", "", R, ""),
+    "bds.settings": ("", "", "", "", R, ""),
+    "bds.tenants": ("", "", "", "", R, ""),
+    "bds.users": ("", "", "", "", "", ""),  # the operator: all columns but the password's hash
+    "bds.wrong_credentials": ("", "", "", "", R, ""),
+    "public.bds_migrations": ("", "", "", "", "", ""),
+}
+# column by column where a relation is not given whole
+COLUMNS = {
+    ("bds.users", "bds_operator"): "id email companies created_at last_login_at",
+    ("bds.hook_secrets", "bds_service"): "company_id hook_id",
+    ("bds.hook_secrets", "bds_operator"): "company_id hook_id",
+}
+# functions that run with their owner's rights: all that lends a role what it has not itself
+DEFINERS = {
+    "bds_reader": "authenticate company_tenant first_change row_at row_history row_now rows_where",
+    "bds_writer": """company_tenant first_change import_begin import_fail import_received import_run import_stage
+        only_company row_at row_history row_now set_context take_turn""",
+    "bds_service": """authenticate backlog begin_session company_tenant count_wrong create_key delete_mapper drop_old_changes end_session
+        forget_imports forget_wrong keep_secret make_partitions note_use password_of put_mapper reap_imports revoke_key session
+        set_password uncount_wrong""",
+    "bds_worker": "authenticate company_tenant first_change row_at row_history row_now rows_where",
+    "bds_operator": """backlog company_tenant create_company create_key create_user delete_mapper delete_user drop_old_changes
+        first_change forget_imports import_begin import_fail import_received import_run import_stage
+        make_partitions only_company put_mapper reap_imports revoke_key row_at row_history row_now
+        set_context set_password set_retention take_turn""",
+    "bds_importer": """company_tenant first_change import_begin import_fail import_received import_run import_stage
+        only_company row_at row_history row_now rows_where set_context take_turn""",
+}
+# who they run as, if not the owner
+AS = {
+    "import_begin": "bds_importer",
+    "import_fail": "bds_importer",
+    "import_received": "bds_importer",
+    "import_run": "bds_importer",
+    "import_stage": "bds_importer",
+    "rows_where": "bds_reader",
+}
+SCHEMAS = {  # schema -> who may look into it; create in it
+    "api": (ROLES, ()),
+    "bds": (ROLES, ()),
+    "bds_log": ((), ()),
+    "data": (("bds_writer", "bds_operator", "bds_importer"), ()),
+    "public": (ROLES, ()),
+    "staging": (("bds_writer", "bds_operator", "bds_importer"), ("bds_importer",)),
+}
+NOT_A_ROW = {
+    "truncate",
+    "references",
+    "trigger",
+}  # of rights, beside the four: nobody has them ("maintain" is analyze, after imports)
+
+
+@pytest.fixture(scope="module")
+def operator(module_database_url: str) -> Iterator[Operator]:
+    with psycopg.connect(module_database_url, autocommit=True) as connection:
+        yield Operator(connection)
+
+
+@pytest.fixture(scope="module")
+def as_role(module_database_url: str) -> Iterator[Callable[[str], psycopg.Connection]]:
+    """Connections of whoever connects as the role itself, not of a superuser who has stepped down."""
+    opened: dict[str, psycopg.Connection] = {}
+
+    def connect(role: str) -> psycopg.Connection:
+        if role not in opened:
+            opened[role] = psycopg.connect(module_database_url, autocommit=True)
+            opened[role].execute(f"set session authorization {role}".encode())
+        return opened[role]
+
+    yield connect
+    for each in opened.values():
+        each.close()
+
+
+def kind(relation: str) -> str:
+    """A relation's name in RELATIONS."""
+    schema, _, name = relation.partition(".")
+    if schema in ("api", "data"):
+        return f"{schema}.*"
+    return "bds.change_log_*" if re.fullmatch(r"change_log_(\d{4}_\d{2}|default)", name) else relation
+
+
+def relations(operator: Operator) -> list[tuple[str, list[str]]]:
+    """Every table and view of ours, and its columns."""
+    return operator.rows("""
+        select n.nspname || '.' || c.relname, array(
+            select a.attname from pg_attribute a where a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped order by a.attnum)
+        from pg_class c join pg_namespace n on n.oid = c.relnamespace
+        where c.relkind in ('r', 'v', 'm', 'p', 'f') and n.nspname not in ('pg_catalog', 'information_schema')
+            and n.nspname !~ '^pg_(toast|temp)'
+        order by 1
+    """)  # type: ignore[return-value]
+
+
+def test_the_roles_are_these_and_none_is_mighty(operator: Operator) -> None:
+    assert operator.rows(
+        "select rolname, rolsuper or rolcreaterole or rolcreatedb or rolreplication or rolbypassrls or rolcanlogin"
+        " from pg_roles where rolname like 'bds%%' order by rolname"
+    ) == [(role, False) for role in sorted((*ROLES, OWNER))]
+    found = set(
+        operator.rows(
+            "select r.rolname, m.rolname from pg_auth_members a join pg_roles r on r.oid = a.roleid join pg_roles m on m.oid = a.member"
+            " where m.rolname like 'bds%%'"
+        )
+    )
+    assert found == MEMBERS
+    assert (
+        operator.rows(
+            "select rolname from pg_auth_members join pg_roles m on m.oid = member where roleid::regrole::text like 'pg_%%' and m.rolname like 'bds%%'"
+        )
+        == []
+    )
+
+
+def test_every_relation_is_in_the_table(operator: Operator) -> None:
+    assert {kind(name) for name, _ in relations(operator)} == set(RELATIONS)
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_a_role_has_these_rights_in_relations_and_no_other(operator: Operator, role: str) -> None:
+    found, expected = {}, {}
+    for name, columns in relations(operator):
+        quoted = ".".join(f'"{part}"' for part in name.split(".", 1))
+        rights = operator.rows(
+            "select p from unnest(array['select', 'insert', 'update', 'delete', 'truncate', 'references', 'trigger']) p"
+            " where has_table_privilege(%s, %s, p)",
+            (role, quoted),
+        )
+        found[name] = {right for (right,) in rights}
+        expected[name] = set(RELATIONS[kind(name)][ROLES.index(role)].split())
+        if "select" not in expected[name]:
+            few = COLUMNS.get((name, role), "").split()
+            readable = operator.rows(
+                "select c from unnest(%s::text[]) c where has_column_privilege(%s, %s, c, 'select')", (columns, role, quoted)
+            )
+            assert sorted(each for (each,) in readable) == sorted(few), (role, name)
+    assert found == expected
+
+
+STATEMENTS = {
+    "select": "select * from {relation} limit 0",
+    "insert": "insert into {relation} default values",
+    "update": "update {relation} set {column} = {column} where false",
+    "delete": "delete from {relation} where false",
+    "truncate": "truncate {relation}",
+    "trigger": "create trigger mine before insert on {relation} for each statement execute function suppress_redundant_updates_trigger()",
+    "alter": "alter table {relation} add column mine int",
+    "drop": "drop table {relation} cascade",
+    "policy": "alter table {relation} disable row level security",
+    "grant": "grant all on {relation} to public",
+}
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_every_statement_that_the_table_does_not_allow_is_refused(
+    operator: Operator, as_role: Callable[[str], psycopg.Connection], role: str
+) -> None:
+    connection = as_role(role)
+    for name, columns in relations(operator):
+        allowed = RELATIONS[kind(name)][ROLES.index(role)].split()
+        quoted = ".".join(f'"{part}"' for part in name.split(".", 1))
+        for verb, statement in STATEMENTS.items():
+            text = statement.format(relation=quoted, column=f'"{columns[0]}"')
+            try:
+                with connection.transaction(force_rollback=True):
+                    connection.execute(text.encode())
+                state, by_policy = None, False
+            except psycopg.Error as error:
+                state, by_policy = error.sqlstate, "row-level security" in str(error)
+            if verb in allowed:
+                assert state != "42501" or by_policy, (role, text)
+            elif verb == "grant" and state is None:
+                continue  # PostgreSQL warns that nothing was granted; the rights are looked at above
+            else:
+                assert state is not None, f"{role} may {text}"
+    assert operator.rows(
+        "select count(*) from pg_class c, aclexplode(c.relacl) a where a.grantee = 0 and c.relnamespace::regnamespace::text in ('bds', 'data', 'api')"
+    ) == [(0,)]
+
+
+def functions(operator: Operator, condition: str) -> list[tuple[str, str]]:
+    """Name and a call with nulls of each function of ours."""
+    return operator.rows(f"""
+        select p.proname, format('%%s.%%I(%%s)', n.nspname, p.proname, (
+            select string_agg('null::' || format_type(t, null), ', ' order by i) from unnest(p.proargtypes) with ordinality a (t, i)))
+        from pg_proc p join pg_namespace n on n.oid = p.pronamespace
+        where n.nspname in ('bds', 'bds_log', 'api', 'data', 'public', 'staging') and {condition} order by 1, 2
+    """)  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_a_role_may_call_these_definer_functions_and_no_other(
+    operator: Operator, as_role: Callable[[str], psycopg.Connection], role: str
+) -> None:
+    allowed = set(DEFINERS[role].split())
+    granted = {name for name, _ in functions(operator, f"p.prosecdef and has_function_privilege('{role}', p.oid, 'execute')")}
+    assert granted == allowed
+    for name, call in functions(operator, "p.prosecdef and p.prorettype <> 'trigger'::regtype"):
+        if name not in allowed:
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                as_role(role).execute(f"select {call}".encode())
+
+
+def test_definer_functions_have_a_fixed_path_and_belong_to_the_owner(operator: Operator) -> None:
+    found = operator.rows(
+        "select p.proname, p.oid::regprocedure::text, pg_get_userbyid(p.proowner),"
+        " exists (select from unnest(p.proconfig) c where c like 'search_path=pg_catalog%%pg_temp')"
+        " and not has_function_privilege('public', p.oid, 'execute')"
+        " from pg_proc p where p.prosecdef and p.pronamespace::regnamespace::text like 'bds%%'"
+    )
+    loose = [each for each in found if each[2] != AS.get(str(each[0]), OWNER) or not each[3]]
+    assert loose == []
+
+
+def test_nobody_calls_a_function_because_everybody_may(operator: Operator) -> None:
+    assert functions(operator, "has_function_privilege('public', p.oid, 'execute')") == []
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_schemas_are_looked_into_and_built_in_by_whom_the_table_names(
+    operator: Operator, as_role: Callable[[str], psycopg.Connection], role: str
+) -> None:
+    ours = "nspname not like 'pg\\_%%' and nspname <> 'information_schema'"
+    found = operator.rows(
+        f"select nspname, has_schema_privilege(%s, oid, 'usage'), has_schema_privilege(%s, oid, 'create') from pg_namespace where {ours}",
+        (role, role),
+    )
+    assert {name: (usage, create) for name, usage, create in found} == {
+        name: (role in users, role in builders) for name, (users, builders) in SCHEMAS.items()
+    }
+    for name, (_, builders) in SCHEMAS.items():
+        with as_role(role).transaction(force_rollback=True) as _:
+            if role in builders:
+                as_role(role).execute(f"create table {name}.mine ()".encode())
+                continue
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                as_role(role).execute(f"create table {name}.mine ()".encode())
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_sequences_are_moved_by_writers_alone(operator: Operator, as_role: Callable[[str], psycopg.Connection], role: str) -> None:
+    names = [name for (name,) in operator.rows("select oid::regclass::text from pg_class where relkind = 'S'")]
+    assert len(names) > 9
+    for name in names:
+        may = name.startswith("data.") and role in ("bds_writer", "bds_operator", "bds_importer")
+        for statement in (f"select nextval('{name}')", f"select setval('{name}', 1000)", f"alter sequence {name} restart"):
+            if may and "nextval" in statement:
+                as_role(role).execute(statement.encode())
+            elif not (may and "setval" in statement):
+                with pytest.raises(psycopg.Error) as refused:
+                    as_role(role).execute(statement.encode())
+                assert refused.value.sqlstate == "42501"
+
+
+FORBIDDEN = [
+    "create role mine", "create database mine", "alter role current_user superuser", "alter system set log_statement = 'all'",
+    "copy (select 1) to '/tmp/mine'", "copy (select 1) to program 'true'", "select pg_read_file('/etc/passwd')", "select pg_ls_dir('.')",
+    "select lo_import('/etc/passwd')", "create extension adminpack", "create language plpython3u", "set session_replication_role = replica",
+    "select pg_reload_conf()", "create event trigger mine on ddl_command_start execute function suppress_redundant_updates_trigger()",
+    "create publication mine for all tables", "create server mine foreign data wrapper postgres_fdw",
+    "set role postgres", "alter database postgres set log_statement = 'all'", "drop schema bds cascade",
+    "alter default privileges for role bds_owner grant all on tables to public", "select rolpassword from pg_authid", "checkpoint",
+    "select pg_create_logical_replication_slot('mine', 'pgoutput')", "select bds.keep_secret('tokens', 'x') from bds.secrets",
+    "create view api.mine as select 1", "create function bds.mine() returns int language sql return 1",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_what_would_lead_out_of_the_database_or_above_it_is_refused(
+    as_role: Callable[[str], psycopg.Connection], role: str
+) -> None:
+    for statement in FORBIDDEN:
+        with pytest.raises(psycopg.Error) as refused:
+            as_role(role).execute(statement.encode())
+            pytest.fail(f"{role} may {statement}")
+        # 0A000, 55000, 58P01: the server has no such extension, or is not set up for it
+        assert refused.value.sqlstate in ("42501", "0A000", "55000", "58P01", "42704"), (role, statement, str(refused.value))
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_a_role_becomes_no_other(as_role: Callable[[str], psycopg.Connection], role: str) -> None:
+    for other in (*ROLES, OWNER):
+        if other != role and (other, role) not in MEMBERS:
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                as_role(role).execute(f"set role {other}".encode())
