@@ -1,7 +1,7 @@
 """Routes, three lines each, and what every request passes through: a request id, errors in their room's shape, a line in the log.
 
-Under /api/odata an error is an OData error, elsewhere problem+json (RFC 9457).  Of a failure that is not ours nothing is told but
-the request id under which the log has it.
+Under /api/odata an error is an OData error, of a page a page, elsewhere problem+json (RFC 9457).  Of a failure that is not ours
+nothing is told but the request id under which the log has it.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from app.feed import receive
 from app.mapper import store as mappers
 from app.odata.request import METHODS
 from app.odata.response import respond
+from app.web import Site, routes
 
 log = logging.getLogger("bds.http")
 access = logging.getLogger("bds.access")
@@ -40,6 +41,7 @@ DATABASE = web.AppKey("database", Database)
 GATE = web.AppKey("gate", Gate)
 LOGIN = web.AppKey("login", Login)
 STREAMS = web.AppKey("streams", wire.Streams)
+SITE = web.AppKey("site", Site)
 REQUEST_ID = web.RequestKey("request_id", str)
 IS_SECURE = web.RequestKey("is_secure", bool)  # whether its client spoke HTTPS, with us or with a trusted proxy
 ODATA = "/api/odata"
@@ -61,7 +63,8 @@ def create_app(database: Database, stall: float = 60.0) -> web.Application:
     app[STREAMS] = wire.Streams(database.config.pool_size, database.config.statement_timeout, stall)
     app.on_response_prepare.append(finish)
     app.cleanup_ctx.append(housekeeping)
-    for method, path, handler in ROUTES:
+    app[SITE] = Site(database, app[GATE], app[LOGIN])
+    for method, path, handler in (*routes(app[SITE]), *ROUTES):
         app.router.add_route(method, path, handler, expect_handler=expect)
         if method == "GET":
             app.router.add_route("HEAD", path, handler, expect_handler=expect)
@@ -349,7 +352,7 @@ async def around(request: web.Request, handler: Handler) -> web.StreamResponse:
         if request.writer.output_size:
             raise ConnectionResetError("the answer had begun") from error
         status = failure.status
-        return error_response(failure, target_of(request))
+        return request.app[SITE].failure(request, failure) or error_response(failure, target_of(request))
     finally:
         took = (time.perf_counter() - started) * 1000
         access.info(

@@ -47,6 +47,16 @@ class Known:
     password_hash: str
 
 
+@dataclass(frozen=True, slots=True)
+class SignedIn:
+    """What a session is named by: the token and when it expires, the cookie, and what a change must bring beside the cookie."""
+
+    token: str
+    expires: datetime
+    csrf: str
+    cookie: str
+
+
 class Login:
     """Turns an email address and a password into a session."""
 
@@ -61,24 +71,31 @@ class Login:
         as those one after another.
         """
         email, password = read_texts(body, "email", "password")
-        session, user = await self._begin(await self._check(request.remote, email, password), password)
+        signed_in = await self.sign_in(request.remote, email, password)
+        answer = {"token": signed_in.token, "expiresAt": _time(signed_in.expires), "csrf": signed_in.csrf}
+        response = web.json_response(answer, headers={"Cache-Control": "no-store"})
+        set_cookie(response, request, signed_in)
+        return response
+
+    async def sign_in(self, address: str | None, email: str, password: str) -> SignedIn:
+        """Begin a session.  Raises unauthorized, too_many_requests."""
+        session, user = await self._begin(await self._check(address, email, password), password)
         signer = await self._gate.signer()
         token, expires = signer.sign("token", session, user)
         cookie, _ = signer.sign("cookie", session, user)
-        answer = {"token": token, "expiresAt": _time(expires), "csrf": signer.csrf(session)}
-        response = web.json_response(answer, headers={"Cache-Control": "no-store"})
-        response.set_cookie(
-            COOKIE, cookie, max_age=int(LASTS["cookie"].total_seconds()), httponly=True, samesite="Lax", secure=request.secure
-        )
-        return response
+        return SignedIn(token, expires, signer.csrf(session), cookie)
 
     async def logout(self, identity: Identity, request: web.Request) -> web.Response:
         """End the session of whoever is asking.  Raises forbidden for a key, which has none."""
+        await self.end(identity)
+        return self._signed_out(request)
+
+    async def end(self, identity: Identity) -> None:
+        """End a session.  Raises forbidden for a key, which has none."""
         if identity.session is None:
             raise ServiceError("forbidden", "a key has no session to end; it is revoked where keys are managed")
         async with self._database.service() as connection:
             await connection.execute("select bds.end_session(%s)", (identity.session,))
-        return self._signed_out(request)
 
     async def change_password(self, identity: Identity, request: web.Request, body: bytes) -> web.Response:
         """Give a user who knows the old password a new one, and end every session and token of theirs."""
@@ -125,8 +142,19 @@ class Login:
 
     def _signed_out(self, request: web.Request) -> web.Response:
         response = web.Response(status=204, headers={"Cache-Control": "no-store"})
-        response.del_cookie(COOKIE, httponly=True, samesite="Lax", secure=request.secure)
+        delete_cookie(response, request)
         return response
+
+
+def set_cookie(response: web.Response, request: web.Request, signed_in: SignedIn) -> None:
+    """Let the browser keep the session."""
+    lasts = int(LASTS["cookie"].total_seconds())
+    response.set_cookie(COOKIE, signed_in.cookie, max_age=lasts, httponly=True, samesite="Lax", secure=request.secure)
+
+
+def delete_cookie(response: web.Response, request: web.Request) -> None:
+    """Let the browser forget the session."""
+    response.del_cookie(COOKIE, httponly=True, samesite="Lax", secure=request.secure)
 
 
 def read_texts(body: bytes, *names: str) -> list[str]:
