@@ -375,7 +375,7 @@ def parser() -> argparse.ArgumentParser:
         each.add_argument(f"--{name}", metavar=name.upper(), help=f"as OData's ${name}")
 
     each = add(
-        commands, "demo", load_demo, f"make the company {demo.COMPANY} with generated data; prints an API key, and how to sign in"
+        commands, "demo", load_demo, f"make the company {demo.COMPANY} with generated data; prints an API key and how to sign in"
     )
     each.add_argument("--serve", action="store_true", help="then serve, and stop the embedded PostgreSQL at the end")
     add_address(each)

@@ -21,7 +21,7 @@ begin
         order by e.ordinal
     loop
         entity := this.name;
-        execute format('select count(*) from (select from %s r where r.company_id = $1 limit $2) as some', this.table_name)
+        execute format('select count(*) from (select from %s r where r.company_id = $1 limit $2) as found', this.table_name)
         into rows using company, at_most + 1;
         is_estimate := rows > at_most;
         if is_estimate then

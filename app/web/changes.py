@@ -17,6 +17,7 @@ from app.catalog import Entity
 from app.changes.read import CHANGES, ID, list_query, read_changes
 from app.errors import ServiceError
 from app.language.literals import INT8
+from app.web.actors import named
 from app.web.forms import Form
 from app.web.site import Visit
 
@@ -26,7 +27,7 @@ OPERATIONS = ("create", "update", "delete")
 FIELDS = ("entity", "operation", "row", "changeSet", "filter")
 DETAILS = "select c.id, c.actor, c.columns from bds.changes c where c.company_id = %s and c.id = any (%s)"
 HISTORY = """
-    select h.version, h.operation, h.at, h.actor, h.change_set_id, h.row, h.old
+    select h.version, h.operation, h.at, h.actor, h.change_set_id, h.row::text, h.old::text
     from bds.row_history(%s, %s, %s) h
     order by h.version desc
     limit %s offset %s
@@ -55,6 +56,7 @@ async def show(visit: Visit) -> web.StreamResponse:
         older=changes[-1]["id"] if changes and (more if after is None else True) else None,
         newer=changes[0]["id"] if changes and (more if after is not None else before is not None) else None,
         given={name: form[name] for name in FIELDS},
+        actors=await named(visit, (each["actor"] for each in changes)),
     )
 
 
@@ -157,6 +159,7 @@ async def history(visit: Visit) -> web.StreamResponse:
         entity=name,
         row_id=row_id,
         versions=[version(catalog[name], each) for each in rows[:VERSIONS]],
+        actors=await named(visit, (each["actor"] for each in rows)),
         more=len(rows) > VERSIONS,
         offset=offset,
         page_size=VERSIONS,
@@ -165,7 +168,7 @@ async def history(visit: Visit) -> web.StreamResponse:
 
 def version(entity: Entity, row: Mapping[str, Any]) -> Version:
     """A line for each field that the change has touched; of a create or delete for each that has a value."""
-    old, new = row["old"] or {}, row["row"] or {}
+    old, new = _values(row["old"]), _values(row["row"])
     names = [*(name for name in entity.fields if name in old or name in new), *(name for name in old if name not in entity.fields)]
     if row["operation"] == "update":
         names = [name for name in names if name in old]
@@ -182,6 +185,12 @@ def version(entity: Entity, row: Mapping[str, Any]) -> Version:
         for name in names
     )
     return Version(row["version"], row["operation"], row["at"], row["actor"], row["change_set_id"], lines)
+
+
+def _values(document: str | None) -> dict[str, Any]:
+    """Values by their fields; numbers as they are written, for a decimal has more digits than a float."""
+    values: dict[str, Any] = json.loads(document or "{}", parse_float=str, parse_int=str)
+    return values
 
 
 def _refers(entity: Entity, name: str) -> str | None:

@@ -44,7 +44,7 @@ class Form:
 
     def refuse(self, name: str, message: str, code: str = "malformed_request") -> None:
         """Note what is wrong with a field."""
-        self.problems.setdefault(name, message[:1].upper() + message[1:])
+        self.problems.setdefault(name, message)
         self.code = self.code or code
 
     @contextmanager

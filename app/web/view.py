@@ -47,16 +47,21 @@ def render(template: str, values: Mapping[str, Any], status: int = 200, headers:
     return web.Response(status=status, body=body.encode("utf-8", "replace"), headers={**HEADERS, **(headers or {})})
 
 
-def moment(value: datetime | str | None, none: str = "never") -> Markup:
-    """A time: in UTC to the second, and how long ago that is."""
+def moment(value: datetime | str | None, none: str = "never", ending: str = "") -> Markup:
+    """A time: in UTC to the second, and how long ago that is.  none: what stands for no time; ending: stands behind the time."""
     if value is None:
         return Markup("<span class=none>{}</span>").format(none)
     at = datetime.fromisoformat(value) if isinstance(value, str) else value
     at = at.astimezone(UTC)
     shown = at.strftime("%Y-%m-%d %H:%M:%S")
-    return Markup('<time datetime="{}" title="{} UTC">{} <span class="hint">{}</span></time>').format(
-        at.isoformat().replace("+00:00", "Z"), at.isoformat(" ").removesuffix("+00:00"), shown, relative(at)
+    return Markup('<time datetime="{}" title="{} UTC">{}{} <span class="hint">{}</span></time>').format(
+        at.isoformat().replace("+00:00", "Z"), at.isoformat(" ").removesuffix("+00:00"), shown, ending, relative(at)
     )
+
+
+def instant(value: datetime | str | None) -> Markup:
+    """A time within a sentence, which says that it is UTC."""
+    return moment(value, ending=" UTC,")
 
 
 def relative(at: datetime, now: datetime | None = None) -> str:
@@ -123,6 +128,7 @@ ENVIRONMENT = Environment(
 )
 ENVIRONMENT.filters |= {
     "moment": moment,
+    "instant": instant,
     "number": number,
     "size": size,
     "plain": plain,
