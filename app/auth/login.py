@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from dataclasses import dataclass
 from datetime import datetime
@@ -31,7 +32,10 @@ async def identify(gate: Gate, request: web.Request, *, basic_only: bool = False
 async def _csrf_of(request: web.Request) -> str:
     header = request.headers.get("X-CSRF-Token")
     if header is None and request.content_type in FORMS:
-        header = str((await request.post()).get("csrf", ""))
+        with contextlib.suppress(
+            ValueError, LookupError
+        ):  # a body that is no form, or in a coding that nobody knows, proves nothing
+            header = str((await request.post()).get("csrf", ""))
     return header or ""
 
 
