@@ -7,12 +7,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import psycopg
 from aiohttp import BodyPartReader, MultipartReader, web
 
 from app import wire
 from app.auth.gate import Identity
 from app.auth.tokens import same
-from app.errors import ServiceError
+from app.errors import SQLSTATES, ServiceError
 
 LONGEST_FIELD = 1 << 20  # bytes of one field that is no file
 MOST_FIELDS = 20  # before the file
@@ -56,10 +57,17 @@ class Form:
         try:
             yield
         except ServiceError as error:
-            if error.status not in (400, 409, 413, 415):
+            told = error
+        except psycopg.Error as error:
+            if error.sqlstate not in SQLSTATES:
                 raise
-            name = (targets or {}).get(error.target or "", error.target or "")
-            self.refuse(name if name in names else "", error.message, error.code)
+            told = ServiceError(SQLSTATES[error.sqlstate], error.diag.message_primary or "")
+        else:
+            return
+        if told.status not in (400, 409, 413, 415):
+            raise told
+        name = (targets or {}).get(told.target or "", told.target or "")
+        self.refuse(name if name in names else "", told.message, told.code)
 
     @property
     def status(self) -> int:

@@ -13,8 +13,8 @@ TEXT = "type csv\nunits = 'row' {\n    code = 'Code'\n    name = 'Name'\n}\n"
 WRONG = TEXT.replace("name = 'Name'", "nane = 'Name' # <script>")
 
 
-def save(anna: Visitor, name: str | None, text: str, do: str = "save", **fields: str) -> Page:
-    path = f"/mappers/{name or '_new'}?company=demo"
+def save(anna: Visitor, stored: str | None, text: str, do: str = "save", **fields: str) -> Page:
+    path = f"/mappers/{stored or '_new'}?company=demo"
     return anna.post(path, {"do": do, "text": text.replace("\n", "\r\n"), **fields})
 
 
