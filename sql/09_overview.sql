@@ -26,14 +26,14 @@ begin
         is_estimate := rows > at_most;
         if is_estimate then
             execute format('explain (format json) select from %s r where r.company_id = %L', this.table_name, company) into plan;
-            rows := greatest(rows, (plan #>> '{0,Plan,Plan Rows}')::numeric::bigint);
+            rows := greatest(at_most, (plan #>> '{0,Plan,Plan Rows}')::numeric::bigint);
         end if;
         return next;
     end loop;
 end
 $$;
 comment on function bds.count_rows(text, int) is
-    'How many rows each entity has: exact up to a bound, beyond it what the planner''s statistics say';
+    'How many rows each entity has: exact up to a bound; beyond it what the planner''s statistics say, the bound if they do not know yet';
 
 create or replace function bds.count_changes(company text, bounds timestamptz[])
     returns table (since timestamptz, changes bigint)
