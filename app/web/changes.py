@@ -153,7 +153,7 @@ async def history(visit: Visit) -> web.StreamResponse:
         await cursor.execute(HISTORY, (visit.company, name, int(row_id), VERSIONS + 1, offset))
         rows = await cursor.fetchall()
     if not rows and not offset:
-        raise ServiceError("not_found", f"{name} has never had a row {row_id}, or its changes are no longer kept")
+        raise ServiceError("not_found", f"there never was a row {row_id} of {name}, or its changes are no longer kept")
     return visit.render(
         "history.html",
         entity=name,

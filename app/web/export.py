@@ -7,6 +7,7 @@ from urllib.parse import quote, urlencode
 from aiohttp import web
 
 from app.export.request import read_request
+from app.export.response import find_format
 from app.mapper import store
 from app.web.forms import Form
 from app.web.site import Visit, see_other
@@ -38,7 +39,7 @@ async def show(visit: Visit) -> web.StreamResponse:
     names = [field.reference or field.name for field in catalog[entity].fields.values()]
     url = None
     if "do" in visit.query and not form.problems:
-        url = check(visit, form)
+        url = await check(visit, form)
         if url and visit.query["do"] == "download":
             return see_other(url)
     found = await store.listed(visit.database, visit.company, 1_000, 0)
@@ -55,7 +56,7 @@ async def show(visit: Visit) -> web.StreamResponse:
     )
 
 
-def check(visit: Visit, form: Form) -> str | None:
+async def check(visit: Visit, form: Form) -> str | None:
     """The URL of the export; None if something is wrong, which the form then says."""
     given = parameters(form)
     entity = visit.database.catalog[form["entity"]]
@@ -64,7 +65,9 @@ def check(visit: Visit, form: Form) -> str | None:
         return None
     targets = {option: name for name, option in OPTIONS.items()} | {"$select": "columns"}
     with form.checked("entity", "format", "mapper", "columns", *OPTIONS, targets=targets):
-        read_request(visit.database.catalog, entity, visit.company, given)
+        asked = read_request(visit.database.catalog, entity, visit.company, given)
+        async with visit.database.session(visit.company) as connection:
+            await find_format(connection, asked)
     query = urlencode({**given, "export": "true"}, quote_via=quote, safe="$,'()")
     return None if form.problems else f"/api/{visit.company}/{entity.name}?{query}"
 

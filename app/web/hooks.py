@@ -97,7 +97,7 @@ async def details(visit: Visit, form: Form | None) -> web.Response:
         form=form or of(hook),
         entities=list(visit.database.catalog.entities),
         editing=form is not None,
-        refresh=not hook["disabled"] and not offset and form is None,
+        is_live=not offset and form is None,
     )
 
 

@@ -91,7 +91,7 @@ async def page(visit: Visit, form: Form) -> web.Response:
         page_size=PAGE,
         mappers=await readers(visit),
         form=form,
-        refresh=any(each["finishedAt"] is None for each in imports["data"]),
+        is_live=any(each["finishedAt"] is None for each in imports["data"]),
     )
 
 

@@ -48,6 +48,7 @@ async def create(visit: Visit) -> web.StreamResponse:
 async def revoke(visit: Visit) -> web.StreamResponse:
     await visit.form()
     await managed.revoke(visit.database, visit.identity, visit.named["id"])
+    visit.site.gate.forget()
     return visit.see("/keys", said="key-revoked")
 
 

@@ -1,11 +1,8 @@
-"""A running service with somebody signed in, and a real Chromium where there is one."""
+"""A running service with somebody signed in."""
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
@@ -13,7 +10,6 @@ from tests.auth.client import make_user
 from tests.http.serving import Service, running
 from tests.web.visitor import Visitor, visitor
 
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 COMPANIES = ("demo", "second")  # of the visitor; there is a third one, that is none of theirs
 
 
@@ -29,16 +25,3 @@ def service(module_database_url: str) -> Iterator[Service]:
 @pytest.fixture(scope="module")
 def anna(service: Service) -> Visitor:
     return visitor(service)
-
-
-@pytest.fixture(scope="session")
-def chromium() -> Iterator[Any]:
-    """One browser for the whole run."""
-    path = next((found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None)
-    if path is None:
-        pytest.skip("no Chromium on this machine: apt-get install chromium (`make test` tries that as root)")
-    playwright = pytest.importorskip("playwright.sync_api", reason="no playwright: make install")
-    with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=path, args=FLAGS, env={**os.environ, "NO_PROXY": "*"})
-        yield browser
-        browser.close()

@@ -124,7 +124,7 @@ def test_a_key_manages_no_keys(service: Service) -> None:
         ("/changes/nothing/1", 404, "There is no entity nothing."),
         ("/changes/products/x", 404, "There is no row x."),
         ("/changes/products/99999999999999999999", 404, "There is no row 99999999999999999999."),
-        ("/changes/products/987654321", 404, "Products has never had a row 987654321"),
+        ("/changes/products/987654321", 404, "There never was a row 987654321 of products"),
         ("/changes?before=x", 400, "Before: expected the id of a change, got 'x'."),
         ("/imports?offset=-1", 400, "Offset: expected a whole number from 0"),
         ("/?span=week", 400, "Span: expected one of day, month, year."),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,21 @@ from tests.webhooks.conftest import working
 from tests.webhooks.receiving import receiving
 
 PHONE, DESK = {"width": 390, "height": 844}, {"width": 1280, "height": 900}
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 PATIENCE = 10_000  # milliseconds
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    """One browser for all of these tests; its driver has an event loop in this thread, which ends with it."""
+    path = next((found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None)
+    if path is None:
+        pytest.skip("no Chromium on this machine: apt-get install chromium (`make test` tries that as root)")
+    playwright = pytest.importorskip("playwright.sync_api", reason="no playwright: make install")
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=path, args=FLAGS, env={**os.environ, "NO_PROXY": "*"})
+        yield browser
+        browser.close()
 
 
 @pytest.fixture(scope="module")

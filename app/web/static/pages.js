@@ -143,7 +143,7 @@ function send(form, part, file) {
         if (answer.importId) location.href = form.dataset.report.replace("/_", `/${answer.importId}`);
         else ended(answer.detail ? answer.detail[0].toUpperCase() + answer.detail.slice(1) : `The service answered ${request.status}.`);
     });
-    request.addEventListener("error", () => ended("The connection was lost before the whole file was in. Try again."));
+    request.addEventListener("error", () => ended("The connection ended before the whole file was in. If the service refused the file, the list below says why."));
     request.addEventListener("abort", () => ended("Stopped. Nothing was written."));
     part("stop").onclick = () => request.abort();
     part("refused").hidden = true;
