@@ -105,12 +105,15 @@ class Login:
         """Give a user who knows the old password a new one, and end every session and token of theirs."""
         if identity.email is None:
             raise ServiceError("forbidden", "a key has no password")
-        old, new = read_texts(body, "password", "newPassword")
-        await self._check(request.remote, identity.email, old)
+        await self.replace_password(request.remote, identity.email, *read_texts(body, "password", "newPassword"))
+        return self._signed_out(request)
+
+    async def replace_password(self, address: str | None, email: str, old: str, new: str) -> None:
+        """The same without an answer.  Raises unauthorized, too_many_requests; malformed_request about the new one."""
+        await self._check(address, email, old)
         new_hash = await self._passwords.hash(new)
         async with self._database.service() as connection:
-            await connection.execute("select bds.set_password(%s, %s)", (identity.email, new_hash))
-        return self._signed_out(request)
+            await connection.execute("select bds.set_password(%s, %s)", (email, new_hash))
 
     async def _check(self, address: str | None, email: str, password: str) -> Known:
         """Whose address and password these are.  Raises unauthorized, too_many_requests, TimeoutError.

@@ -13,7 +13,7 @@ from aiohttp import BodyPartReader, MultipartReader, web
 from app import wire
 from app.auth.gate import Identity
 from app.auth.tokens import same
-from app.errors import SQLSTATES, ServiceError
+from app.errors import ERRORS, SQLSTATES, ServiceError
 
 LONGEST_FIELD = 1 << 20  # bytes of one field that is no file
 MOST_FIELDS = 20  # before the file
@@ -72,7 +72,7 @@ class Form:
     @property
     def status(self) -> int:
         """Of a page that shows the form again."""
-        return 400 if self.problems else 200
+        return ERRORS[self.code][0] if self.code else 200
 
 
 def blank(**values: str | list[str]) -> Form:

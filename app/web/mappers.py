@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 from collections.abc import AsyncIterator
 from typing import Any
@@ -41,7 +42,7 @@ async def new(visit: Visit) -> web.StreamResponse:
 
 async def edit(visit: Visit) -> web.StreamResponse:
     stored = await store.show(visit.database, visit.company, visit.named["name"])
-    return editor(visit, blank(name=stored.name, text=stored.text), stored.name)
+    return editor(visit, blank(name=stored.name, text=stored.text, seen=mark(stored.text)), stored.name)
 
 
 async def save(visit: Visit) -> web.StreamResponse:
@@ -57,10 +58,9 @@ async def save(visit: Visit) -> web.StreamResponse:
     with form.checked("name", "text", targets={"": "text"}), noting(place):
         check(visit, form)
     if not form.problems:
-        with form.checked("name", targets={"": "name"}):
+        with form.checked("name", "text", targets={"": "name"}):
             given = name or form["name"].strip()
-            if name is None and await exists(visit, given):
-                raise ServiceError("conflict", f"there is a mapper {given} already", target="name")
+            await check_seen(visit, form, given, is_new=name is None)
             await store.put(visit.database, visit.company, given, form["text"].encode(), visit.identity.actor)
             return visit.see(f"/mappers/{given}", said="mapper-saved")
     return editor(visit, form, name, place=place)
@@ -108,14 +108,25 @@ class noting:
             self._place.update(line=error.more["line"], column=error.more.get("column"))
 
 
-async def exists(visit: Visit, name: str) -> bool:
+async def check_seen(visit: Visit, form: Form, name: str, *, is_new: bool) -> None:
+    """Raises conflict if there is another mapper of that name than whoever saves has seen; saving again then replaces it."""
     try:
-        await store.show(visit.database, visit.company, name)
+        stored = await store.show(visit.database, visit.company, name)
     except ServiceError as error:
-        if error.code != "not_found":
-            raise
-        return False
-    return True
+        if error.code == "not_found":
+            return
+        raise
+    if is_new:
+        raise ServiceError("conflict", f"there is a mapper {name} already", target="name")
+    if form["seen"] != mark(stored.text):
+        form.values["seen"] = [mark(stored.text)]
+        message = "somebody has changed this mapper since you opened it: reload to see it, or save again to replace it by yours"
+        raise ServiceError("conflict", message, target="text")
+
+
+def mark(text: str) -> str:
+    """By what a text is known again."""
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 async def delete(visit: Visit) -> web.StreamResponse:

@@ -8,7 +8,7 @@ from aiohttp import web
 
 from app import wire
 from app.errors import ServiceError
-from app.web import changes, export, hooks, imports, keys, mappers, overview, sign_in
+from app.web import account, changes, export, hooks, imports, keys, mappers, overview, sign_in
 from app.web.site import Handler, Page, Scope, Site
 from app.web.view import STATIC, VERSIONS
 
@@ -39,6 +39,8 @@ PAGES: tuple[tuple[str, str, Scope, Page], ...] = (
     ("GET", "/keys", "account", keys.show),
     ("POST", "/keys", "account", keys.create),
     ("POST", "/keys/{id}/revoke", "account", keys.revoke),
+    ("GET", "/account", "account", account.show),
+    ("POST", "/account", "account", account.change),
     ("POST", "/logout", "account", sign_in.sign_out),
 )
 TYPES = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8", "svg": "image/svg+xml"}

@@ -12,7 +12,7 @@ from app.auth.login import delete_cookie, set_cookie
 from app.auth.tokens import COOKIE, same
 from app.errors import ServiceError
 from app.web.forms import Form, blank, read_form
-from app.web.site import Site, Visit, see_other
+from app.web.site import SAID, Site, Visit, see_other
 from app.web.view import address, render
 
 # A form of signing in is proved ours by a cookie of its own, for there is no session yet: another site could sign somebody in as
@@ -31,8 +31,7 @@ async def show(site: Site, request: web.Request) -> web.StreamResponse:
             return see_other(local(query.get("next", "")))
         except ServiceError:
             pass
-    said = "You are signed out." if query.get("said") == "signed-out" else None
-    return page(request, blank(next=local(query.get("next", ""))), said=said)
+    return page(request, blank(next=local(query.get("next", ""))), said=SAID.get(query.get("said", "")))
 
 
 async def sign_in(site: Site, request: web.Request) -> web.StreamResponse:

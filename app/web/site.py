@@ -30,12 +30,13 @@ PAGES: tuple[tuple[str, str, Scope], ...] = (
     ("/hooks", "Hooks", "hooks"),
     ("/keys", "API keys", "account"),
 )
-OURS = frozenset(("", "login", "logout", "static", *(path[1:] for path, _, _ in PAGES if path != "/")))
+OURS = frozenset(("", "account", "login", "logout", "static", *(path[1:] for path, _, _ in PAGES if path != "/")))
 OTHERS = frozenset(("api", "c", "auth", "healthz", "readyz", "metrics"))
 
 # What a page says after something was done, by the name that its URL carries.
 SAID = {
     "signed-out": "You are signed out.",
+    "new-password": "Your password is changed. Sign in with the new one.",
     "key-revoked": "The key is revoked. Nothing that uses it gets in any more.",
     "import-cancelled": "The import was asked to end.",
     "hook-saved": "The hook is saved.",

@@ -10,7 +10,7 @@ from tests.auth.client import ask, bearer
 from tests.http.serving import Service
 from tests.web.visitor import Page, Visitor, stranger
 
-PAGES = ["/", "/changes", "/imports", "/mappers", "/mappers/_new", "/export", "/hooks", "/keys"]
+PAGES = ["/", "/changes", "/imports", "/mappers", "/mappers/_new", "/export", "/hooks", "/keys", "/account"]
 
 
 @pytest.mark.parametrize("path", [*PAGES, "/login"])

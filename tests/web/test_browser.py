@@ -233,7 +233,7 @@ def test_a_rows_history_stands_side_by_side(page: Any, service: Service) -> None
 
 PAGES = [
     "/", "/changes", "/changes?filter=id%20%3E", "/changes/units/4712", "/imports", "/imports/{import}", "/mappers", "/mappers/axe", "/export",
-    "/export?do=url&entity=units&format=csv&filter=x", "/hooks", "/hooks/{hook}", "/keys", "/imports/none", "/login",
+    "/export?do=url&entity=units&format=csv&filter=x", "/hooks", "/hooks/{hook}", "/keys", "/imports/none", "/account", "/login",
 ]  # fmt: skip
 
 

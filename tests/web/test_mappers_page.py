@@ -23,7 +23,8 @@ def test_a_mapper_is_written_shown_changed_and_deleted(anna: Visitor, service: S
     assert "The mapper is saved." in page.text
     assert page.typed("text") == TEXT
     assert service.operator.rows("select text, actor from bds.mappers where name = 'units'") == [(TEXT, "user anna@example.com")]
-    assert anna.follow(save(anna, "units", TEXT + "# more\n")).typed("text") == TEXT + "# more\n"
+    more = save(anna, "units", TEXT + "# more\n", seen=page.one("//input[@name='seen']/@value"))
+    assert anna.follow(more).typed("text") == TEXT + "# more\n"
     assert "units" in anna.get("/mappers?company=demo").all("//tbody//th")
     assert "The mapper is deleted." in anna.follow(anna.post("/mappers/units/delete?company=demo")).text
     assert anna.get("/mappers/units?company=demo").status == 404
@@ -78,6 +79,17 @@ def test_what_hinders_a_preview_is_said_at_its_field(anna: Visitor) -> None:
     )
     broken = save(anna, None, "type json\nunits = '$.u' {\n    code = 'c'\n    name = 'n'\n}\n", "preview", source="{")
     assert broken.status == 400 and broken.problems[0].startswith("Source: ")
+
+
+def test_what_somebody_else_has_saved_meanwhile_is_not_overwritten_unseen(anna: Visitor, service: Service) -> None:
+    opened = anna.follow(save(anna, None, TEXT, name="shared"))
+    seen = opened.one("//input[@name='seen']/@value")
+    assert save(anna, "shared", TEXT + "# theirs\n", seen=seen).status == 303
+    refused = save(anna, "shared", TEXT + "# mine\n", seen=seen)
+    assert refused.status == 409 and "somebody has changed this mapper" in refused.problems[0]
+    assert refused.typed("text") == TEXT + "# mine\n"
+    assert service.operator.rows("select text from bds.mappers where name = 'shared'") == [(TEXT + "# theirs\n",)]
+    assert save(anna, "shared", TEXT + "# mine\n", seen=refused.one("//input[@name='seen']/@value")).status == 303
 
 
 def test_a_mapper_of_another_company_is_none(anna: Visitor) -> None:

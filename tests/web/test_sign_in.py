@@ -6,7 +6,7 @@ from urllib.parse import quote, urlencode
 
 import pytest
 
-from tests.auth.client import EMAIL, PASSWORD, ask, fresh_address
+from tests.auth.client import EMAIL, PASSWORD, ask, fresh_address, login, make_user
 from tests.http.serving import Reply, Service
 from tests.web.visitor import FORM, Page, Visitor, stranger, visitor
 
@@ -115,6 +115,24 @@ def test_signing_out_ends_the_session(service: Service) -> None:
     assert cookies(page.reply)["session"] == '""'
     assert somebody.get("/").status == 303
     assert "You are signed out." in stranger(service).get("/login?said=signed-out").text
+
+
+def test_another_password_ends_every_session(service: Service) -> None:
+    make_user(service, "carla@example.com", "demo")
+    carla, elsewhere = visitor(service, "carla@example.com"), visitor(service, "carla@example.com")
+    new = "another horse <b>"
+    for fields, problem in (
+        ({"old": PASSWORD, "new": new, "again": "x"}, "New password again: This is not the same"),
+        ({"old": "wrong", "new": new, "again": new}, "Password so far: This is not your password"),
+        ({"old": PASSWORD, "new": "short", "again": "short"}, "New password: a password has 8 to 1,000 characters, this one has 5"),
+    ):
+        page = carla.post("/account?company=demo", fields)
+        assert (page.status, page.problems) == (400, [problem])
+        assert new.encode() not in page.reply.body and PASSWORD.encode() not in page.reply.body
+    page = carla.post("/account", {"old": PASSWORD, "new": new, "again": new})
+    assert page.location == "/login?said=new-password"
+    assert (carla.get("/").status, elsewhere.get("/").status) == (303, 303)
+    assert login(service, "carla@example.com", new).status == 200
 
 
 @pytest.mark.parametrize("body", [b"\xff\xfe=1", b"csrf=%ff&email=a", b"csrf=%00", b"csrf=%zz", b"%" * 10])
