@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -38,6 +39,7 @@ HEADERS = {
     "Referrer-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
 }
+JOINTS = re.compile(r"(?=[A-Z/.])")
 STEPS = ((60.0, "min"), (3600.0, "h"), (86_400.0, "day"), (30.4 * 86_400, "month"), (365.25 * 86_400, "year"))
 
 
@@ -119,8 +121,7 @@ def describe(*ids: str | None) -> Markup:
 
 def breakable(text: str) -> Markup:
     """A name in camel case or a path, that may be broken where its parts meet."""
-    parts = "".join(f" {each}" if each.isupper() or each in "/." else each for each in text).split(" ")
-    return Markup("<wbr>").join(escape(part) for part in parts)
+    return Markup("<wbr>").join(escape(part) for part in JOINTS.split(text))
 
 
 ENVIRONMENT = Environment(

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from tests.auth.client import EMAIL, PASSWORD, ask, bearer
+from tests.auth.client import EMAIL, PASSWORD, ask, bearer, make_user
 from tests.http.serving import Service
-from tests.web.visitor import Visitor
+from tests.web.visitor import Visitor, visitor
 from tests.webhooks.conftest import working
 from tests.webhooks.receiving import receiving
 
@@ -187,6 +187,24 @@ def make_and_retry(page: Any, url: str) -> None:
     assert "404" in page.inner_text(".attempts")
     page.click("text=Send again")
     page.wait_for_selector("tbody .badge.delivered")
+
+
+def test_a_page_that_outlives_its_session_says_so_and_keeps_what_is_typed(chromium: Any, base: str, service: Service) -> None:
+    make_user(service, "dora@example.com", "demo")
+    dora = visitor(service, "dora@example.com")
+    dora.post("/hooks?company=demo", {"url": "http://127.0.0.1:1/", "entity": ""})
+    hook = json.loads(ask(service, "/c/demo/hooks", headers=dora.headers).body)["data"][0]["id"]
+    dora.post(f"/hooks/{hook}/test?company=demo")
+    context = chromium.new_context(base_url=base)
+    context.add_cookies([{"name": "session", "value": dora.headers["Cookie"].partition("=")[2], "url": base}])
+    page = context.new_page()
+    page.goto(f"/hooks/{hook}?company=demo")
+    page.click("text=Change it")
+    page.fill("#filter", "half a thought")
+    dora.post("/logout")
+    page.wait_for_selector("text=Your session has ended")
+    assert page.input_value("#filter") == "half a thought"
+    context.close()
 
 
 def test_a_mappers_error_stands_at_its_line(page: Any) -> None:

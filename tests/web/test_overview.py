@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from app.web.chart import SPANS, bounds, draw, nice
-from app.web.view import relative
+from app.web.view import breakable, relative
 from tests.conftest import Operator
 from tests.http.serving import Service
 from tests.web.visitor import Visitor
@@ -169,3 +169,11 @@ def test_a_bar_is_as_high_as_its_count_and_a_single_change_is_seen() -> None:
 )
 def test_times_say_how_far_away_they_are(ago: timedelta, words: str) -> None:
     assert relative(NOW - ago, NOW) == words
+
+
+@pytest.mark.parametrize(
+    ("text", "html"),
+    [("products[0].price", "products[0]<wbr>.price"), ("a b", "a b"), ("<I>", "&lt;<wbr>I&gt;"), ("orderItems", "order<wbr>Items")],
+)
+def test_names_may_be_broken_where_their_parts_meet(text: str, html: str) -> None:
+    assert breakable(text) == html

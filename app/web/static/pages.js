@@ -69,7 +69,7 @@ function keepFresh() {
         if (!document.hidden && !live.querySelector("details.sure[open]")) {
             try {
                 const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
-                if (answer.redirected) return location.reload();
+                if (answer.redirected) return signedOut(live);
                 const page = new DOMParser().parseFromString(await answer.text(), "text/html");
                 const fresh = page.getElementById("live");
                 if (answer.ok && fresh) replaceLive(live, fresh, said);
@@ -77,6 +77,16 @@ function keepFresh() {
         }
         keepFresh();
     }, Number(live.dataset.refresh));
+}
+
+// Whatever is being typed stays where it is.
+function signedOut(live) {
+    const said = document.createElement("p");
+    said.className = "wrong";
+    said.setAttribute("role", "alert");
+    said.textContent = "Your session has ended, and this is not kept up to date any more. Reload the page to sign in again.";
+    live.prepend(said);
+    delete live.dataset.refresh;
 }
 
 function replaceLive(live, fresh, said) {
