@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 HOST ?= 127.0.0.1
 PORT ?= 8080
 
-.PHONY: help install run test pooler test-clients lint bench clean
+.PHONY: help install browser run test pooler test-clients lint bench clean
 
 help:
 	@echo 'make install   .venv with everything in it'
@@ -26,7 +26,17 @@ $(VENV)/.installed: pyproject.toml
 run: install
 	@$(BIN)/bds demo --serve --host $(HOST) --port $(PORT)
 
-test: install pooler
+# The web pages are tested in the machine's own Chromium.  Where there is none, root gets it from Debian; else those tests are skipped.
+browser:
+	@for name in chromium chromium-browser google-chrome; do if command -v $$name > /dev/null; then exit 0; fi; done; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null && apt-get -qq update > /dev/null 2>&1 && \
+		DEBIAN_FRONTEND=noninteractive apt-get -qq install --no-install-recommends chromium fonts-dejavu-core > /dev/null 2>&1; then \
+		echo 'make test: installed chromium'; \
+	else \
+		echo 'make test: no Chromium here and none could be installed, so the browser tests of the web pages are skipped'; \
+	fi
+
+test: install pooler browser
 	$(BIN)/python -m pytest
 
 # The tests of poolers are skipped without PgBouncer; root on Debian gets it, quietly or not at all.

@@ -200,18 +200,21 @@ def load_demo(options: argparse.Namespace, config: Config) -> int:
         run_import(url, config, demo.COMPANY, demo.Stream(), None)
         connection.execute("select bds.revoke_key(id) from bds.api_keys where name = 'demo' and revoked_at is null")
         key = _new_key(connection, "demo", demo.COMPANY, list(SCOPES))
+        password = operate.keep_user(connection, demo.USER, [demo.COMPANY])
     if not options.serve:
         print(key)
+        _say(f"in the browser: sign in as {demo.USER} with {password}")
         return 0
-    return _serve_demo(options, config, key)
+    return _serve_demo(options, config, key, password)
 
 
-def _serve_demo(options: argparse.Namespace, config: Config, key: str) -> int:
+def _serve_demo(options: argparse.Namespace, config: Config, key: str, password: str) -> int:
     from app import server
 
     def announce(host: str, port: int) -> None:
         base = _base(host, port)
-        print(f"URL:      {base}\ncompany:  {demo.COMPANY}\nAPI key:  {key}\n")
+        print(f"URL:      {base}\ncompany:  {demo.COMPANY}\nAPI key:  {key}")
+        print(f"sign in:  {base}/login as {demo.USER}\npassword: {password}\n")
         print(f"Try:      curl -u api:{key} '{base}/api/odata/{demo.COMPANY}/products?$top=2'")
         print(f"          psql '{db.resolve(config)}' -c 'select * from bds.changes order by id desc limit 5'\n")
         print("Ctrl-C ends it.", flush=True)
@@ -390,7 +393,9 @@ def parser() -> argparse.ArgumentParser:
     for name in QUERY:
         each.add_argument(f"--{name}", metavar=name.upper(), help=f"as OData's ${name}")
 
-    each = add(commands, "demo", load_demo, f"make the company {demo.COMPANY} with generated data; prints an API key")
+    each = add(
+        commands, "demo", load_demo, f"make the company {demo.COMPANY} with generated data; prints an API key and how to sign in"
+    )
     each.add_argument("--serve", action="store_true", help="then serve, and stop the embedded PostgreSQL at the end")
     add_address(each)
     return top

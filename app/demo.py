@@ -11,6 +11,7 @@ from decimal import Decimal
 from typing import Any
 
 COMPANY = "demo"
+USER = "demo@example.com"
 
 UNITS = (("PCE", "piece", "pc"), ("BOX", "box", None), ("MTR", "metre", "m"), ("KGM", "kilogram", "kg"), ("LTR", "litre", "l"))
 SECTIONS = {

@@ -22,9 +22,10 @@ from app.feed import receive
 from app.feed.housekeeping import keep_house
 from app.mapper import store as mappers
 from app.metrics import Sampler
-from app.middleware import DATABASE, ODATA, Handler, around, expect, finish
+from app.middleware import DATABASE, FAILURE_PAGE, ODATA, Handler, around, expect, finish
 from app.observe import metrics_of, require_observer, sampling_of
 from app.odata.response import respond
+from app.web import Site, routes
 
 GATE = web.AppKey("gate", Gate)
 LOGIN = web.AppKey("login", Login)
@@ -48,7 +49,9 @@ def create_app(database: Database, stall: float = 60.0, keeps_house: bool = True
     app.on_response_prepare.append(finish)
     if keeps_house:
         app.cleanup_ctx.append(housekeeping)
-    for method, path, handler in ROUTES:
+    site = Site(database, app[GATE], app[LOGIN])
+    app[FAILURE_PAGE] = site.failure
+    for method, path, handler in (*routes(site), *ROUTES):
         app.router.add_route(method, path, handler, expect_handler=expect)
         if method == "GET":
             app.router.add_route("HEAD", path, handler, expect_handler=expect)

@@ -1,7 +1,7 @@
 """What every request passes through: a request id, errors in their room's shape, the headers of every answer, a line in the log.
 
-Under /api/odata an error is an OData error, elsewhere problem+json (RFC 9457).  Of a failure that is not ours nothing is told but
-the request id under which the log has it.
+Under /api/odata an error is an OData error, of a page a page, elsewhere problem+json (RFC 9457).  Of a failure that is not ours
+nothing is told but the request id under which the log has it.
 """
 
 from __future__ import annotations
@@ -40,6 +40,9 @@ GONE = 499  # in the log: the client left before it had its answer
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
+# what shows an error to a person: None for a request that is not one of the pages'
+FAILURE_PAGE: web.AppKey[Callable[[web.Request, ServiceError], web.Response | None]] = web.AppKey("failure_page")
+
 
 @web.middleware
 async def around(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -63,7 +66,7 @@ async def around(request: web.Request, handler: Handler) -> web.StreamResponse:
         if request.writer.output_size:
             raise ConnectionResetError("the answer had begun") from error
         status = failure.status
-        return error_response(failure, target_of(request))
+        return request.app[FAILURE_PAGE](request, failure) or error_response(failure, target_of(request))
     finally:
         took, size = time.perf_counter() - started, request.writer.output_size or size
         metrics.in_progress.dec()

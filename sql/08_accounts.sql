@@ -24,8 +24,8 @@ begin
     if found then
         raise exception using errcode = 'BD005', message = format('company %L is not of tenant %L', missing, tenant);
     end if;
-    insert into bds.api_keys (hash, name, companies, tenant_id, scopes, expires_at)
-    values (hash, name, companies, tenant, scopes, expires_at)
+    insert into bds.api_keys (hash, name, companies, tenant_id, scopes, expires_at, actor)
+    values (hash, name, companies, tenant, scopes, expires_at, coalesce(nullif(current_setting('bds.actor', true), ''), session_user))
     returning id into key_id;
     return key_id;
 end
@@ -45,6 +45,41 @@ as $$
     select count(pg_notify('bds_keys', id::text)) > 0 from revoked;
 $$;
 comment on function bds.revoke_key(uuid) is 'Ends a key at once; false if there is no such key or it has ended';
+
+create or replace function bds.keys_of(of_companies text[])
+    returns table (
+        id uuid, name text, companies text[], others int, tenant_id text, scopes text[], actor text, created_at timestamptz,
+        expires_at timestamptz, revoked_at timestamptz, last_used_at timestamptz, is_theirs boolean
+    )
+    language sql
+    stable
+    security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+    select k.id, k.name, array(select c from unnest(opened.all) c where c = any (of_companies) order by c),
+        (select count(*) from unnest(opened.all) c where c <> all (of_companies))::int,
+        case when k.companies is null then k.tenant_id end, k.scopes, k.actor, k.created_at, k.expires_at, k.revoked_at, k.last_used_at,
+        opened.all <@ of_companies
+    from bds.api_keys k
+    cross join lateral (
+        select coalesce(k.companies, array(select c.id from bds.companies c where c.tenant_id = k.tenant_id)) as all
+    ) opened
+    where opened.all && of_companies;
+$$;
+comment on function bds.keys_of(text[]) is
+    'The API keys that open any of these companies: which of them, how many others, and whether it is theirs because it opens no other';
+
+create or replace function bds.whole_tenants(of_companies text[])
+    returns setof text
+    language sql
+    stable
+    security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+    select c.tenant_id from bds.companies c where c.tenant_id is not null
+    group by c.tenant_id having array_agg(c.id) <@ of_companies order by c.tenant_id;
+$$;
+comment on function bds.whole_tenants(text[]) is 'The tenants all of whose companies are among these';
 
 create or replace function bds.authenticate(
     key_hash bytea,

@@ -127,3 +127,7 @@ grant execute on function
     to bds_service;
 grant execute on function bds.create_user(text, text, text[]), bds.delete_user(text) to bds_operator;
 grant execute on function bds.set_password(text, text) to bds_service, bds_operator;
+
+-- the web pages
+grant execute on function bds.count_rows(text, int), bds.count_changes(text, timestamptz[]) to bds_reader, bds_operator;
+grant execute on function bds.keys_of(text[]), bds.whole_tenants(text[]) to bds_service, bds_operator;

@@ -12,6 +12,7 @@ from base64 import b64encode
 from pathlib import Path
 
 import pytest
+from argon2 import PasswordHasher
 from conftest import Operator
 
 BDS = [sys.executable, "-c", "import sys; from app.cli import main; sys.exit(main())"]
@@ -75,6 +76,10 @@ def test_migrate_has_nothing_to_do_twice(environment: dict[str, str]) -> None:
 def test_the_demo_is_the_same_every_time(environment: dict[str, str], operator: Operator) -> None:
     first = bds(environment, "demo")
     assert first.stdout.startswith("bds_") and first.returncode == 0, first.stderr
+    sign_in = re.search(r"sign in as demo@example\.com with (\S+)", first.stderr)
+    assert sign_in is not None
+    [(hashed,)] = operator.rows("select password_hash from bds.users where email = 'demo@example.com' and companies = '{demo}'")
+    assert PasswordHasher().verify(hashed, sign_in[1])
     before = operator.rows("select last_id from bds.clocks")
     assert bds(environment, "demo").returncode == 0
     assert operator.rows("select last_id from bds.clocks") == before

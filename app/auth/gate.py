@@ -73,6 +73,10 @@ class Gate:
         self._signer: Signer | None = None
         database.on_notify("bds_keys", self._forget)
 
+    def forget(self) -> None:
+        """Look every key up again: one was revoked by this process, whose notification is on its way."""
+        self._forget("")
+
     def _forget(self, _payload: str) -> None:
         self._revocations += 1
         self._known.clear()

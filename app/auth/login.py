@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from dataclasses import dataclass
 from datetime import datetime
@@ -33,7 +34,10 @@ async def identify(gate: Gate, request: web.Request, *, basic_only: bool = False
 async def _csrf_of(request: web.Request) -> str:
     header = request.headers.get("X-CSRF-Token")
     if header is None and request.content_type in FORMS:
-        header = str((await request.post()).get("csrf", ""))
+        with contextlib.suppress(
+            ValueError, LookupError
+        ):  # a body that is no form, or in a coding that nobody knows, proves nothing
+            header = str((await request.post()).get("csrf", ""))
     return header or ""
 
 
@@ -47,6 +51,16 @@ class Known:
 
     user: str
     password_hash: str
+
+
+@dataclass(frozen=True, slots=True)
+class SignedIn:
+    """What a session is named by: the token and when it expires, the cookie, and what a change must bring beside the cookie."""
+
+    token: str
+    expires: datetime
+    csrf: str
+    cookie: str
 
 
 class Login:
@@ -63,35 +77,45 @@ class Login:
         as those one after another.
         """
         email, password = read_texts(body, "email", "password")
-        session, user = await self._begin(await self._check(request.remote, email, password), password)
+        signed_in = await self.sign_in(request.remote, email, password)
+        answer = {"token": signed_in.token, "expiresAt": _time(signed_in.expires), "csrf": signed_in.csrf}
+        response = web.json_response(answer, headers={"Cache-Control": "no-store"})
+        set_cookie(response, request, signed_in)
+        return response
+
+    async def sign_in(self, address: str | None, email: str, password: str) -> SignedIn:
+        """Begin a session.  Raises unauthorized, too_many_requests."""
+        session, user = await self._begin(await self._check(address, email, password), password)
         signer = await self._gate.signer()
         token, expires = signer.sign("token", session, user)
         cookie, _ = signer.sign("cookie", session, user)
-        answer = {"token": token, "expiresAt": _time(expires), "csrf": signer.csrf(session)}
-        response = web.json_response(answer, headers={"Cache-Control": "no-store"})
-        response.set_cookie(
-            COOKIE, cookie, max_age=int(LASTS["cookie"].total_seconds()), httponly=True, samesite="Lax", secure=request.secure
-        )
-        return response
+        return SignedIn(token, expires, signer.csrf(session), cookie)
 
     async def logout(self, identity: Identity, request: web.Request) -> web.Response:
         """End the session of whoever is asking.  Raises forbidden for a key, which has none."""
+        await self.end(identity)
+        return self._signed_out(request)
+
+    async def end(self, identity: Identity) -> None:
+        """End a session.  Raises forbidden for a key, which has none."""
         if identity.session is None:
             raise ServiceError("forbidden", "a key has no session to end; it is revoked where keys are managed")
         async with self._database.service() as connection:
             await connection.execute("select bds.end_session(%s)", (identity.session,))
-        return self._signed_out(request)
 
     async def change_password(self, identity: Identity, request: web.Request, body: bytes) -> web.Response:
         """Give a user who knows the old password a new one, and end every session and token of theirs."""
         if identity.email is None:
             raise ServiceError("forbidden", "a key has no password")
-        old, new = read_texts(body, "password", "newPassword")
-        await self._check(request.remote, identity.email, old)
+        await self.replace_password(request.remote, identity.email, *read_texts(body, "password", "newPassword"))
+        return self._signed_out(request)
+
+    async def replace_password(self, address: str | None, email: str, old: str, new: str) -> None:
+        """The same without an answer.  Raises unauthorized, too_many_requests; malformed_request about the new one."""
+        await self._check(address, email, old)
         new_hash = await self._passwords.hash(new)
         async with self._database.service() as connection:
-            await connection.execute("select bds.set_password(%s, %s)", (identity.email, new_hash))
-        return self._signed_out(request)
+            await connection.execute("select bds.set_password(%s, %s)", (email, new_hash))
 
     async def _check(self, address: str | None, email: str, password: str) -> Known:
         """Whose address and password these are.  Raises unauthorized, too_many_requests, TimeoutError.
@@ -127,8 +151,19 @@ class Login:
 
     def _signed_out(self, request: web.Request) -> web.Response:
         response = web.Response(status=204, headers={"Cache-Control": "no-store"})
-        response.del_cookie(COOKIE, httponly=True, samesite="Lax", secure=request.secure)
+        delete_cookie(response, request)
         return response
+
+
+def set_cookie(response: web.Response, request: web.Request, signed_in: SignedIn) -> None:
+    """Let the browser keep the session."""
+    lasts = int(LASTS["cookie"].total_seconds())
+    response.set_cookie(COOKIE, signed_in.cookie, max_age=lasts, httponly=True, samesite="Lax", secure=request.secure)
+
+
+def delete_cookie(response: web.Response, request: web.Request) -> None:
+    """Let the browser forget the session."""
+    response.del_cookie(COOKIE, httponly=True, samesite="Lax", secure=request.secure)
 
 
 def read_texts(body: bytes, *names: str) -> list[str]:

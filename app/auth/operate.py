@@ -39,6 +39,15 @@ def create_user(connection: psycopg.Connection[Any], email: str, companies: Sequ
     return f"{password}\n" if made else None
 
 
+def keep_user(connection: psycopg.Connection[Any], email: str, companies: Sequence[str]) -> str:
+    """Give a user a new password, making the user if there is none; returns the password."""
+    password = make_password()
+    hashed = hash_password(password)
+    if connection.execute("select bds.set_password(%s, %s)", (email, hashed)).fetchone() != (True,):
+        connection.execute("select bds.create_user(%s, %s, %s)", (email, hashed, list(companies)))
+    return password
+
+
 def change_password(connection: psycopg.Connection[Any], email: str) -> str | None:
     """Give a user another password, in the same way.  Raises ServiceError, if there is no such user too."""
     password, made = _read_password()

@@ -139,6 +139,18 @@ async def deliveries(database: Database, company: str, hook_id: str, page: tuple
     return {"data": rows[:limit], "hasMore": len(rows) > limit}
 
 
+async def queue(database: Database, company: str, hook_id: str) -> dict[str, Any]:
+    """What waits for a hook: changes that are collected (`queued`, until `batchAt`), and until when it rests (`restsUntil`)."""
+    async with database.registration(company) as connection:
+        return await _hook(
+            connection,
+            "select json_build_object('queued', s.queued, 'batchAt', bds.api_time(s.batch_at),"
+            " 'restsUntil', case when s.rests_until > clock_timestamp() then bds.api_time(s.rests_until) end)"
+            " from bds.hook_states s where s.company_id = %s and s.hook_id = %s",
+            (company, _id(hook_id, "hook")),
+        )
+
+
 async def test(database: Database, company: str, hook_id: str) -> dict[str, Any]:
     """Queue a delivery of a made-up change.  Raises not_found."""
     async with database.registration(company) as connection:

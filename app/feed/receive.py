@@ -52,22 +52,30 @@ async def receive(database: Database, request: web.Request, company: str, actor:
         source = Mapped(mapper, request.charset)
     else:
         _require_json(request)
-    bodies = decoded(_chunks(request), request.headers.get("Content-Encoding", ""))
-    feed = Import(
-        database.url,
-        database.catalog,
-        company,
-        actor=actor,
-        dry_run=options["dryRun"],
-        limit=database.config.import_max,
-        source=source,
-    )
+    bodies = decoded(gathered(lambda: _read(request.content)), request.headers.get("Content-Encoding", ""))
+    is_async = "respond-async" in _preferences(request)
+    return await take(database, company, actor, bodies, source, dry_run=options["dryRun"], is_async=is_async)
+
+
+async def take(
+    database: Database,
+    company: str,
+    actor: str,
+    bodies: AsyncIterator[bytes],
+    source: Mapped | None = None,
+    *,
+    dry_run: bool = False,
+    is_async: bool = False,
+) -> tuple[int, dict[str, Any]]:
+    """Import what comes of a body; (status, report), with `is_async` 202 as soon as the whole body is in.  Raises as `receive`."""
+    limit = database.config.import_max
+    feed = Import(database.url, database.catalog, company, actor=actor, dry_run=dry_run, limit=limit, source=source)
     arrived = asyncio.Event()
     work = asyncio.create_task(_import(feed, bodies, arrived))
     _under_way.add(work)
     work.add_done_callback(_under_way.discard)
     work.add_done_callback(partial(_count, feed, time.monotonic()))
-    if "respond-async" in _preferences(request):
+    if is_async:
         waiting = asyncio.create_task(arrived.wait())
         await asyncio.wait({work, waiting}, return_when=asyncio.FIRST_COMPLETED)
         if arrived.is_set():
@@ -185,16 +193,16 @@ async def preview(database: Database, request: web.Request, company: str, name: 
     """The first records that a mapper makes of a request's body, as an import document."""
     mapper = await store.load_source(database, company, name)
     store.require_type(mapper, request.content_type)
-    bodies = decoded(_chunks(request), request.headers.get("Content-Encoding", ""))
+    bodies = decoded(gathered(lambda: _read(request.content)), request.headers.get("Content-Encoding", ""))
     limit = request.query.get("limit", str(store.DEFAULT_LIMIT))
     return await store.preview(mapper, bodies, limit, request.charset, _in_thread)
 
 
-async def _chunks(request: web.Request) -> AsyncIterator[bytes]:
-    """The body as it arrives, in pieces that are worth a thread's while."""
+async def gathered(read: Callable[[], Awaitable[bytes]]) -> AsyncIterator[bytes]:
+    """A body as it arrives, read until b"", in pieces that are worth a thread's while."""
     waiting: list[bytes] = []
     size = 0
-    while data := await _read(request.content):
+    while data := await read():
         waiting.append(data)
         size += len(data)
         if size >= CHUNK:

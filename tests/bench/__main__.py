@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterator
 
-from tests.bench import export, feed, history, linkage, log, mapper, memory, peer, read, small, webhooks
+from tests.bench import export, feed, history, linkage, log, mapper, memory, overview, peer, read, small, webhooks
 from tests.bench.place import Place, place
 from tests.bench.table import Result, describe, print_json, print_table, say
 
@@ -19,6 +19,7 @@ SUBJECTS: dict[str, Callable[[Place, argparse.Namespace], Iterator[Result]]] = {
     "small": lambda where, options: small.measure(where, options.rows // 2, options.items * 2),
     "log": lambda where, _: log.measure(where),
     "history": lambda where, options: history.measure(where, options.records),
+    "overview": lambda where, options: overview.measure(where, options.rows),
     "webhooks": lambda where, _: webhooks.measure(where),
     "export": lambda where, options: export.measure(where, options.rows),
 }

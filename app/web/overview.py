@@ -1,0 +1,46 @@
+"""The overview: companies, how many rows there are, what has changed when."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from aiohttp import web
+
+from app.errors import ServiceError
+from app.web.chart import SPANS, bounds, draw
+from app.web.site import Visit
+
+PAGE = 50  # companies
+COMPANIES = """
+    select k.company_id, k.last_id, nullif(k.last_updated_at, '-infinity')
+    from bds.clocks k
+    where k.company_id = any (%s)
+    order by k.company_id
+    limit %s offset %s
+"""
+ROWS = "select c.entity, c.rows, c.is_estimate from bds.count_rows(%s) c"
+CHANGES = "select c.changes from bds.count_changes(%s, %s) c order by c.since"
+
+
+async def show(visit: Visit) -> web.StreamResponse:
+    """Figures that cost the same however large the company is: counts are exact up to a bound, and estimates beyond."""
+    span = SPANS.get(visit.query.get("span", "month"))
+    if span is None:
+        raise ServiceError("malformed_request", f"span: expected one of {', '.join(SPANS)}", target="span")
+    offset, company, since = visit.offset(), visit.company, bounds(span, datetime.now(UTC))
+    async with visit.database.service() as connection:
+        cursor = await connection.execute(COMPANIES, (visit.companies, PAGE + 1, offset))
+        companies = await cursor.fetchall()
+    async with visit.database.session(company) as connection:
+        rows = await (await connection.execute(ROWS, (company,))).fetchall()
+        counted = await (await connection.execute(CHANGES, (company, since))).fetchall()
+    return visit.render(
+        "overview.html",
+        companies=companies[:PAGE],
+        more=len(companies) > PAGE,
+        offset=offset,
+        page_size=PAGE,
+        rows=rows,
+        spans=SPANS.values(),
+        chart=draw(span, since[:-1], [count for (count,) in counted]),
+    )

@@ -1,0 +1,187 @@
+// Comfort for pages that work without it: copying, refreshing what is under way, files that are dropped and sent with their progress.
+"use strict";
+
+const $$ = (selector, root = document) => [...root.querySelectorAll(selector)];
+
+// What needs the reader's eye first: a problem, a secret that is shown once.
+function focusFirst() {
+    const found = document.querySelector("[data-focus]");
+    if (found) found.focus();
+}
+
+// An answer that must not be asked for again: a reload shows the list instead.
+function replaceAddress() {
+    const found = document.querySelector("[data-replace]");
+    if (found) history.replaceState(null, "", found.dataset.replace);
+    const url = new URL(location.href);
+    if (url.searchParams.has("said")) {
+        url.searchParams.delete("said");
+        history.replaceState(null, "", url);
+    }
+}
+
+function copyButtons() {
+    for (const button of $$("[data-copy]")) {
+        const field = document.getElementById(button.dataset.copy);
+        button.hidden = false;
+        button.addEventListener("click", async () => {
+            field.select();
+            try {
+                await navigator.clipboard.writeText(field.value);
+            } catch {
+                document.execCommand("copy");
+            }
+            button.textContent = "Copied";
+            button.setAttribute("aria-live", "polite");
+        });
+    }
+    for (const field of $$("[data-select]")) field.addEventListener("focus", () => field.select());
+}
+
+// A field that counts only with another's value.
+function dependentFields() {
+    for (const each of $$("[data-shown-if]")) {
+        const [name, value] = each.dataset.shownIf.split("=");
+        const other = each.closest("form").elements[name];
+        const show = () => { each.hidden = other.value !== value; };
+        other.addEventListener("change", show);
+        show();
+    }
+}
+
+// The place of an error in a text.
+function showLine() {
+    for (const area of $$("textarea[data-line]")) {
+        const lines = area.value.split("\n");
+        const line = Math.min(Number(area.dataset.line), lines.length) - 1;
+        const start = lines.slice(0, line).reduce((sum, each) => sum + each.length + 1, 0);
+        area.setSelectionRange(start + Number(area.dataset.column || 1) - 1, start + lines[line].length);
+        area.scrollTop = Math.max(0, line - 3) * parseFloat(getComputedStyle(area).lineHeight);
+    }
+}
+
+// What is under way is asked for again and put in the old one's place, until it has ended.
+function keepFresh() {
+    const live = document.getElementById("live");
+    if (!live || !live.dataset.refresh) return;
+    const said = document.querySelector("[data-announce]");
+    setTimeout(async () => {
+        if (!document.hidden && !live.querySelector("details.sure[open]")) {
+            try {
+                const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
+                if (answer.redirected) return signedOut(live);
+                const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+                const fresh = page.getElementById("live");
+                if (answer.ok && fresh) replaceLive(live, fresh, said);
+            } catch { /* the service is away: the next time */ }
+        }
+        keepFresh();
+    }, Number(live.dataset.refresh));
+}
+
+// Whatever is being typed stays where it is.
+function signedOut(live) {
+    const said = document.createElement("p");
+    said.className = "wrong";
+    said.setAttribute("role", "alert");
+    said.textContent = "Your session has ended, and this is not kept up to date any more. Reload the page to sign in again.";
+    live.prepend(said);
+    delete live.dataset.refresh;
+}
+
+function replaceLive(live, fresh, said) {
+    const focused = live.contains(document.activeElement) ? document.activeElement.id : "";
+    const open = $$("details[open][id]", live).map((each) => each.id);
+    for (const id of open) fresh.querySelector(`#${CSS.escape(id)}`)?.setAttribute("open", "");
+    if (said && fresh.dataset.state !== live.dataset.state) said.textContent = fresh.dataset.state;
+    live.replaceWith(fresh);
+    if (focused) document.getElementById(focused)?.focus();
+}
+
+// A file is sent as the API takes it, so that its progress can be seen; the report is a page of its own.
+function uploads() {
+    for (const form of $$("form[data-upload]")) {
+        const part = (name) => form.querySelector(`[data-${name}]`);
+        const drop = part("drop");
+        const file = form.elements.file;
+        part("drop-hint").hidden = false;
+        for (const name of ["dragenter", "dragover"]) drop.addEventListener(name, (event) => { event.preventDefault(); drop.classList.add("over"); });
+        for (const name of ["dragleave", "drop"]) drop.addEventListener(name, () => drop.classList.remove("over"));
+        drop.addEventListener("drop", (event) => {
+            event.preventDefault();
+            if (event.dataTransfer.files.length) file.files = event.dataTransfer.files;
+        });
+        form.addEventListener("submit", (event) => {
+            event.preventDefault();
+            if (file.files.length) send(form, part, file.files[0]);
+        });
+    }
+}
+
+function send(form, part, file) {
+    const query = new URLSearchParams();
+    if (form.elements.mapper.value) query.set("mapper", form.elements.mapper.value);
+    if (form.elements.dryRun.checked) query.set("dryRun", "true");
+    const request = new XMLHttpRequest();
+    request.open("POST", `${form.dataset.upload}?${query}`);
+    request.setRequestHeader("X-CSRF-Token", form.dataset.csrf);
+    request.setRequestHeader("Prefer", "respond-async");
+    request.setRequestHeader("Content-Type", form.elements.mapper.value ? "application/octet-stream" : "application/json");
+    const coding = file.name.toLowerCase().endsWith(".gz") ? "gzip" : file.name.toLowerCase().endsWith(".zst") ? "zstd" : "";
+    if (coding) request.setRequestHeader("Content-Encoding", coding);
+    const button = form.querySelector("button.main");
+    const ended = (message) => {
+        part("sending").hidden = part("stop").hidden = true;
+        button.disabled = false;
+        part("refused").hidden = !message;
+        part("refused").textContent = message;
+    };
+    let told = 0;
+    request.upload.addEventListener("progress", (event) => {
+        const share = event.total ? event.loaded / event.total : 0;
+        form.querySelector("progress").value = share;
+        part("sent").textContent = `${amount(event.loaded)} of ${amount(event.total)}`;
+        if (share >= told + 0.25) {
+            told = Math.floor(share * 4) / 4;
+            part("heard").textContent = `${told * 100} % sent`;
+        }
+    });
+    request.addEventListener("load", () => {
+        let answer = {};
+        try { answer = JSON.parse(request.responseText); } catch { /* no answer of ours */ }
+        if (request.status === 401) return location.reload();
+        if (answer.importId) location.href = form.dataset.report.replace("/_", `/${answer.importId}`);
+        else ended(answer.detail ? answer.detail[0].toUpperCase() + answer.detail.slice(1) : `The service answered ${request.status}.`);
+    });
+    request.addEventListener("error", () => ended("The connection ended before the whole file was in. If the service refused the file, the list below says why."));
+    request.addEventListener("abort", () => ended("Stopped. Nothing was written."));
+    part("stop").onclick = () => request.abort();
+    part("refused").hidden = true;
+    part("sending").hidden = part("stop").hidden = false;
+    button.disabled = true;
+    request.send(file);
+}
+
+function amount(bytes) {
+    return bytes < 1e6 ? `${(bytes / 1e3).toFixed(1)} kB` : `${(bytes / 1e6).toFixed(1)} MB`;
+}
+
+// One confirmation open at a time, closed by Escape.
+function confirmations() {
+    document.addEventListener("keydown", (event) => {
+        if (event.key !== "Escape") return;
+        for (const each of $$("details.sure[open]")) {
+            each.open = false;
+            each.querySelector("summary").focus();
+        }
+    });
+}
+
+copyButtons();
+dependentFields();
+showLine();
+uploads();
+confirmations();
+replaceAddress();
+focusFirst();
+keepFresh();

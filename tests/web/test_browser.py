@@ -1,0 +1,300 @@
+"""The pages in a real Chromium: whole lives of things, as a person goes through them, by mouse and by keyboard."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.auth.client import EMAIL, PASSWORD, ask, bearer, make_user
+from tests.http.serving import Service
+from tests.web.visitor import Visitor, visitor
+from tests.webhooks.conftest import working
+from tests.webhooks.receiving import receiving
+
+PHONE, DESK = {"width": 390, "height": 844}, {"width": 1280, "height": 900}
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+PATIENCE = 10_000  # milliseconds
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    """One browser for all of these tests; its driver has an event loop in this thread, which ends with it."""
+    path = next((found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None)
+    if path is None:
+        pytest.skip("no Chromium on this machine: apt-get install chromium (`make test` tries that as root)")
+    playwright = pytest.importorskip("playwright.sync_api", reason="no playwright: make install")
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=path, args=FLAGS, env={**os.environ, "NO_PROXY": "*"})
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def base(service: Service) -> str:
+    return f"http://{service.host}:{service.port}"
+
+
+@pytest.fixture(scope="module")
+def session(chromium: Any, base: str) -> Any:
+    """The state of a browser in which somebody has signed in."""
+    page = chromium.new_context(base_url=base).new_page()
+    page.goto("/login")
+    page.fill("#email", EMAIL)
+    page.fill("#password", PASSWORD)
+    page.click("button.main")
+    page.wait_for_url("**/")
+    return page.context.storage_state()
+
+
+@pytest.fixture
+def page(chromium: Any, base: str, session: Any) -> Iterator[Any]:
+    """A page of somebody who has signed in; the test fails if a script of it does or if the policy stops something."""
+    context = chromium.new_context(base_url=base, storage_state=session, viewport=DESK, accept_downloads=True)
+    context.set_default_timeout(PATIENCE)
+    page = context.new_page()
+    troubles: list[str] = []
+    page.on("pageerror", lambda error: troubles.append(str(error)))
+    page.on("console", lambda said: troubles.append(said.text) if "Content Security Policy" in said.text else None)
+    yield page
+    context.close()
+    assert not troubles
+
+
+def test_signing_in_by_keyboard_alone(chromium: Any, base: str) -> None:
+    context = chromium.new_context(base_url=base)
+    page = context.new_page()
+    page.goto("/changes?company=demo")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
+    assert page.evaluate("document.activeElement.getBoundingClientRect().top") >= 0, "and it can be seen"
+    page.keyboard.press("Enter")
+    page.keyboard.press("Tab")
+    page.keyboard.type(EMAIL)
+    page.keyboard.press("Tab")
+    page.keyboard.type("not it")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("[role=alert]")
+    assert page.evaluate("document.activeElement.getAttribute('role')") == "alert", "the problem is read first"
+    assert page.input_value("#email") == EMAIL
+    page.keyboard.press("Tab")
+    page.keyboard.press("Tab")
+    page.keyboard.type(PASSWORD)
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/changes?company=demo")
+    page.wait_for_selector("text=Nothing has changed yet")
+    context.close()
+
+
+def test_the_life_of_a_key(page: Any, base: str, service: Service) -> None:
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"], origin=base)
+    page.goto("/keys?company=demo")
+    assert not page.is_visible("#day")
+    page.select_option("#expires", "date")
+    assert page.is_visible("#day"), "a date is asked for when it counts"
+    page.select_option("#expires", "30d")
+    page.fill("#name", "browser")
+    page.uncheck("input[value=hooks]")
+    page.click("text=Make the key")
+    key = page.input_value("#new-key")
+    page.click("button:has-text('Copy')")
+    page.wait_for_selector("button:has-text('Copied')")
+    assert page.evaluate("navigator.clipboard.readText()") == key
+    assert ask(service, "/c/demo/products", headers=bearer(key)).status == 200
+    assert ask(service, "/c/demo/hooks", headers=bearer(key)).status == 403
+    page.reload()
+    assert key not in page.content() and page.locator("tbody tr:has-text('browser')").count() == 1, "a reload makes no second one"
+    row = page.locator("tbody tr:has-text('browser')")
+    assert not row.locator("button").is_visible()
+    row.locator("summary").click()
+    page.keyboard.press("Escape")
+    assert not row.locator("button").is_visible()
+    row.locator("summary").click()
+    row.locator("button").click()
+    page.wait_for_selector("text=The key is revoked.")
+    assert "said=" not in page.url
+    assert page.locator("tbody tr:has-text('browser')").inner_text().startswith("browser")
+    assert ask(service, "/c/demo/products", headers=bearer(key)).status == 401
+
+
+def test_an_import_shows_how_far_it_is_and_what_is_wrong(page: Any, tmp_path: Path) -> None:
+    records = [{"code": f"R{n}", "name": "x" * 50} for n in range(30_000)] + [{"code": "R1", "price": "dear"}]
+    document = tmp_path / "feed.json"
+    document.write_text(json.dumps({"@atomic": False, "products": records, "units": [{"code": "<i>U</i>"}]}))
+    page.goto("/imports?company=demo")
+    page.set_input_files("#file", document)
+    page.click("button.main")
+    page.wait_for_url("**/imports/*-*")
+    assert page.locator("progress, .badge.partial").first.is_visible()
+    page.wait_for_selector(".badge.partial", timeout=60_000)
+    assert "partial" in page.inner_text("[data-announce]") or page.locator("[data-announce]").count() == 1
+    counts = page.inner_text("tr:has(th:text-is('products'))").split()
+    assert counts[:2] == ["products", "30,000"] and counts[-1] == "1"
+    errors = page.inner_text("section[aria-labelledby=errors-title]")
+    assert "products[30000]" in errors.replace("\u200b", "") and "duplicate_record" in errors and "<i>U</i>" in errors
+    page.click("text=See its changes")
+    page.wait_for_selector("text=Older")
+
+
+def test_a_file_is_dropped_tried_and_refused(page: Any) -> None:
+    page.goto("/imports?company=demo")
+    dropped = "(text) => { const data = new DataTransfer(); data.items.add(new File([text], 'units.json')); return data; }"
+    transfer = page.evaluate_handle(dropped, '{"units": [{"code": "DROP", "name": "dropped"}]}')
+    page.dispatch_event("[data-drop]", "drop", {"dataTransfer": transfer})
+    assert page.evaluate("document.getElementById('file').files[0].name") == "units.json"
+    page.check("input[name=dryRun]")
+    page.click("button.main")
+    page.wait_for_url("**/imports/*-*")
+    page.wait_for_selector("text=This was a dry run: nothing was written.")
+    page.goto("/imports?company=demo")
+    page.evaluate("document.querySelector('#mapper').append(new Option('gone', 'gone', true, true))")
+    page.dispatch_event("[data-drop]", "drop", {"dataTransfer": page.evaluate_handle(dropped, "a;b")})
+    page.click("button.main")
+    page.wait_for_selector("[data-refused]:has-text('There is no mapper gone')")
+    assert page.is_enabled("button.main")
+
+
+def test_a_hooks_secret_is_shown_once_and_a_delivery_goes_out_again(page: Any, module_database_url: str) -> None:
+    with receiving() as receiver, working(module_database_url):
+        receiver.answers["/ok"] = [404, 200]
+        make_and_retry(page, receiver.url())
+        assert len(receiver.of("/ok")) == 2
+
+
+def make_and_retry(page: Any, url: str) -> None:
+    page.goto("/hooks?company=second")
+    page.fill("#url", url)
+    page.fill("#filter", "prise > 1")
+    page.select_option("#entity", "products")
+    page.click("text=Make the hook")
+    page.wait_for_selector("#filter-wrong")
+    assert page.get_attribute("#filter", "aria-describedby") == "filter-hint filter-wrong"
+    page.fill("#filter", "")
+    page.click("text=Make the hook")
+    secret = page.input_value("#secret")
+    assert secret.startswith("whsec_")
+    page.click("text=Go to the hook")
+    assert secret not in page.content()
+    page.click("button:has-text('Test')")
+    page.wait_for_selector("tbody .badge.failed")
+    page.click("tbody summary")
+    assert "404" in page.inner_text(".attempts")
+    page.click("text=Send again")
+    page.wait_for_selector("tbody .badge.delivered")
+
+
+def test_a_page_that_outlives_its_session_says_so_and_keeps_what_is_typed(chromium: Any, base: str, service: Service) -> None:
+    make_user(service, "dora@example.com", "demo")
+    dora = visitor(service, "dora@example.com")
+    dora.post("/hooks?company=demo", {"url": "http://127.0.0.1:1/", "entity": ""})
+    hook = json.loads(ask(service, "/c/demo/hooks", headers=dora.headers).body)["data"][0]["id"]
+    dora.post(f"/hooks/{hook}/test?company=demo")
+    context = chromium.new_context(base_url=base)
+    context.add_cookies([{"name": "session", "value": dora.headers["Cookie"].partition("=")[2], "url": base}])
+    page = context.new_page()
+    page.goto(f"/hooks/{hook}?company=demo")
+    page.click("text=Change it")
+    page.fill("#filter", "half a thought")
+    dora.post("/logout")
+    page.wait_for_selector("text=Your session has ended")
+    assert page.input_value("#filter") == "half a thought"
+    context.close()
+
+
+def test_a_mappers_error_stands_at_its_line(page: Any) -> None:
+    page.goto("/mappers/_new?company=demo")
+    page.fill("#name", "browser")
+    page.fill("#text", "type csv\nunits = 'row' {\n    code = 'Code'\n    nane = 'Name'\n}\n")
+    page.click("text=Save")
+    page.wait_for_selector("li.here")
+    assert page.inner_text("li.here code").strip() == "nane = 'Name'"
+    selected = page.evaluate(
+        "(() => { const a = document.getElementById('text'); return a.value.slice(a.selectionStart, a.selectionEnd); })()"
+    )
+    assert selected == "nane = 'Name'"
+    page.fill("#text", page.input_value("#text").replace("nane", "name"))
+    page.fill("#source", "Code;Name\nPCE;piece\n")
+    page.click("text=Preview")
+    assert json.loads(page.inner_text("pre.document")) == {"units": [{"code": "PCE", "name": "piece"}]}
+    page.click("text=Save")
+    page.wait_for_selector("text=The mapper is saved.")
+
+
+def test_an_export_is_downloaded(page: Any, service: Service) -> None:
+    service.operator.write("second", "insert into data.units (company_id, code, name) values ('second', 'EX', 'exported')")
+    page.goto("/export?company=second&entity=units")
+    page.check("input[name=columns][value=code]")
+    page.check("input[name=columns][value=name]")
+    page.fill("#filter", "code eq 'EX'")
+    with page.expect_download() as download:
+        page.click("text=Download")
+    assert download.value.suggested_filename == "units.csv"
+    assert Path(download.value.path()).read_text(encoding="utf-8-sig").split() == ["code,name", "EX,exported"]
+
+
+def test_a_rows_history_stands_side_by_side(page: Any, service: Service) -> None:
+    service.operator.write("second", "insert into data.units (company_id, id, code, name) values ('second', 4711, 'H', 'before')")
+    service.operator.write("second", "update data.units set name = 'after' where code = 'H'", actor="ben")
+    page.goto("/changes?company=second&entity=units")
+    page.click("text=units 4711 >> nth=0")
+    row = page.locator("section.version >> nth=0").locator("tbody tr")
+    assert row.inner_text().split() == ["name", "before", "after"]
+    before, after = (row.locator("td").nth(n).bounding_box() for n in (0, 1))
+    assert before["y"] == after["y"] and before["x"] < after["x"]
+
+
+PAGES = [
+    "/", "/changes", "/changes?filter=id%20%3E", "/changes/units/4712", "/imports", "/imports/{import}", "/mappers", "/mappers/axe", "/export",
+    "/export?do=url&entity=units&format=csv&filter=x", "/hooks", "/hooks/{hook}", "/keys", "/imports/none", "/account", "/login",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def furnished(service: Service, anna: Visitor) -> dict[str, str]:
+    """Company second with something on every page; what stands for the ids in PAGES."""
+    service.operator.write("second", "insert into data.units (company_id, id, code, name) values ('second', 4712, 'AXE', 'x')")
+    service.operator.write("second", "update data.units set name = 'y' where code = 'AXE'")
+    anna.post(
+        "/mappers/_new?company=second", {"do": "save", "name": "axe", "text": "type csv\nunits = 'row' {\n    code = 'Code'\n}\n"}
+    )
+    imported = anna.upload("/imports?company=second", {}, "u.json", b'{"units": [{"code": "Q"}, {"nope": 1}]}').location or ""
+    anna.post("/hooks?company=second", {"url": "http://127.0.0.1:1/", "entity": "", "filter": "", "columns": ""})
+    hook = json.loads(ask(service, "/c/second/hooks", headers=anna.headers).body)["data"][0]["id"]
+    anna.post(f"/hooks/{hook}/test?company=second")
+    return {"import": re.findall(r"/imports/([0-9a-f-]{36})", imported)[0], "hook": hook}
+
+
+@pytest.mark.parametrize(
+    ("theme", "size", "rules"),
+    [("light", DESK, None), ("dark", DESK, ["color-contrast"]), ("light", PHONE, [])],
+    ids=["light", "dark", "phone"],
+)
+def test_no_page_trips_anybody_up(
+    chromium: Any, base: str, session: Any, furnished: dict[str, str], theme: str, size: Any, rules: list[str] | None
+) -> None:
+    """axe-core finds nothing wrong (in the dark, where only colours differ, with those), and no page scrolls sideways."""
+    axe = pytest.importorskip("axe_playwright_python", reason="no axe-core: make install")
+    script = (Path(axe.__file__).parent / "axe.min.js").read_text(encoding="utf-8")
+    options = json.dumps({"resultTypes": ["violations"], **({} if rules is None else {"runOnly": rules})})
+    found: list[tuple[str, str, object]] = []
+    for state, paths in ((session, [path for path in PAGES if path != "/login"]), (None, ["/login"])):
+        context = chromium.new_context(base_url=base, storage_state=state, viewport=size, color_scheme=theme)
+        page = context.new_page()
+        for path in paths:
+            url = path.format(**furnished)
+            page.goto(url + ("&" if "?" in url else "?") + "company=second")
+            if rules != []:
+                page.evaluate(script)
+                wrong = page.evaluate(f"axe.run(document, {options})")["violations"]
+                found += [(path, each["id"], [node["html"] for node in each["nodes"][:2]]) for each in wrong]
+            width = page.evaluate("document.documentElement.scrollWidth")
+            if width > size["width"]:
+                found.append((path, "scrolls sideways", width))
+        context.close()
+    assert not found

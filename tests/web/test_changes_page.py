@@ -1,0 +1,147 @@
+"""The change log in the browser: every change on one page, filters, and a row's history."""
+
+from __future__ import annotations
+
+from urllib.parse import urlencode
+
+import pytest
+
+from tests.conftest import Operator
+from tests.http.serving import Service
+from tests.web.visitor import Page, Visitor
+
+HOSTILE = "<script>alert('x')</script>"
+
+
+@pytest.fixture(scope="module")
+def filled(service: Service) -> Operator:
+    """120 units made, one product made, changed twice and deleted by somebody."""
+    operator = service.operator
+    operator.write(
+        "demo",
+        "insert into data.units (company_id, code, name) select 'demo', 'U' || n, 'unit' from generate_series(1, 120) n",
+        actor="postgres",
+    )
+    operator.write("demo", "insert into data.categories (company_id, code, name) values ('demo', 'c', 'C')")
+    operator.write(
+        "demo",
+        "insert into data.products (company_id, id, code, name, price, category_id) select 'demo', 777, 'P', %s, 12345678901234.5678, id from data.categories",
+        (HOSTILE,),
+        actor=HOSTILE,
+    )
+    operator.write(
+        "demo",
+        "update data.products set price = 0.1, description = '' where code = 'P'",
+        actor="ben",
+        change_set="3f0c6a52-9d2e-4c1b-8a57-6f1f0a4f9d11",
+    )
+    operator.write("demo", "insert into data.product_variants (company_id, code, product_id) values ('demo', 'V', 777)")
+    operator.write("demo", "delete from data.product_variants where code = 'V'")
+    operator.write("demo", "delete from data.products where code = 'P'", actor="ben")
+    return operator
+
+
+def ids(page: Page) -> list[int]:
+    return [int(each.replace(",", "")) for each in page.all("//tbody/tr/th")]
+
+
+def test_older_pages_lead_through_every_change_and_newer_ones_back(anna: Visitor, filled: Operator) -> None:
+    pages = [anna.get("/changes?company=demo")]
+    while older := pages[-1].all("//a[@rel='next']/@href"):
+        pages.append(anna.get(older[0]))
+    last = filled.rows("select last_id from bds.clocks where company_id = 'demo'")[0][0]
+    assert [id for page in pages for id in ids(page)] == list(range(last, 0, -1))
+    back = pages[-1]
+    seen = []
+    while newer := back.all("//a[@rel='prev']/@href"):
+        back = anna.get(newer[0])
+        seen = ids(back) + seen
+    assert seen == [id for page in pages[:-1] for id in ids(page)]
+    assert ids(back)[0] == last and not back.all("//a[@rel='prev']")
+
+
+FILTERS = [
+    ({"entity": "categories"}, 1),
+    ({"operation": "delete"}, 2),
+    ({"entity": "products", "row": "777"}, 5),
+    ({"entity": "products", "operation": "update"}, 3),
+    ({"changeSet": "3f0c6a52-9d2e-4c1b-8a57-6f1f0a4f9d11"}, 1),
+    ({"filter": "id > 2 and id <= 5"}, 3),
+    ({"filter": "entity = 'products' or entity = 'categories'", "operation": "create"}, 2),
+    ({"entity": "o'really"}, 0),
+    ({"entity": HOSTILE}, 0),
+]
+
+
+@pytest.mark.parametrize(("filter", "count"), FILTERS)
+def test_a_filter_finds_what_is_like_it(anna: Visitor, filled: Operator, filter: dict[str, str], count: int) -> None:
+    page = anna.get("/changes?" + urlencode({"company": "demo", **filter}))
+    assert page.status == 200
+    assert len(ids(page)) == count
+    assert all(page.typed(name) == value for name, value in filter.items())
+    assert not page.tree.xpath("//main//script")
+    if not count:
+        assert "No change is like that." in page.text
+
+
+@pytest.mark.parametrize(
+    ("filter", "problem"),
+    [
+        ({"row": "x"}, "Row: Expected the id of a row: a whole number"),
+        ({"row": "99999999999999999999"}, "Row: Expected the id of a row: a whole number"),
+        ({"changeSet": "x"}, "Change set: Expected the id of a change set: a UUID"),
+        ({"filter": "id >"}, "Condition: "),
+        ({"filter": "prise = 1"}, "Condition: changes has no field prise (at character 1)"),
+        ({"filter": "id = 1) or (id = 2"}, "Condition: "),
+    ],
+)
+def test_a_filter_that_cannot_be_read_is_said_at_its_field(anna: Visitor, filter: dict[str, str], problem: str) -> None:
+    page = anna.get("/changes?" + urlencode({"company": "demo", "operation": "update", **filter}))
+    assert page.status == 400
+    assert len(page.problems) == 1 and page.problems[0].startswith(problem)
+    assert {name: page.typed(name) for name in filter} == filter and page.typed("operation") == "update"
+
+
+def test_a_rows_history_has_old_and_new_values_side_by_side(anna: Visitor, filled: Operator) -> None:
+    page = anna.get("/changes/products/777?company=demo")
+    sections = page.tree.xpath("//section[contains(@class, 'version')]")
+    assert [" ".join(each.xpath(".//h2//span[contains(@class, 'badge')]/text()")) for each in sections] == [
+        "delete",
+        "update",
+        "update",
+        "update",
+        "create",
+    ]
+    cells = [[" ".join(cell.text_content().split()) for cell in row.xpath("./*")] for row in sections[3].xpath(".//tbody/tr")]
+    assert cells == [["description", "empty", "empty text"], ["price", "12345678901234.5678", "0.1000"]]
+    created = [[" ".join(cell.text_content().split()) for cell in row.xpath("./*")] for row in sections[4].xpath(".//tbody/tr")]
+    assert ["name", "–", HOSTILE] in created and ["price", "–", "12345678901234.5678"] in created
+    deleted = [[" ".join(cell.text_content().split()) for cell in row.xpath("./*")] for row in sections[0].xpath(".//tbody/tr")]
+    assert ["name", HOSTILE, "–"] in deleted
+    assert f"by {HOSTILE}" in " ".join(sections[4].text_content().split())
+    assert not page.tree.xpath("//main//script")
+    assert sections[4].xpath(".//a[starts-with(., 'categories ')]/@href")[0].startswith("/changes/categories/")
+
+
+def test_a_row_of_another_company_has_no_history_here(anna: Visitor, filled: Operator) -> None:
+    assert anna.get("/changes/products/777?company=second").status == 404
+
+
+def test_changes_before_what_is_kept_are_gone_and_the_page_says_so(anna: Visitor, filled: Operator) -> None:
+    filled.connection.execute("insert into bds.first_changes values ('demo', 3)")
+    try:
+        page = anna.get("/changes?" + urlencode({"company": "demo", "filter": "id > 1"}))
+        assert page.status == 410
+        assert "changes before 3 are no longer kept" in page.text.lower()
+    finally:
+        filled.connection.execute("delete from bds.first_changes")
+
+
+def test_a_key_is_shown_by_its_name(anna: Visitor, service: Service, filled: Operator) -> None:
+    (key_id,) = filled.rows("select id::text from bds.api_keys where name = 'test' limit 1")[0]
+    filled.write(
+        "second", "insert into data.units (company_id, code, name) values ('second', 'K', 'by a key')", actor=f"key {key_id}"
+    )
+    page = anna.get("/changes?company=second")
+    assert page.all("//td[@data-label='Who']") == ["key test"]
+    assert page.one("//td[@data-label='Who']/@title") == f"key {key_id}"
