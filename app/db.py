@@ -25,6 +25,7 @@ from app.errors import ServiceError
 from app.pools import Pool, parameters
 from app.pools import Session as Session  # of what the pools give
 from app.pulse import Pulse
+from app.tasks import end
 
 log = logging.getLogger("bds.db")
 
@@ -131,8 +132,7 @@ class Database:
     async def close(self) -> None:
         """Give every connection back."""
         if self._listener:
-            self._listener.cancel()
-            await asyncio.gather(self._listener, return_exceptions=True)
+            await end(self._listener)
         for pulse in self._pulses:
             await pulse.stop()
         for pool in (self._readers, self._services, self._workers):

@@ -25,6 +25,7 @@ from app.metrics import Sampler
 from app.middleware import DATABASE, FAILURE_PAGE, ODATA, Handler, around, expect, finish
 from app.observe import metrics_of, require_observer, sampling_of
 from app.odata.response import respond
+from app.tasks import end
 from app.web import Site, routes
 
 GATE = web.AppKey("gate", Gate)
@@ -344,14 +345,11 @@ async def sampling(app: web.Application) -> AsyncIterator[None]:
     """Measurements that only this process can make, for whichever answers."""
     task = asyncio.create_task(sampling_of(app[DATABASE], app[SAMPLER]))
     yield
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
+    await end(task)
 
 
 async def housekeeping(app: web.Application) -> AsyncIterator[None]:
     """What goes on beside the requests."""
     tasks = [asyncio.create_task(keep_house(app[DATABASE])), asyncio.create_task(app[GATE].throttle.keep_forgetting())]
     yield
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+    await end(*tasks)

@@ -14,6 +14,7 @@ from typing import Any
 import psycopg
 
 from app.pools import Pool, parameters
+from app.tasks import end
 
 log = logging.getLogger("bds.db")
 
@@ -43,8 +44,7 @@ class Pulse:
 
     async def stop(self) -> None:
         if self._task:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+            await end(self._task)
         self._drop()
         await asyncio.gather(*self._dropped, return_exceptions=True)
 
@@ -120,7 +120,6 @@ async def _ask(connection: psycopg.AsyncConnection[Any]) -> bool:
 async def _close(connection: psycopg.AsyncConnection[Any], question: asyncio.Task[bool] | None) -> None:
     """Close a connection once nobody waits for anything on it: the event loop must not watch a socket that is no more."""
     if question is not None and not question.done():
-        question.cancel()
-        await asyncio.wait({question})
+        await end(question)
     with contextlib.suppress(psycopg.Error, OSError):
         await connection.close()

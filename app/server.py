@@ -29,6 +29,7 @@ from app.http import create_app
 from app.metrics import Sampler
 from app.middleware import error_response, wrong_method
 from app.observe import sampling_of
+from app.tasks import end
 from app.webhooks.worker import working
 
 log = logging.getLogger("bds.http")
@@ -167,8 +168,7 @@ async def work(config: Config, announce: Callable[[], None], *, keeps_house: boo
                 tasks.append(asyncio.create_task(keep_house(database)))
             announce()
             await stop.wait()
-            for task in tasks:
-                task.cancel()
+            await end(*tasks)
     finally:
         await database.close()
 

@@ -25,6 +25,7 @@ from app.catalog import Catalog
 from app.db import RECONNECT, Database
 from app.errors import QueryError
 from app.language.condition import Condition, compile_any
+from app.tasks import end
 from app.webhooks.send import Delivery, Outcome, Sender
 
 log = logging.getLogger("bds.webhooks")
@@ -76,12 +77,16 @@ class Worker:
 
     async def run(self) -> None:
         """Work until cancelled; then let attempts end for a moment, and hand back those that do not."""
+        works = (self._listen, self._fit, self._route, self._deliver, self._renew, self._forget)
+        tasks = [asyncio.create_task(self._again(each)) for each in works]
         try:
-            async with asyncio.TaskGroup() as group:
-                for each in (self._listen, self._fit, self._route, self._deliver, self._renew, self._forget):
-                    group.create_task(self._again(each))
+            await asyncio.gather(*tasks)
         finally:
-            await asyncio.shield(self._hand_back())
+            await asyncio.shield(self._stop(tasks))
+
+    async def _stop(self, tasks: list[asyncio.Task[None]]) -> None:
+        await end(*tasks)
+        await self._hand_back()
 
     async def _again(self, work: Callable[[], Awaitable[None]]) -> None:
         """Do the work over and over; a database that is away is waited for."""
@@ -304,5 +309,5 @@ async def working(database: Database) -> AsyncIterator[None]:
         try:
             yield
         finally:
-            task.cancel()
+            task.cancel()  # once: it ends its own tasks, and hands back what they had
             await asyncio.gather(task, return_exceptions=True)

@@ -1,0 +1,29 @@
+"""Tasks end although a cancellation got lost."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+from app.tasks import end
+
+
+def test_a_task_that_has_missed_its_cancellation_is_told_again() -> None:
+    """As it happens in asyncio.wait_for before Python 3.12, if what it waits for comes at the same moment."""
+
+    async def deaf() -> None:
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        await asyncio.Event().wait()
+
+    async def failing() -> None:
+        raise ValueError("of its own")
+
+    async def run() -> None:
+        tasks = [asyncio.create_task(deaf()), asyncio.create_task(failing())]
+        await asyncio.sleep(0)
+        async with asyncio.timeout(30):
+            await end(*tasks)
+        assert tasks[0].cancelled() and isinstance(tasks[1].exception(), ValueError)
+
+    asyncio.run(run())
