@@ -22,11 +22,10 @@ from app.auth.login import ACTOR
 from app.auth.proxies import seen_through
 from app.db import Database
 from app.errors import ERRORS, SQLSTATES, ServiceError
-from app.logs import REQUEST
+from app.logs import REQUEST, Answered, answered
 from app.odata.request import refused_method
 
 log = logging.getLogger("bds.http")
-access = logging.getLogger("bds.access")
 
 DATABASE = web.AppKey("database", Database)
 REQUEST_ID = web.RequestKey("request_id", str)
@@ -35,7 +34,6 @@ ODATA = "/api/odata"
 GIVEN_ID = re.compile(r"[\x21-\x7e]{1,100}")
 PROCESS = secrets.token_hex(6)  # with which the ids that we give begin
 _numbers = count(1)
-quoted = json.encoder.encode_basestring_ascii
 GONE = 499  # in the log: the client left before it had its answer
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -71,13 +69,12 @@ async def around(request: web.Request, handler: Handler) -> web.StreamResponse:
         took, size = time.perf_counter() - started, request.writer.output_size or size
         metrics.in_progress.dec()
         metrics.answered(room_of(request), request.method, status, took, size)
-        if access.isEnabledFor(logging.INFO):
-            access.info(
-                '{"id": %s, "remote": "%s", "method": "%s", "path": %s, "company": %s, "actor": %s,'
-                ' "status": %d, "bytes": %d, "ms": %.1f}',
-                *(quoted(request[REQUEST_ID]), request.remote, request.method, quoted(shown(target_of(request, raw=True)))),
-                *(_quoted_or_null(company_in(request)), _quoted_or_null(request.get(ACTOR)), status, size, took * 1000),
+        answered(
+            Answered(
+                *(time.time(), request[REQUEST_ID], request.remote, request.method, target_of(request, raw=True)),
+                *(company_in(request), request.get(ACTOR), status, size, took),
             )
+        )
         REQUEST.reset(named)
 
 
@@ -105,18 +102,6 @@ def target_of(request: web.Request, *, raw: bool = False) -> str:
     if request.method == "CONNECT":
         return request.raw_path
     return request.rel_url.raw_path if raw else request.path
-
-
-def _quoted_or_null(text: str | None) -> str:
-    return "null" if text is None else quoted(text)
-
-
-LITERAL = re.compile("(?:'|%27).*(?:'|%27)")  # a key's value in a path, up to the last quotation mark
-
-
-def shown(path: str) -> str:
-    """A path as the log has it: without literals, which may be anything."""
-    return LITERAL.sub("'...'", path) if "'" in path or "%27" in path else path
 
 
 def company_in(request: web.Request) -> str | None:

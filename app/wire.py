@@ -40,6 +40,8 @@ ENTITY_TAG = re.compile(r'(?:W/)?("[^"]*")')
 
 def decode(text: str, what: str) -> str:
     """Percent-decode a piece of a URL.  Raises malformed_request naming `what` it is a piece of."""
+    if "%" not in text and "\0" not in text and text.isascii():
+        return text  # most are, and a request has a dozen of them
     bad = BAD_ESCAPE.search(text)
     if bad:
         raise ServiceError("malformed_request", f"{what}: expected two hexadecimal digits after % at character {bad.start() + 1}")
