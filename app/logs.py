@@ -113,7 +113,8 @@ class Answered(NamedTuple):
         return (
             f'{{"id": {quoted(self.id)}, "remote": {_quoted_or_null(self.remote)}, "method": {quoted(self.method)},'
             f' "path": {quoted(shown(self.path))}, "company": {_quoted_or_null(self.company)},'
-            f' "actor": {_quoted_or_null(self.actor)}, "status": {self.status}, "bytes": {self.size}, "ms": {self.seconds * 1000:.1f}}}'
+            f' "actor": {_quoted_or_null(self.actor)}, "status": {self.status}, "bytes": {self.size},'
+            f' "ms": {self.seconds * 1000:.1f}}}'
         )
 
 
