@@ -157,11 +157,14 @@ class Lines(logging.StreamHandler[TextIO]):
         super().emit(record)
 
     def flush(self) -> None:
-        with self.lock or contextlib.nullcontext():
+        with (
+            self.lock or contextlib.nullcontext(),
+            contextlib.suppress(OSError, ValueError),
+        ):  # a log that is full or closed stops nobody
             waiting, self._waiting = self._waiting, []
             if waiting and isinstance(self.formatter, Text | Json):
                 self.stream.write("".join(self.formatter.request(each) + "\n" for each in waiting))
-        super().flush()
+            super().flush()
 
 
 class Text(logging.Formatter):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import logging
@@ -197,3 +198,31 @@ def test_what_a_client_chooses_is_no_label(service: Service) -> None:
     rooms = set(re.findall(r'bds_http_requests_total\{method="\w+",room="(\w+)"', body))
     assert rooms <= {"odata", "changes", "hooks", "import", "mappers", "export", "auth", "operation", "pages", "none"}
     assert {"changes", "none", "odata"} <= rooms
+
+
+def test_a_log_that_is_closed_stops_nobody() -> None:
+    stream = io.StringIO()
+    lines = logs.Lines(stream)
+    lines.setFormatter(logs.Json())
+
+    async def say(*statuses: int) -> None:
+        for status in statuses:
+            lines.add(logs.Answered(1.5, "a", "::1", "GET", "/c/demo/units", "demo", None, status, 7, 0.002))
+        await asyncio.sleep(logs.LATE * 2)
+
+    asyncio.run(say(200, 304))
+    said = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert [line["status"] for line in said] == [200, 304]
+    assert said[0] | {"status": 0} == {
+        **{
+            "time": "1970-01-01T00:00:01.500Z",
+            "level": "info",
+            "logger": "bds.access",
+            "id": "a",
+            "remote": "::1",
+            "method": "GET",
+        },
+        **{"path": "/c/demo/units", "company": "demo", "actor": None, "status": 0, "bytes": 7, "ms": 2.0},
+    }
+    stream.close()
+    asyncio.run(say(200))
