@@ -142,11 +142,6 @@ class Database:
         """Whether every database that the service needs answers now; known within a second."""
         return all(await asyncio.gather(*(pulse.ask() for pulse in self._pulses)))
 
-    @property
-    def is_up(self) -> bool:
-        """Whether they answered when they were asked last, about a second ago."""
-        return all(pulse.is_up for pulse in self._pulses)
-
     def pools(self) -> dict[str, dict[str, int]]:
         """What psycopg counts of each pool, by the role that it acts as."""
         return {pool.role: pool.stats() for pool in (self._readers, self._services, self._workers)}

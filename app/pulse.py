@@ -67,14 +67,21 @@ class Pulse:
 
     async def _run(self) -> None:
         while True:
-            if self.is_up:
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(INTERVAL):
-                        await self._changed.wait()
-                self._changed.clear()
-                await self.ask()
-            else:
-                await self._return()
+            try:
+                await self._watch()
+            except Exception:
+                log.exception("watching %s failed, and goes on", self._name)
+                await asyncio.sleep(RETRY)
+
+    async def _watch(self) -> None:
+        if self.is_up:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(INTERVAL):
+                    await self._changed.wait()
+            self._changed.clear()
+            await self.ask()
+        else:
+            await self._return()
 
     async def _return(self) -> None:
         """Wait for the database."""

@@ -264,6 +264,30 @@ comment on function bds.families() is
     'Entities that are compared together: a root with its children, and roots that refer to one another in a circle; family numbers them, '
     'each after those that it refers to; depth is 0 for a root';
 
+create or replace function bds.needs()
+    returns table (name text, needed bigint)
+    language sql
+    stable
+    set search_path = pg_catalog, pg_temp
+    begin atomic
+        with recursive root (entity, name) as materialized (
+            select e.name, bds.root_of(e.name) from bds.entities e
+        ),
+        link (name, target) as (
+            select distinct r.name, t.name
+            from bds.import_columns c join root r on r.entity = c.entity join root t on t.entity = c.target
+            where c.required
+        ),
+        reach (name, target) as (
+            select r.entity, r.entity from root r where r.entity = r.name
+            union
+            select reach.name, link.target from reach join link on link.name = reach.target
+        )
+        select r.name, count(*) from reach r group by r.name;
+    end;
+comment on function bds.needs() is
+    'How many roots each root cannot be without, itself included: those that it refers to by required references, and so on';
+
 create or replace function bds.import_order(import_number bigint)
     returns text[]
     language sql
@@ -273,8 +297,10 @@ create or replace function bds.import_order(import_number bigint)
         select f.name
         from bds.families() f join bds.entities e on e.name = f.name
         join bds.entities r on r.name = bds.root_of(f.name)
+        join bds.needs() n on n.name = r.name
         where to_regclass(bds.staging_table(import_number, f.name)) is not null
-        order by f.family, r.ordinal, f.depth, e.ordinal
+        -- in a circle what is required comes first: what is not can wait
+        order by f.family, n.needed, r.ordinal, f.depth, e.ordinal
     );
 comment on function bds.import_order(bigint) is 'The staged entities of an import, each after those that it refers to';
 

@@ -24,11 +24,12 @@ comment on function bds.import_write(text, uuid, text) is 'Writes the rows of an
 create or replace function bds.put_off(entity_name text)
     returns jsonb
     language plpgsql
-    stable
     set search_path = pg_catalog, pg_temp
+    set client_min_messages = warning  -- an index may be there already
 as $$
 declare
-    later jsonb;
+    later  jsonb;
+    target text;
 begin
     execute $sql$
         select coalesce(jsonb_object_agg(c.column_name, c.target), '{}')
@@ -37,6 +38,9 @@ begin
         join pg_temp.family_ t on t.name = c.target and t.place > o.place
         where c.entity = $1 and not c.required
     $sql$ into later using entity_name;
+    for target in select distinct t.value from jsonb_each_text(later) t loop  -- every row that is written looks there
+        execute format('create index if not exists %I on pg_temp.%I (target)', 'by_target_' || target, 'map_' || target);
+    end loop;
     return later;
 end
 $$;

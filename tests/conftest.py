@@ -18,11 +18,17 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from pytest_postgresql.janitor import DatabaseJanitor
 
-from app import embedded, migrate
+from app import embedded, logs, migrate
 
 TEMPLATE = "bds_template"
 SHARED = Path(__file__).resolve().parent.parent.parent / "shared"
 _numbers = count(1)
+
+
+@pytest.fixture(autouse=True)
+def no_log_of_another_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command that a test runs in this process says things on a standard error that is soon closed."""
+    monkeypatch.setattr(logs.Lines, "ours", None)
 
 
 @pytest.fixture(scope="session")

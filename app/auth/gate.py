@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 import psycopg
 
+from app import metrics
 from app.auth.keys import KEY, any_key, basic_key, hash_key
 from app.auth.throttle import Throttle
 from app.auth.tokens import Expired, Forged, Signer, Use, cookie_of
@@ -95,6 +96,7 @@ class Gate:
             identity = await self._of_key(text) if kind == "key" else await self._of_session(kind, text)
         except Forged:
             await self.throttle.count(address)
+            metrics.refused_credentials.inc()
             raise unauthorized(basic_only) from None
         if identity is None:
             raise unauthorized(basic_only)

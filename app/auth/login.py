@@ -11,6 +11,7 @@ from typing import Any
 
 from aiohttp import web
 
+from app import metrics
 from app.auth.gate import Gate, Identity, unauthorized
 from app.auth.passwords import Passwords, renewed
 from app.auth.tokens import COOKIE, LASTS, same
@@ -135,6 +136,7 @@ class Login:
             await self._gate.throttle.uncount(address)
             raise
         if known is None or not right:
+            metrics.refused_credentials.inc()
             raise wrong_login()
         await self._gate.throttle.uncount(address)
         return known

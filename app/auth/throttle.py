@@ -25,7 +25,6 @@ class Throttle:
 
     async def count(self, address: str | None) -> None:
         """Count wrong credentials of an address.  Raises too_many_requests, with the seconds to wait, from the 21st in a minute."""
-        metrics.refused_credentials.inc()
         if address is None:
             return
         async with self._database.service() as connection:
@@ -33,6 +32,7 @@ class Throttle:
             row = await cursor.fetchone()
         wait = row[0] if row else None
         if wait is not None:
+            metrics.refused_credentials.inc()
             message = f"too many wrong credentials have come from this address; try again in {wait} s"
             raise ServiceError("too_many_requests", message, headers={"Retry-After": str(wait)})
 

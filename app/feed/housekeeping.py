@@ -31,4 +31,6 @@ async def keep_house(database: Database, every: float = 5.0) -> None:
                     await connection.execute(step, (database.config.import_retention or None,) if step is FORGET else None)
             except psycopg.Error as error:
                 log.warning("housekeeping failed: %s: %s", step, type(error).__name__)
+            except Exception:
+                log.exception("housekeeping failed, and goes on: %s", step)
         await asyncio.sleep(every)

@@ -77,11 +77,13 @@ async def take(
     work.add_done_callback(partial(_count, feed, time.monotonic()))
     if is_async:
         waiting = asyncio.create_task(arrived.wait())
-        await asyncio.wait({work, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        try:
+            await asyncio.wait({work, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            waiting.cancel()
         if arrived.is_set():
             work.add_done_callback(_log_failure)
             return 202, await show(database, company, str(feed.id))
-        waiting.cancel()
     report = await asyncio.shield(work)
     return 422 if report["state"] == "failed" else 200, report
 

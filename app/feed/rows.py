@@ -222,9 +222,7 @@ class Rows:
     def error(self, entity: str, ordinal: int, name: str | None, code: str, message: str) -> None:
         """Note what is wrong with a row."""
         values = (entity, str(ordinal), ABSENT if name is None else name, code, message)
-        line = DELIMITER.join(
-            v if v is ABSENT else v.replace("\0", "\N{REPLACEMENT CHARACTER}").translate(_ALL_ESCAPES) for v in values
-        )
+        line = DELIMITER.join(v if v is ABSENT else v.translate(_ERROR_ESCAPES) for v in values)
         self.errors.append(line + "\n")
         self.size += len(line)
 

@@ -11,7 +11,7 @@ from aiohttp import web
 
 from app import wire
 from app.auth import Gate, Identity
-from app.auth.login import Login, delete_cookie, identify
+from app.auth.login import ACTOR, Login, delete_cookie, identify
 from app.auth.tokens import COOKIE
 from app.db import Database
 from app.errors import ServiceError
@@ -146,6 +146,7 @@ class Site:
         asked = dict(wire.decode_query(request.rel_url.raw_path_qs)).get("company")
         if upload and request.content_type == "multipart/form-data":
             identity = await self.gate.identify(request.headers, request.remote)
+            request[ACTOR] = identity.actor
         else:
             identity = await identify(self.gate, request)
         company = asked or min(identity.companies, default="")

@@ -93,7 +93,6 @@ class Worker:
         while True:
             try:
                 await work()
-                self._is_waiting = False
             except (psycopg.Error, OSError) as error:
                 if not self._is_waiting:  # six tasks would say so twice a second
                     log.warning("the worker waits for the database: %s", type(error).__name__)
@@ -205,8 +204,8 @@ class Worker:
     async def _attempt(self, delivery: Delivery) -> None:
         try:
             outcome = await self._sender.send(delivery)
-            count(delivery, outcome)
             self._outcomes.append((delivery, outcome))
+            count(delivery, outcome)
         finally:
             del self._under_way[delivery]
             self._wake.set()
@@ -267,7 +266,9 @@ class Worker:
 
     async def _call(self, statement: Any, parameters: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
         async with self._database.worker() as connection:
-            return await (await connection.execute(statement, parameters)).fetchall()
+            rows = await (await connection.execute(statement, parameters)).fetchall()
+        self._is_waiting = False
+        return rows
 
 
 def count(delivery: Delivery, outcome: Outcome) -> None:
