@@ -19,6 +19,7 @@ import psycopg
 
 from app import auth, db, demo, embedded, logs, migrate
 from app.auth import operate
+from app.auth.managed import check_name
 from app.config import Config
 from app.errors import SQLSTATES, ServiceError
 from app.feed.run import Import
@@ -268,9 +269,21 @@ def run_import(
 def _new_key(
     connection: psycopg.Connection[Any], name: str, company: str, scopes: list[str], expires: datetime | None = None
 ) -> str:
+    check_name(name)
     key = auth.make_key()
     connection.execute("select bds.create_key(%s, %s, %s, null, %s, %s)", (auth.hash_key(key), name, [company], scopes, expires))
     return key
+
+
+def _port(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and int(text) <= 65_535):
+        raise argparse.ArgumentTypeError(f"expected a port from 0 to 65535, got {text!r}")
+    return int(text)
+
+
+def _visible(text: str) -> str:
+    """Text of a document as a terminal may have it: control characters are shown, not obeyed."""
+    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
 
 
 def _print_report(report: dict[str, Any]) -> None:
@@ -278,7 +291,7 @@ def _print_report(report: dict[str, Any]) -> None:
     _table(("entity", *counts), [(name, *(f"{c[k]:,}" for k in counts)) for name, c in report["entities"].items()])
     for error in report["errors"][:20]:
         record = f" ({error['record']})" if error["record"] else ""
-        print(f"{error['path']}{record}: {error['code']}: {error['message']}")
+        print(_visible(f"{error['path']}{record}: {error['code']}: {error['message']}"))
     if report["errorCount"] > 20:
         print(f"... and {report['errorCount'] - 20:,} more errors")
     print(f"{report['state']}{', dry run: nothing was written' if report['dryRun'] else ''}, import {report['importId']}")
@@ -286,7 +299,7 @@ def _print_report(report: dict[str, Any]) -> None:
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
     """Columns that line up, numbers to the right."""
-    cells = [[str(value) for value in row] for row in rows]
+    cells = [[_visible(str(value)) for value in row] for row in rows]
     widths = [max(len(row[n]) for row in [list(header), *cells]) for n in range(len(header))]
     numeric = [bool(cells) and all(row[n].replace(",", "").isdigit() for row in cells) for n in range(len(header))]
     for row in [list(header), *cells]:
@@ -338,7 +351,7 @@ def parser() -> argparse.ArgumentParser:
 
     def add_address(each: argparse.ArgumentParser) -> None:
         each.add_argument("--host", default="127.0.0.1", help="address to listen on (%(default)s)")
-        each.add_argument("--port", type=int, default=8080, help="port to listen on, 0 for any free one (%(default)s)")
+        each.add_argument("--port", type=_port, default=8080, help="port to listen on, 0 for any free one (%(default)s)")
 
     each = add(commands, "serve", serve, "serve HTTP until SIGTERM, and deliver webhooks")
     add_address(each)

@@ -25,9 +25,15 @@ CHOICES: dict[str, tuple[str, ...]] = {
 }
 
 
-def setting(name: str, default: Any, help: str, *, secret: bool = False) -> Any:
-    """A dataclass field that is read from the environment variable `name`; a secret one never shows."""
-    return field(default=default, metadata={"name": name, "help": help}, repr=not secret)
+DAY = 86_400  # seconds
+
+
+def setting(name: str, default: Any, help: str, *, secret: bool = False, least: int = 0, most: int = 1 << 62) -> Any:
+    """A dataclass field that is read from the environment variable `name`.
+
+    secret: it never shows; least, most: bounds of a whole number.
+    """
+    return field(default=default, metadata={"name": name, "help": help, "least": least, "most": most}, repr=not secret)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +52,11 @@ class Config:
     trusted_proxies: tuple[Network, ...] = setting(
         "BDS_TRUSTED_PROXIES", (), "addresses and networks of reverse proxies, with commas between them"
     )
-    pool_size: int = setting("BDS_POOL_SIZE", 16, "connections for reads, in each process")
-    statement_timeout: int = setting("BDS_STATEMENT_TIMEOUT", 30, "seconds that a read may take to its first row")
-    import_max: int = setting("BDS_IMPORT_MAX", 16 << 30, "bytes of one feed, decompressed")
+    pool_size: int = setting("BDS_POOL_SIZE", 16, "connections for reads, in each process", least=1, most=10_000)
+    statement_timeout: int = setting(
+        "BDS_STATEMENT_TIMEOUT", 30, "seconds that a read may take to its first row", least=1, most=DAY
+    )
+    import_max: int = setting("BDS_IMPORT_MAX", 16 << 30, "bytes of one feed, decompressed", least=1)
     import_retention: int = setting("BDS_IMPORT_RETENTION", 0, "days that reports of imports are kept; 0: for ever")
     webhook_window: float = setting("BDS_WEBHOOK_WINDOW", 5.0, "seconds that changes are collected, from the first one")
     webhook_timeout: float = setting("BDS_WEBHOOK_TIMEOUT", 120.0, "seconds that a receiver has to answer")
@@ -57,7 +65,9 @@ class Config:
     )
     webhook_penalty: float = setting("BDS_WEBHOOK_PENALTY", 3600.0, "seconds that a hook rests after a delivery's last failure")
     webhook_allow_private: bool = setting("BDS_WEBHOOK_ALLOW_PRIVATE", False, "whether receivers may have private addresses")
-    webhook_concurrency: int = setting("BDS_WEBHOOK_CONCURRENCY", 2_000, "deliveries under way at once, in each worker")
+    webhook_concurrency: int = setting(
+        "BDS_WEBHOOK_CONCURRENCY", 2_000, "deliveries under way at once, in each worker", least=1, most=100_000
+    )
     webhook_lease: float = setting("BDS_WEBHOOK_LEASE", 15.0, "seconds after which a dead worker's deliveries are taken over")
     log_format: LogFormat = setting("BDS_LOG_FORMAT", "auto", "lines as json or text; auto: text on a terminal")
     log_level: LogLevel = setting("BDS_LOG_LEVEL", "info", "what is logged: debug, info (each request), warning or error")
@@ -80,6 +90,9 @@ class Config:
         return cls(**values)
 
 
+BOUNDS = {each.metadata["name"]: (each.metadata["least"], each.metadata["most"]) for each in fields(Config)}
+
+
 def _read_as(field: str) -> Callable[[str, str, Any], Any]:
     """What reads a setting's text."""
     if field == "trusted_proxies":
@@ -100,10 +113,14 @@ def _read(name: str, text: str, default: Any) -> Any:
             raise ValueError(f"{name}={text!r}: expected true or false")
         return text.lower() in ("true", "1", "yes")
     if isinstance(default, int):
+        least, most = BOUNDS[name]
         try:
-            return int(text)
+            number = int(text)
         except ValueError:
-            raise ValueError(f"{name}={text!r}: expected a whole number") from None
+            number = None
+        if number is None or not least <= number <= most:
+            raise ValueError(f"{name}={text!r}: expected a whole number from {least:,} to {most:,}")
+        return number
     if isinstance(default, (float, tuple)):
         return _numbers(name, text, default)
     return Path(text) if isinstance(default, Path) else text

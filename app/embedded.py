@@ -6,7 +6,7 @@ command finds it; `bds stop` ends it.
 
 from __future__ import annotations
 
-import contextlib
+import fcntl
 import logging
 import os
 import subprocess
@@ -38,14 +38,16 @@ def start(data_dir: Path) -> str:
     """Start the server in `data_dir` unless it runs; make its database unless it is there.  Returns a connection string."""
     cluster = data_dir.expanduser().resolve() / "postgres"
     cluster.parent.mkdir(parents=True, exist_ok=True)
-    fresh = not (cluster / "PG_VERSION").exists()
-    server = _running(cluster)
-    if fresh:
-        _configure(server)
-    url = server.get_uri("postgres")
-    with psycopg.connect(url, autocommit=True) as connection, contextlib.suppress(psycopg.errors.DuplicateDatabase):
-        if connection.execute("select from pg_database where datname = %s", (DATABASE,)).fetchone() is None:
-            connection.execute(f"create database {DATABASE} template template0 encoding 'UTF8' locale 'C.UTF-8'")
+    with (cluster.parent / "starting").open("a") as turn:
+        fcntl.flock(turn, fcntl.LOCK_EX)  # until it is closed: of two first commands one makes it, the other finds it
+        fresh = not (cluster / "PG_VERSION").exists()
+        server = _running(cluster)
+        if fresh:
+            _configure(server)
+        url = server.get_uri("postgres")
+        with psycopg.connect(url, autocommit=True) as connection:
+            if connection.execute("select from pg_database where datname = %s", (DATABASE,)).fetchone() is None:
+                connection.execute(f"create database {DATABASE} template template0 encoding 'UTF8' locale 'C.UTF-8'")
     return str(server.get_uri(DATABASE))
 
 

@@ -102,3 +102,22 @@ def test_serve_serves_until_sigterm(environment: dict[str, str], operator: Opera
     rest = server.communicate(timeout=30)[1]
     assert server.returncode == 0, rest
     assert key not in rest
+
+
+@pytest.mark.parametrize("name", ["", "evil\x1b[31m", "two\nlines", "x" * 101])
+def test_a_key_has_a_name_that_lists_can_show(environment: dict[str, str], name: str) -> None:
+    bds(environment, "company", "create", "acme")
+    refused = bds(environment, "key", "create", "--company", "acme", "--name", name)
+    assert (refused.returncode, refused.stdout) == (1, "") and "expected a name of 1 to 100 printable characters" in refused.stderr
+
+
+def test_a_report_shows_control_characters_and_does_not_obey_them(environment: dict[str, str]) -> None:
+    bds(environment, "company", "create", "acme")
+    told = bds(environment, "import", "-", "--company", "acme", input='{"units": [{"code": "A\\u001b[31m", "na\\u001b[2Jme": 1}]}')
+    assert "\x1b" not in told.stdout and "A\\x1b[31m" in told.stdout and "na\\x1b[2Jme" in told.stdout
+
+
+@pytest.mark.parametrize("port", ["99999", "-1", "http"])
+def test_a_port_that_is_none_is_wrong_usage(environment: dict[str, str], port: str) -> None:
+    refused = bds(environment, "serve", f"--port={port}")
+    assert refused.returncode == 2 and "expected a port from 0 to 65535" in refused.stderr

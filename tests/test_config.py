@@ -24,6 +24,12 @@ def test_numbers_and_lists_of_numbers() -> None:
         ("BDS_WEBHOOK_RETRY", "1,,2"),
         ("BDS_WEBHOOK_RETRY", "60;180"),
         ("BDS_WEBHOOK_ALLOW_PRIVATE", "maybe"),
+        ("BDS_POOL_SIZE", "0"),
+        ("BDS_POOL_SIZE", "some"),
+        ("BDS_STATEMENT_TIMEOUT", "-1"),
+        ("BDS_STATEMENT_TIMEOUT", "99999999999"),
+        ("BDS_IMPORT_MAX", "-1"),
+        ("BDS_WEBHOOK_CONCURRENCY", "0"),
     ],
 )
 def test_what_cannot_be_read_is_named(name: str, value: str) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import psycopg
@@ -35,5 +37,17 @@ def test_a_killed_server_starts_again_with_what_it_had(tmp_path: Path, pid: int 
         assert embedded.start(tmp_path) == url
         with psycopg.connect(url) as connection:
             assert connection.execute("select n from kept").fetchone() == (1,)
+    finally:
+        assert embedded.stop(tmp_path)
+
+
+def test_of_two_first_commands_one_makes_the_server_and_the_other_finds_it(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    code = "import sys; from pathlib import Path; from app import embedded; print(embedded.start(Path(sys.argv[1])))"
+    both = [subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    try:
+        said = [process.communicate(timeout=120)[0] for process in both]
+        assert [process.returncode for process in both] == [0, 0]
+        assert said[0] == said[1] != ""
     finally:
         assert embedded.stop(tmp_path)

@@ -104,9 +104,14 @@ async def revoke(database: Database, identity: Identity, key_id: str) -> bool:
     return bool(row[0])
 
 
-def _check(identity: Identity, name: str, companies: Sequence[str], scopes: Sequence[str], tenant: str | None) -> None:
+def check_name(name: str) -> None:
+    """Raises malformed_request unless a key may be called so."""
     if not name.strip() or len(name) > LONGEST_NAME or not name.isprintable():
-        raise ServiceError("malformed_request", f"expected a name of 1 to {LONGEST_NAME} characters", target="name")
+        raise ServiceError("malformed_request", f"expected a name of 1 to {LONGEST_NAME} printable characters", target="name")
+
+
+def _check(identity: Identity, name: str, companies: Sequence[str], scopes: Sequence[str], tenant: str | None) -> None:
+    check_name(name)
     if not scopes or not SCOPES.issuperset(scopes):
         raise ServiceError("malformed_request", "expected one or more of read, import, hooks", target="scopes")
     if tenant is None and not companies:

@@ -68,7 +68,7 @@ async def check(visit: Visit, form: Form) -> str | None:
         asked = read_request(visit.database.catalog, entity, visit.company, given)
         async with visit.database.session(visit.company) as connection:
             await find_format(connection, asked)
-    query = urlencode({**given, "export": "true"}, quote_via=quote, safe="$,'()")
+    query = urlencode({**given, "export": "true"}, quote_via=quote, safe="$,()")
     return None if form.problems else f"/api/{visit.company}/{entity.name}?{query}"
 
 

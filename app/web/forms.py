@@ -9,6 +9,7 @@ from typing import Any
 
 import psycopg
 from aiohttp import BodyPartReader, MultipartReader, web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from app import wire
 from app.auth.gate import Identity
@@ -139,7 +140,7 @@ async def _parts(reader: MultipartReader) -> AsyncIterator[BodyPartReader]:
     while True:
         try:
             part: Any = await reader.next()
-        except ValueError:
+        except (ValueError, HttpProcessingError):
             raise ServiceError("malformed_request", "the parts of the form cannot be told from each other") from None
         if part is None:
             return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 import pytest
@@ -32,6 +33,15 @@ def test_the_url_is_shown_for_programs(anna: Visitor, service: Service) -> None:
     assert url.path == "/api/demo/units"
     assert parse_qs(url.query) == {"format": ["csv"], "export": ["true"], "$filter": ["code eq 'A'"]}
     assert service.ask(f"{url.path}?{url.query}").status == 200
+
+
+def test_the_command_that_is_shown_can_be_pasted(anna: Visitor) -> None:
+    """Whoever has made the link to the page, and whatever its filter holds."""
+    page = choose(anna, "url", filter="code eq '$(touch x)' or code eq 'B'")
+    words = shlex.split(page.one("//code[starts-with(., 'curl')]"))
+    assert words[:4] == ["curl", "-OJ", "-H", "X-API-Key: …"] and len(words) == 5
+    assert parse_qs(urlsplit(words[4]).query)["$filter"] == ["code eq '$(touch x)' or code eq 'B'"]
+    assert "'" not in words[4]
 
 
 @pytest.mark.parametrize(
