@@ -65,6 +65,16 @@ class Connection(web.RequestHandler):
         self._app = app
         self.lost = asyncio.Event()
         self._path = ""  # of the request that is being read, as far as one can tell before it is parsed
+        self._has_begun = False
+
+    async def start(self) -> None:
+        self._has_begun = True
+        await super().start()
+
+    def close(self) -> None:
+        super().close()
+        if not self._has_begun and not self._messages:
+            self._force_close = True  # or it would begin to wait for a request after it was told to end, as long as a stop may take
 
     def data_received(self, data: bytes) -> None:
         line = REQUEST_LINE.match(data)

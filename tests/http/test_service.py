@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
 import logging
+import socket
 
 import pytest
+from aiohttp import web
 
+from app.server import Connection
 from tests.http.serving import Service, running, wait_until
 
 PATHS = [
@@ -160,3 +164,27 @@ def accepts(service: Service) -> bool:
     except ConnectionError:
         return False
     return True
+
+
+def test_a_connection_that_is_told_to_end_before_it_has_begun_ends() -> None:
+    """As one does that was accepted just before the service stops."""
+
+    class Told(Connection):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            super().connection_made(transport)
+            self.close()
+
+    async def refuse(_request: web.BaseRequest) -> web.StreamResponse:
+        raise AssertionError("nothing was asked")
+
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        ours, theirs = socket.socketpair()
+        connection = Told(web.Server(refuse), web.Application(), loop=loop)
+        await loop.connect_accepted_socket(lambda: connection, ours)
+        async with asyncio.timeout(20):
+            await connection.shutdown(60)
+            await connection.lost.wait()
+        theirs.close()
+
+    asyncio.run(run())
