@@ -50,9 +50,9 @@ def test_a_key_is_revoked_at_once(anna: Visitor, service: Service) -> None:
 @pytest.mark.parametrize(
     ("fields", "problem", "field"),
     [
-        ({"name": " "}, "Name: expected a name of 1 to 100 characters", "name"),
-        ({"name": "x" * 101}, "Name: expected a name of 1 to 100 characters", "name"),
-        ({"name": "a\nb"}, "Name: expected a name of 1 to 100 characters", "name"),
+        ({"name": " "}, "Name: expected a name of 1 to 100 printable characters", "name"),
+        ({"name": "x" * 101}, "Name: expected a name of 1 to 100 printable characters", "name"),
+        ({"name": "a\nb"}, "Name: expected a name of 1 to 100 printable characters", "name"),
         ({"scopes": []}, "What it may do: expected one or more of read, import, hooks", "scopes"),
         ({"scopes": ["write"]}, "What it may do: expected one or more of read, import, hooks", "scopes"),
         ({"companies": []}, "Companies: expected one company or more", "companies"),
