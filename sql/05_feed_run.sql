@@ -231,8 +231,8 @@ create or replace function bds.depth_of(entity_name text)
     );
 comment on function bds.depth_of(text) is 'How deep in the rows of others those of the entity are nested: 0 for a root';
 
-create or replace function bds.families()
-    returns table (name text, family int, depth int)
+create or replace function bds.reach(required_only boolean)
+    returns table (name text, target text)
     language sql
     stable
     set search_path = pg_catalog, pg_temp
@@ -243,12 +243,28 @@ create or replace function bds.families()
         link (name, target) as (
             select distinct r.name, t.name
             from bds.navigations v join root r on r.entity = v.entity join root t on t.entity = v.target
-            where not v.many
+            where not v.many and (not required_only or exists (
+                select from bds.import_columns c where c.entity = v.entity and c.name = v.name and c.required
+            ))
         ),
-        reach (name, target) as (
+        reached (name, target) as (
             select r.entity, r.entity from root r where r.entity = r.name
             union
-            select reach.name, link.target from reach join link on link.name = reach.target
+            select reached.name, link.target from reached join link on link.name = reached.target
+        )
+        select reached.name, reached.target from reached;
+    end;
+comment on function bds.reach(boolean) is
+    'The roots to which each root''s references lead, and theirs, and so on, itself included; all of them, or the required ones alone';
+
+create or replace function bds.families()
+    returns table (name text, family int, depth int)
+    language sql
+    stable
+    set search_path = pg_catalog, pg_temp
+    begin atomic
+        with reach as materialized (
+            select r.name, r.target from bds.reach(false) r
         ),
         -- who refers to another reaches more than that one; in a circle all reach the same
         ranked (name, circle, reached) as (
@@ -256,37 +272,12 @@ create or replace function bds.families()
             from reach r join bds.entities e on e.name = r.target
             group by r.name
         )
-        select r.entity, dense_rank() over (order by k.reached, k.circle)::int,
-            (select count(*) from bds.entities e where e.name = r.entity and r.entity <> r.name)::int
-        from root r join ranked k on k.name = r.name;
+        select e.name, dense_rank() over (order by k.reached, k.circle)::int, (e.name <> k.name)::int
+        from bds.entities e join ranked k on k.name = bds.root_of(e.name);
     end;
 comment on function bds.families() is
     'Entities that are compared together: a root with its children, and roots that refer to one another in a circle; family numbers them, '
     'each after those that it refers to; depth is 0 for a root';
-
-create or replace function bds.needs()
-    returns table (name text, needed bigint)
-    language sql
-    stable
-    set search_path = pg_catalog, pg_temp
-    begin atomic
-        with recursive root (entity, name) as materialized (
-            select e.name, bds.root_of(e.name) from bds.entities e
-        ),
-        link (name, target) as (
-            select distinct r.name, t.name
-            from bds.import_columns c join root r on r.entity = c.entity join root t on t.entity = c.target
-            where c.required
-        ),
-        reach (name, target) as (
-            select r.entity, r.entity from root r where r.entity = r.name
-            union
-            select reach.name, link.target from reach join link on link.name = reach.target
-        )
-        select r.name, count(*) from reach r group by r.name;
-    end;
-comment on function bds.needs() is
-    'How many roots each root cannot be without, itself included: those that it refers to by required references, and so on';
 
 create or replace function bds.import_order(import_number bigint)
     returns text[]
@@ -297,7 +288,7 @@ create or replace function bds.import_order(import_number bigint)
         select f.name
         from bds.families() f join bds.entities e on e.name = f.name
         join bds.entities r on r.name = bds.root_of(f.name)
-        join bds.needs() n on n.name = r.name
+        join (select n.name, count(*) as needed from bds.reach(true) n group by n.name) n on n.name = r.name
         where to_regclass(bds.staging_table(import_number, f.name)) is not null
         -- in a circle what is required comes first: what is not can wait
         order by f.family, n.needed, r.ordinal, f.depth, e.ordinal

@@ -1,6 +1,22 @@
 -- Accounts: API keys, users, sessions, and what is counted against guessing.  The service hashes a key before it asks, and a password
 -- before it stores it, so that neither is ever in a statement or a log.
 
+create or replace function bds.find_companies(companies text[])
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    missing text;
+begin
+    select w into missing from unnest(companies) w where not exists (select from bds.companies c where c.id = w) limit 1;
+    if found then
+        raise exception using errcode = 'BD002', message = format('there is no company %L', missing);
+    end if;
+end
+$$;
+comment on function bds.find_companies(text[]) is 'Raises BD002 for one that is not there';
+
 create or replace function bds.create_key(
     hash bytea, name text, companies text[], tenant text, scopes text[], expires_at timestamptz default null
 )
@@ -13,10 +29,7 @@ declare
     missing text;
     key_id  uuid;
 begin
-    select w into missing from unnest(companies) w where not exists (select from bds.companies c where c.id = w) limit 1;
-    if found then
-        raise exception using errcode = 'BD002', message = format('there is no company %L', missing);
-    end if;
+    perform bds.find_companies(companies);
     if tenant is not null and not exists (select from bds.tenants t where t.id = tenant) then
         raise exception using errcode = 'BD002', message = format('there is no tenant %L', tenant);
     end if;
@@ -122,13 +135,9 @@ create or replace function bds.create_user(email text, password_hash text, compa
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    missing text;
     user_id uuid;
 begin
-    select w into missing from unnest(companies) w where not exists (select from bds.companies c where c.id = w) limit 1;
-    if found then
-        raise exception using errcode = 'BD002', message = format('there is no company %L', missing);
-    end if;
+    perform bds.find_companies(companies);
     insert into bds.users (email, password_hash, companies)
     values (lower(create_user.email), create_user.password_hash, create_user.companies)
     returning id into user_id;
