@@ -24,7 +24,6 @@ SETTINGS = {
     "shared_buffers": "256MB",
     "max_wal_size": "4GB",
     "checkpoint_timeout": "15min",
-    "wal_compression": "pglz",
     "max_connections": "200",
     "jit": "off",
     "log_min_messages": "warning",

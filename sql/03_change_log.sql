@@ -80,13 +80,15 @@ create or replace function bds.name_collection(
 as $$
 declare
     unrecorded bigint[];
+    silent     bigint[];  -- parents with a record that does not name the collection, and those records
     recorded   bigint[];
 begin
     -- The row's own records first, then which of them is ours.  Of a company that its statistics do not know the planner expects one
     -- row: every index then seems as good as the right one, so the conditions that could choose a wrong one stand outside.
     -- The bound on created_at lets it leave old partitions alone; a day covers any step of the clock.
-    select array_agg(p.id) filter (where own.id is null), array_agg(own.id) filter (where own.is_silent)
-    into unrecorded, recorded
+    select array_agg(p.id) filter (where own.id is null), array_agg(p.id) filter (where own.is_silent),
+        array_agg(own.id) filter (where own.is_silent)
+    into unrecorded, silent, recorded
     from unnest(parents) as p (id)
     left join lateral (
         select l.id, l.operation = 'update' and collection_name <> all (coalesce(l.collections, '{}')) as is_silent
@@ -104,7 +106,8 @@ begin
     if recorded is not null then
         update bds.change_log l
         set collections = l.collections || collection_name
-        where l.row_id = any (parents) and l.company_id || '' = company and l.id + 0 = any (recorded)
+        from unnest(silent, recorded) as own (row_id, id)
+        where l.row_id = own.row_id and l.company_id || '' = company and l.id + 0 = own.id
             and l.created_at > transaction_timestamp() - interval '1 day';
     end if;
     return unrecorded;

@@ -115,10 +115,15 @@ declare
     last_update  text := 'null';
     collections  text := 'null';
     touch        text := '';
+    -- A plan made for one row is kept for a million, and the two transition tables look alike: a nested loop between them is a disaster.
+    hash         text := '';
+    probe        text := '';
 begin
     if operation = 'update' then
         source := 'new_rows r join old_rows o on o.company_id = r.company_id and o.id = r.id';
         last_update := 'o.updated_at';
+        hash := $sql$perform set_config('enable_nestloop', 'off', true);$sql$ || E'\n        ';
+        probe := E'\n        ' || $sql$perform set_config('enable_nestloop', 'on', true);$sql$;
         collections := $sql$case when touching <> '' then array[touching] end$sql$;
         -- a table that has no column of its own has no old values either
         select coalesce(E'json_object(\n                ' || string_agg(
@@ -151,8 +156,7 @@ set search_path = pg_catalog, pg_temp
 -- old values are kept as they are, whatever the session's settings print
 set timezone = 'UTC'
 set extra_float_digits = 1
--- A plan made for one row is kept for a million, and their transition tables look alike: a nested loop between them is a disaster.
-set enable_nestloop = off
+set enable_nestloop = on
 as $function$
 #variable_conflict use_variable
 declare
@@ -189,10 +193,10 @@ begin
         end if;
         base := bds.advance(company, %3$L, changes, %4$s);
         at := greatest(clock_timestamp(), %5$s);
-        insert into bds.change_log (%6$s)
+        %12$sinsert into bds.change_log (%6$s)
         select company, base + row_number() over (%9$s), %7$s
         from %10$s
-        where r.company_id = company;%11$s
+        where r.company_id = company;%13$s%11$s
         exit when company = last;
         select min(r.company_id collate "C") into company from %2$s r where r.company_id collate "C" > company;
     end loop;
@@ -212,7 +216,7 @@ $function$
         ),
         case operation when 'update' then 'new_rows r, old_rows o' else rows_of || ' r' end,
         case operation when 'update' then 'order by r.id' else '' end,  -- new and old rows come in the statement's order
-        source, touch
+        source, touch, hash, probe
     );
     execute format('revoke all on function bds_log.%I() from public', this.name || '_' || operation);
     execute format('alter function bds_log.%I() owner to bds_owner', this.name || '_' || operation);
@@ -238,7 +242,7 @@ begin
     where f.entity = child.name and f.reference = child.parent_navigation;
 
     -- a child that moved touches the parent that it left as well
-    select string_agg(format('select t.%I from %s t where t.company_id = company', key_column, t), ' union ') into keys
+    select string_agg(format('select distinct t.%I from %s t where t.company_id = company', key_column, t), ' union ') into keys
     from unnest(case operation
         when 'insert' then array['new_rows'] when 'delete' then array['old_rows'] else array['new_rows', 'old_rows']
     end) t;
@@ -246,19 +250,20 @@ begin
         $sql$
 
         -- The parents change with their content.  The company is locked: a parent stamped below the floor has no record of ours.
+        -- Of arrays the planner expects ten elements: it probes the key for each, where `= any` would search the array for each parent.
         floor := bds.turn_floor(company);
+        parents := array(%3$s);
         select
             array_agg(p.id) filter (where p.updated_at < floor),
             array_agg(p.id) filter (where p.updated_at >= floor)
         into parents, stamped
-        from %4$s p
-        where p.company_id = company and p.id = any (array(%3$s));
+        from unnest(parents) k (id) join %4$s p on p.company_id = company and p.id = k.id;
         if stamped is not null then
             parents := parents || bds.name_collection(company, %1$L, %2$L, stamped);
         end if;
         if parents is not null then
             perform set_config('bds.touching', %2$L, true);
-            update %4$s p set updated_at = p.updated_at where p.company_id = company and p.id = any (parents);
+            update %4$s p set updated_at = p.updated_at from unnest(parents) k (id) where p.company_id = company and p.id = k.id;
             perform set_config('bds.touching', '', true);
         end if;$sql$,
         parent.name, child.collection, keys, parent.table_name

@@ -119,6 +119,11 @@ begin
     if columns is null then
         raise exception using errcode = 'BD002', message = format('there is no entity %L', entity_name);
     end if;
+    -- whoever ends the import waits, or comes back, until the table is there to be dropped
+    perform from bds.imports i where i.company_id = company and i.id = import_id and i.finished_at is null for key share;
+    if not found then
+        raise exception using errcode = 'BD004', message = format('import %s has ended', import_id);
+    end if;
     columns := columns || coalesce((
         select string_agg(format(', %I boolean', n.name || '@present'), '' order by n.ordinal)
         from bds.navigations n where n.entity = entity_name and n.child
@@ -291,6 +296,7 @@ begin
     if import.finished_at is not null then
         return;
     end if;
+    perform from bds.imports i where i.company_id = company and i.id = import_id for update;
     perform bds.import_drop_staging(import.number);
     insert into bds.import_errors (company_id, import_id, n, path, code, message)
     select company, import_id, import.error_count + 1, 'document', import_fail.code, import_fail.message

@@ -182,6 +182,7 @@ declare
     is_checked boolean;
     rest    bigint;
     mapped  bigint;
+    stored  text;
 begin
     select * into strict this from bds.entities e where e.name = entity_name;
     is_checked := bds.all_valid(import_number, entity_name);
@@ -217,6 +218,10 @@ begin
     execute format('select count(*) filter (where m.phase = 1 and not m.is_same), count(*) from pg_temp.%I m', coalesce(map_name, 'map_' || entity_name))
         into rest, mapped;
     perform bds.probe_if_few(rest, mapped);
+    -- The planner knows neither how few rows are left nor how few of those join: it would read the whole table.
+    stored := case when bds.is_few(rest, mapped)
+        then format('left join lateral (select * from %s where company_id = $1 and id = m.target offset 0) t on true', this.table_name)
+        else format('left join %s t on t.company_id = $1 and t.id = m.target', this.table_name) end;
     execute format(
         $sql$
         create temporary table %1$I as
@@ -226,7 +231,7 @@ begin
                 %3$s
             from %4$s s
             join pg_temp.%5$I m on m.ordinal = s."@ordinal" and m.phase = 1 and not m.is_same
-            left join %6$s t on t.company_id = $1 and t.id = m.target
+            %6$s
             %7$s
             %8$s
             offset 0
@@ -234,7 +239,7 @@ begin
         where v."@new" or %9$s
         $sql$,
         coalesce(diff_name, 'diff_' || entity_name), names, values_, bds.staging_table(import_number, entity_name),
-        coalesce(map_name, 'map_' || entity_name), this.table_name,
+        coalesce(map_name, 'map_' || entity_name), stored,
         case when parent is not null then format('left join pg_temp.%I p on p.ordinal = s."@parent"', 'map_' || parent) else '' end,
         coalesce(joins, ''), coalesce(differs, 'false')
     ) using company;

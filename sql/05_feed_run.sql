@@ -346,16 +346,23 @@ create or replace function bds.plan_for(records bigint)
         select set_config('enable_nestloop', case when records > 1000 then 'off' else 'on' end, true),
             set_config('enable_mergejoin', case when records > 1000 then 'off' else 'on' end, true),
             set_config('enable_hashjoin', 'on', true), set_config('enable_material', 'on', true),
-            set_config('work_mem', case when records > 1000 then '64MB' else current_setting('work_mem') end, true);
+            set_config('work_mem', case when records > 1000 then '96MB' else current_setting('work_mem') end, true);
     end;
 comment on function bds.plan_for(bigint) is 'Sets the planner for the size of an import, until the end of the transaction';
+
+create or replace function bds.is_few(few bigint, many bigint)
+    returns boolean
+    language sql
+    immutable
+    return few <= 1000 or few * 10 <= many;
+comment on function bds.is_few(bigint, bigint) is 'Whether so few of so many rows are found sooner one by one, by an index, than by reading all';
 
 create or replace function bds.probe_if_few(few bigint, many bigint)
     returns void
     language sql
     set search_path = pg_catalog, pg_temp
     begin atomic
-        select set_config('enable_nestloop', case when few <= 1000 or few * 10 <= many then 'on' else 'off' end, true);
+        select set_config('enable_nestloop', case when bds.is_few(few, many) then 'on' else 'off' end, true);
     end;
 comment on function bds.probe_if_few(bigint, bigint) is
     'Lets the next statement probe indexes if it is about few rows; for functions that set enable_nestloop, which then ends with them';

@@ -1,7 +1,8 @@
 """One import from its first byte to its report: stage the document block by block, let the database compare and write.
 
 The calls are synchronous, for a worker thread or a command.  While the document arrives no connection is held: each block of
-8 MB takes one for as long as its COPY lasts.  The whole document is staged before the first business row is written.
+8 MB takes one for as long as its COPY lasts, in a thread of its own, while the next block is read.  The whole document is staged
+before the first business row is written.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import logging
 import re
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any, LiteralString
 from uuid import UUID
 
@@ -75,7 +77,9 @@ class Import:
         self._number = 0
         self._done = 0
         self._stopped = threading.Event()
-        self._turn = threading.Lock()  # an abort waits for the block that is being staged
+        self._turn = threading.Lock()  # an abort waits for the bytes that are being taken in
+        self._copier = ThreadPoolExecutor(1, "staging")
+        self._copying: Future[None] | None = None  # the block that is on its way
 
     def begin(self) -> UUID:
         """Make the import known.  Raises psycopg.Error BD002 if there is no such company."""
@@ -115,6 +119,8 @@ class Import:
         for entity in sorted(self._named - self._collections):
             raise _wrong_directive(f"{entity}@removeAll", f"there is no array {entity} beside it")
         self._flush()
+        self._await_block()
+        self._copier.shutdown()
         self.check_cancelled()
         with self._writer() as connection:
             connection.execute(
@@ -154,6 +160,9 @@ class Import:
         if self.id is None:
             return
         with self._turn, self._writer() as connection:
+            if self._copying is not None:
+                wait([self._copying])  # what it stages is dropped with the rest
+            self._copier.shutdown()
             connection.execute(
                 "select bds.import_progress(%s, %s, %s, %s, 0)", (self.company, self.id, self.bytes, self._rows.records)
             )
@@ -195,15 +204,23 @@ class Import:
             raise _wrong_directive(name, "there is no such directive; there are @atomic, @mode and <collection>@removeAll")
 
     def _flush(self) -> None:
+        """Send what waits on its way to the database, once the block before it is there.  Raises what that one met."""
+        self._await_block()
+        blocks = [(entity, table.columns, data) for entity, table, data in self._rows.take()]
+        self._copying = self._copier.submit(self._stage, blocks, self._rows.take_errors(), self.bytes, self._rows.records)
+
+    def _await_block(self) -> None:
+        copying, self._copying = self._copying, None
+        if copying is not None:
+            copying.result()
+
+    def _stage(self, blocks: list[tuple[str, tuple[str, ...], bytes]], errors: bytes, received: int, records: int) -> None:
         with self._writer() as connection:
-            for entity, table, data in self._rows.take():
-                _copy(connection, self._staging_table(connection, entity), table.columns, data)
-            if self._rows.errors:
-                columns = ("entity", "ordinal", "field", "code", "message")
-                _copy(connection, f"staging.i{self._number}_errors", columns, self._rows.take_errors())
-            connection.execute(
-                "select bds.import_progress(%s, %s, %s, %s, 0)", (self.company, self.id, self.bytes, self._rows.records)
-            )
+            for entity, columns, data in blocks:
+                _copy(connection, self._staging_table(connection, entity), columns, data)
+            if errors:
+                _copy(connection, f"staging.i{self._number}_errors", ("entity", "ordinal", "field", "code", "message"), errors)
+            connection.execute("select bds.import_progress(%s, %s, %s, %s, 0)", (self.company, self.id, received, records))
 
     def _staging_table(self, connection: psycopg.Connection[Any], entity: str) -> str:
         if entity not in self._staging:

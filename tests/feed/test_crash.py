@@ -80,18 +80,21 @@ def test_a_killed_import_leaves_nothing(feed: Feed, phase: str) -> None:
         assert process.stdin is not None
         process.stdin.write(b'{"units": [' + units(0, LARGE // 1000))
         process.stdin.flush()
-        wait_until(lambda: bool(feed.ask("select from bds.imports where company_id = %s and bytes > 0", feed.company)))
-        number = feed.operator.rows("select max(number) from bds.imports")[0][0]
-        if phase == "receiving":
+        running = "select from bds.imports where company_id = %s and finished_at is null"
+        if phase == "receiving":  # the first block is just on its way
+            wait_until(lambda: bool(feed.ask(running, feed.company)))
             process.kill()
-        elif phase == "staging":
+        else:
+            wait_until(lambda: bool(feed.ask(running + " and bytes > 0", feed.company)))
+        number = feed.operator.rows("select max(number) from bds.imports")[0][0]
+        if phase == "staging":
             with holding(feed, f"lock table staging.i{number}_units in access exclusive mode"):
                 feeder = threading.Thread(target=_write, args=(process, b", " + units(LARGE // 1000, 3 * LARGE // 1000)))
                 feeder.start()
                 wait_until(lambda: blocked(feed))
                 process.kill()
                 feeder.join()
-        else:
+        elif phase != "receiving":
             lock = {
                 "comparing": f"select bds.set_context('{feed.company}'), bds.lock_company('{feed.company}')",
                 "writing": f"select from data.units where company_id = '{feed.company}' for update",
@@ -108,6 +111,20 @@ def test_a_killed_import_leaves_nothing(feed: Feed, phase: str) -> None:
     assert feed.staged() == 0
     assert (feed.stored(), feed.log()) == (before, log)
     assert feed.good(units=[{"code": "U0", "name": "after"}]) == {"units": {"updated": 1}}
+
+
+def test_a_table_that_is_just_being_staged_is_dropped_with_the_others(feed: Feed) -> None:
+    importing = feed.begin()
+    importing._stopped.set()  # as if the process were gone: no sign of life follows
+    stage = f"select bds.import_stage('{feed.company}', '{importing.id}', 'units')"
+    with psycopg.connect(feed.url) as dying:
+        dying.execute("select bds.set_context(%s)", (feed.company,))
+        dying.execute(stage.encode())
+        assert not reaped(feed)  # it cannot see that table yet
+    assert reaped(feed)
+    assert feed.staged() == 0
+    with pytest.raises(psycopg.Error, match="is failed, not receiving"):
+        feed.write(stage)
 
 
 def _write(process: subprocess.Popen[bytes], data: bytes) -> None:
@@ -144,6 +161,7 @@ def test_staged_rows_that_a_crash_of_the_database_took_are_missed(feed: Feed) ->
     """Staging tables are not logged: after a crash they are there, and empty."""
     importing = feed.begin()
     importing.receive(b'{"units": [' + units(0, LARGE // 1000))
+    wait_until(lambda: bool(feed.ask("select from bds.imports where id = %s and records > 0", importing.id)))
     feed.operator.connection.execute(f"truncate staging.i{importing._number}_units".encode())
     importing.receive(b"," + units(LARGE // 1000, LARGE // 1000 + 10) + b"]}")
     with pytest.raises(psycopg.Error) as failed:

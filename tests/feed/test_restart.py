@@ -73,6 +73,7 @@ def own() -> Iterator[Own]:
 def test_a_document_that_was_half_staged_has_to_be_sent_again(own: Own) -> None:
     feed = own.begin()
     feed.receive(b'{"units": [' + LARGE)
+    wait_until(lambda: bool(own.rows("select from bds.imports where records > 0")))
     assert own.staged() == 2
     own.crash()
     feed.receive(b"]}")
