@@ -77,6 +77,7 @@ create or replace function bds.name_collection(
     set enable_nestloop = on
     set enable_hashjoin = off
     set enable_mergejoin = off
+    set enable_bitmapscan = off  -- the bound on created_at is for the partitions, not to be read from its index for each parent
 as $$
 declare
     unrecorded bigint[];

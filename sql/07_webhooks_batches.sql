@@ -44,8 +44,10 @@ as $$
     -- neighbours of one change set are a run, each hundred of a run a batch
     with marked as (
         select q.*, q.change_set_id is distinct from lag(q.change_set_id) over w as begins
-        from bds.hook_queue q
-        join unnest(companies, hooks) as d (company_id, hook_id) on d.company_id = q.company_id and d.hook_id = q.hook_id
+        from unnest(companies, hooks) as d (company_id, hook_id)
+        cross join lateral (  -- of a queue that was empty when it was last analyzed the planner expects one row
+            select e.* from bds.hook_queue e where e.company_id = d.company_id and e.hook_id = d.hook_id offset 0
+        ) q
         window w as (partition by q.company_id, q.hook_id order by q.change_id)
     ),
     runs as (
@@ -78,14 +80,17 @@ create or replace function bds.make_batches_of(companies text[], hooks uuid[], u
     language plpgsql
     set search_path = pg_catalog, pg_temp
     set enable_seqscan = off
+    set enable_hashjoin = on
 as $$
 declare
     made bigint;
 begin
     with due as materialized (
-        select d.company_id, d.hook_id, h.disabled or h.deleted_at is not null as gone
+        select d.company_id, d.hook_id, h.gone
         from unnest(companies, hooks) as d (company_id, hook_id)
-        join bds.hooks h on h.company_id = d.company_id and h.id = d.hook_id
+        cross join lateral (  -- so that the planner knows that there are as many of them
+            select e.disabled or e.deleted_at is not null as gone from bds.hooks e where e.company_id = d.company_id and e.id = d.hook_id offset 0
+        ) h
     ),
     planned as materialized (select * from bds.plan_batches(companies, hooks, up_to)),
     sent as (
@@ -101,8 +106,14 @@ begin
     ),
     gone as (
         delete from bds.hook_queue q
-        using (select p.company_id, p.hook_id, max(p.last_id) as last_id from planned p where p.goes group by p.company_id, p.hook_id) p
-        where q.company_id = p.company_id and q.hook_id = p.hook_id and q.change_id <= p.last_id
+        where q.ctid = any (array(
+            select e.ctid
+            from (select p.company_id, p.hook_id, max(p.last_id) as last_id from planned p where p.goes group by p.company_id, p.hook_id) p
+            cross join lateral (
+                select e.ctid from bds.hook_queue e
+                where e.company_id = p.company_id and e.hook_id = p.hook_id and e.change_id <= p.last_id offset 0
+            ) e
+        ))
     ),
     result as (
         select d.company_id, d.hook_id, coalesce(sum(p.size) filter (where not p.goes), 0) as left_over,

@@ -251,6 +251,8 @@ create or replace function bds.queue_matches(
     -- looked up row by row stands behind offset 0.
     set enable_nestloop = off
     set enable_mergejoin = off
+    -- the bound on created_at is for the partitions: read from its index for each row it costs more than the row
+    set enable_bitmapscan = off
     set plan_cache_mode = force_generic_plan
 as $$
 declare

@@ -276,11 +276,11 @@ def count(delivery: Delivery, outcome: Outcome) -> None:
     metrics.attempt_durations.observe(outcome.duration)
     status = outcome.status or 0
     kind = "delivered" if 200 <= status < 300 else "refused" if 400 <= status < 500 else "failed"
-    metrics.attempts.labels(kind).inc()
     made = MADE.search(delivery.body)
     if kind == "delivered" and made:
         lag = datetime.now(UTC) - datetime.fromisoformat(made[1].decode())
         metrics.delivery_lags.observe(max(0.0, lag.total_seconds()))
+    metrics.attempts.labels(kind).inc()
 
 
 async def _happens(event: asyncio.Event, within: float) -> bool:
