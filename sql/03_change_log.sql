@@ -190,3 +190,11 @@ comment on view bds.positions is 'The id of the last change of each entity; it n
 comment on column bds.positions.company_id is 'The company';
 comment on column bds.positions.entity is 'The entity''s API name';
 comment on column bds.positions.last_id is 'The id of its last change';
+
+create or replace view bds.company_positions as
+select c.company_id, c.positions
+from bds.clocks c
+where c.company_id = current_setting('bds.company', true) or (select bds.is_operator());
+comment on view bds.company_positions is 'The same by company, as it is kept: what a version of the data is made of, at each request';
+comment on column bds.company_positions.company_id is 'The company';
+comment on column bds.company_positions.positions is 'The id of the last change of each entity, by its API name';

@@ -10,7 +10,7 @@ grant usage on schema data to bds_writer, bds_operator;
 grant usage on schema staging to bds_writer;
 
 grant select on bds.entities, bds.fields, bds.navigations to bds_reader, bds_writer, bds_service, bds_operator;
-grant select on bds.changes, bds.positions to bds_reader, bds_writer, bds_operator;
+grant select on bds.changes, bds.positions, bds.company_positions to bds_reader, bds_writer, bds_operator;
 grant select on bds.tenants, bds.companies, bds.clocks, bds.change_log to bds_operator;
 grant select on bds.api_keys to bds_service, bds_operator;
 

@@ -216,10 +216,12 @@ class Select:
 
         Null if there is no row where the navigation begins: all else looks as if it led nowhere.
         """
-        text = SQL("select coalesce(max(p.last_id), 0) from bds.positions as p where p.company_id = {}").format(COMPANY)
         if "changes" in self.query.entities:
-            return text
-        text = SQL("{} and p.entity in ({})").format(text, SQL(", ").join(map(Literal, self.query.entities)))
+            return SQL("select coalesce(max(p.last_id), 0) from bds.positions as p where p.company_id = {}").format(COMPANY)
+        last = (SQL("(p.positions ->> {})::int8").format(Literal(entity)) for entity in self.query.entities)
+        text = SQL("select coalesce(max(greatest({})), 0) from bds.company_positions as p where p.company_id = {}").format(
+            SQL(", ").join(last), COMPANY
+        )
         origin = self.query.origin
         if origin is None:
             return text

@@ -27,7 +27,7 @@ def test_the_reader_sees_the_company_that_it_has_named_and_no_other(two: Operato
 
 def test_a_reader_that_has_named_no_company_sees_nothing(two: Operator, connect) -> None:
     reader = connect("bds_reader")
-    for view in (*(f'api."{entity}"' for entity in ENTITIES), "bds.changes", "bds.positions"):
+    for view in (*(f'api."{entity}"' for entity in ENTITIES), "bds.changes", "bds.positions", "bds.company_positions"):
         assert reader.execute(f"select count(*) from {view}".encode()).fetchone() == (0,)
 
 

@@ -10,7 +10,7 @@ ROLES = ("bds_reader", "bds_writer", "bds_service", "bds_operator")
 KEPT = """
     select c.oid, c.relname from pg_class c
     where c.oid = 'bds.change_log'::regclass or c.oid in (select inhrelid from pg_inherits where inhparent = 'bds.change_log'::regclass)
-        or c.oid = any (array['bds.clocks', 'bds.changes', 'bds.positions', 'bds.entity_positions', 'bds.first_changes', 'bds.settings']::regclass[])
+        or c.oid = any (array['bds.clocks', 'bds.changes', 'bds.positions', 'bds.company_positions', 'bds.entity_positions', 'bds.first_changes', 'bds.settings']::regclass[])
 """
 
 

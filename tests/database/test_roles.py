@@ -54,6 +54,7 @@ RELATIONS: dict[str, tuple[str, str, str, str, str, str]] = {
     "bds.mappers": (R, R, "", R, R, R),
     "bds.navigations": (R, R, R, R, R, R),
     "bds.positions": (R, R, "", R, R, R),
+    "bds.company_positions": (R, R, "", R, R, R),
     "bds.unfit_hooks": ("", "", "", R, R, ""),
     "bds.secrets": ("", "", "", "", "", ""),
     "bds.sessions": ("", "", "", "", R, ""),

@@ -36,7 +36,7 @@ class Relations(Visitor):
 # All that a compiled statement may be made of: a SELECT and its expressions, nothing that writes, locks or calls by cursor.
 ALLOWED = {
     "A_ArrayExpr", "A_Const", "A_Expr", "A_Indirection", "Alias", "BoolExpr", "Boolean", "CaseExpr", "CaseWhen", "CoalesceExpr", "CollateClause",
-    "ColumnRef", "CommonTableExpr", "BooleanTest", "Float", "FuncCall", "Integer", "JoinExpr", "List", "NullTest", "ParamRef", "RangeSubselect",
+    "ColumnRef", "CommonTableExpr", "BooleanTest", "Float", "FuncCall", "Integer", "JoinExpr", "List", "MinMaxExpr", "NullTest", "ParamRef", "RangeSubselect",
     "RangeVar", "RawStmt", "ResTarget", "SelectStmt", "SortBy", "String", "SubLink", "TypeCast", "TypeName", "WindowDef", "WithClause",
 }  # fmt: skip
 
@@ -61,7 +61,12 @@ def prove(statement: sql.Statement, catalog: Catalog) -> None:
     assert kinds.found <= ALLOWED, kinds.found - ALLOWED
     relations = Relations()
     relations(parsed.stmt)
-    assert set(relations.names) <= {*(f"api.{name}" for name in catalog.entities), "bds.changes", "bds.positions"}
+    assert set(relations.names) <= {
+        *(f"api.{name}" for name in catalog.entities),
+        "bds.changes",
+        "bds.positions",
+        "bds.company_positions",
+    }
     assert text.count("company_id = $1") == len(relations.names)
 
 
