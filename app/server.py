@@ -19,6 +19,7 @@ from typing import Any
 import uvloop
 from aiohttp import web
 from aiohttp.http_exceptions import BadHttpMethod, LineTooLong
+from aiohttp.web_protocol import _ErrInfo
 
 from app import metrics
 from app.config import Config
@@ -81,6 +82,22 @@ class Connection(web.RequestHandler):
         if line:
             self._path = line[1].decode("latin-1")
         super().data_received(data)
+        if self._messages and isinstance(self._messages[-1][0], _ErrInfo):
+            self._break_body()
+
+    def _break_body(self) -> None:
+        """Where the parser fails within a body, whoever reads that must not wait for its end; what follows is no further request."""
+        if len(self._messages) > 1:
+            body = self._messages[-2][1]
+        elif self._current_request is not None:
+            body = self._current_request.content
+        else:
+            return
+        if not body.is_eof():
+            self._messages.pop()
+            body.set_exception(ServiceError("malformed_request", "the chunks of the body cannot be told from each other"))
+            body.feed_eof()
+            self.close()
 
     def connection_lost(self, exc: BaseException | None) -> None:
         super().connection_lost(exc)
