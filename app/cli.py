@@ -27,6 +27,7 @@ from app.mapper import store
 from app.mapper.document import Mapped
 from app.odata.explain import explain
 from app.progress import Progress
+from app.tasks import Stopped
 from app.usage import EXAMPLES, OVERVIEW
 
 FAILED, PARTIAL = 1, 3
@@ -53,6 +54,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail(f"{error.filename}: {error.strerror.lower()}" if error.filename and error.strerror else str(error))
     except (ValueError, migrate.MigrationError) as error:
         return _fail(str(error))
+    except Stopped as stopped:
+        _say(f"bds: {stopped}")
+        return 0
     except KeyboardInterrupt:
         return _fail("interrupted")
 

@@ -31,6 +31,7 @@ from psycopg_pool import PoolTimeout
 from app import db, logs
 from app.config import Config
 from app.migrate import MigrationError
+from app.tasks import Stopped, stoppable
 
 log = logging.getLogger("bds.processes")
 
@@ -220,9 +221,10 @@ def reserved(host: str, port: int) -> Iterator[tuple[str, int]]:
 def serve(config: Config, host: str, port: int, count: int, announce: Callable[[str, int], None], *, worker: bool = True) -> int:
     """Serve with `count` HTTP processes, and one that delivers webhooks unless told not to; returns the exit code.
 
-    Raises OSError if the address is taken, psycopg.Error if the database cannot be reached, ValueError, MigrationError.
+    Raises OSError if the address is taken, psycopg.Error if the database cannot be reached, ValueError, MigrationError, and
+    Stopped if it is told to end while it waits for the database.
     """
-    with db.connect(db.resolve(config)):  # what is wrong is said once
+    with stoppable(), db.connect(db.resolve(config)):  # what is wrong is said once
         pass
     directory = tempfile.mkdtemp(prefix="bds-metrics-")
     os.environ["PROMETHEUS_MULTIPROC_DIR"] = directory  # where processes leave their measurements for each other
@@ -264,6 +266,8 @@ def _told(config: Config, name: str) -> Iterator[None]:
     logs.start(config)
     try:
         yield
+    except Stopped as stopped:
+        log.warning("%s", stopped)
     except (psycopg.Error, PoolTimeout, MigrationError, ValueError, OSError) as error:
         log.error("%s", error)
         sys.exit(1)

@@ -30,7 +30,7 @@ from app.http import create_app
 from app.metrics import Sampler
 from app.middleware import error_response, wrong_method
 from app.observe import sampling_of
-from app.tasks import end
+from app.tasks import UNANSWERED, Stopped, end
 from app.webhooks.worker import working
 
 log = logging.getLogger("bds.http")
@@ -86,7 +86,7 @@ class Connection(web.RequestHandler):
             self._break_body()
 
     def _break_body(self) -> None:
-        """Where the parser fails within a body, whoever reads that must not wait for its end; what follows is no further request."""
+        """Where the parser fails within a body, whoever reads that must not wait for its end; nothing further is a request."""
         if len(self._messages) > 1:
             body = self._messages[-2][1]
         elif self._current_request is not None:
@@ -170,7 +170,7 @@ async def run(
 ) -> None:
     """Serve until SIGTERM or SIGINT, and deliver webhooks beside it.  `announce` is called once requests are accepted."""
     stop = stopping()
-    database = await Database.open(config)
+    database = await opened(config, stop)
     try:
         async with contextlib.AsyncExitStack() as stack:
             if worker:
@@ -187,7 +187,7 @@ async def run(
 async def work(config: Config, announce: Callable[[], None], *, keeps_house: bool = True) -> None:
     """Deliver webhooks until SIGTERM or SIGINT, and keep house.  `announce` is called once the worker has begun."""
     stop = stopping()
-    database = await Database.open(config)
+    database = await opened(config, stop)
     try:
         async with working(database):
             tasks = [asyncio.create_task(sampling_of(database, Sampler(database.limits())))]
@@ -198,6 +198,18 @@ async def work(config: Config, announce: Callable[[], None], *, keeps_house: boo
             await end(*tasks)
     finally:
         await database.close()
+
+
+async def opened(config: Config, stop: asyncio.Event) -> Database:
+    """The database, once it answers.  Raises Stopped if the service is to end before that."""
+    opening, stopped = asyncio.create_task(Database.open(config)), asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait({opening, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        if opening.done():
+            return opening.result()
+        raise Stopped(UNANSWERED)
+    finally:
+        await end(opening, stopped)
 
 
 def stopping() -> asyncio.Event:
