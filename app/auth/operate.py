@@ -82,7 +82,11 @@ def _read_password() -> tuple[str, bool]:
     elif sys.stdin.isatty():
         given = getpass.getpass("password (none: one is made): ")
     else:
-        given = sys.stdin.readline().rstrip("\r\n")
+        try:
+            given = sys.stdin.readline().rstrip("\r\n")
+            given.encode()
+        except UnicodeError:
+            raise ServiceError("malformed_request", "the password on standard input: expected UTF-8") from None
     return (given, False) if given else (make_password(), True)
 
 
