@@ -26,6 +26,7 @@ from app.config import Config
 from app.db import Database
 from app.errors import ServiceError
 from app.feed.housekeeping import keep_house
+from app.feed.under_way import finish
 from app.http import create_app
 from app.metrics import Sampler
 from app.middleware import error_response, wrong_method
@@ -39,7 +40,8 @@ MAX_URL = 64 << 10  # bytes
 MAX_HEADER = 16 << 10  # bytes, of one header line
 IDLE = 75.0  # seconds that a connection may stay without a request: longer than reverse proxies keep theirs
 LINGER = 2.0  # seconds that a refused client has for reading why
-GRACE = 30.0  # seconds that running requests have when the service stops
+GRACE = 30.0  # seconds that running requests and imports have when the service stops
+TELL = 2.0  # the last of them, in which an import that has not ended is stopped and its client told so
 REQUEST_LINE = re.compile(rb"(?:\r?\n)*[!#$%&'*+.^_`|~0-9A-Za-z-]+ +(/[^\s?#]*)")
 
 
@@ -162,7 +164,7 @@ async def serving(
         yield listening.sockets[0].getsockname()[:2]
     finally:
         listening.close()
-        await runner.cleanup()
+        await asyncio.gather(runner.cleanup(), finish(GRACE - TELL))
 
 
 async def run(

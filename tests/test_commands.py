@@ -49,6 +49,11 @@ def test_a_company_and_its_keys(environment: dict[str, str]) -> None:
     [
         (("key", "create", "--company", "nowhere"), 1, "there is no company 'nowhere'"),
         (("key", "create", "--company", "acme", "--scope", "write"), 2, "expected some of read,import,hooks, got 'write'"),
+        (
+            ("key", "create", "--company", "acme", "--expires", "9999-12-31T23:59-12:00"),
+            2,
+            "expected a moment before the year 10000",
+        ),
         (("company", "create", "Acme"), 1, "expected 1 to 63 characters of a-z 0-9 - _"),
         (("company", "create", "products"), 1, "'products' is taken"),
         (("import", "none.json", "--company", "acme"), 1, "none.json: no such file or directory"),

@@ -69,7 +69,10 @@ def read_expiry(text: str) -> datetime:
         moment = datetime.fromisoformat(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"expected a date, a time, or days or hours such as 90d, got {text!r}") from None
-    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    try:
+        moment = moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
+    except OverflowError:
+        raise argparse.ArgumentTypeError(f"expected a moment before the year 10000, got {text!r}") from None
     if moment <= datetime.now(UTC):
         raise argparse.ArgumentTypeError(f"expected a moment to come, got {text!r}")
     return moment
