@@ -30,6 +30,7 @@ from app.feed.under_way import finish
 from app.http import create_app
 from app.metrics import Sampler
 from app.middleware import error_response, wrong_method
+from app.networks import free_address, not_listening
 from app.observe import sampling_of
 from app.tasks import UNANSWERED, Stopped, end
 from app.webhooks.worker import working
@@ -157,9 +158,13 @@ async def serving(
         "auto_decompress": False,  # whoever takes a body bounds what it becomes
         "access_log": None,
     }
-    listening = await loop.create_server(
-        lambda: Connection(manager, app, **settings), host, port, backlog=1024, reuse_port=reuse_port
-    )
+    try:
+        listening = await loop.create_server(
+            lambda: Connection(manager, app, **settings), host, port, backlog=1024, reuse_port=reuse_port
+        )
+    except OSError as error:
+        await runner.cleanup()  # what goes on beside the requests has begun
+        raise not_listening(host, port, error) from None
     try:
         yield listening.sockets[0].getsockname()[:2]
     finally:
@@ -172,6 +177,8 @@ async def run(
 ) -> None:
     """Serve until SIGTERM or SIGINT, and deliver webhooks beside it.  `announce` is called once requests are accepted."""
     stop = stopping()
+    if not settings.get("reuse_port"):
+        free_address(host, port)  # else nothing is begun
     database = await opened(config, stop)
     try:
         async with contextlib.AsyncExitStack() as stack:
