@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 
 import psycopg
 
-from app import auth, db, demo, embedded, logs, migrate, streams
+from app import auth, db, demo, embedded, logs, migrate, printed, streams
 from app.arguments import Parser, read_count, read_format, read_id, read_name, undecodable
 from app.auth import operate
 from app.auth.managed import check_name
@@ -128,7 +128,7 @@ def create_key(options: argparse.Namespace, config: Config) -> int:
 def list_keys(options: argparse.Namespace, config: Config) -> int:
     with db.connect(db.resolve(config)) as connection:
         rows = connection.execute(operate.KEYS).fetchall()
-    streams.put(_table(("id", "name", "companies", "scopes", "created (UTC)", "used", "expires", "state"), rows))
+    streams.put(printed.table(("id", "name", "companies", "scopes", "created (UTC)", "used", "expires", "state"), rows))
     return 0
 
 
@@ -157,7 +157,7 @@ def change_password(options: argparse.Namespace, config: Config) -> int:
 def list_users(options: argparse.Namespace, config: Config) -> int:
     with db.connect(db.resolve(config)) as connection:
         rows = connection.execute(operate.USERS).fetchall()
-    streams.put(_table(("email", "companies", "created (UTC)", "last login"), rows))
+    streams.put(printed.table(("email", "companies", "created (UTC)", "last login"), rows))
     return 0
 
 
@@ -190,9 +190,9 @@ def import_file(options: argparse.Namespace, config: Config) -> int:
         url = db.resolve(config)
         report = run_import(url, config, options.company, file, size, dry_run=options.dry_run, mapper=options.mapper)
     try:
-        streams.put(json.dumps(report, ensure_ascii=False, indent=2) + "\n" if options.json else _report(report))
+        streams.put(json.dumps(report, ensure_ascii=False, indent=2) + "\n" if options.json else printed.report(report))
     except OSError:
-        streams.say(f"bds: {_ended(report)}; its report could not be written")
+        streams.say(f"bds: {printed.ended(report)}; its report could not be written")
         raise
     return {"completed": 0, "partial": PARTIAL}.get(report["state"], FAILED)
 
@@ -312,38 +312,6 @@ def _port(text: str) -> int:
     if not (text.isascii() and text.isdigit() and int(text) <= 65_535):
         raise argparse.ArgumentTypeError(f"expected a port from 0 to 65535, got {text!r}")
     return int(text)
-
-
-def _visible(text: str) -> str:
-    """Text of a document as a terminal may have it: control characters are shown, not obeyed."""
-    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
-
-
-def _report(report: dict[str, Any]) -> str:
-    counts = ("created", "updated", "deleted", "unchanged", "failed")
-    lines = [_table(("entity", *counts), [(name, *(f"{c[k]:,}" for k in counts)) for name, c in report["entities"].items()])]
-    for error in report["errors"][:20]:
-        record = f" ({error['record']})" if error["record"] else ""
-        lines.append(_visible(f"{error['path']}{record}: {error['code']}: {error['message']}") + "\n")
-    if report["errorCount"] > 20:
-        lines.append(f"... and {report['errorCount'] - 20:,} more errors\n")
-    return "".join([*lines, _ended(report), "\n"])
-
-
-def _ended(report: dict[str, Any]) -> str:
-    return f"{report['state']}{', dry run: nothing was written' if report['dryRun'] else ''}, import {report['importId']}"
-
-
-def _table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """Columns that line up, numbers to the right."""
-    cells = [[_visible(str(value)) for value in row] for row in rows]
-    widths = [max(len(row[n]) for row in [list(header), *cells]) for n in range(len(header))]
-    numeric = [bool(cells) and all(row[n].replace(",", "").isdigit() for row in cells) for n in range(len(header))]
-    lines = []
-    for row in [list(header), *cells]:
-        line = "  ".join(c.rjust(w) if right else c.ljust(w) for c, w, right in zip(row, widths, numeric, strict=True))
-        lines.append(line.rstrip() + "\n")
-    return "".join(lines)
 
 
 def _base(host: str, port: int) -> str:

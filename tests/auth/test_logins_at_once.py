@@ -10,12 +10,20 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from app.auth import passwords, throttle
 from app.auth.passwords import Passwords
 from app.auth.throttle import AT_ONCE
 from tests.auth.client import EMAIL, PASSWORD, ask, bearer, fresh_address, login
 from tests.http.serving import PATIENCE, Service, running, wait_until
 
 A_MINUTE = 20
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Logins wait as long as a slow machine needs for those before them."""
+    for each in (throttle, passwords):
+        monkeypatch.setattr(each, "PATIENCE", PATIENCE * 6)
 
 
 class Gate:
@@ -67,8 +75,7 @@ def test_right_and_wrong_logins_at_the_same_time_are_counted_apart_in_all_proces
 ) -> None:
     address = fresh_address()
     with running(module_database_url, company=None) as beside, ThreadPoolExecutor(32) as threads:
-        passwords = [PASSWORD, "guess"] * 16
-        ask_for = enumerate(passwords)
+        ask_for = enumerate([PASSWORD, "guess"] * 16)
         answers = threads.map(
             lambda each: (each[1], login((service, beside)[each[0] // 2 % 2], password=each[1], source=address).status), ask_for
         )

@@ -90,9 +90,9 @@ def starting(url: str, *arguments: str, **settings: str) -> Iterator[subprocess.
 
 
 def stop(service: subprocess.Popen[str], number: int) -> str:
-    """What a service says that is told to end, and ends; it is given less time than any connection attempt takes."""
+    """What a service says that is told to end, and ends: not by what it waits for, of which it would say something else."""
     service.send_signal(number)
-    said = service.communicate(timeout=PATIENCE - 2)[1]
+    said = service.communicate(timeout=PATIENCE * 6)[1]
     assert service.returncode == 0, said
     assert "Traceback" not in said and "was never retrieved" not in said
     return said
