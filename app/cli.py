@@ -23,6 +23,7 @@ from app.auth import operate
 from app.auth.managed import check_name
 from app.config import Config
 from app.errors import SQLSTATES, ServiceError
+from app.export.request import FORMATS
 from app.feed.run import Import
 from app.mapper import store
 from app.mapper.document import Mapped
@@ -201,7 +202,11 @@ def export_rows(options: argparse.Namespace, config: Config) -> int:
     from app.export import command  # with the formats' packages
 
     if options.mapper is None and options.format in (None, "custom"):
-        options.refuse("expected --format, or --mapper" if options.format is None else "--format custom: expected --mapper")
+        options.refuse(
+            f"expected --mapper, or --format: one of {', '.join(FORMATS)}"
+            if options.format is None
+            else "--format custom: expected --mapper"
+        )
     given = {"format": options.format, "mapper": options.mapper} | {f"${name}": getattr(options, name) for name in QUERY}
     given = {name: value for name, value in given.items() if value is not None}
     if options.output is None:

@@ -148,7 +148,7 @@ FORMATS = "json, xml, csv, excel, pdf, html, custom, xsd"
         (("--format", "csv", "--skip", "1.5"), "argument --skip: expected a whole number from 0, got '1.5'"),
         (("--format", "csv", "--mapper", ""), "argument --mapper: expected a name, got an empty one"),
         (("--format", "custom"), "--format custom: expected --mapper"),
-        ((), "expected --format, or --mapper"),
+        ((), "expected --mapper, or --format: one of json, xml, csv, excel, pdf, html, custom"),
     ],
 )
 def test_a_wrong_option_of_an_export_is_wrong_usage_whatever_the_database(options: tuple[str, ...], says: str) -> None:
