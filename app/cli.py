@@ -17,16 +17,19 @@ from typing import Any, BinaryIO
 
 import psycopg
 
-from app import auth, db, demo, embedded, logs, migrate
+from app import auth, db, demo, embedded, logs, migrate, printed, streams
+from app.arguments import Parser, read_count, read_format, read_id, read_name, undecodable
 from app.auth import operate
 from app.auth.managed import check_name
 from app.config import Config
 from app.errors import SQLSTATES, ServiceError
+from app.export.request import FORMATS
 from app.feed.run import Import
 from app.mapper import store
 from app.mapper.document import Mapped
 from app.odata.explain import explain
 from app.progress import Progress
+from app.tasks import Stopped
 from app.usage import EXAMPLES, OVERVIEW
 
 FAILED, PARTIAL = 1, 3
@@ -40,9 +43,10 @@ Command = Callable[[argparse.Namespace, Config], int]
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code."""
+    streams.hold()
     logs.start()
-    options = parser().parse_args(arguments)
     try:
+        options = _read(arguments)
         code: int = options.command(options, Config.load())
         return code
     except ServiceError as error:
@@ -50,16 +54,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except psycopg.Error as error:
         return _fail(error.diag.message_primary if error.sqlstate in SQLSTATES else str(error), error.diag.message_hint)
     except OSError as error:
-        return _fail(f"{error.filename}: {error.strerror.lower()}" if error.filename and error.strerror else str(error))
+        where, what = error.filename, (error.strerror or "").lower()
+        return _fail(f"{where}: {what}" if where and what else what or str(error))
     except (ValueError, migrate.MigrationError) as error:
         return _fail(str(error))
+    except Stopped as stopped:
+        streams.say(f"bds: {stopped}")
+        return 0
     except KeyboardInterrupt:
         return _fail("interrupted")
 
 
 def _fail(message: str | None, hint: str | None = None) -> int:
-    print(f"bds: {(message or 'failed').strip()}" + (f"\n     {hint}" if hint else ""), file=sys.stderr)
+    streams.say(f"bds: {(message or 'failed').strip()}" + (f"\n     {hint}" if hint else ""))
     return FAILED
+
+
+def _read(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """The command line.  Raises SystemExit when it is wrong, and after help; OSError if that cannot be written."""
+    top = parser()
+    options = top.parse_args(arguments)
+    wrong = undecodable(options)
+    if wrong:
+        top.error(wrong)
+    return options
 
 
 # Commands -------------------------------------------------------------------------------------------------------------------------
@@ -68,7 +86,7 @@ def _fail(message: str | None, hint: str | None = None) -> int:
 def migrate_database(options: argparse.Namespace, config: Config) -> int:
     url = config.database_url or embedded.start(config.data_dir)
     for name in migrate.migrate(url):
-        print(f"sql/{name}", file=sys.stderr)
+        streams.say(f"sql/{name}")
     return 0
 
 
@@ -78,7 +96,7 @@ def serve(options: argparse.Namespace, config: Config) -> int:
     logs.start(config)
 
     def announce(host: str, port: int) -> None:
-        _say(f"serving on {_base(host, port)}")
+        streams.say(f"serving on {_base(host, port)}")
 
     if options.processes > 1:
         return processes.serve(config, options.host, options.port, options.processes, announce, worker=not options.no_worker)
@@ -92,7 +110,7 @@ def work(options: argparse.Namespace, config: Config) -> int:
     from app import server
 
     logs.start(config)
-    uvloop.run(server.work(config, lambda: _say("delivering webhooks")))
+    uvloop.run(server.work(config, lambda: streams.say("delivering webhooks")))
     return 0
 
 
@@ -103,15 +121,15 @@ def create_company(options: argparse.Namespace, config: Config) -> int:
 
 
 def create_key(options: argparse.Namespace, config: Config) -> int:
-    with db.connect(db.resolve(config)) as connection:
-        print(_new_key(connection, options.name, options.company, options.scope, options.expires))
+    with db.connect(db.resolve(config)) as connection, connection.transaction():  # a key that could not be shown is none
+        streams.put(_new_key(connection, options.name, options.company, options.scope, options.expires) + "\n")
     return 0
 
 
 def list_keys(options: argparse.Namespace, config: Config) -> int:
     with db.connect(db.resolve(config)) as connection:
         rows = connection.execute(operate.KEYS).fetchall()
-    _table(("id", "name", "companies", "scopes", "created (UTC)", "used", "expires", "state"), rows)
+    streams.put(printed.table(("id", "name", "companies", "scopes", "created (UTC)", "used", "expires", "state"), rows))
     return 0
 
 
@@ -122,20 +140,25 @@ def revoke_key(options: argparse.Namespace, config: Config) -> int:
 
 
 def create_user(options: argparse.Namespace, config: Config) -> int:
-    with db.connect(db.resolve(config)) as connection:
-        print(operate.create_user(connection, options.email, options.company) or "", end="")
+    with db.connect(db.resolve(config)) as connection, connection.transaction():  # nor is a password
+        made = operate.create_user(connection, options.email, options.company)
+        if made:
+            streams.put(made)
     return 0
 
 
 def change_password(options: argparse.Namespace, config: Config) -> int:
-    with db.connect(db.resolve(config)) as connection:
-        print(operate.change_password(connection, options.email) or "", end="")
+    with db.connect(db.resolve(config)) as connection, connection.transaction():  # nor is a password
+        made = operate.change_password(connection, options.email)
+        if made:
+            streams.put(made)
     return 0
 
 
 def list_users(options: argparse.Namespace, config: Config) -> int:
     with db.connect(db.resolve(config)) as connection:
-        _table(("email", "companies", "created (UTC)", "last login"), connection.execute(operate.USERS).fetchall())
+        rows = connection.execute(operate.USERS).fetchall()
+    streams.put(printed.table(("email", "companies", "created (UTC)", "last login"), rows))
     return 0
 
 
@@ -146,12 +169,12 @@ def delete_user(options: argparse.Namespace, config: Config) -> int:
 
 
 def explain_request(options: argparse.Namespace, config: Config) -> int:
-    print(explain(config, options.path))
+    streams.put(explain(config, options.path) + "\n")
     return 0
 
 
 def print_dsn(options: argparse.Namespace, config: Config) -> int:
-    print(db.resolve(config))
+    streams.put(db.resolve(config) + "\n")
     return 0
 
 
@@ -162,23 +185,33 @@ def stop(options: argparse.Namespace, config: Config) -> int:
 
 
 def import_file(options: argparse.Namespace, config: Config) -> int:
+    streams.require_output()  # what is imported cannot be taken back
     size = None if options.file == "-" else Path(options.file).stat().st_size
-    url = db.resolve(config)
-    with sys.stdin.buffer if options.file == "-" else Path(options.file).open("rb") as file:
+    with streams.binary_input() if options.file == "-" else Path(options.file).open("rb") as file:
+        url = db.resolve(config)
         report = run_import(url, config, options.company, file, size, dry_run=options.dry_run, mapper=options.mapper)
-    if options.json:
-        print(json.dumps(report, ensure_ascii=False, indent=2))
-    else:
-        _print_report(report)
+    try:
+        streams.put(json.dumps(report, ensure_ascii=False, indent=2) + "\n" if options.json else printed.report(report))
+    except OSError:
+        streams.say(f"bds: {printed.ended(report)}; its report could not be written")
+        raise
     return {"completed": 0, "partial": PARTIAL}.get(report["state"], FAILED)
 
 
 def export_rows(options: argparse.Namespace, config: Config) -> int:
-    from app.export import command, request  # with the formats' packages
+    from app.export import command  # with the formats' packages
 
+    if options.mapper is None and options.format in (None, "custom"):
+        options.refuse(
+            f"expected --mapper, or --format: one of {', '.join(FORMATS)}"
+            if options.format is None
+            else "--format custom: expected --mapper"
+        )
     given = {"format": options.format, "mapper": options.mapper} | {f"${name}": getattr(options, name) for name in QUERY}
     given = {name: value for name, value in given.items() if value is not None}
-    if options.output is None and sys.stdout.isatty() and request.read_format(options.format or "custom") in ("excel", "pdf"):
+    if options.output is None:
+        streams.require_output()
+    if options.output is None and sys.stdout.isatty() and options.format in ("excel", "pdf"):
         return _fail(f"{options.format} is not for a terminal: expected --output FILE")
     progress = Progress()
 
@@ -194,17 +227,20 @@ def export_rows(options: argparse.Namespace, config: Config) -> int:
 
 
 def load_demo(options: argparse.Namespace, config: Config) -> int:
+    streams.require_output()
     url = db.resolve(config)
     with db.connect(url) as connection:
         if connection.execute("select from bds.companies where id = %s", (demo.COMPANY,)).fetchone() is None:
             connection.execute("select bds.create_company(%s)", (demo.COMPANY,))
         run_import(url, config, demo.COMPANY, demo.Stream(), None)
-        connection.execute("select bds.revoke_key(id) from bds.api_keys where name = 'demo' and revoked_at is null")
-        key = _new_key(connection, "demo", demo.COMPANY, list(SCOPES))
-        password = operate.keep_user(connection, demo.USER, [demo.COMPANY])
+        with connection.transaction():
+            connection.execute("select bds.revoke_key(id) from bds.api_keys where name = 'demo' and revoked_at is null")
+            key = _new_key(connection, "demo", demo.COMPANY, list(SCOPES))
+            password = operate.keep_user(connection, demo.USER, [demo.COMPANY])
+            if not options.serve:
+                streams.put(key + "\n")
     if not options.serve:
-        print(key)
-        _say(f"in the browser: sign in as {demo.USER} with {password}")
+        streams.say(f"in the browser: sign in as {demo.USER} with {password}")
         return 0
     return _serve_demo(options, config, key, password)
 
@@ -214,11 +250,13 @@ def _serve_demo(options: argparse.Namespace, config: Config, key: str, password:
 
     def announce(host: str, port: int) -> None:
         base = _base(host, port)
-        print(f"URL:      {base}\ncompany:  {demo.COMPANY}\nAPI key:  {key}")
-        print(f"sign in:  {base}/login as {demo.USER}\npassword: {password}\n")
-        print(f"Try:      curl -u api:{key} '{base}/api/odata/{demo.COMPANY}/products?$top=2'")
-        print(f"          psql '{db.resolve(config)}' -c 'select * from bds.changes order by id desc limit 5'\n")
-        print("Ctrl-C ends it.", flush=True)
+        streams.put(
+            f"URL:      {base}\ncompany:  {demo.COMPANY}\nAPI key:  {key}\n"
+            f"sign in:  {base}/login as {demo.USER}\npassword: {password}\n\n"
+            f"Try:      curl -u api:{key} '{base}/api/odata/{demo.COMPANY}/products?$top=2'\n"
+            f"          psql '{db.resolve(config)}' -c 'select * from bds.changes order by id desc limit 5'\n\n"
+            "Ctrl-C ends it.\n"
+        )
 
     logs.start(config)
     try:
@@ -281,38 +319,8 @@ def _port(text: str) -> int:
     return int(text)
 
 
-def _visible(text: str) -> str:
-    """Text of a document as a terminal may have it: control characters are shown, not obeyed."""
-    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
-
-
-def _print_report(report: dict[str, Any]) -> None:
-    counts = ("created", "updated", "deleted", "unchanged", "failed")
-    _table(("entity", *counts), [(name, *(f"{c[k]:,}" for k in counts)) for name, c in report["entities"].items()])
-    for error in report["errors"][:20]:
-        record = f" ({error['record']})" if error["record"] else ""
-        print(_visible(f"{error['path']}{record}: {error['code']}: {error['message']}"))
-    if report["errorCount"] > 20:
-        print(f"... and {report['errorCount'] - 20:,} more errors")
-    print(f"{report['state']}{', dry run: nothing was written' if report['dryRun'] else ''}, import {report['importId']}")
-
-
-def _table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    """Columns that line up, numbers to the right."""
-    cells = [[_visible(str(value)) for value in row] for row in rows]
-    widths = [max(len(row[n]) for row in [list(header), *cells]) for n in range(len(header))]
-    numeric = [bool(cells) and all(row[n].replace(",", "").isdigit() for row in cells) for n in range(len(header))]
-    for row in [list(header), *cells]:
-        line = "  ".join(c.rjust(w) if right else c.ljust(w) for c, w, right in zip(row, widths, numeric, strict=True))
-        print(line.rstrip())
-
-
 def _base(host: str, port: int) -> str:
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 def _processes(text: str) -> int:
@@ -334,7 +342,7 @@ def _scopes(text: str) -> list[str]:
 
 def parser() -> argparse.ArgumentParser:
     """The command line's grammar."""
-    top = argparse.ArgumentParser(
+    top = Parser(
         prog="bds",
         description="A company's business data straight from PostgreSQL.",
         epilog=OVERVIEW,
@@ -374,7 +382,9 @@ def parser() -> argparse.ArgumentParser:
     each.add_argument("--name", default="cli", help="what it is called in lists (%(default)s)")
     each.add_argument("--expires", type=operate.read_expiry, metavar="WHEN", help="2027-01-31, 2027-01-31T12:00Z, 90d, 12h (never)")
     add(key, "list", list_keys, "list API keys")
-    add(key, "revoke", revoke_key, "end an API key at once").add_argument("id", metavar="ID", help="as `bds key list` shows it")
+    add(key, "revoke", revoke_key, "end an API key at once").add_argument(
+        "id", type=read_id, metavar="ID", help="as `bds key list` shows it"
+    )
 
     user = commands.add_parser("user", help="let people sign in").add_subparsers(required=True, metavar="ACTION")
     each = add(user, "create", create_user, "make a user; the password comes on standard input, or is made and printed")
@@ -393,18 +403,22 @@ def parser() -> argparse.ArgumentParser:
     each = add(commands, "import", import_file, "import a document of desired values into a company")
     each.add_argument("file", metavar="FILE", help="a JSON import document, or what the mapper reads; - for standard input")
     each.add_argument("--company", required=True, metavar="ID")
-    each.add_argument("--mapper", metavar="M", help="read XML, JSON or CSV by this mapper of the company")
+    each.add_argument("--mapper", type=read_name, metavar="M", help="read XML, JSON or CSV by this mapper of the company")
     each.add_argument("--dry-run", action="store_true", help="report what would happen, write nothing")
     each.add_argument("--json", action="store_true", help="print the whole report as JSON")
 
     each = add(commands, "export", export_rows, "export a company's rows in any format")
     each.add_argument("entity", metavar="ENTITY", help="such as products")
     each.add_argument("--company", required=True, metavar="ID")
-    each.add_argument("--format", metavar="F", help="json, xml, csv, excel, pdf, html, custom, or xsd: the schema of the xml")
-    each.add_argument("--mapper", metavar="M", help="a template, or an import mapping to run backwards")
+    each.add_argument(
+        "--format", type=read_format, metavar="F", help="json, xml, csv, excel, pdf, html, custom, or xsd: the schema of the xml"
+    )
+    each.add_argument("--mapper", type=read_name, metavar="M", help="a template, or an import mapping to run backwards")
     each.add_argument("--output", "-o", metavar="FILE", help="where to (standard output); it is there when it is whole")
     for name in QUERY:
-        each.add_argument(f"--{name}", metavar=name.upper(), help=f"as OData's ${name}")
+        kind = read_count if name in ("top", "skip") else str
+        each.add_argument(f"--{name}", type=kind, metavar=name.upper(), help=f"as OData's ${name}")
+    each.set_defaults(refuse=each.error)
 
     each = add(
         commands, "demo", load_demo, f"make the company {demo.COMPANY} with generated data; prints an API key and how to sign in"

@@ -85,12 +85,22 @@ class Config:
         values: dict[str, Any] = {}
         for each in fields(cls):
             text = environ.get(each.metadata["name"])
+            if text and not isinstance(each.default, Path) and not _is_utf8(text):
+                raise ValueError(f"{each.metadata['name']}: expected UTF-8")
             if text:
                 values[each.name] = _read_as(each.name)(each.metadata["name"], text, each.default)
         return cls(**values)
 
 
 BOUNDS = {each.metadata["name"]: (each.metadata["least"], each.metadata["most"]) for each in fields(Config)}
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _read_as(field: str) -> Callable[[str, str, Any], Any]:

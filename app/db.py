@@ -25,7 +25,7 @@ from app.errors import ServiceError
 from app.pools import Pool, parameters
 from app.pools import Session as Session  # of what the pools give
 from app.pulse import Pulse
-from app.tasks import end
+from app.tasks import end, in_daemon
 
 log = logging.getLogger("bds.db")
 
@@ -76,7 +76,7 @@ async def snapshot(url: str, company: str) -> AsyncIterator[tuple[psycopg.AsyncC
     with connect(url) as operator:
         if operator.execute("select from bds.companies where id = %s", (company,)).fetchone() is None:
             raise ServiceError("not_found", f"there is no company {company!r}")
-    catalog = await asyncio.to_thread(_load_catalog, url)
+    catalog = await _load_catalog(url)
     async with await psycopg.AsyncConnection.connect(url, autocommit=True, **parameters(url)) as connection:
         await connection.execute("begin isolation level repeatable read, read only")
         for name, value in {"role": "bds_reader", "timezone": "UTC", "jit": "off", "bds.company": company}.items():
@@ -113,21 +113,25 @@ class Database:
         Raises psycopg.Error if the database cannot be reached, ValueError if a pooler stands before it of which the configuration
         does not tell.
         """
-        url = await asyncio.to_thread(resolve, config)
+        url = await in_daemon(resolve, config)
         await pooler.check(config, url)
-        self = cls(config, url, await asyncio.to_thread(_load_catalog, url))
-        for pulse in self._pulses:
-            await pulse.start()
-        await self._readers.open(wait=True)
-        await self._services.open()
-        listening = asyncio.Event()
-        self._listener = asyncio.create_task(self._listen(listening))
-        await listening.wait()
+        self = cls(config, url, await _load_catalog(url))
+        try:
+            for pulse in self._pulses:
+                await pulse.start()
+            await self._readers.open(wait=True)
+            await self._services.open()
+            listening = asyncio.Event()
+            self._listener = asyncio.create_task(self._listen(listening))
+            await listening.wait()
+        except BaseException:
+            await self.close()
+            raise
         return self
 
     async def renew(self) -> None:
         """Read the model again, which did not fit the database: word of a change may not have come yet."""
-        self.catalog = await asyncio.to_thread(_load_catalog, self.url)
+        self.catalog = await _load_catalog(self.url)
 
     async def close(self) -> None:
         """Give every connection back."""
@@ -220,13 +224,13 @@ class Database:
                         await connection.execute(f"listen {channel}")
                     self._lost, self._hears = False, True
                     # whatever was said while nobody listened
-                    self.catalog = await asyncio.to_thread(_load_catalog, self.url)
+                    self.catalog = await _load_catalog(self.url)
                     for channel in CHANNELS:
                         self._call_back(channel, "")
                     listening.set()
                     async for notify in connection.notifies():
                         if notify.channel == "bds_catalog":
-                            self.catalog = await asyncio.to_thread(_load_catalog, self.url)
+                            self.catalog = await _load_catalog(self.url)
                         self._call_back(notify.channel, notify.payload)
             except psycopg.Error as error:
                 if not self._lost:
@@ -241,6 +245,9 @@ class Database:
             callback(payload)
 
 
-def _load_catalog(url: str) -> Catalog:
-    with connect(url) as connection:
-        return read_catalog(connection)
+async def _load_catalog(url: str) -> Catalog:
+    """The model, read so that whoever waits for it may be told to end, even if the database does not answer."""
+    async with await psycopg.AsyncConnection.connect(url, autocommit=True, **parameters(url)) as connection:
+        row = await (await connection.execute(MODEL)).fetchone()
+        assert row is not None
+        return await asyncio.to_thread(Catalog.from_rows, *row)

@@ -37,6 +37,7 @@ ERRORS: dict[str, tuple[int, str]] = {
     "too_many_requests": (429, "Too many wrong credentials"),
     "internal": (500, "The service failed"),
     "not_supported": (501, "Recognised, but not supported"),
+    "aborted": (503, "The service was stopped"),
     "busy": (503, "The database did not answer in time"),
 }
 

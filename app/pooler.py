@@ -11,11 +11,13 @@ import asyncio
 from typing import Any
 
 import psycopg
+from psycopg.conninfo import conninfo_to_dict
 
 from app.config import Config
 
 ROUNDS = 3
 PATIENCE = 5.0  # seconds, for a pooler that has no second connection to give
+REACHED = 10  # seconds in which a database answers who connects, unless its connection string says otherwise
 
 
 class PoolerError(ValueError):
@@ -25,6 +27,12 @@ class PoolerError(ValueError):
 def is_direct(connection: psycopg.AsyncConnection[Any], process: int) -> bool:
     """Whether the process that was named when connecting is the one that answers."""
     return connection.info.backend_pid == process
+
+
+async def _connect(url: str, **settings: Any) -> psycopg.AsyncConnection[Any]:
+    if "connect_timeout" not in conninfo_to_dict(url):
+        settings["connect_timeout"] = REACHED
+    return await psycopg.AsyncConnection.connect(url, autocommit=True, **settings)
 
 
 async def process_of(connection: psycopg.AsyncConnection[Any]) -> int:
@@ -56,7 +64,7 @@ async def check(config: Config, url: str) -> None:
 
 
 async def _require_direct(name: str, url: str) -> None:
-    async with await psycopg.AsyncConnection.connect(url, autocommit=True, prepare_threshold=None) as connection:
+    async with await _connect(url, prepare_threshold=None) as connection:
         if not is_direct(connection, await process_of(connection)):
             raise PoolerError(not_direct(name))
 
@@ -70,12 +78,11 @@ def not_direct(name: str) -> str:
 
 async def shares_processes(url: str) -> bool:
     """Whether one connection's transactions may meet several server processes, or several connections one."""
-    connect = psycopg.AsyncConnection.connect
-    async with await connect(url, autocommit=True, prepare_threshold=None) as one:
+    async with await _connect(url, prepare_threshold=None) as one:
         if is_direct(one, await process_of(one)):
             return False
         try:
-            async with asyncio.timeout(PATIENCE), await connect(url, autocommit=True, prepare_threshold=None) as other:
+            async with asyncio.timeout(PATIENCE), await _connect(url, prepare_threshold=None) as other:
                 for _ in range(ROUNDS):
                     mine = await process_of(one)
                     async with other.transaction():
@@ -88,8 +95,7 @@ async def shares_processes(url: str) -> bool:
 
 async def keeps_prepared(url: str) -> bool:
     """Whether a statement that was prepared is found again by another server process."""
-    connect = psycopg.AsyncConnection.connect
-    async with await connect(url, autocommit=True) as one, await connect(url, autocommit=True) as other:
+    async with await _connect(url) as one, await _connect(url) as other:
         try:
             for _ in range(ROUNDS):
                 await one.execute("select pg_backend_pid()", prepare=True)

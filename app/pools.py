@@ -26,7 +26,7 @@ WAIT, WAIT_AWAY = 30.0, 5.0  # seconds that a request waits for a connection; wh
 GIVE_UP = 1.0  # seconds after which a pool leaves a database that is away alone, until it is revived
 # a database that is lost without a word, and its connections, are given up in seconds and not in hours
 PATIENCE = {
-    "connect_timeout": 10,
+    "connect_timeout": pooler.REACHED,
     "keepalives_idle": 30,
     "keepalives_interval": 10,
     "keepalives_count": 3,

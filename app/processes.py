@@ -11,11 +11,9 @@ import contextlib
 import logging
 import multiprocessing
 import os
-import shutil
 import signal
 import socket
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -28,15 +26,19 @@ from typing import Any
 import psycopg
 from psycopg_pool import PoolTimeout
 
-from app import db, logs
+from app import db, logs, scratch
 from app.config import Config
 from app.migrate import MigrationError
+from app.networks import free_address
+from app.tasks import Stopped, stoppable
 
 log = logging.getLogger("bds.processes")
 
 FIRST_DELAY, LONGEST_DELAY = 0.1, 5.0  # seconds before a process that died is started again
 STEADY = 30.0  # seconds after which a process that dies is thought to have been well
 GRACE = 45.0  # seconds that processes have to end: somewhat longer than they give what runs in them
+
+SHARED = "PROMETHEUS_MULTIPROC_DIR"  # names to prometheus_client where processes leave their measurements for each other
 
 _spawn = multiprocessing.get_context("spawn")
 
@@ -202,11 +204,7 @@ def reserved(host: str, port: int) -> Iterator[tuple[str, int]]:
 
     The socket that holds it does not listen, so it is given no connection.
     """
-    family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-    with socket.socket(family, socket.SOCK_STREAM) as alone:  # with SO_REUSEPORT another service would not be noticed
-        alone.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        alone.bind(address)
-        address = (address[0], alone.getsockname()[1], *address[2:])
+    family, address = free_address(host, port)  # with SO_REUSEPORT another service would not be noticed
     with socket.socket(family, socket.SOCK_STREAM) as held:
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
@@ -220,21 +218,20 @@ def reserved(host: str, port: int) -> Iterator[tuple[str, int]]:
 def serve(config: Config, host: str, port: int, count: int, announce: Callable[[str, int], None], *, worker: bool = True) -> int:
     """Serve with `count` HTTP processes, and one that delivers webhooks unless told not to; returns the exit code.
 
-    Raises OSError if the address is taken, psycopg.Error if the database cannot be reached, ValueError, MigrationError.
+    Raises OSError if the address is taken, psycopg.Error if the database cannot be reached, ValueError, MigrationError, and
+    Stopped if it is told to end while it waits for the database.
     """
-    with db.connect(db.resolve(config)):  # what is wrong is said once
+    with stoppable(), db.connect(db.resolve(config)):  # what is wrong is said once
         pass
-    directory = tempfile.mkdtemp(prefix="bds-metrics-")
-    os.environ["PROMETHEUS_MULTIPROC_DIR"] = directory  # where processes leave their measurements for each other
-    try:
-        with reserved(host, port) as address:
+    with reserved(host, port) as address, scratch.directory() as directory:
+        os.environ[SHARED] = str(directory)
+        try:
             children = [Child(f"http {number}", _http, (config, *address, number == 1)) for number in range(1, count + 1)]
             if worker:
                 children.append(Child("webhooks", _webhooks, (config,)))
             return Parent(children, lambda: announce(*address)).run()
-    finally:
-        del os.environ["PROMETHEUS_MULTIPROC_DIR"]
-        shutil.rmtree(directory, ignore_errors=True)
+        finally:
+            del os.environ[SHARED]
 
 
 def _http(ready: connection.Connection, config: Config, host: str, port: int, keeps_house: bool) -> None:
@@ -263,7 +260,10 @@ def _told(config: Config, name: str) -> Iterator[None]:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all: the parent says when to end
     logs.start(config)
     try:
-        yield
+        with scratch.held(Path(os.environ[SHARED])):
+            yield
+    except Stopped as stopped:
+        log.warning("%s", stopped)
     except (psycopg.Error, PoolTimeout, MigrationError, ValueError, OSError) as error:
         log.error("%s", error)
         sys.exit(1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from typing import TextIO
@@ -33,10 +34,9 @@ class Progress:
         if self._terminal:
             filled = round((share or 0) * WIDTH)
             bar = "█" * filled + "·" * (WIDTH - filled)
-            self._out.write(f"\r\x1b[K{bar} {_percent(share)} {phase}, {detail}, {times}")
+            self._put(f"\r\x1b[K{bar} {_percent(share)} {phase}, {detail}, {times}")
         else:
-            self._out.write(f"{phase}, {_percent(share).strip() or '...'}, {detail}, {times}\n")
-        self._out.flush()
+            self._put(f"{phase}, {_percent(share).strip() or '...'}, {detail}, {times}\n")
 
     def _left(self, now: float, share: float | None) -> str:
         """How long the phase will go on, as far as its own pace tells."""
@@ -47,7 +47,11 @@ class Progress:
     def close(self) -> None:
         """Leave the line to what comes next."""
         if self._terminal and self._shown:
-            self._out.write("\r\x1b[K")
+            self._put("\r\x1b[K")
+
+    def _put(self, text: str) -> None:
+        with contextlib.suppress(OSError):  # work does not fail because nobody can watch it
+            self._out.write(text)
             self._out.flush()
 
 

@@ -19,17 +19,20 @@ from typing import Any
 import uvloop
 from aiohttp import web
 from aiohttp.http_exceptions import BadHttpMethod, LineTooLong
+from aiohttp.web_protocol import _ErrInfo
 
 from app import metrics
 from app.config import Config
 from app.db import Database
 from app.errors import ServiceError
 from app.feed.housekeeping import keep_house
+from app.feed.under_way import finish
 from app.http import create_app
 from app.metrics import Sampler
 from app.middleware import error_response, wrong_method
+from app.networks import free_address, not_listening
 from app.observe import sampling_of
-from app.tasks import end
+from app.tasks import UNANSWERED, Stopped, end
 from app.webhooks.worker import working
 
 log = logging.getLogger("bds.http")
@@ -38,7 +41,8 @@ MAX_URL = 64 << 10  # bytes
 MAX_HEADER = 16 << 10  # bytes, of one header line
 IDLE = 75.0  # seconds that a connection may stay without a request: longer than reverse proxies keep theirs
 LINGER = 2.0  # seconds that a refused client has for reading why
-GRACE = 30.0  # seconds that running requests have when the service stops
+GRACE = 30.0  # seconds that running requests and imports have when the service stops
+TELL = 2.0  # the last of them, in which an import that has not ended is stopped and its client told so
 REQUEST_LINE = re.compile(rb"(?:\r?\n)*[!#$%&'*+.^_`|~0-9A-Za-z-]+ +(/[^\s?#]*)")
 
 
@@ -81,6 +85,22 @@ class Connection(web.RequestHandler):
         if line:
             self._path = line[1].decode("latin-1")
         super().data_received(data)
+        if self._messages and isinstance(self._messages[-1][0], _ErrInfo):
+            self._break_body()
+
+    def _break_body(self) -> None:
+        """Where the parser fails within a body, whoever reads that must not wait for its end; nothing further is a request."""
+        if len(self._messages) > 1:
+            body = self._messages[-2][1]
+        elif self._current_request is not None:
+            body = self._current_request.content
+        else:
+            return
+        if not body.is_eof():
+            self._messages.pop()
+            body.set_exception(ServiceError("malformed_request", "the chunks of the body cannot be told from each other"))
+            body.feed_eof()
+            self.close()
 
     def connection_lost(self, exc: BaseException | None) -> None:
         super().connection_lost(exc)
@@ -138,14 +158,18 @@ async def serving(
         "auto_decompress": False,  # whoever takes a body bounds what it becomes
         "access_log": None,
     }
-    listening = await loop.create_server(
-        lambda: Connection(manager, app, **settings), host, port, backlog=1024, reuse_port=reuse_port
-    )
+    try:
+        listening = await loop.create_server(
+            lambda: Connection(manager, app, **settings), host, port, backlog=1024, reuse_port=reuse_port
+        )
+    except OSError as error:
+        await runner.cleanup()  # what goes on beside the requests has begun
+        raise not_listening(host, port, error) from None
     try:
         yield listening.sockets[0].getsockname()[:2]
     finally:
         listening.close()
-        await runner.cleanup()
+        await asyncio.gather(runner.cleanup(), finish(GRACE - TELL))
 
 
 async def run(
@@ -153,7 +177,9 @@ async def run(
 ) -> None:
     """Serve until SIGTERM or SIGINT, and deliver webhooks beside it.  `announce` is called once requests are accepted."""
     stop = stopping()
-    database = await Database.open(config)
+    if not settings.get("reuse_port"):
+        free_address(host, port)  # else nothing is begun
+    database = await opened(config, stop)
     try:
         async with contextlib.AsyncExitStack() as stack:
             if worker:
@@ -170,7 +196,7 @@ async def run(
 async def work(config: Config, announce: Callable[[], None], *, keeps_house: bool = True) -> None:
     """Deliver webhooks until SIGTERM or SIGINT, and keep house.  `announce` is called once the worker has begun."""
     stop = stopping()
-    database = await Database.open(config)
+    database = await opened(config, stop)
     try:
         async with working(database):
             tasks = [asyncio.create_task(sampling_of(database, Sampler(database.limits())))]
@@ -181,6 +207,18 @@ async def work(config: Config, announce: Callable[[], None], *, keeps_house: boo
             await end(*tasks)
     finally:
         await database.close()
+
+
+async def opened(config: Config, stop: asyncio.Event) -> Database:
+    """The database, once it answers.  Raises Stopped if the service is to end before that."""
+    opening, stopped = asyncio.create_task(Database.open(config)), asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait({opening, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        if opening.done():
+            return opening.result()
+        raise Stopped(UNANSWERED)
+    finally:
+        await end(opening, stopped)
 
 
 def stopping() -> asyncio.Event:

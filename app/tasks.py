@@ -3,9 +3,35 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+import contextlib
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
 AGAIN = 0.5  # seconds until a task that has not ended is told so again
+UNANSWERED = "stopped before it had begun: the database had not answered yet"
+
+T = TypeVar("T")
+
+
+class Stopped(Exception):
+    """A service was told to end before it had begun, and does; the message says what it waited for."""
+
+
+@contextlib.contextmanager
+def stoppable() -> Iterator[None]:
+    """Outside an event loop: SIGTERM and SIGINT raise Stopped while the block waits for the database."""
+
+    def stop(_number: int, _frame: object) -> None:
+        raise Stopped(UNANSWERED)
+
+    handlers = {each: signal.signal(each, stop) for each in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for each, handler in handlers.items():
+            signal.signal(each, handler)
 
 
 async def end(*tasks: asyncio.Task[Any]) -> None:
@@ -20,3 +46,29 @@ async def end(*tasks: asyncio.Task[Any]) -> None:
             task.cancel()
         _, left = await asyncio.wait(left, timeout=AGAIN)
     await asyncio.gather(*tasks, return_exceptions=True)  # what they raised was told where it happened
+
+
+async def in_daemon(work: Callable[..., T], *arguments: Any) -> T:
+    """Do work in a thread that ends with the process, whatever it waits for; the event loop's own threads are waited for."""
+    loop = asyncio.get_running_loop()
+    outcome: asyncio.Future[T] = loop.create_future()
+
+    def settle(result: T | None, error: BaseException | None) -> None:
+        if outcome.done():  # nobody waits for it any more
+            return
+        if error is not None:
+            outcome.set_exception(error)
+        else:
+            outcome.set_result(result)  # type: ignore[arg-type]
+
+    def run() -> None:
+        result, error = None, None
+        try:
+            result = work(*arguments)
+        except BaseException as raised:
+            error = raised
+        with contextlib.suppress(RuntimeError):  # the event loop has ended
+            loop.call_soon_threadsafe(settle, result, error)
+
+    threading.Thread(target=run, name=work.__name__, daemon=True).start()
+    return await outcome

@@ -123,7 +123,8 @@ grant select (id, email, companies, created_at, last_login_at) on bds.users to b
 grant select on bds.sessions, bds.wrong_credentials to bds_operator;
 grant execute on function
     bds.note_use(uuid), bds.password_of(text), bds.begin_session(uuid, text, interval, text), bds.session(uuid), bds.end_session(uuid),
-    bds.keep_secret(text, text), bds.count_wrong(inet, int), bds.uncount_wrong(inet), bds.forget_wrong()
+    bds.keep_secret(text, text), bds.count_wrong(inet, int), bds.begin_attempt(inet, int),
+    bds.end_attempt(inet, timestamptz, boolean), bds.forget_wrong()
     to bds_service;
 grant execute on function bds.create_user(text, text, text[]), bds.delete_user(text) to bds_operator;
 grant execute on function bds.set_password(text, text) to bds_service, bds_operator;

@@ -49,12 +49,24 @@ def test_a_company_and_its_keys(environment: dict[str, str]) -> None:
     [
         (("key", "create", "--company", "nowhere"), 1, "there is no company 'nowhere'"),
         (("key", "create", "--company", "acme", "--scope", "write"), 2, "expected some of read,import,hooks, got 'write'"),
+        (
+            ("key", "create", "--company", "acme", "--expires", "9999-12-31T23:59-12:00"),
+            2,
+            "expected a moment before the year 10000",
+        ),
         (("company", "create", "Acme"), 1, "expected 1 to 63 characters of a-z 0-9 - _"),
         (("company", "create", "products"), 1, "'products' is taken"),
         (("import", "none.json", "--company", "acme"), 1, "none.json: no such file or directory"),
         (("import", "-", "--company", "nowhere"), 1, "there is no company 'nowhere'"),
         (("frobnicate",), 2, "invalid choice: 'frobnicate'"),
         (("stop",), 1, "is not ours to stop"),
+        (("key", "revoke", "xyz"), 2, "argument ID: expected an id as `bds key list` shows it, got 'xyz'"),
+        (
+            ("key", "revoke", "00000000-0000-0000-0000-000000000000"),
+            1,
+            "there is no valid key 00000000-0000-0000-0000-000000000000",
+        ),
+        (("import", "-", "--company", "acme", "--mapper", ""), 2, "argument --mapper: expected a name, got an empty one"),
     ],
 )
 def test_what_is_wrong_is_said_in_a_line(environment: dict[str, str], arguments: tuple[str, ...], code: int, says: str) -> None:
@@ -121,3 +133,84 @@ def test_a_report_shows_control_characters_and_does_not_obey_them(environment: d
 def test_a_port_that_is_none_is_wrong_usage(environment: dict[str, str], port: str) -> None:
     refused = bds(environment, "serve", f"--port={port}")
     assert refused.returncode == 2 and "expected a port from 0 to 65535" in refused.stderr
+
+
+FORMATS = "json, xml, csv, excel, pdf, html, custom, xsd"
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (("--format", "nope"), f"argument --format: expected one of {FORMATS}, got 'nope'"),
+        (("--format", ""), f"argument --format: expected one of {FORMATS}, got ''"),
+        (("--format", "csv", "--top", "abc"), "argument --top: expected a whole number from 0, got 'abc'"),
+        (("--format", "csv", "--top", "-1"), "argument --top: expected a whole number from 0, got '-1'"),
+        (("--format", "csv", "--skip", "1.5"), "argument --skip: expected a whole number from 0, got '1.5'"),
+        (("--format", "csv", "--mapper", ""), "argument --mapper: expected a name, got an empty one"),
+        (("--format", "custom"), "--format custom: expected --mapper"),
+        ((), "expected --mapper, or --format: one of json, xml, csv, excel, pdf, html, custom"),
+    ],
+)
+def test_a_wrong_option_of_an_export_is_wrong_usage_whatever_the_database(options: tuple[str, ...], says: str) -> None:
+    nowhere = {**os.environ, "BDS_DATABASE_URL": "host=127.0.0.1 port=1"}
+    refused = bds(nowhere, "export", "products", "--company", "acme", *options)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert refused.stderr.endswith(f"error: {says}\n") and "--format F" in refused.stderr
+
+
+def test_a_format_is_known_in_any_case(environment: dict[str, str], operator: Operator) -> None:
+    operator.company("acme")
+    exported = bds(environment, "export", "units", "--company", "acme", "--format", "CSV", "--top", "5")
+    assert (exported.returncode, exported.stderr) == (0, "") and "id,code" in exported.stdout
+
+
+NOT_UTF_8 = "caf\udce9"  # as Python has an argument that is not
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("company", "create", NOT_UTF_8),
+        ("company", "create", "acme", "--tenant", NOT_UTF_8),
+        ("key", "create", "--company", NOT_UTF_8),
+        ("key", "create", "--company", "acme", "--name", NOT_UTF_8),
+        ("key", "create", "--company", "acme", "--scope", NOT_UTF_8),
+        ("key", "create", "--company", "acme", "--expires", NOT_UTF_8),
+        ("key", "revoke", NOT_UTF_8),
+        ("user", "create", NOT_UTF_8, "--company", "acme"),
+        ("user", "create", "anna@example.com", "--company", "acme", "--company", NOT_UTF_8),
+        ("user", "password", NOT_UTF_8),
+        ("user", "delete", NOT_UTF_8),
+        ("explain", f"/api/odata/acme/units?$filter=code eq '{NOT_UTF_8}'"),
+        ("import", "none.json", "--company", NOT_UTF_8),
+        ("import", "none.json", "--company", "acme", "--mapper", NOT_UTF_8),
+        ("export", NOT_UTF_8, "--company", "acme", "--format", "json"),
+        ("export", "units", "--company", NOT_UTF_8, "--format", "json"),
+        ("export", "units", "--company", "acme", "--format", "json", "--filter", NOT_UTF_8),
+        ("export", "units", "--company", "acme", "--format", NOT_UTF_8),
+        ("serve", "--host", NOT_UTF_8),
+        (NOT_UTF_8,),
+    ],
+)
+def test_an_argument_that_is_not_utf_8_is_wrong_usage(environment: dict[str, str], arguments: tuple[str, ...]) -> None:
+    refused = bds(environment, *arguments)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "Traceback" not in refused.stderr and "codec" not in refused.stderr
+    assert refused.stderr.splitlines()[-1].startswith("bds") and "caf\\udce9" in refused.stderr
+
+
+def test_files_may_have_names_that_are_not_utf_8(environment: dict[str, str], operator: Operator, tmp_path: Path) -> None:
+    operator.company("acme")
+    file = f"{tmp_path}/{NOT_UTF_8}.json"
+    exported = bds(environment, "export", "units", "--company", "acme", "--format", "json", "--output", file)
+    assert (exported.returncode, exported.stderr) == (0, "")
+    assert bds(environment, "import", file, "--company", "acme").returncode == 0
+    missing = bds(environment, "import", file + "x", "--company", "acme")
+    assert missing.returncode == 1 and missing.stderr.endswith("\\udce9.jsonx: no such file or directory\n")
+
+
+@pytest.mark.parametrize("name", ["BDS_DATABASE_URL", "BDS_SECRET", "BDS_TRUSTED_PROXIES", "BDS_LOG_LEVEL", "BDS_POOL_SIZE"])
+def test_a_setting_that_is_not_utf_8_is_named(environment: dict[str, str], name: str) -> None:
+    refused = bds({**environment, name: NOT_UTF_8}, "key", "list")
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert refused.stderr == f"bds: {name}: expected UTF-8\n"

@@ -74,8 +74,6 @@ class Login:
         """The answer to a login: token, its expiry, CSRF token, and the cookie.
 
         Raises malformed_request, unauthorized, too_many_requests.
-        An attempt is counted as wrong before it is looked at, and taken back if it is right: attempts at the same time are as many
-        as those one after another.
         """
         email, password = read_texts(body, "email", "password")
         signed_in = await self.sign_in(request.remote, email, password)
@@ -119,26 +117,20 @@ class Login:
             await connection.execute("select bds.set_password(%s, %s)", (email, new_hash))
 
     async def _check(self, address: str | None, email: str, password: str) -> Known:
-        """Whose address and password these are.  Raises unauthorized, too_many_requests, TimeoutError.
+        """Whose address and password these are.  Raises unauthorized, too_many_requests, TimeoutError."""
 
-        An attempt is counted as wrong before it is looked at, and taken back if it is right: attempts at the same time are as many
-        as those one after another.
-        """
-        await self._gate.throttle.count(address)
-        try:
+        async def check() -> Known | None:
             async with self._database.service() as connection:
                 # no address has such characters, and no database takes them
                 asked = email.strip().encode("utf-8", "replace").decode().replace("\0", "?")
                 row = await (await connection.execute(PASSWORD_OF, (asked,))).fetchone()
             known = Known(*row) if row else None
-            right = await self._passwords.fits(password, known.password_hash if known else None)
-        except TimeoutError:
-            await self._gate.throttle.uncount(address)
-            raise
-        if known is None or not right:
+            return known if await self._passwords.fits(password, known.password_hash if known else None) else None
+
+        known = await self._gate.throttle.attempt(address, check)
+        if known is None:
             metrics.refused_credentials.inc()
             raise wrong_login()
-        await self._gate.throttle.uncount(address)
         return known
 
     async def _begin(self, known: Known, password: str) -> tuple[str, str]:

@@ -69,7 +69,10 @@ def read_expiry(text: str) -> datetime:
         moment = datetime.fromisoformat(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"expected a date, a time, or days or hours such as 90d, got {text!r}") from None
-    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    try:
+        moment = moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
+    except OverflowError:
+        raise argparse.ArgumentTypeError(f"expected a moment before the year 10000, got {text!r}") from None
     if moment <= datetime.now(UTC):
         raise argparse.ArgumentTypeError(f"expected a moment to come, got {text!r}")
     return moment
@@ -82,7 +85,11 @@ def _read_password() -> tuple[str, bool]:
     elif sys.stdin.isatty():
         given = getpass.getpass("password (none: one is made): ")
     else:
-        given = sys.stdin.readline().rstrip("\r\n")
+        try:
+            given = sys.stdin.readline().rstrip("\r\n")
+            given.encode()
+        except UnicodeError:
+            raise ServiceError("malformed_request", "the password on standard input: expected UTF-8") from None
     return (given, False) if given else (make_password(), True)
 
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO
 
-from app import db
+from app import db, streams
 from app.config import Config
 from app.errors import ServiceError
 from app.export import xml
@@ -60,8 +59,8 @@ async def _run(url: str, config: Config, company: str, entity: str, given: Mappi
 def output(path: str | None) -> Iterator[BinaryIO]:
     """Standard output, or a file that is there only when it is whole."""
     if path is None:
-        yield sys.stdout.buffer
-        sys.stdout.buffer.flush()
+        with streams.binary_output() as standard:
+            yield standard
         return
     if Path(path).exists() and not Path(path).is_file():  # a pipe or a device is written as it is
         with Path(path).open("wb") as file:

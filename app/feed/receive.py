@@ -8,27 +8,23 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import Any, TypeVar
 from uuid import UUID
 from weakref import WeakValueDictionary
 
 from aiohttp import StreamReader, web
 
-from app import metrics
 from app.db import Database
 from app.errors import ServiceError
+from app.feed import under_way
 from app.feed.coding import decoded
-from app.feed.run import Import, ask_to_end
+from app.feed.run import ask_to_end
+from app.feed.under_way import Served
 from app.mapper import store
 from app.mapper.document import Mapped
 from app.wire import page
-
-log = logging.getLogger("bds.feed")
 
 T = TypeVar("T")
 
@@ -36,7 +32,6 @@ CHUNK = 1 << 20  # bytes that are handed over at once
 PATIENCE = 120  # seconds without a byte of the body
 WAIT = 5  # seconds for a cancelled import to end
 LOOK = 0.5  # seconds between two looks whether it is
-OUTCOMES = ("created", "updated", "deleted", "unchanged", "failed")
 
 
 async def receive(database: Database, request: web.Request, company: str, actor: str) -> tuple[int, dict[str, Any]]:
@@ -69,54 +64,36 @@ async def take(
 ) -> tuple[int, dict[str, Any]]:
     """Import what comes of a body; (status, report), with `is_async` 202 as soon as the whole body is in.  Raises as `receive`."""
     limit = database.config.import_max
-    feed = Import(database.url, database.catalog, company, actor=actor, dry_run=dry_run, limit=limit, source=source)
+    feed = Served(database.url, database.catalog, company, actor=actor, dry_run=dry_run, limit=limit, source=source)
     arrived = asyncio.Event()
-    work = asyncio.create_task(_import(feed, bodies, arrived))
-    _under_way.add(work)
-    work.add_done_callback(_under_way.discard)
-    work.add_done_callback(partial(_count, feed, time.monotonic()))
-    if is_async:
-        waiting = asyncio.create_task(arrived.wait())
-        try:
-            await asyncio.wait({work, waiting}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            waiting.cancel()
-        if arrived.is_set():
-            work.add_done_callback(_log_failure)
+    work = under_way.begin(feed, _import(feed, bodies, arrived))
+    try:
+        if is_async and await _has_arrived(work, arrived):
+            under_way.nobody_waits(feed, work)
             return 202, await show(database, company, str(feed.id))
-    report = await asyncio.shield(work)
+        report = await asyncio.shield(work)
+    except asyncio.CancelledError:  # the client has left
+        under_way.nobody_waits(feed, work)
+        raise
     return 422 if report["state"] == "failed" else 200, report
 
 
-_under_way: set[asyncio.Task[dict[str, Any]]] = set()  # asyncio itself keeps no task alive
+async def _has_arrived(work: asyncio.Task[Any], arrived: asyncio.Event) -> bool:
+    """Whether the whole body is in, unless its import ends before that."""
+    waiting = asyncio.create_task(arrived.wait())
+    try:
+        await asyncio.wait({work, waiting}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        waiting.cancel()
+    return arrived.is_set()
+
+
 _turns: WeakValueDictionary[tuple[asyncio.AbstractEventLoop, str], asyncio.Lock] = WeakValueDictionary()
 _threads = ThreadPoolExecutor(32, thread_name_prefix="import")
 _ends = ThreadPoolExecutor(4, thread_name_prefix="import end")  # of imports: they wait for none that runs
 
 
-def _count(feed: Import, began: float, task: asyncio.Task[dict[str, Any]]) -> None:
-    """Count an import that has ended."""
-    error = None if task.cancelled() else task.exception()
-    report = None if task.cancelled() or error is not None else task.result()
-    was_cancelled = isinstance(error, ServiceError) and error.code == "cancelled"
-    state = report["state"] if report else "cancelled" if was_cancelled else "failed"
-    metrics.imports.labels(state, str(feed.dry_run).lower()).inc()
-    metrics.import_durations.observe(time.monotonic() - began)
-    if report and not feed.dry_run:
-        for counts in report["entities"].values():
-            for outcome in OUTCOMES:
-                metrics.import_records.labels(outcome).inc(counts[outcome])
-    log.info("import %s of %s ended: %s", feed.id, feed.company, state)
-
-
-def _log_failure(task: asyncio.Task[Any]) -> None:
-    """Of work that no request waits for."""
-    error = None if task.cancelled() else task.exception()
-    if error is not None and not isinstance(error, ServiceError):
-        log.error("an import failed", exc_info=error)
-
-
-async def _import(feed: Import, bodies: AsyncIterator[bytes], arrived: asyncio.Event) -> dict[str, Any]:
+async def _import(feed: Served, bodies: AsyncIterator[bytes], arrived: asyncio.Event) -> dict[str, Any]:
     """Stage a body, say that it has arrived, compare and write; if anything fails, nothing stays."""
     await _in_thread(feed.begin)
     # Imports of one company queue here, where it costs nothing, and not in threads that others need.
@@ -136,7 +113,7 @@ async def _import(feed: Import, bodies: AsyncIterator[bytes], arrived: asyncio.E
         turn.release()
 
 
-async def _unless_cancelled(feed: Import, work: Awaitable[T]) -> T:
+async def _unless_cancelled(feed: Served, work: Awaitable[T]) -> T:
     """Wait for something, which may take long, but not when somebody has cancelled the import.  Raises ServiceError `cancelled`."""
     task = asyncio.ensure_future(work)
     try:
@@ -151,7 +128,7 @@ async def _in_thread(work: Callable[..., T], *arguments: Any, threads: ThreadPoo
     return await asyncio.get_running_loop().run_in_executor(threads or _threads, work, *arguments)
 
 
-def _run_or_abort(feed: Import) -> dict[str, Any]:
+def _run_or_abort(feed: Served) -> dict[str, Any]:
     try:
         return feed.run()
     except BaseException as error:

@@ -97,16 +97,42 @@ async def read_form(request: web.Request) -> Form:
     return form
 
 
+INCOMPLETE = "the form is not complete: it ended before its closing boundary"
+
+
 @dataclass(frozen=True, slots=True)
 class Upload:
     """A form that ends with a file, which has not been read yet."""
 
     form: Form
+    parts: MultipartReader
     file: BodyPartReader | None
 
     @property
     def file_name(self) -> str:
         return (self.file.filename if self.file else None) or ""
+
+    async def read(self, size: int) -> bytes:
+        """The next bytes of the file, b"" once the form has ended after it as a form ends.  Raises malformed_request."""
+        assert self.file is not None
+        try:
+            data = bytes(await self.file.read_chunk(size))
+        except ValueError:
+            raise ServiceError("malformed_request", INCOMPLETE) from None
+        if not data:
+            await self._end()
+        return data
+
+    async def _end(self) -> None:
+        if self.file is None or not self.file.at_eof():
+            raise ServiceError("malformed_request", INCOMPLETE)
+        try:
+            part = await self.parts.next()
+        except (ValueError, HttpProcessingError):
+            raise ServiceError("malformed_request", INCOMPLETE) from None
+        if part is not None:  # one without headers has not come: the form was cut off in its closing boundary
+            after = "expected the file at the form's end, found another part after it"
+            raise ServiceError("malformed_request", after if part.headers else INCOMPLETE)
 
 
 async def read_upload(request: web.Request, identity: Identity) -> Upload:
@@ -114,9 +140,11 @@ async def read_upload(request: web.Request, identity: Identity) -> Upload:
 
     The first of them says that a page of ours sent it, before anything else is looked at.  Raises csrf_failed, malformed_request.
     """
+    if request.content_type != "multipart/form-data":
+        raise ServiceError("malformed_request", "expected a form in parts")
     try:
         reader = await request.multipart()
-    except (AssertionError, ValueError):
+    except ValueError:
         raise ServiceError("malformed_request", "expected a form in parts") from None
     form = Form()
     first = True
@@ -124,7 +152,7 @@ async def read_upload(request: web.Request, identity: Identity) -> Upload:
         if part.name != "csrf" and first and identity.csrf is not None:
             raise _not_ours()
         if part.filename is not None:
-            return Upload(form, part)
+            return Upload(form, reader, part)
         form.add(part.name or "", await _text(part))
         if first and identity.csrf is not None and not same(form["csrf"], identity.csrf):
             raise _not_ours()
@@ -133,7 +161,7 @@ async def read_upload(request: web.Request, identity: Identity) -> Upload:
             raise ServiceError("malformed_request", f"expected at most {MOST_FIELDS} fields before the file")
     if first and identity.csrf is not None:
         raise _not_ours()
-    return Upload(form, None)
+    return Upload(form, reader, None)
 
 
 async def _parts(reader: MultipartReader) -> AsyncIterator[BodyPartReader]:
@@ -155,6 +183,8 @@ async def _text(part: BodyPartReader) -> str:
         data += chunk
         if len(data) > LONGEST_FIELD:
             raise ServiceError("too_large", f"{part.name}: expected at most {LONGEST_FIELD:,} bytes")
+    if not part.at_eof():
+        raise ServiceError("malformed_request", INCOMPLETE)
     try:
         text = data.decode()
     except UnicodeDecodeError:

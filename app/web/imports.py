@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from aiohttp import BodyPartReader, web
+from aiohttp import web
 
 from app.errors import ServiceError
 from app.feed import receive
 from app.feed.coding import decoded
 from app.mapper import store
 from app.mapper.document import Mapped
-from app.web.forms import Form, blank, read_upload
+from app.web.forms import Form, Upload, blank, read_upload
 from app.web.site import Visit, see_other
 
 PAGE = 20  # imports
@@ -36,13 +36,13 @@ async def upload(visit: Visit) -> web.StreamResponse:
         source = None
         if form["mapper"]:
             source = Mapped(await store.load_source(visit.database, visit.company, form["mapper"]))
-        bodies = decoded(receive.gathered(_reading(upload.file)), coding_of(upload.file_name))
+        bodies = decoded(receive.gathered(_reading(upload)), coding_of(upload.file_name))
         dry_run = form["dryRun"] == "true"
         _, report = await receive.take(
             visit.database, visit.company, visit.identity.actor, bodies, source, dry_run=dry_run, is_async=True
         )
     except ServiceError as error:
-        if "importId" in error.more:
+        if "importId" in error.more and error.code != "malformed_request":  # which is said of the form, not of the file in it
             return see_other(visit.url(f"/imports/{error.more['importId']}"))
         form.refuse("mapper" if error.target == "mapper" else "file", error.message, error.code)
         return await page(visit, form)
@@ -110,11 +110,11 @@ def _totals(report: dict[str, Any]) -> dict[str, int]:
     return {kind: sum(counts[kind] for counts in report["entities"].values()) for kind in COUNTS}
 
 
-def _reading(part: BodyPartReader) -> Any:
+def _reading(upload: Upload) -> Any:
     async def read() -> bytes:
         try:
             async with asyncio.timeout(receive.PATIENCE):
-                return bytes(await part.read_chunk(PIECE))
+                return await upload.read(PIECE)
         except TimeoutError:
             raise ServiceError("request_timeout", "nothing of the file has arrived for a while") from None
 

@@ -116,7 +116,8 @@ FUNCTIONS = (
     "bds.end_session(gen_random_uuid())",
     "bds.keep_secret('tokens', 'x')",
     "bds.count_wrong('::1', 20)",
-    "bds.uncount_wrong('::1')",
+    "bds.begin_attempt('::1', 20)",
+    "bds.end_attempt('::1', now(), true)",
     "bds.forget_wrong()",
     "bds.note_use(gen_random_uuid())",
 )

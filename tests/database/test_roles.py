@@ -75,9 +75,9 @@ DEFINERS = {
     "bds_reader": "authenticate company_tenant count_changes count_rows first_change row_at row_history row_now rows_where",
     "bds_writer": """company_tenant first_change import_begin import_fail import_received import_run import_stage
         only_company row_at row_history row_now set_context take_turn""",
-    "bds_service": """authenticate backlog begin_session company_tenant count_wrong create_key delete_mapper drop_old_changes end_session
-        forget_imports forget_wrong keep_secret keys_of make_partitions note_use password_of put_mapper reap_imports revoke_key session
-        set_password uncount_wrong whole_tenants""",
+    "bds_service": """authenticate backlog begin_attempt begin_session company_tenant count_wrong create_key delete_mapper drop_old_changes
+        end_attempt end_session forget_imports forget_wrong keep_secret keys_of make_partitions note_use password_of put_mapper reap_imports revoke_key session
+        set_password whole_tenants""",
     "bds_worker": "authenticate company_tenant count_changes count_rows first_change row_at row_history row_now rows_where",
     "bds_operator": """backlog company_tenant count_changes count_rows create_company create_key create_user delete_mapper delete_user
         drop_old_changes keys_of whole_tenants

@@ -177,22 +177,26 @@ def test_a_link_stays_a_link_and_a_device_a_device(service: Service, module_data
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "code", "says"),
     [
-        (("units", "--company", "nowhere", "--format", "csv"), b"there is no company 'nowhere'"),
-        (("none", "--company", "demo", "--format", "csv"), b"there is no entity none: expected one of units,"),
-        (("units", "--company", "demo", "--format", "doc"), b"expected one of json, xml, csv"),
-        (("units", "--company", "demo"), b"expected one of json, xml, csv"),
-        (("units", "--company", "demo", "--format", "csv", "--filter", "nope eq 1"), b"units has no field nope (at character 1)"),
-        (("units", "--company", "demo", "--format", "pdf"), b"10,000 rows at most"),
+        (("units", "--company", "nowhere", "--format", "csv"), 1, b"there is no company 'nowhere'"),
+        (("none", "--company", "demo", "--format", "csv"), 1, b"there is no entity none: expected one of units,"),
+        (("units", "--company", "demo", "--format", "doc"), 2, b"expected one of json, xml, csv"),
+        (("units", "--company", "demo"), 2, b"one of json, xml, csv"),
+        (
+            ("units", "--company", "demo", "--format", "csv", "--filter", "nope eq 1"),
+            1,
+            b"units has no field nope (at character 1)",
+        ),
+        (("units", "--company", "demo", "--format", "pdf"), 1, b"10,000 rows at most"),
     ],
 )
 def test_what_is_wrong_is_said_and_no_file_is_left(
-    service: Service, module_database_url: str, tmp_path: Path, arguments: tuple[str, ...], says: bytes
+    service: Service, module_database_url: str, tmp_path: Path, arguments: tuple[str, ...], code: int, says: bytes
 ) -> None:
     ended = bds(module_database_url, *arguments, "-o", str(tmp_path / "out"))
     out, err = ended.communicate()
-    assert (ended.returncode, out) == (1, b"") and says in err and b"Traceback" not in err
+    assert (ended.returncode, out) == (code, b"") and says in err and b"Traceback" not in err
     assert not list(tmp_path.iterdir())
 
 

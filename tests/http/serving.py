@@ -66,8 +66,10 @@ class Service:
     def odata(self, path: str = "", **headers: str) -> Reply:
         return self.ask("/api/odata/demo" + path, **headers)
 
-    def connect(self, receive_buffer: int | None = None) -> socket.socket:
+    def connect(self, receive_buffer: int | None = None, source: str | None = None) -> socket.socket:
         client = socket.socket()
+        if source:
+            client.bind((source, 0))
         if receive_buffer:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
         client.settimeout(PATIENCE)

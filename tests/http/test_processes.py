@@ -221,14 +221,6 @@ def test_counts_of_all_processes_are_summed(database_url: str, key: str) -> None
         assert served.metrics()["bds_processes"] == 3
 
 
-def test_an_address_that_is_taken_is_refused(database_url: str, key: str) -> None:
-    with serve(database_url, key, "--processes", "2") as served:
-        environment = {**os.environ, "BDS_DATABASE_URL": database_url}
-        command = [*BDS, "serve", "--processes", "2", "--port", str(served.port)]
-        ended = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=60)
-        assert (ended.returncode, ended.stdout) == (1, "") and "Address already in use" in ended.stderr
-
-
 def test_processes_that_cannot_start_end_the_service(database_url: str) -> None:
     environment = {**os.environ, "BDS_DATABASE_URL": database_url, "BDS_READ_DATABASE_URL": database_url + "_none"}
     command = [*BDS, "serve", "--processes", "2", "--port", "0"]

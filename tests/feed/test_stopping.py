@@ -1,0 +1,208 @@
+"""Imports that are under way when the service is told to stop: they end in time, or are ended and say by what."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import logging
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+import pytest
+
+from app import server
+from app.feed.under_way import Served
+from tests.conftest import Operator
+from tests.feed.test_http import begin, held, send
+from tests.http.serving import PATIENCE, Service, running, wait_until
+from tests.http.test_processes import serve
+
+DOCUMENT = b'{"units": [{"code": "A", "name": "a"}]}'
+STOPPED = "the service was stopped before the import had ended; nothing of it was written"
+
+
+@pytest.fixture
+def service(database_url: str) -> Iterator[Service]:
+    with running(database_url) as service:
+        yield service
+
+
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What runs when the service stops has no time."""
+    monkeypatch.setattr(server, "GRACE", server.TELL)
+
+
+def ended(operator: Operator) -> tuple[Any, ...]:
+    """How the latest import has ended: state, and what the report says of it as a whole."""
+    wait_until(lambda: not operator.rows("select from bds.imports where finished_at is null"))
+    [row] = operator.rows(
+        "select i.state, e.code, e.message from bds.imports i left join bds.import_errors e"
+        " on e.company_id = i.company_id and e.import_id = i.id order by i.number desc limit 1"
+    )
+    assert operator.rows("select count(*) from pg_class where relnamespace = 'staging'::regnamespace") == [(0,)]
+    return row
+
+
+def said(caplog: pytest.LogCaptureFixture, text: str) -> list[str]:
+    return [record.getMessage() for record in caplog.records if text in record.getMessage()]
+
+
+def test_one_that_waits_for_its_turn_is_ended_by_the_stop_and_says_so(
+    service: Service, at_once: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "bds.feed")
+    with held(service):
+        number = send(service, DOCUMENT, Prefer="respond-async").json["importId"]
+        wait_until(lambda: bool(service.operator.rows("select from pg_locks where not granted")))
+        service.stop()
+        assert ended(service.operator) == ("failed", "aborted", STOPPED)
+    assert said(caplog, number) == [f"import {number} of demo ended: failed, the service was stopped"]
+    assert service.operator.rows("select count(*) from data.units") == [(0,)]
+
+
+def test_those_in_the_queue_behind_it_are_ended_too(service: Service, at_once: None) -> None:
+    with held(service):
+        for _ in range(3):
+            send(service, DOCUMENT, Prefer="respond-async")
+        service.stop()
+        wait_until(lambda: not service.operator.rows("select from bds.imports where finished_at is null"))
+    assert service.operator.rows("select state, count(*) from bds.imports group by state") == [("failed", 3)]
+    assert service.operator.rows("select distinct code, message from bds.import_errors") == [("aborted", STOPPED)]
+
+
+def test_one_that_somebody_cancels_stays_cancelled(service: Service, at_once: None) -> None:
+    with held(service):
+        number = send(service, DOCUMENT, Prefer="respond-async").json["importId"]
+        wait_until(lambda: bool(service.operator.rows("select from pg_locks where not granted")))
+        service.operator.write("demo", "select bds.import_cancel('demo', %s)", (number,))
+        service.stop()
+        assert ended(service.operator) == ("cancelled", "cancelled", "the import was cancelled")
+
+
+def test_one_that_ends_in_time_is_completed(service: Service) -> None:
+    with held(service):
+        send(service, DOCUMENT, Prefer="respond-async")
+        wait_until(lambda: bool(service.operator.rows("select from pg_locks where not granted")))
+        service.stop()
+        wait_until(lambda: refuses(service))
+    assert ended(service.operator) == ("completed", None, None)
+
+
+def refuses(service: Service) -> bool:
+    try:
+        service.connect().close()
+    except ConnectionError:
+        return True
+    return False
+
+
+def test_one_whose_body_still_arrives_is_ended_and_its_client_is_told(service: Service, at_once: None) -> None:
+    with begin(service, 1 << 19, b'{"units": [{"code": "gone", "name": "g"},' + b" " * 70_000) as client:
+        wait_until(lambda: bool(service.operator.rows("select from bds.imports where finished_at is null")))
+        service.stop()
+        response = http.client.HTTPResponse(client)
+        response.begin()
+        assert (response.status, json.loads(response.read())["code"]) == (503, "aborted")
+    assert ended(service.operator) == ("failed", "aborted", STOPPED)
+
+
+def test_a_client_that_waits_for_its_report_is_told(service: Service, at_once: None) -> None:
+    replies: list[Any] = []
+    with held(service):
+        asking = threading.Thread(target=lambda: replies.append(send(service, DOCUMENT)))
+        asking.start()
+        wait_until(lambda: bool(service.operator.rows("select from pg_locks where not granted")))
+        service.stop()
+        asking.join()
+    assert (replies[0].status, replies[0].json["code"], replies[0].json["detail"]) == (503, "aborted", STOPPED)
+    assert replies[0].json["importId"] and ended(service.operator) == ("failed", "aborted", STOPPED)
+
+
+@contextmanager
+def holding(url: str, company: str) -> Iterator[None]:
+    with psycopg.connect(url) as other:
+        other.execute("select bds.set_context(%s), bds.lock_company(%s)", (company, company))
+        yield
+        other.rollback()
+
+
+def test_sigterm_lets_an_asynchronous_import_end(database_url: str, operator: Operator) -> None:
+    operator.company("acme")
+    with serve(database_url, operator.key("acme")) as served:
+        with holding(database_url, "acme"):
+            connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=PATIENCE)
+            headers = {"X-API-Key": served.key, "Content-Type": "application/json", "Prefer": "respond-async"}
+            connection.request("POST", "/api/acme/import", DOCUMENT, headers)
+            assert connection.getresponse().status == 202
+            wait_until(lambda: bool(operator.rows("select from pg_locks where not granted")))
+            served.parent.send_signal(signal.SIGTERM)
+            wait_until(lambda: not accepts(served.port))
+        assert served.parent.wait(PATIENCE * 3) == 0
+    assert ended(operator) == ("completed", None, None)
+    assert not any("cancelled" in line for line in served.said)
+
+
+def accepts(port: int) -> bool:
+    try:
+        http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE).connect()
+    except ConnectionError:
+        return False
+    return True
+
+
+# A failure of ours --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Imports fail, when they are let, by what nobody foresaw."""
+    may_fail = threading.Event()
+
+    def run(_feed: Served) -> Any:
+        assert may_fail.wait(PATIENCE)
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(Served, "run", run)
+    return may_fail.set
+
+
+def failure(operator: Operator, caplog: pytest.LogCaptureFixture) -> logging.LogRecord:
+    """What the log has of the one import that failed."""
+    [(number,)] = operator.rows("select id::text from bds.imports")
+    assert ended(operator) == ("failed", "internal", f"the service failed; its log has import {number}")
+    wait_until(lambda: bool(said(caplog, f"import {number} of demo failed")))
+    [record] = [each for each in caplog.records if each.levelno >= logging.ERROR]
+    assert record.exc_info and record.exc_info[0] is ZeroDivisionError
+    return record
+
+
+def test_a_failure_of_ours_is_logged_when_the_client_has_left(
+    service: Service, failing: Callable[[], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    with begin(service, len(DOCUMENT), DOCUMENT):
+        wait_until(lambda: bool(service.operator.rows("select from bds.imports")))
+    wait_until(lambda: b"\nbds_http_requests_in_progress 1.0" in service.ask("/metrics", authorization=None).body)
+    failing()
+    failure(service.operator, caplog)
+
+
+def test_a_failure_of_ours_is_logged_where_nobody_waits(
+    service: Service, failing: Callable[[], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    assert send(service, DOCUMENT, Prefer="respond-async").status == 202
+    failing()
+    failure(service.operator, caplog)
+
+
+def test_a_failure_of_ours_is_told_and_logged_once_where_the_client_waits(
+    service: Service, failing: Callable[[], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    failing()
+    assert send(service, DOCUMENT).status == 500
+    [record] = [each for each in caplog.records if each.levelno >= logging.ERROR]
+    assert record.exc_info and record.exc_info[0] is ZeroDivisionError
