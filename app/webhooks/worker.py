@@ -107,20 +107,25 @@ class Worker:
     async def _listen(self) -> None:
         async for notify in self._database.notifications("bds_changes", "bds_hooks"):
             if notify is None:
-                await self._look()
+                while not await self._look():
+                    await asyncio.sleep(RECONNECT)
             else:
                 self._behind.add(notify.payload)
                 self._changed.set()
                 if notify.channel == "bds_hooks":
                     self._wake.set()
 
-    async def _look(self) -> None:
-        """Find what was missed while nobody listened."""
-        with contextlib.suppress(psycopg.Error, OSError):
-            self._looked = time.monotonic()
-            self._behind |= {row[0] for row in await self._call("select * from bds.companies_behind()")}
-            self._changed.set()
-            self._wake.set()
+    async def _look(self) -> bool:
+        """Find what was missed while nobody listened.  False if the database does not answer."""
+        try:
+            behind = await self._call("select * from bds.companies_behind()")
+        except (psycopg.Error, OSError):
+            return False
+        self._looked = time.monotonic()
+        self._behind |= {row[0] for row in behind}
+        self._changed.set()
+        self._wake.set()
+        return True
 
     # Routing
 
