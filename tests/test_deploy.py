@@ -20,7 +20,7 @@ import pytest
 
 from app import cli
 from app.config import Config
-from tests.http.serving import Reply, Service, running, wait_until
+from tests.http.serving import Reply, Service, running, unused_port, wait_until
 
 ROOT = Path(__file__).resolve().parent.parent
 DEPLOY = ROOT / "deploy"
@@ -130,12 +130,6 @@ def proxy(module_database_url: str, tmp_path_factory: pytest.TempPathFactory) ->
         finally:
             process.terminate()
             process.wait()
-
-
-def unused_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 def answers(port: int) -> bool:

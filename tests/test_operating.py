@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from app import embedded
+from tests.http.serving import unused_port
 
 ROOT = Path(__file__).resolve().parent.parent
 SECTION = (ROOT / "README.md").read_text(encoding="utf-8").partition("\n## Operating it\n")[2].partition("\n## ")[0]
@@ -37,9 +37,7 @@ def place() -> Iterator[Path]:
 def test_the_session_runs_as_printed(place: Path) -> None:
     commands = re.findall(r"^\$ (.*)$", SECTION, re.MULTILINE)
     assert len(commands) > 15
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = unused_port()
     script = "\n".join(f"echo '--- {number}'\n{command}" for number, command in enumerate(commands)).replace("8081", str(port))
     environment = {**os.environ, "BDS_DATA_DIR": str(place / "data")}
     (place / "data").mkdir()

@@ -9,7 +9,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from app import embedded
+from tests.http.serving import unused_port
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -59,9 +59,7 @@ def place() -> Iterator[Place]:
     folder = Path(tempfile.mkdtemp(prefix="bds-readers-"))
     folder.chmod(0o755)
     (folder / ".venv").symlink_to(ROOT / ".venv")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = unused_port()
     environment = {**os.environ, "BDS_DATA_DIR": str(folder / "data")}
     words = [ROOT / ".venv" / "bin" / "bds", "demo", "--serve", "--port", str(port)]
     with (folder / "log").open("wb") as log:

@@ -137,6 +137,13 @@ def running(
         thread.join()
 
 
+def unused_port() -> int:
+    """A port of this machine on which nobody listens."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
 def wait_until(condition: Callable[[], bool]) -> None:
     """Wait for something that has no way to say that it happened."""
     waiting = threading.Event()
