@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import shutil
-import socket
 import subprocess
 import tempfile
 import threading
@@ -22,7 +21,7 @@ from app.config import Config
 from app.db import Database
 from app.pooler import PoolerError, shares_processes
 from tests.conftest import Operator
-from tests.http.serving import Service, running, wait_until
+from tests.http.serving import Service, running, unused_port, wait_until
 
 COMPANIES = ("acme", "beta", "corner", "delta", "echo")
 PGBOUNCER = shutil.which("pgbouncer", path=os.environ.get("PATH", "") + ":/usr/sbin")
@@ -35,9 +34,7 @@ def pooled(url: str, mode: str, size: int = 3) -> Iterator[str]:
     where = conninfo_to_dict(url)
     directory = Path(tempfile.mkdtemp(prefix="bds-pooler-"))
     directory.chmod(0o777)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = unused_port()
     (directory / "pgbouncer.ini").write_text(f"""
 [databases]
 * = host={where["host"]} port={where.get("port") or 5432} user={where["user"]}
