@@ -9,7 +9,7 @@ from functools import wraps
 import psycopg
 from aiohttp import web
 
-from app import wire
+from app import metrics, wire
 from app.auth import Gate, Identity
 from app.auth.login import Login, identify
 from app.catalog import Entity
@@ -346,6 +346,7 @@ async def sampling(app: web.Application) -> AsyncIterator[None]:
     task = asyncio.create_task(sampling_of(app[DATABASE], app[SAMPLER]))
     yield
     await end(task)
+    metrics.http.settle()
 
 
 async def housekeeping(app: web.Application) -> AsyncIterator[None]:

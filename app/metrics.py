@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import unquote
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, multiprocess
 from prometheus_client.exposition import choose_encoder
@@ -22,6 +25,7 @@ QUICK = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10,
 SLOW = (0.1, 0.5, 1, 5, 15, 60, 300, 900, 3600, 14400)
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 QUEUE_LIMIT = 10_000  # deliveries up to which the queue is counted
+TOGETHER = 200  # requests that are counted at once
 
 OURS = CollectorRegistry()
 
@@ -77,6 +81,53 @@ class Backlog:
     imports: int
 
 
+class Answered(NamedTuple):
+    """What is counted of a request."""
+
+    path: str  # raw
+    leads_somewhere: bool
+    method: str
+    status: int
+    seconds: float
+    size: int  # bytes
+
+
+class Requests:
+    """Counts requests many at a time, which takes a fifth of counting each by itself: some wait until the next sample."""
+
+    def __init__(self) -> None:
+        self.under_way = 0
+        self._waiting: list[Answered] = []
+
+    def answered(self, request: Answered) -> None:
+        """Count a request."""
+        self._waiting.append(request)
+        if len(self._waiting) >= TOGETHER:
+            self.settle()
+
+    def settle(self) -> None:
+        """Count those that wait."""
+        waiting, self._waiting = self._waiting, []
+        sizes: dict[tuple[str, str, int], list[int]] = defaultdict(list)
+        for request in waiting:
+            room = room_of(unquote(request.path), known=request.leads_somewhere)
+            method = request.method if request.method in METHODS else "other"
+            sizes[room, method, request.status].append(request.size)
+            _duration(room, method).observe(request.seconds)
+        for (room, method, status), each in sizes.items():
+            requests.labels(room, method, str(status)).inc(len(each))
+            sent.labels(room).inc(sum(each))
+
+
+@cache
+def _duration(room: str, method: str) -> Histogram:
+    """What observes such requests: looking it up by its labels takes longer than observing."""
+    return durations.labels(room, method)
+
+
+http = Requests()
+
+
 def room_of(path: str, *, known: bool) -> str:
     """Which part of the service a path leads to; one of a dozen words."""
     first, _, rest = path[1:].partition("/")
@@ -96,20 +147,6 @@ def room_of(path: str, *, known: bool) -> str:
     return "operation" if first in ("healthz", "readyz", "metrics") else "pages"
 
 
-def answered(room: str, method: str, status: int, seconds: float, size: int) -> None:
-    """Count a request."""
-    count, duration, bytes_sent = _counters(room, method if method in METHODS else "other", status)
-    count.inc()
-    duration.observe(seconds)
-    bytes_sent.inc(size)
-
-
-@cache
-def _counters(room: str, method: str, status: int) -> tuple[Counter, Histogram, Counter]:
-    """What counts such requests: looking it up by its labels takes longer than counting."""
-    return requests.labels(room, method, str(status)), durations.labels(room, method), sent.labels(room)
-
-
 class Sampler:
     """Copies what others count, or what is only known by looking; again and again, for other processes cannot ask."""
 
@@ -121,6 +158,8 @@ class Sampler:
 
     def sample(self, pools: Mapping[str, Mapping[str, int]]) -> None:
         """pools: psycopg's statistics of each."""
+        http.settle()
+        in_progress.set(http.under_way)
         memory.set(_resident())
         for pool, stats in pools.items():
             if not stats:

@@ -45,14 +45,16 @@ FAILURE_PAGE: web.AppKey[Callable[[web.Request, ServiceError], web.Response | No
 @web.middleware
 async def around(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Name the request, answer what is raised, write the log's line."""
-    given = request.headers.get("X-Request-Id", "")
-    request[REQUEST_ID] = given if GIVEN_ID.fullmatch(given) else f"{PROCESS}{next(_numbers):x}"
+    given = request.headers.get("X-Request-Id")
+    id = given if given and GIVEN_ID.fullmatch(given) else f"{PROCESS}{next(_numbers):x}"
     seen = seen_through(request, request.app[DATABASE].config.trusted_proxies)
-    request[IS_SECURE] = seen[IS_SECURE] = seen.secure
-    request = seen
+    request[REQUEST_ID], request[IS_SECURE] = id, seen.secure
+    if seen is not request:
+        seen[REQUEST_ID], seen[IS_SECURE] = id, seen.secure
+        request = seen
     started, status, size = time.perf_counter(), GONE, 0
-    named = REQUEST.set(request[REQUEST_ID])
-    metrics.in_progress.inc()
+    named = REQUEST.set(id)
+    metrics.http.under_way += 1
     try:
         if request.method == "CONNECT":
             raise wrong_method(request.app, request.raw_path)
@@ -60,20 +62,18 @@ async def around(request: web.Request, handler: Handler) -> web.StreamResponse:
         status, size = response.status, response.content_length or 0
         return response
     except Exception as error:
-        failure = understand(error, request[REQUEST_ID])
+        failure = understand(error, id)
         if request.writer.output_size:
             raise ConnectionResetError("the answer had begun") from error
         status = failure.status
         return request.app[FAILURE_PAGE](request, failure) or error_response(failure, target_of(request))
     finally:
         took, size = time.perf_counter() - started, request.writer.output_size or size
-        metrics.in_progress.dec()
-        metrics.answered(room_of(request), request.method, status, took, size)
+        method, path, leads_somewhere = request.method, target_of(request, raw=True), request.match_info.http_exception is None
+        metrics.http.under_way -= 1
+        metrics.http.answered(metrics.Answered(path, leads_somewhere, method, status, took, size))
         answered(
-            Answered(
-                *(time.time(), request[REQUEST_ID], request.remote, request.method, target_of(request, raw=True)),
-                *(company_in(request), request.get(ACTOR), status, size, took),
-            )
+            Answered(time.time(), id, request.remote, method, path, company_in(request), request.get(ACTOR), status, size, took)
         )
         REQUEST.reset(named)
 
@@ -108,11 +108,6 @@ def company_in(request: web.Request) -> str | None:
     """The company that the path names, which need not exist."""
     path = target_of(request)
     return path.removeprefix(ODATA).split("/", 2)[1] if path.startswith(ODATA + "/") else request.match_info.get("company")
-
-
-def room_of(request: web.Request) -> str:
-    """The room that answered, for the metrics."""
-    return metrics.room_of(target_of(request), known=request.match_info.http_exception is None)
 
 
 def wrong_method(app: web.Application, path: str) -> ServiceError:

@@ -16,7 +16,7 @@ from typing import Any, Literal
 import psycopg
 
 from app import metrics
-from app.auth.keys import KEY, any_key, basic_key, hash_key
+from app.auth.keys import KEY, any_key, basic_key, hash_key, is_basic
 from app.auth.throttle import Throttle
 from app.auth.tokens import Expired, Forged, Signer, Use, cookie_of
 from app.db import Database
@@ -88,6 +88,10 @@ class Gate:
         address: the client's, for which wrong credentials are counted.  What was right once and has ended is not counted: it is
         nobody's guess, and a page left open must not keep its user from signing in again.
         """
+        written = hash_key(f"Authorization: {headers.get('Authorization', '')}")
+        known = self._recall(written)
+        if known is not None:
+            return known
         presented = present(headers, basic_only=basic_only)
         if presented is None:
             raise unauthorized(basic_only)
@@ -100,6 +104,8 @@ class Gate:
             raise unauthorized(basic_only) from None
         if identity is None:
             raise unauthorized(basic_only)
+        if is_basic(headers) and (kept := self._known.get(hash_key(text))):
+            self._known[written] = kept  # as it was written, too, for which such credentials need not be taken apart again
         return identity
 
     async def signer(self) -> Signer:
@@ -136,11 +142,16 @@ class Gate:
         csrf = signer.csrf(session) if use == "cookie" else None
         return Identity(None, None, frozenset(row[1]), SCOPES, row[0], session, csrf)
 
+    def _recall(self, digest: bytes) -> Identity | None:
+        """Whose the key with this hash is, or the Basic credentials (which count everywhere), as far as that is kept."""
+        known = self._known.get(digest)
+        return known[1] if known and self._database.listening and time.monotonic() < known[0] else None
+
     async def _look_up(self, key_hash: bytes) -> Identity | None:
         """Whose the key with this hash is; None if nobody's."""
-        known = self._known.get(key_hash)
-        if known and self._database.listening and time.monotonic() < known[0]:
-            return known[1]
+        known = self._recall(key_hash)
+        if known is not None:
+            return known
         asked, revocations = time.monotonic(), self._revocations
         async with self._database.service() as connection:
             found = await self._ask(connection, key_hash)
@@ -174,11 +185,11 @@ class Gate:
 
 def present(headers: Mapping[str, str], *, basic_only: bool = False) -> tuple[Literal["key", "token", "cookie"], str] | None:
     """What is presented as credentials, and as which kind; None if nothing is that could count here."""
-    scheme = headers["Authorization"].partition(" ")[0].lower() if "Authorization" in headers else None
-    if scheme == "basic":
+    if is_basic(headers):
         return "key", basic_key(headers) or ""
     if basic_only:
         return None
+    scheme = headers["Authorization"].partition(" ")[0].lower() if "Authorization" in headers else None
     sent = any_key(headers)
     if sent is not None:
         return ("token" if scheme == "bearer" and sent.count(".") == 2 else "key"), sent

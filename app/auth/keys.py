@@ -25,12 +25,17 @@ def hash_key(key: str) -> bytes:
     return hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()
 
 
+def is_basic(headers: Mapping[str, str]) -> bool:
+    """Whether the credentials are Basic, right or wrong."""
+    return headers.get("Authorization", "").partition(" ")[0].lower() == "basic"
+
+
 def basic_key(headers: Mapping[str, str]) -> str | None:
     """The API key of Basic credentials whose user is `api`."""
-    scheme, _, credentials = headers.get("Authorization", "").partition(" ")
-    if scheme.lower() != "basic":
+    if not is_basic(headers):
         return None
     try:
+        credentials = headers["Authorization"].partition(" ")[2]
         user, _, password = base64.b64decode(credentials.strip(), validate=True).decode().partition(":")
     except ValueError:
         return None

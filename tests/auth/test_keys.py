@@ -118,6 +118,32 @@ def test_unknown_revoked_and_expired_keys_open_nothing(operator: Operator, datab
     asyncio.run(check())
 
 
+def test_credentials_are_known_again_as_they_were_written_and_in_no_other_way(operator: Operator, database_url: str) -> None:
+    operator.company("acme")
+    key = operator.key("acme")
+    right = {"Authorization": basic("api", key)}
+
+    async def check() -> None:
+        async with gate(database_url) as opened:
+            identity = await opened.identify(right, basic_only=True)
+            assert await opened.identify(right, basic_only=True) is identity
+            assert await opened.identify(right) is identity
+            for wrong in (key, basic("api", key).partition(" ")[2], basic("apj", key), f"Authorization: {right['Authorization']}"):
+                with pytest.raises(ServiceError) as refused:
+                    await opened.identify({"Authorization": wrong})
+                assert refused.value.code == "unauthorized"
+            with pytest.raises(ServiceError):
+                await opened.identify({"Authorization": f"Bearer {key}"}, basic_only=True)
+            operator.rows("select bds.revoke_key(%s)", (identity.key_id,))
+            async with asyncio.timeout(auth.CACHE_SECONDS / 2):
+                with pytest.raises(ServiceError):
+                    while True:
+                        await opened.identify(right)
+                        await asyncio.sleep(0)
+
+    asyncio.run(check())
+
+
 def test_an_answer_that_a_revocation_overtook_is_not_kept(operator: Operator, database_url: str) -> None:
     operator.company("acme")
     key = operator.key("acme")

@@ -96,7 +96,14 @@ def handler(pool: AsyncConnectionPool[psycopg.AsyncConnection[Any]], statement: 
 
 
 async def configure(connection: psycopg.AsyncConnection[Any]) -> None:
-    for name, value in {"role": "bds_reader", "timezone": "UTC", "jit": "off", "bds.company": COMPANY}.items():
+    settings = {
+        "role": "bds_reader",
+        "timezone": "UTC",
+        "jit": "off",
+        "bds.company": COMPANY,
+        "plan_cache_mode": "force_generic_plan",
+    }
+    for name, value in settings.items():
         await connection.execute("select set_config(%s, %s, false)", (name, value), prepare=False)
 
 
