@@ -284,7 +284,8 @@ ROUTES: tuple[tuple[str, str, Handler], ...] = (
 
 def company_of(request: web.Request) -> str:
     """The company that a path under /api/odata names; '' if none."""
-    return (wire.decode_path(request.rel_url.raw_path)[2:3] or [""])[0]
+    segments = request.rel_url.raw_path.split("/", 4)
+    return wire.decode(segments[3], "the path") if len(segments) > 3 else ""
 
 
 async def readable(request: web.Request) -> str:

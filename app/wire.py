@@ -15,6 +15,7 @@ import socket
 import struct
 import zlib
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from functools import lru_cache
 from urllib.parse import unquote_to_bytes
 
 from aiohttp import web
@@ -125,8 +126,14 @@ def quality(parameters: str) -> float:
 
 def accepts_gzip(headers: Mapping[str, str]) -> bool:
     """Whether Accept-Encoding admits gzip."""
+    accepted = headers.get("Accept-Encoding")
+    return accepted is not None and _admits_gzip(accepted)
+
+
+@lru_cache(100)
+def _admits_gzip(accepted: str) -> bool:
     codings: dict[str, float] = {}
-    for coding in headers.get("Accept-Encoding", "").split(","):
+    for coding in accepted.split(","):
         name, _, parameters = coding.partition(";")
         codings[name.strip().lower()] = quality(parameters)
     return codings.get("gzip", codings.get("x-gzip", codings.get("*", 0.0))) > 0

@@ -123,11 +123,11 @@ class Writer:
                 return """'"' || {}::text || '"'""", True
             case "timestamptz":
                 return r"""to_char({} at time zone interval '0', '\"YYYY-MM-DD"T"HH24:MI:SS.US"Z"\"')""", False
-            case (
-                "numeric"
-            ):  # to_json looks at the text again, whether it is a number; with a precision it may be NaN, but not infinite
-                finite = "{0} < 'Infinity'" if field.precision else "{0} < 'Infinity' and {0} > '-Infinity'"
-                return f"case when {finite} then {{0}}::text else to_json({{0}})::text end", True
+            case "numeric":  # to_json looks at the text again, whether it is a number; with a precision that can be NaN alone
+                text = "nullif({0}::text, 'NaN')"
+                if not field.precision:
+                    text = f"nullif(nullif({text}, 'Infinity'), '-Infinity')"
+                return f"coalesce({text}, to_json({{0}})::text)", True
         return "to_json({})::text", True
 
     def related(self, step: Navigation, alias: str) -> Composed:
