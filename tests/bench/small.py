@@ -1,6 +1,6 @@
 """How many small OData questions are answered in a second: each beside the best SQL for it through a bare handler (tests.bench.bare).
 
-Ours and the floor take turns; the same client asks both, on 16 connections.
+Ours and the floor take turns; the same client asks both, on 16 connections.  Each has a processor of its own while it is asked.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from urllib.parse import quote
 import psycopg
 
 from tests.bench.documents import write_basis, write_invoices, write_products
-from tests.bench.place import COMPANY, Place, Service, load, service, settle
+from tests.bench.place import COMPANY, Place, Service, apart, load, service, settle
 from tests.bench.table import Result, rates, say
 
 ROUNDS = 3
@@ -68,7 +68,9 @@ def measure(place: Place, rows: int, items: int) -> Iterator[Result]:
             load(url, document)
         settle(url, vacuum=True)
         ids = _ids(url)
-        with service(url, directory) as running, _bare(url) as port:
+        with apart(place) as alone, service(url, directory) as running, _bare(url) as (bare, port):
+            alone(running.pid)
+            alone(bare)
             for question in QUESTIONS:
                 yield _compare(question, running, port, ids)
             yield from _unchanged(running, ids)
@@ -109,12 +111,12 @@ def _rate(host: str, port: int, authorization: str, path: str, mode: str, ids: t
 
 
 @contextlib.contextmanager
-def _bare(url: str) -> Iterator[int]:
-    """The floor's process, by its port."""
+def _bare(url: str) -> Iterator[tuple[int, int]]:
+    """The floor's process and its port."""
     process = subprocess.Popen([sys.executable, "-m", "tests.bench.bare", url], stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
-        yield int(process.stdout.readline())
+        yield process.pid, int(process.stdout.readline())
     finally:
         process.terminate()
         process.wait()
