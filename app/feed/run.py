@@ -272,6 +272,8 @@ def _told(reason: BaseException | None) -> tuple[str, str]:
         return SQLSTATES[reason.sqlstate], reason.diag.message_primary or ""
     if isinstance(reason, psycopg.Error):
         return "aborted", f"the database refused or ended it ({reason.sqlstate or 'no connection'})"
+    if isinstance(reason, KeyboardInterrupt):
+        return "aborted", "it was interrupted at the command line"
     return "aborted", "the connection was lost before the whole document was in" if reason else "it was ended from outside"
 
 

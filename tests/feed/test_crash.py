@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -111,6 +112,27 @@ def test_a_killed_import_leaves_nothing(feed: Feed, phase: str) -> None:
     assert feed.staged() == 0
     assert (feed.stored(), feed.log()) == (before, log)
     assert feed.good(units=[{"code": "U0", "name": "after"}]) == {"units": {"updated": 1}}
+
+
+@pytest.mark.parametrize("phase", ["receiving", "comparing"])
+def test_an_interrupted_import_says_so_and_leaves_nothing(feed: Feed, phase: str) -> None:
+    with command(feed) as process:
+        assert process.stdin is not None and process.stderr is not None
+        process.stdin.write(b'{"units": [' + units(0, LARGE // 1000))
+        process.stdin.flush()
+        wait_until(lambda: bool(feed.ask("select from bds.imports where company_id = %s and bytes > 0", feed.company)))
+        with holding(feed, f"select bds.set_context('{feed.company}'), bds.lock_company('{feed.company}')"):
+            if phase == "comparing":
+                process.stdin.write(b"]}")
+                process.stdin.close()
+                process.stdin = None
+                wait_until(lambda: blocked(feed))
+            process.send_signal(signal.SIGINT)
+            process.wait(timeout=30)
+        assert process.stderr.read().decode().splitlines()[-1] == "bds: interrupted"
+    assert state(feed) == "failed" and feed.staged() == 0 and not feed.log()
+    message = "select e.code, e.message from bds.import_errors e join bds.imports i on i.id = e.import_id where i.company_id = %s"
+    assert feed.ask(message, feed.company) == [("aborted", "it was interrupted at the command line")]
 
 
 def test_a_table_that_is_just_being_staged_is_dropped_with_the_others(feed: Feed) -> None:
