@@ -237,11 +237,13 @@ begin
             offset 0
         ) v
         where v."@new" or %9$s
+        %10$s
         $sql$,
         coalesce(diff_name, 'diff_' || entity_name), names, values_, bds.staging_table(import_number, entity_name),
         coalesce(map_name, 'map_' || entity_name), stored,
         case when parent is not null then format('left join pg_temp.%I p on p.ordinal = s."@parent"', 'map_' || parent) else '' end,
-        coalesce(joins, ''), coalesce(differs, 'false')
+        coalesce(joins, ''), coalesce(differs, 'false'),
+        case when rest = 0 then 'with no data' else '' end  -- what is staged need not be read for that
     ) using company;
 end
 $$;
