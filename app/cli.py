@@ -29,7 +29,7 @@ from app.mapper import store
 from app.mapper.document import Mapped
 from app.odata.explain import explain
 from app.progress import Progress
-from app.tasks import Stopped
+from app.tasks import Stopped, interruptible
 from app.usage import EXAMPLES, OVERVIEW
 
 FAILED, PARTIAL = 1, 3
@@ -189,9 +189,11 @@ def import_file(options: argparse.Namespace, config: Config) -> int:
     size = None if options.file == "-" else Path(options.file).stat().st_size
     with streams.binary_input() if options.file == "-" else Path(options.file).open("rb") as file:
         url = db.resolve(config)
-        report = run_import(url, config, options.company, file, size, dry_run=options.dry_run, mapper=options.mapper)
+        with interruptible():
+            report = run_import(url, config, options.company, file, size, dry_run=options.dry_run, mapper=options.mapper)
     try:
-        streams.put(json.dumps(report, ensure_ascii=False, indent=2) + "\n" if options.json else printed.report(report))
+        as_json = json.dumps(report, ensure_ascii=not streams.is_unicode(), indent=2) + "\n"
+        streams.put(as_json if options.json else printed.report(report))
     except OSError:
         streams.say(f"bds: {printed.ended(report)}; its report could not be written")
         raise

@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
+import re
 import subprocess
 import time
 import warnings
@@ -29,13 +30,23 @@ SETTINGS = {
     "log_min_messages": "warning",
 }
 DATABASE = "bds"
+SHELL = re.compile(r"""[\s'"$`\\&|;<>()*?\[\]{}#!~]""")
 PATIENCE = 120  # seconds for recovery after a crash
 LEFT_OVER = 20  # seconds for the sessions of a server that was killed, which keep its memory while they are busy
 
 
 def start(data_dir: Path) -> str:
-    """Start the server in `data_dir` unless it runs; make its database unless it is there.  Returns a connection string."""
+    """Start the server in `data_dir` unless it runs; make its database unless it is there.  Returns a connection string.
+
+    Raises ValueError if the path cannot be used.
+    """
     cluster = data_dir.expanduser().resolve() / "postgres"
+    if not str(cluster).isprintable():
+        raise ValueError(f"BDS_DATA_DIR: expected a path of printable UTF-8, got {str(cluster.parent)!a}")
+    read_by_shell = SHELL.search(str(cluster))
+    if read_by_shell:
+        what = "without spaces, quotes and what else a shell reads: PostgreSQL's own commands pass it to one"
+        raise ValueError(f"BDS_DATA_DIR: expected a path {what}; there is {read_by_shell[0]!r} in {str(cluster.parent)!r}")
     cluster.parent.mkdir(parents=True, exist_ok=True)
     with (cluster.parent / "starting").open("a") as turn:
         fcntl.flock(turn, fcntl.LOCK_EX)  # until it is closed: of two first commands one makes it, the other finds it

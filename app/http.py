@@ -195,7 +195,9 @@ async def put_mapper(request: web.Request) -> web.StreamResponse:
     (company, actor), name = await importable(request), request.match_info["name"]
     if request.content_type != "text/plain":
         raise ServiceError("unsupported_media_type", f"expected text/plain, got {request.content_type}")
-    created = await mappers.put(request.app[DATABASE], company, name, await request.read(), actor)
+    async with wire.body_in_time():
+        text = await request.read()
+    created = await mappers.put(request.app[DATABASE], company, name, text, actor)
     return web.Response(status=201, headers={"Location": request.rel_url.raw_path}) if created else web.Response(status=204)
 
 

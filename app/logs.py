@@ -56,6 +56,7 @@ def start(config: Config | None = None) -> None:
     logging.basicConfig(level=level, handlers=[handler], force=True)
     logging.getLogger("psycopg.pool").setLevel(max(level, logging.ERROR))  # the pulse says it, once
     logging.getLogger("aiohttp.access").disabled = True
+    logging.captureWarnings(True)
 
 
 def hide(text: str) -> str:

@@ -11,6 +11,7 @@ import errno
 import os
 import sys
 from collections.abc import Iterator
+from io import TextIOWrapper
 from pathlib import Path
 from typing import BinaryIO, TextIO
 
@@ -24,6 +25,8 @@ def hold() -> None:
             os.fstat(number)
         except OSError:
             os.open(os.devnull, os.O_RDWR)  # it takes the lowest number that is free
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # what its encoding lacks must not cost the whole result
     if sys.stderr is None:
         sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115 - print() would take None for standard output
 
@@ -32,6 +35,11 @@ def require_output() -> None:
     """Raises OSError if there is no standard output: before work that could not be undone once its result is known."""
     if sys.stdout is None:
         raise _closed(OUTPUT)
+
+
+def is_unicode() -> bool:
+    """Whether standard output can carry every character."""
+    return (sys.stdout.encoding or "").lower().replace("-", "") in ("utf8", "utf16", "utf32")
 
 
 def put(text: str) -> None:

@@ -26,12 +26,32 @@ def stoppable() -> Iterator[None]:
     def stop(_number: int, _frame: object) -> None:
         raise Stopped(UNANSWERED)
 
-    handlers = {each: signal.signal(each, stop) for each in (signal.SIGTERM, signal.SIGINT)}
+    with _handled(stop, signal.SIGTERM, signal.SIGINT):
+        yield
+
+
+@contextlib.contextmanager
+def interruptible() -> Iterator[None]:
+    """SIGTERM and SIGHUP raise KeyboardInterrupt, as SIGINT does, so that the block ends what it has begun; nohup is heeded."""
+
+    def stop(_number: int, _frame: object) -> None:
+        raise KeyboardInterrupt
+
+    with _handled(stop, *(each for each in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(each) is signal.SIG_DFL)):
+        yield
+
+
+@contextlib.contextmanager
+def _handled(handler: Callable[[int, Any], None], *numbers: signal.Signals) -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():  # where signals arrive
+        yield
+        return
+    before = {each: signal.signal(each, handler) for each in numbers}
     try:
         yield
     finally:
-        for each, handler in handlers.items():
-            signal.signal(each, handler)
+        for each, former in before.items():
+            signal.signal(each, former)
 
 
 async def end(*tasks: asyncio.Task[Any]) -> None:

@@ -23,6 +23,7 @@ from aiohttp import web
 from app.errors import ServiceError
 
 SLICE = 64 << 10  # bytes that a client must take within the stall time
+BODY_PATIENCE = 30.0  # seconds that a small body may take
 WORTHWHILE = 1 << 10  # bytes below which compressing costs more than it saves
 GZIP_LEVEL = 1  # the network is rarely slower than level 1 compresses
 PROCESS_PATIENCE = 120.0  # seconds
@@ -91,17 +92,29 @@ def no_options(path: str) -> None:
         raise ServiceError("malformed_request", f"this takes no parameters, got {name}", target=name)
 
 
+@contextlib.asynccontextmanager
+async def body_in_time() -> AsyncIterator[None]:
+    """Within this a small body, or a part of one, is read: who sends no more of it holds no handler.  Raises request_timeout."""
+    try:
+        async with asyncio.timeout(BODY_PATIENCE):
+            yield
+    except TimeoutError:
+        message = f"expected the whole body within {BODY_PATIENCE:.0f} seconds"
+        raise ServiceError("request_timeout", message, headers={"Connection": "close"}) from None
+
+
 async def small_body(request: web.Request, longest: int = 64 << 10) -> bytes:
-    """A JSON body of a few bytes.  Raises unsupported_media_type, too_large."""
+    """A JSON body of a few bytes.  Raises unsupported_media_type, too_large, request_timeout."""
     if request.content_type not in ("application/json", "application/merge-patch+json"):
         raise ServiceError("unsupported_media_type", f"expected application/json, got {request.content_type}")
     if request.headers.get("Content-Encoding", "identity").lower() != "identity":
         raise ServiceError("unsupported_media_type", "expected a body without Content-Encoding", target="Content-Encoding")
     body = bytearray()
-    while data := await request.content.readany():
-        body += data
-        if len(body) > longest:
-            raise ServiceError("too_large", f"expected at most {longest:,} bytes")
+    async with body_in_time():
+        while data := await request.content.readany():
+            body += data
+            if len(body) > longest:
+                raise ServiceError("too_large", f"expected at most {longest:,} bytes")
     return bytes(body)
 
 

@@ -51,3 +51,10 @@ def test_of_two_first_commands_one_makes_the_server_and_the_other_finds_it(tmp_p
         assert said[0] == said[1] != ""
     finally:
         assert embedded.stop(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["a b", "it's", "a$b", "\udcff"])
+def test_a_path_that_its_commands_could_not_use_is_refused_at_once(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ValueError, match="BDS_DATA_DIR: expected a path "):
+        embedded.start(tmp_path / name)
+    assert not list(tmp_path.iterdir())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -138,3 +139,17 @@ def test_commands_without_a_result_need_no_standard_output(database_url: str, op
         ended = shell(database_url, f"bds {command} <&- >&-")
         assert (ended.returncode, ended.stderr) == (0, "")
     assert operator.rows("select id from bds.companies") == [("other",)]
+
+
+@pytest.mark.parametrize("option", ["", "--json"])
+def test_what_the_encoding_of_standard_output_lacks_is_escaped(
+    database_url: str, operator: Operator, company: str, option: str
+) -> None:
+    document = '{"@atomic": false, "products": [{"code": "\u00c41", "price": "abc"}, {"code": "B", "name": "b"}]}'
+    ended = shell(database_url, f"PYTHONIOENCODING=ascii bds import - --company acme {option}", document)
+    assert ended.returncode == 3, ended.stderr
+    if option:
+        assert "\u00c41" in {each["record"] for each in json.loads(ended.stdout)["errors"]}
+    else:
+        assert "\\xc41" in ended.stdout
+    assert operator.rows("select code from data.products") == [("B",)]

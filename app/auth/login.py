@@ -17,6 +17,7 @@ from app.auth.passwords import Passwords, renewed
 from app.auth.tokens import COOKIE, LASTS, same
 from app.db import Database
 from app.errors import ServiceError
+from app.wire import body_in_time
 
 ACTOR = web.RequestKey("actor", str)  # who sends a request, as the change log names them; for the log
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -38,7 +39,8 @@ async def _csrf_of(request: web.Request) -> str:
         with contextlib.suppress(
             ValueError, LookupError
         ):  # a body that is no form, or in a coding that nobody knows, proves nothing
-            header = str((await request.post()).get("csrf", ""))
+            async with body_in_time():
+                header = str((await request.post()).get("csrf", ""))
     return header or ""
 
 

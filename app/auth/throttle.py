@@ -53,14 +53,18 @@ class Throttle:
     async def attempt(self, address: str | None, check: Callable[[], Awaitable[T | None]]) -> T | None:
         """Let a login be checked: what it is known to be, None if it is wrong, which is counted.
 
-        Raises too_many_requests without a check, TimeoutError if there is no place for it, and what `check` raises.  A check that
+        Raises too_many_requests without a check, busy if its turn does not come, and what `check` raises.  A check that
         has begun goes on if whoever asked has left, so that nobody makes attempts that are not counted.
         """
         if address is None:
             return await check()
         turns = self._turns.setdefault(_network_of(address), asyncio.Semaphore(AT_ONCE))
-        async with asyncio.timeout(PATIENCE):
-            await turns.acquire()
+        try:
+            async with asyncio.timeout(PATIENCE):
+                await turns.acquire()
+        except TimeoutError:
+            message = "too many passwords of this address are being checked; try again later"
+            raise ServiceError("busy", message, headers={"Retry-After": "5"}) from None
 
         def ended(task: asyncio.Task[T | None]) -> None:
             turns.release()

@@ -18,6 +18,7 @@ from app.errors import ERRORS, SQLSTATES, ServiceError
 
 LONGEST_FIELD = 1 << 20  # bytes of one field that is no file
 MOST_FIELDS = 20  # before the file
+NOT_PARTS = (ValueError, RuntimeError, HttpProcessingError)  # what the library raises of parts that are none
 
 
 @dataclass(slots=True)
@@ -82,11 +83,13 @@ def blank(**values: str | list[str]) -> Form:
 
 
 async def read_form(request: web.Request) -> Form:
-    """The fields of a form that holds no file.  Raises malformed_request, too_large."""
+    """The fields of a form that holds no file.  Raises malformed_request, too_large, request_timeout."""
     if request.content_type != "application/x-www-form-urlencoded":
         raise ServiceError("unsupported_media_type", f"expected a form, got {request.content_type}")
+    async with wire.body_in_time():
+        data = await request.read()
     try:
-        body = (await request.read()).decode("ascii")
+        body = data.decode("ascii")
     except UnicodeDecodeError:
         raise ServiceError(
             "malformed_request", "expected a form in which other characters than ASCII are percent-encoded"
@@ -128,7 +131,7 @@ class Upload:
             raise ServiceError("malformed_request", INCOMPLETE)
         try:
             part = await self.parts.next()
-        except (ValueError, HttpProcessingError):
+        except NOT_PARTS:
             raise ServiceError("malformed_request", INCOMPLETE) from None
         if part is not None:  # one without headers has not come: the form was cut off in its closing boundary
             after = "expected the file at the form's end, found another part after it"
@@ -167,8 +170,9 @@ async def read_upload(request: web.Request, identity: Identity) -> Upload:
 async def _parts(reader: MultipartReader) -> AsyncIterator[BodyPartReader]:
     while True:
         try:
-            part: Any = await reader.next()
-        except (ValueError, HttpProcessingError):
+            async with wire.body_in_time():
+                part: Any = await reader.next()
+        except NOT_PARTS:
             raise ServiceError("malformed_request", "the parts of the form cannot be told from each other") from None
         if part is None:
             return
@@ -179,10 +183,11 @@ async def _parts(reader: MultipartReader) -> AsyncIterator[BodyPartReader]:
 
 async def _text(part: BodyPartReader) -> str:
     data = bytearray()
-    while chunk := await part.read_chunk():
-        data += chunk
-        if len(data) > LONGEST_FIELD:
-            raise ServiceError("too_large", f"{part.name}: expected at most {LONGEST_FIELD:,} bytes")
+    async with wire.body_in_time():
+        while chunk := await part.read_chunk():
+            data += chunk
+            if len(data) > LONGEST_FIELD:
+                raise ServiceError("too_large", f"{part.name}: expected at most {LONGEST_FIELD:,} bytes")
     if not part.at_eof():
         raise ServiceError("malformed_request", INCOMPLETE)
     try:

@@ -114,8 +114,11 @@ def test_a_killed_import_leaves_nothing(feed: Feed, phase: str) -> None:
     assert feed.good(units=[{"code": "U0", "name": "after"}]) == {"units": {"updated": 1}}
 
 
-@pytest.mark.parametrize("phase", ["receiving", "comparing"])
-def test_an_interrupted_import_says_so_and_leaves_nothing(feed: Feed, phase: str) -> None:
+@pytest.mark.parametrize(
+    ("phase", "number"),
+    [("receiving", signal.SIGINT), ("comparing", signal.SIGINT), ("receiving", signal.SIGTERM), ("comparing", signal.SIGHUP)],
+)
+def test_an_interrupted_import_says_so_and_leaves_nothing(feed: Feed, phase: str, number: signal.Signals) -> None:
     with command(feed) as process:
         assert process.stdin is not None and process.stderr is not None
         process.stdin.write(b'{"units": [' + units(0, LARGE // 1000))
@@ -127,7 +130,7 @@ def test_an_interrupted_import_says_so_and_leaves_nothing(feed: Feed, phase: str
                 process.stdin.close()
                 process.stdin = None
                 wait_until(lambda: blocked(feed))
-            process.send_signal(signal.SIGINT)
+            process.send_signal(number)
             process.wait(timeout=30)
         assert process.stderr.read().decode().splitlines()[-1] == "bds: interrupted"
     assert state(feed) == "failed" and feed.staged() == 0 and not feed.log()

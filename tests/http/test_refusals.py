@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from app import wire
 from tests.http.serving import Service
 
 LONG = 70_000
@@ -103,3 +104,13 @@ def test_a_client_that_waits_for_it_may_send_its_body(service: Service) -> None:
         while piece := client.recv(4096):
             received += piece
     assert received.startswith(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 405 ")
+
+
+@pytest.mark.parametrize(("path", "type"), [("/auth/login", "application/json"), ("/login", "application/x-www-form-urlencoded")])
+def test_a_small_body_that_does_not_come_is_not_waited_for(
+    service: Service, monkeypatch: pytest.MonkeyPatch, path: str, type: str
+) -> None:
+    monkeypatch.setattr(wire, "BODY_PATIENCE", 0.2)
+    with service.connect() as client:
+        client.sendall(f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: {type}\r\nContent-Length: 100\r\n\r\n{{".encode())
+        assert client.recv(4096).startswith(b"HTTP/1.1 408 ")

@@ -8,6 +8,7 @@ import socket
 
 import pytest
 
+from app import wire
 from tests.http.serving import Reply, Service, wait_until
 from tests.web.visitor import Visitor
 
@@ -146,3 +147,17 @@ def test_a_whole_form_is_imported_with_and_without_a_line_end_after_it(service: 
         response.begin()
         assert response.status == 303
     assert json.loads(service.ask("/api/demo/units?format=json&export=true").body)["units"][0]["code"] == "HALF"
+
+
+def test_a_field_that_does_not_come_is_not_waited_for(service: Service, anna: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wire, "BODY_PATIENCE", 0.2)
+    whole = form(anna)
+    for end in (3, whole.index(b"\r\n\r\n") + 5):  # in a boundary, in a field
+        with service.connect() as client:
+            client.sendall(head(anna, f"Content-Length: {len(whole)}") + whole[:end])
+            assert client.recv(4096).startswith(b"HTTP/1.1 408 ")
+
+
+def test_a_form_that_names_no_encoding_where_it_should_is_refused(service: Service, anna: Visitor) -> None:
+    first = b'--b\r\nContent-Disposition: form-data; name="_charset_"\r\n\r\n' + b"a" * 40 + b"\r\n"
+    assert send(service, anna, first + form(anna) + b"\r\n--b--\r\n").status in (400, 403)
