@@ -149,7 +149,7 @@ def test_what_the_encoding_of_standard_output_lacks_is_escaped(
     ended = shell(database_url, f"PYTHONIOENCODING=ascii bds import - --company acme {option}", document)
     assert ended.returncode == 3, ended.stderr
     if option:
-        assert "\u00c41" in {each["record"] for each in json.loads(ended.stdout)["errors"]}
+        assert "code:\u00c41" in {each["record"] for each in json.loads(ended.stdout)["errors"]}
     else:
         assert "\\xc41" in ended.stdout
     assert operator.rows("select code from data.products") == [("B",)]
