@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import secrets
 import shutil
 import tempfile
@@ -26,9 +27,13 @@ _numbers = count(1)
 
 
 @pytest.fixture(autouse=True)
-def no_log_of_another_test(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_log_of_another_test(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A command that a test runs in this process says things on a standard error that is soon closed."""
     monkeypatch.setattr(logs.Lines, "ours", None)
+    yield
+    everything = logging.getLogger()
+    for handler in [each for each in everything.handlers if isinstance(each, logs.Lines)]:
+        everything.removeHandler(handler)
 
 
 @pytest.fixture(scope="session")

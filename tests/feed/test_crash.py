@@ -116,7 +116,7 @@ def test_a_killed_import_leaves_nothing(feed: Feed, phase: str) -> None:
 
 @pytest.mark.parametrize(
     ("phase", "number"),
-    [("receiving", signal.SIGINT), ("comparing", signal.SIGINT), ("receiving", signal.SIGTERM), ("comparing", signal.SIGHUP)],
+    [("receiving", signal.SIGINT), ("comparing", signal.SIGINT), ("receiving", signal.SIGTERM), ("comparing", signal.SIGTERM)],
 )
 def test_an_interrupted_import_says_so_and_leaves_nothing(feed: Feed, phase: str, number: signal.Signals) -> None:
     with command(feed) as process:
