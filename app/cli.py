@@ -192,8 +192,10 @@ def import_file(options: argparse.Namespace, config: Config) -> int:
         with interruptible():
             report = run_import(url, config, options.company, file, size, dry_run=options.dry_run, mapper=options.mapper)
     try:
-        as_json = json.dumps(report, ensure_ascii=not streams.is_unicode(), indent=2) + "\n"
-        streams.put(as_json if options.json else printed.report(report))
+        if options.json:
+            streams.put(json.dumps(report, ensure_ascii=not streams.is_unicode(), indent=2) + "\n")
+        else:
+            streams.put(printed.report(report))
     except OSError:
         streams.say(f"bds: {printed.ended(report)}; its report could not be written")
         raise
