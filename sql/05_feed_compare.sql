@@ -14,33 +14,39 @@ create or replace function bds.import_prepare_family(company text, import bds.im
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    entity_name text;
-    columns     jsonb := '{}';
+    entity_name    text;
+    columns        jsonb := '{}';
+    given          text[];  -- the columns of one of them
+    is_valid       boolean;
+    refers_outside boolean;
 begin
     foreach entity_name in array members loop
-        columns := columns || jsonb_build_object(entity_name, bds.staged_columns(import.number, entity_name));
-        perform bds.check_values(import.number, entity_name, bds.texts(columns -> entity_name));
-        if bds.refers_outside(entity_name, members) then
-            perform bds.resolve_references(company, import.number, entity_name, bds.texts(columns -> entity_name));
+        select * into given, is_valid from bds.look_through(import.number, entity_name);
+        columns := columns || jsonb_build_object(entity_name, given);
+        if not is_valid then
+            perform bds.check_values(import.number, entity_name, given);
+        end if;
+        refers_outside := bds.refers_outside(entity_name, members, given);
+        if refers_outside then
+            perform bds.resolve_references(company, import.number, entity_name, given);
         end if;
         if bds.has_keys(entity_name) then
-            perform bds.map_by_keys(
-                company, import.number, entity_name, bds.texts(columns -> entity_name), bds.refers_outside(entity_name, members)
-            );
-            perform bds.check_names(import.number, entity_name, bds.texts(columns -> entity_name));
+            perform bds.map_by_keys(company, import.number, entity_name, given, refers_outside);
+            perform bds.check_names(import.number, entity_name, given);
         end if;
     end loop;
     foreach entity_name in array members loop
-        if not bds.refers_outside(entity_name, members) then
-            perform bds.resolve_references(company, import.number, entity_name, bds.texts(columns -> entity_name));
+        given := bds.texts(columns -> entity_name);
+        if not bds.refers_outside(entity_name, members, given) then
+            perform bds.resolve_references(company, import.number, entity_name, given);
         end if;
         if not bds.has_keys(entity_name) then
-            perform bds.map_by_linkage(company, import.number, entity_name, bds.texts(columns -> entity_name));
+            perform bds.map_by_linkage(company, import.number, entity_name, given);
         end if;
-        perform bds.check_nesting(import.number, entity_name, bds.texts(columns -> entity_name));
-        perform bds.check_operations(import.number, entity_name, bds.texts(columns -> entity_name));
+        perform bds.check_nesting(import.number, entity_name, given);
+        perform bds.check_operations(import.number, entity_name, given);
         perform bds.check_required(import.number, entity_name);
-        perform bds.make_diff(company, import.number, entity_name, bds.texts(columns -> entity_name));
+        perform bds.make_diff(company, import.number, entity_name, given);
         perform bds.check_constraints(company, import.number, entity_name, 'diff_' || entity_name);
     end loop;
     perform bds.mark_failed(import, members);
@@ -62,44 +68,38 @@ create or replace function bds.has_keys(entity_name text)
     return exists (select from bds.import_columns c where c.entity = entity_name and c.is_unique);
 comment on function bds.has_keys(text) is 'Whether rows of the entity can be told by a unique field';
 
-create or replace function bds.refers_outside(entity_name text, members text[])
+create or replace function bds.refers_outside(entity_name text, members text[], columns text[])
     returns boolean
     language sql
     stable
-    return not exists (select from bds.import_columns c where c.entity = entity_name and c.target = any (members));
-comment on function bds.refers_outside(text, text[]) is
-    'Whether the entity refers to none of these: then what it refers to is known before its own rows, and they are compared as they are found';
+    return not exists (
+        select from bds.import_columns c where c.entity = entity_name and c.target = any (members) and c.name = any (columns)
+    );
+comment on function bds.refers_outside(text, text[], text[]) is
+    'Whether the entity''s columns refer to none of these: then what they refer to is known before its own rows, which are compared as they are found';
 
 create or replace function bds.check_values(import_number bigint, entity_name text, columns text[])
     returns void
     language plpgsql
     set search_path = pg_catalog, pg_temp
 as $$
-declare
-    good text;
-    each text;
 begin
-    select
-        string_agg(format($sql$(s.%1$I is null or s.%1$I = e'\x01' or %2$s)$sql$,
-            c.name, bds.staged_is_valid(format('s.%I', c.name), c.type, c.sql_type)), ' and '),
-        string_agg(format($sql$(%1$L, s.%2$I, %3$s, %4$L)$sql$,
-            c.name, c.name, bds.staged_is_valid(format('s.%I', c.name), c.type, c.sql_type), bds.expected_value(c.type, c.sql_type)), ', ')
-    into good, each
-    from bds.import_columns c
-    where c.entity = entity_name and c.target is null and c.sql_type <> 'text' and c.name = any (columns);
-    if good is null then
-        return;
-    end if;
-    execute format(
-        $sql$
-        insert into %1$s (entity, ordinal, field, code, message)
-        select %2$L, s."@ordinal", v.field, 'invalid_value',
-            format('expected %%s, got %%s', v.expected, quote_literal(left(v.given, 100)))
-        from %3$s s
-        cross join lateral (values %5$s) as v (field, given, is_valid, expected)
-        where not (%4$s) and v.given is not null and v.given <> e'\x01' and not v.is_valid
-        $sql$,
-        bds.staging_table(import_number, 'errors'), entity_name, bds.staging_table(import_number, entity_name), good, each
+    execute (
+        select format(
+            $sql$
+            insert into %1$s (entity, ordinal, field, code, message)
+            select %2$L, s."@ordinal", v.field, 'invalid_value',
+                format('expected %%s, got %%s', v.expected, quote_literal(left(v.given, 100)))
+            from %3$s s
+            cross join lateral (values %5$s) as v (field, given, is_valid, expected)
+            where not (%4$s) and v.given is not null and v.given <> e'\x01' and not v.is_valid
+            $sql$,
+            bds.staging_table(import_number, 'errors'), entity_name, bds.staging_table(import_number, entity_name), bds.valid_values(entity_name),
+            string_agg(format($sql$(%1$L, s.%2$I, %3$s, %4$L)$sql$,
+                c.name, c.name, bds.staged_is_valid(format('s.%I', c.name), c.type, c.sql_type), bds.expected_value(c.type, c.sql_type)), ', ')
+        )
+        from bds.import_columns c
+        where c.entity = entity_name and c.target is null and c.sql_type <> 'text' and c.name = any (columns)
     );
 end
 $$;
@@ -174,7 +174,7 @@ create or replace function bds.make_diff(
 as $$
 declare
     this   bds.entities;
-    parent text;
+    parent text := bds.mapped_parent(entity_name);
     joins  text;
     values_ text;
     differs text;
@@ -186,10 +186,6 @@ declare
 begin
     select * into strict this from bds.entities e where e.name = entity_name;
     is_checked := bds.all_valid(import_number, entity_name);
-    select n.target into parent from bds.navigations n where n.entity = entity_name and n.name = this.parent_navigation and not n.many;
-    if parent is not null and to_regclass(format('pg_temp.%I', 'map_' || parent)) is null then
-        parent := null;  -- rows of this entity stand at the top level alone
-    end if;
 
     select
         string_agg(format('left join pg_temp.%1$I %1$I on %1$I.lookup = s.%2$I', 'ref_' || entity_name || '_' || c.name, c.name), E'\n')

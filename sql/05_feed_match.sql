@@ -21,6 +21,14 @@ create or replace function bds.lookup_id(expression text)
     return format($sql$case when %1$s ~ '^[0-9]{1,18}$' then (%1$s)::bigint end$sql$, expression);
 comment on function bds.lookup_id(text) is 'SQL for the id in the value of a lookup of kind id, null if it can be none';
 
+create or replace function bds.staged_lookup(named boolean)
+    returns text
+    language sql
+    immutable
+    return case when named then format('s."@id" as id, %s as id_kind, %s as id_value', bds.lookup_kind('s."@id"'), bds.lookup_value('s."@id"'))
+        else 'null::text as id, null::text as id_kind' end;
+comment on function bds.staged_lookup(boolean) is 'SQL for what a staged row''s own lookup says: id, id_kind, id_value';
+
 create or replace function bds.lookup_kinds(entity_name text)
     returns text[]
     language sql
@@ -50,9 +58,12 @@ declare
     effective  text;
     joins      text;
     matches    text[];
+    only_match text;
+    fence      text;
     given      text;
     compared   text := '';
     is_same    text := 'false';
+    has_new    boolean;
 begin
     select * into strict this from bds.entities e where e.name = entity_name;
     -- x.<field> is what the row says of a unique field; its own "@id", if it has one, alone says which row is meant
@@ -73,8 +84,10 @@ begin
                     'said_' || c.name, c.name, bds.named_value('x.id_value', c.type, c.sql_type))
                 else format('x.%I', 'said_' || c.name)
             end), E'\n' order by c.ordinal) filter (where named or c.name = any (columns)),
-        array_agg('by_' || c.name order by c.ordinal) filter (where named or c.name = any (columns))
-    into keys, effective, joins, matches
+        array_agg('by_' || c.name order by c.ordinal) filter (where named or c.name = any (columns)),
+        -- what is dear to say is said once; a text is not
+        case when named or bool_or(c.type <> 'text' and c.name = any (columns)) then 'offset 0' else '' end
+    into keys, effective, joins, matches, fence
     from bds.import_columns c
     where c.entity = entity_name and c.is_unique;
     if named then
@@ -83,34 +96,37 @@ begin
             this.table_name, bds.lookup_id('x.id_value')));
         matches := array_append(matches, 'by_id');
     end if;
+    only_match := case when cardinality(matches) = 1 then matches[1] end;
     if compare then
         select * into given, compared, is_same from bds.comparison(
-            entity_name, columns, this.table_name, case when cardinality(matches) = 1 then matches[1] end, bds.all_valid(import_number, entity_name)
+            entity_name, columns, this.table_name, only_match, bds.all_valid(import_number, entity_name)
         );
     end if;
 
     execute format(
         $sql$
         create temporary table %1$I as
-        select x.ordinal, x.parent, x.position, x.phase, x.operation, m.least_match as target,
-            m.least_match is null and not x.is_mass as is_new, m.least_match <> m.greatest_match as is_ambiguous, %2$s as is_same,
-            false as failed, x.id, x.id_kind, %3$s
+        select x.ordinal, x.parent, x.position, x.phase, x.operation, m.target, m.target is null and not x.is_mass as is_new, m.is_ambiguous,
+            %2$s as is_same, false as failed, x.id, x.id_kind, %3$s
         from (
-            select s."@ordinal" as ordinal, s."@parent" as parent, coalesce(s."@position", s."@ordinal") as position, s."@id" as id,
-                %4$s, %5$s as id_kind, %6$s as id_value, %7$s%8$s
-            from %9$s s
-            offset 0
+            select s."@ordinal" as ordinal, s."@parent" as parent, coalesce(s."@position", s."@ordinal") as position,
+                %4$s, %5$s, %6$s%7$s
+            from %8$s s
+            %9$s
         ) x
         %10$s
-        cross join lateral (select least(%11$s), greatest(%11$s)) as m (least_match, greatest_match)
+        cross join lateral (select %11$s) as m (target, is_ambiguous)
         %12$s
         $sql$,
-        'map_' || entity_name, is_same, effective, bds.staged_operation(columns), bds.lookup_kind('s."@id"'),
-        bds.lookup_value('s."@id"'), keys, given, bds.staging_table(import_number, entity_name), coalesce(joins, ''),
-        coalesce((select string_agg(format('%I.id', by), ', ') from unnest(matches) as by), 'null::bigint'), compared
+        'map_' || entity_name, is_same, effective, bds.staged_operation(columns), bds.staged_lookup(named),
+        keys, given, bds.staging_table(import_number, entity_name), fence, coalesce(joins, ''),
+        case when only_match is not null then format('%I.id, false', only_match)
+            else (select format('least(%1$s), least(%1$s) <> greatest(%1$s)', coalesce(string_agg(format('%I.id', by), ', '), 'null::bigint')) from unnest(matches) as by)
+        end,
+        compared
     ) using company;
-    perform bds.number_new_rows(entity_name, this.table_name);
-    perform bds.check_keys(company, import_number, entity_name, columns);
+    has_new := bds.number_new_rows(entity_name, this.table_name);
+    perform bds.check_keys(company, import_number, entity_name, columns, has_new);
 end
 $$;
 comment on function bds.map_by_keys(text, bigint, text, text[], boolean) is
@@ -122,29 +138,44 @@ create or replace function bds.comparison(entity_name text, columns text[], stor
     stable
     set search_path = pg_catalog, pg_temp
 as $$
+declare
+    parent text := bds.mapped_parent(entity_name);
 begin
     return query
         select
             string_agg(format(', s.%I as %I', c.name, 'given_' || c.name), '' order by c.ordinal) filter (where c.name = any (columns)),
-            case when only_match is null then format('left join %s t on t.company_id = $1 and t.id = m.least_match', stored_table) else '' end
+            case when only_match is null then format('left join %s t on t.company_id = $1 and t.id = m.target', stored_table) else '' end
                 || coalesce(string_agg(format(E'\nleft join pg_temp.%1$I %1$I on %1$I.lookup = x.%2$I', 'ref_' || entity_name || '_' || c.name, 'given_' || c.name), '')
-                    filter (where c.target is not null), ''),
-            format('%I.id is not null and m.least_match = m.greatest_match and x.phase = 1', t.stored) || coalesce(string_agg(format(
+                    filter (where c.target is not null and c.name = any (columns)), '')
+                || case when parent is not null then format(E'\nleft join pg_temp.%I p on p.ordinal = x.parent', 'map_' || parent) else '' end,
+            format('%I.id is not null and not m.is_ambiguous and x.phase = 1', t.stored) || coalesce(string_agg(format(
                 E'\n and %s is not distinct from %I.%I',
-                bds.written_value(
-                    c, case when c.name = any (columns) then format('x.%I', 'given_' || c.name) else 'null' end,
-                    format('%I.%I', t.stored, c.column_name), bds.key_value(c, '@id' = any (columns)), 'ref_' || entity_name || '_' || c.name, is_checked),
+                case when c.is_parent and parent is not null then format('coalesce(p.target, %I.%I)', t.stored, c.column_name)
+                    else bds.written_value(
+                        c, case when c.name = any (columns) then format('x.%I', 'given_' || c.name) else 'null' end,
+                        format('%I.%I', t.stored, c.column_name), bds.key_value(c, '@id' = any (columns)), 'ref_' || entity_name || '_' || c.name, is_checked)
+                end,
                 t.stored, c.column_name), '' order by c.ordinal) filter (where c.name is not null), '')
         from (select coalesce(only_match, 't')) as t (stored)
-        left join bds.import_columns c on c.entity = entity_name and (c.name = any (columns) or (c.is_unique and '@id' = any (columns)))
+        left join bds.import_columns c on c.entity = entity_name
+            and (c.name = any (columns) or (c.is_unique and '@id' = any (columns)) or (c.is_parent and parent is not null))
+            and 'by_' || c.name is distinct from only_match  -- what has found the row is the row's
         group by t.stored;
 end
 $$;
 comment on function bds.comparison(text, text[], regclass, text, boolean) is
     'SQL that tells whether a staged row x would change nothing in the stored row that it means, and the columns and joins that this takes';
 
+create or replace function bds.mapped_parent(entity_name text)
+    returns text
+    language sql
+    stable
+    set search_path = pg_catalog, pg_temp
+    return (select p.name from bds.parent_of(entity_name) as p (name) where to_regclass('pg_temp.' || quote_ident('map_' || p.name)) is not null);
+comment on function bds.mapped_parent(text) is 'The entity in whose records those of this one may stand in the document; null if they stand at the top level alone';
+
 create or replace function bds.number_new_rows(entity_name text, stored_table regclass)
-    returns void
+    returns boolean
     language plpgsql
     set search_path = pg_catalog, pg_temp
 as $$
@@ -169,11 +200,13 @@ begin
         );
         execute format('drop table pg_temp.%I', 'open_' || entity_name);
     end if;
+    return has_new;
 end
 $$;
-comment on function bds.number_new_rows(text, regclass) is 'Takes the ids of new rows ahead, so that references to them are known before they are written';
+comment on function bds.number_new_rows(text, regclass) is
+    'Takes the ids of new rows ahead, so that references to them are known before they are written; whether there are any';
 
-create or replace function bds.check_keys(company text, import_number bigint, entity_name text, columns text[])
+create or replace function bds.check_keys(company text, import_number bigint, entity_name text, columns text[], has_new boolean)
     returns void
     language plpgsql
     set search_path = pg_catalog, pg_temp
@@ -215,7 +248,7 @@ begin
         select format('%I', 'key_' || c.name), format('m.%I is not null', 'key_' || c.name) || case when says_one then ' and m.is_new' else '' end,
             c.name, c.column_name::text
         from bds.import_columns c
-        where c.entity = entity_name and c.is_unique and (c.name = any (columns) or '@id' = any (columns))
+        where c.entity = entity_name and c.is_unique and (c.name = any (columns) or '@id' = any (columns)) and (has_new or not says_one)
     loop
         execute format('select count(m.%1$s) > count(distinct m.%1$s) from %2$s m where %3$s', key.expression, map, key.condition)
             into duplicates;
@@ -254,7 +287,7 @@ begin
     end loop;
 end
 $$;
-comment on function bds.check_keys(text, bigint, text, text[]) is 'Finds rows whose lookup is wrong, ambiguous, unknown, or named twice';
+comment on function bds.check_keys(text, bigint, text, text[], boolean) is 'Finds rows whose lookup is wrong, ambiguous, unknown, or named twice';
 
 create or replace function bds.check_operations(import_number bigint, entity_name text, columns text[])
     returns void

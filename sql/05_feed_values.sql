@@ -4,7 +4,8 @@ create or replace function bds.staged_text(expression text)
     returns text
     language sql
     immutable
-    return format($sql$case when %1$s ^@ e'\x01' then nullif(substr(%1$s, 2), '') else %1$s end$sql$, expression);
+    -- the first comparison is all that an ordinary text takes: ^@ would cut a text out of it
+    return format($sql$case when %1$s < e'\x02' collate "C" and %1$s <> '' then nullif(substr(%1$s, 2), '') else %1$s end$sql$, expression);
 comment on function bds.staged_text(text) is 'SQL for the text of a staged column: chr(1) stands for null, and before a text that begins with it';
 
 create or replace function bds.staged_is_valid(expression text, type text, sql_type text)
@@ -111,25 +112,34 @@ create or replace function bds.expected_value(type text, sql_type text)
     end;
 comment on function bds.expected_value(text, text) is 'What an error says was expected';
 
-create or replace function bds.staged_columns(import_number bigint, entity_name text)
-    returns text[]
+create or replace function bds.valid_values(entity_name text)
+    returns text
+    language sql
+    stable
+    return coalesce((
+        select string_agg(format($sql$(s.%1$I is null or s.%1$I = e'\x01' or %2$s)$sql$,
+            c.name, bds.staged_is_valid(format('s.%I', c.name), c.type, c.sql_type)), ' and ' order by c.ordinal)
+        from bds.import_columns c
+        where c.entity = entity_name and c.target is null and c.sql_type <> 'text'
+    ), 'true');
+comment on function bds.valid_values(text) is 'SQL that tells whether every text of a staged row s is a value of its field''s type';
+
+create or replace function bds.look_through(import_number bigint, entity_name text, out columns text[], out is_valid boolean)
     language plpgsql
     stable
     set search_path = pg_catalog, pg_temp
 as $$
-declare
-    columns text[];
 begin
     execute (
         select format(
             'select array_remove(array[case when count("@id") > 0 then ''@id'' end, case when count("@operation") > 0 then ''@operation'' end, '
-            'case when count("@where") > 0 then ''@where'' end, %s], null) from %s',
+            'case when count("@where") > 0 then ''@where'' end, %s], null), count(*) filter (where not (%s)) = 0 from %s s',
             string_agg(format('case when count(%I) > 0 then %L end', c.name, c.name), ', ' order by c.ordinal),
-            bds.staging_table(import_number, entity_name)
+            bds.valid_values(entity_name), bds.staging_table(import_number, entity_name)
         )
         from bds.import_columns c where c.entity = entity_name
-    ) into columns;
-    return columns;
+    ) into columns, is_valid;
 end
 $$;
-comment on function bds.staged_columns(bigint, text) is 'The columns that at least one staged row gives';
+comment on function bds.look_through(bigint, text) is
+    'The columns that at least one staged row gives, and whether every staged text is a value of its field''s type, both in one reading';

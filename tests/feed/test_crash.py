@@ -35,12 +35,19 @@ def command(feed: Feed) -> Iterator[subprocess.Popen[bytes]]:
         [sys.executable, "-c", "from app.cli import main; main()", "import", "-", "--company", feed.company],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         env={**os.environ, "BDS_DATABASE_URL": feed.url},
+        preexec_fn=_heed_signals,
     )  # fmt: skip
     try:
         yield process
     finally:
         process.kill()
         process.communicate()
+
+
+def _heed_signals() -> None:
+    """A suite that runs in the background, or under nohup, is deaf to some signals, and what it starts would inherit that."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
 
 
 def state(feed: Feed) -> str | None:
@@ -116,7 +123,7 @@ def test_a_killed_import_leaves_nothing(feed: Feed, phase: str) -> None:
 
 @pytest.mark.parametrize(
     ("phase", "number"),
-    [("receiving", signal.SIGINT), ("comparing", signal.SIGINT), ("receiving", signal.SIGTERM), ("comparing", signal.SIGTERM)],
+    [(phase, number) for phase in ("receiving", "comparing") for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)],
 )
 def test_an_interrupted_import_says_so_and_leaves_nothing(feed: Feed, phase: str, number: signal.Signals) -> None:
     with command(feed) as process:
