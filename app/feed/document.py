@@ -66,6 +66,7 @@ class Document:
         self._scanned = self._depth = self._whole = (
             0  # how far the brackets were followed, in what depth, the last whole record's end
         )
+        self._decoded: tuple[int, bytes, list[Any]] | None = None  # what a guess has read by the way: its length, itself, its records
         self._ended = False
 
     def feed(self, data: bytes) -> Iterator[Records | Directive]:
@@ -222,12 +223,12 @@ class Document:
             if cut is None:
                 return None
             tried, end = tried + 1, cut
-            body = bytes(self._buffer[:cut])
+            block = self._as_array(cut)
             try:
-                self._decoded = _decode(b"[" + body + b"]")
-                self._decoded_length = cut
+                self._decoded = cut, block, _decode(block)
                 return cut, False
             except msgspec.DecodeError as error:
+                body = block[1:-1]
                 end_of_array = _closing_bracket(error, body)
                 if end_of_array is not None:
                     return end_of_array, True
@@ -237,11 +238,13 @@ class Document:
                 if isinstance(error, msgspec.ValidationError):
                     raise self._malformed(0, str(error)) from None
             except (UnicodeDecodeError, RecursionError) as error:
-                raise self._malformed(_invalid_utf8(body), _reason(error)) from None
+                raise self._malformed(_invalid_utf8(block) - 1, _reason(error)) from None
         return None
 
-    _decoded: list[Any] | None = None
-    _decoded_length = -1
+    def _as_array(self, length: int) -> bytes:
+        """The records at the beginning of the buffer in brackets, copied once."""
+        with memoryview(self._buffer) as buffer:
+            return b"".join((b"[", buffer[:length], b"]"))
 
     def _last_boundary(self, end: int) -> int | None:
         """Length up to the last object before `end` that another follows; the boundary that was right before is tried first."""
@@ -281,19 +284,19 @@ class Document:
         return (self._whole, False) if self._whole else None
 
     def _emit(self, length: int, is_end: bool) -> Records | None:
-        body = bytes(self._buffer[:length])
-        if self._decoded is not None and self._decoded_length == length:
-            records = self._decoded
+        decoded, self._decoded = self._decoded, None
+        if decoded is not None and decoded[0] == length:
+            _, block, records = decoded
         else:
-            records = self._decode_exact(b"[" + body + b"]", 1)
-        self._decoded = None
+            block = self._as_array(length)
+            records = self._decode_exact(block, 1)
         if not records:
             raise self._malformed(0, "expected a record")
         if not is_end:
             self._learn(length)
         self._consume(length)
         self._at, self._first = self._array, False
-        return Records(self._name, records, _is_odd(body))
+        return Records(self._name, records, _is_odd(block))
 
     def _learn(self, length: int) -> None:
         """Remember the boundary with the first name of the record after it: nested objects seldom begin alike."""
@@ -377,4 +380,4 @@ def _reason(error: UnicodeDecodeError | RecursionError) -> str:
 
 
 def _is_odd(block: bytes) -> bool:
-    return b"\\u00" in block
+    return b"\\" in block and b"\\u00" in block
