@@ -142,7 +142,7 @@ end
 $$;
 comment on function bds.import_stage(text, uuid, text) is
     'Makes the staging table of an entity and returns its name: "@ordinal" numbers the rows, "@parent" is the parent row''s number, '
-    '"@position" the place in its array, "@id" the row''s own lookup';
+    '"@position" the place in its array, "@ordinal" if it is null, "@id" the row''s own lookup';
 
 create or replace function bds.open_staging(company text, target text)
     returns void

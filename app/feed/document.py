@@ -66,7 +66,7 @@ class Document:
         self._scanned = self._depth = self._whole = (
             0  # how far the brackets were followed, in what depth, the last whole record's end
         )
-        self._decoded: tuple[int, bytes, list[Any]] | None = None  # what a guess has read by the way: its length, itself, its records
+        self._decoded: tuple[int, bytes, list[Any]] | None = None  # what a guess has read: its length, itself, its records
         self._ended = False
 
     def feed(self, data: bytes) -> Iterator[Records | Directive]:

@@ -99,17 +99,21 @@ class Rows:
     def _lines(self, entity: str, table: Table, records: Iterable[tuple[int, dict[str, Any]]], parent: str, odd: bool) -> None:
         """Add the lines of records, each with its position among those of its parent."""
         lines: list[str] = []
+        shapes, ordinal = table.shapes, table.count
         for position, record in records:
-            shape = table.shapes.get(names := tuple(record)) or self._shape(table, names)
-            ordinal = table.count
-            table.count = ordinal + 1
+            shape = shapes.get(names := tuple(record)) or self._shape(table, names)
+            place = ABSENT if position == ordinal else str(position)
             try:
                 if odd:
                     raise Unwritable
-                line = shape.write(ordinal, parent, position, record.values())
+                line = shape.write(str(ordinal), parent, place, record.values())
+                ordinal += 1
             except Unwritable:
-                line = self._line(entity, table, shape, record, ordinal, parent, position, odd)
+                table.count = ordinal + 1
+                line = self._line(entity, table, shape, record, ordinal, parent, place, odd)
+                ordinal = table.count  # its children may be rows of this table
             lines.append(line)
+        table.count = ordinal
         block = "\n".join(lines)
         if not odd and ("\\" in block or "\r" in block or block.count("\n") >= len(lines)):
             block = "\n".join([line.translate(_ESCAPES) for line in lines])
@@ -123,11 +127,11 @@ class Rows:
         return remember(table.shapes, names, shape) if len(names) <= WIDEST_SHAPE else shape
 
     def _line(
-        self, entity: str, table: Table, shape: Shape, record: dict[str, Any], ordinal: int, parent: str, position: int, odd: bool
+        self, entity: str, table: Table, shape: Shape, record: dict[str, Any], ordinal: int, parent: str, place: str, odd: bool
     ) -> str:
         """The line of a record, member by member."""
         row = [ABSENT] * len(table.columns)
-        row[0], row[1], row[2] = str(ordinal), parent, str(position)
+        row[0], row[1], row[2] = str(ordinal), parent, place
         flags: dict[str, bool] | None = None
         for (slot, member), value in zip(shape.members, record.values(), strict=True):
             if slot >= 0:
