@@ -26,6 +26,7 @@ SETTINGS = {
     "max_wal_size": "4GB",
     "checkpoint_timeout": "15min",
     "max_connections": "200",
+    "max_parallel_workers_per_gather": str(min(max((os.cpu_count() or 1) - 1, 0), 2)),  # beside the process that they work for
     "jit": "off",
     "log_min_messages": "warning",
 }

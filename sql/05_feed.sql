@@ -277,7 +277,7 @@ begin
     loop
         execute 'drop table ' || name;
     end loop;
-    perform bds.import_drop_temporary();
+    perform bds.import_drop_comparison(import_number);
 end
 $$;
 comment on function bds.import_drop_staging(bigint) is 'Drops every table of an import';

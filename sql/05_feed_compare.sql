@@ -5,7 +5,7 @@
 --     map_<entity>    ordinal, parent, position, phase, operation, target (the row's id, taken ahead for new rows), is_new, is_same,
 --                     failed, key_<unique field>...; phase 1 writes, 2 are mass updates, 3 deletes
 --     lookup_<entity>_<reference>   lookup, kind, value: the distinct lookups of one reference
---     ref_<entity>_<reference>   lookup, kind, id: what they name
+--     ref_<entity>_<reference>   lookup, kind, id: what they name; of a large feed staging.i<number>_<entity>@<reference>
 --     diff_<entity>   @ordinal, @new, id, and every column: the rows that are to be written
 
 create or replace function bds.import_prepare_family(company text, import bds.imports, members text[])
@@ -188,7 +188,7 @@ begin
     is_checked := bds.all_valid(import_number, entity_name);
 
     select
-        string_agg(format('left join pg_temp.%1$I %1$I on %1$I.lookup = s.%2$I', 'ref_' || entity_name || '_' || c.name, c.name), E'\n')
+        string_agg(bds.reference_join(import_number, entity_name, c.name, format('s.%I', c.name)), E'\n')
             filter (where c.target is not null and c.name = any (columns)),
         string_agg(format('%s as %I, t.%I as %I', v.expression, c.column_name, c.column_name, 'stored ' || c.column_name), E',\n' order by c.ordinal),
         string_agg(format('v.%I is distinct from v.%I', c.column_name, 'stored ' || c.column_name), E'\n or ' order by c.ordinal)
@@ -206,8 +206,8 @@ begin
         when not b.is_given then b.otherwise
         when c.is_parent and parent is not null then format(
             'coalesce(p.target, %s t.%I)',
-            case when c.name = any (columns) then format('%I.id,', 'ref_' || entity_name || '_' || c.name) else '' end, c.column_name)
-        else bds.written_value(c, format('s.%I', c.name), b.otherwise, format('m.%I', 'key_' || c.name), 'ref_' || entity_name || '_' || c.name, is_checked)
+            case when c.name = any (columns) then format('%I.id,', bds.reference_alias(entity_name, c.name)) else '' end, c.column_name)
+        else bds.written_value(c, format('s.%I', c.name), b.otherwise, format('m.%I', 'key_' || c.name), bds.reference_alias(entity_name, c.name), is_checked)
     end) as v (is_given, expression)
     where c.entity = entity_name;
 

@@ -46,12 +46,12 @@ begin
         insert into %1$s (entity, ordinal, field, code, message)
         select %2$L, s."@ordinal", %3$L, 'invalid_value', format('it stands in another row of %%s than %%s', %4$L, left(r.lookup, 100))
         from %5$s s
-        join pg_temp.%6$I r on r.lookup = s.%3$I
+        join %6$s r on r.lookup = s.%3$I
         join pg_temp.%7$I p on p.ordinal = s."@parent"
         where r.id <> p.target
         $sql$,
         bds.staging_table(import_number, 'errors'), entity_name, reference, parent, bds.staging_table(import_number, entity_name),
-        'ref_' || entity_name || '_' || reference, 'map_' || parent
+        bds.reference_table(import_number, entity_name, reference), 'map_' || parent
     );
 end
 $$;

@@ -119,19 +119,19 @@ begin
         select c.entity, c.name, c.target
         from bds.import_columns c
         where c.entity = any (members) and c.target = any (members)
-            and to_regclass(format('pg_temp.%I', 'ref_' || c.entity || '_' || c.name)) is not null
+            and to_regclass(bds.reference_table(import_number, c.entity, c.name)) is not null
     loop
         execute format(
             $sql$
             insert into %1$s (entity, ordinal, field, code, message)
             select %2$L, s."@ordinal", %3$L, 'lookup_not_found', format('%%s has no row %%s: the record of this document failed', %4$L, r.lookup)
             from %5$s s
-            join pg_temp.%6$I r on r.lookup = s.%3$I
+            join %6$s r on r.lookup = s.%3$I
             join pg_temp.%7$I t on t.target = r.id and t.failed and t.is_new
             join pg_temp.%8$I m on m.ordinal = s."@ordinal" and not m.failed
             $sql$,
             bds.staging_table(import_number, 'errors'), reference.entity, reference.name, reference.target,
-            bds.staging_table(import_number, reference.entity), 'ref_' || reference.entity || '_' || reference.name,
+            bds.staging_table(import_number, reference.entity), bds.reference_table(import_number, reference.entity, reference.name),
             'map_' || reference.target, 'map_' || reference.entity
         );
         get diagnostics changed = row_count;

@@ -103,9 +103,9 @@ begin
     select
         coalesce(string_agg(format(', s.%1$I is not null as %2$I, case when s.%1$I <> e''\x01'' then %3$s else %4$s end as %5$I',
             c.name, 'given ' || c.column_name,
-            case when c.target is null then bds.staged_value(format('s.%I', c.name), c.type, c.sql_type) else format('%I.id', 'ref_' || entity_name || '_' || c.name) end,
+            case when c.target is null then bds.staged_value(format('s.%I', c.name), c.type, c.sql_type) else format('%I.id', bds.reference_alias(entity_name, c.name)) end,
             case when c.required then coalesce(c.default_expression, 'null') else 'null' end, c.column_name), '' order by c.ordinal), ''),
-        coalesce(string_agg(format(' left join pg_temp.%1$I %1$I on %1$I.lookup = s.%2$I', 'ref_' || entity_name || '_' || c.name, c.name), '')
+        coalesce(string_agg(' ' || bds.reference_join(import.number, entity_name, c.name, format('s.%I', c.name)), '')
             filter (where c.target is not null), '')
     into names, joins
     from bds.import_columns c where c.entity = entity_name and c.name = any (given);

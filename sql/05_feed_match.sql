@@ -50,6 +50,9 @@ create or replace function bds.map_by_keys(company text, import_number bigint, e
     returns void
     language plpgsql
     set search_path = pg_catalog, pg_temp
+    set parallel_setup_cost = 100
+    set parallel_tuple_cost = 0.01
+    set enable_parallel_hash = on
 as $$
 declare
     this       bds.entities;
@@ -60,6 +63,7 @@ declare
     matches    text[];
     only_match text;
     fence      text;
+    statement  text;
     given      text;
     compared   text := '';
     is_same    text := 'false';
@@ -99,11 +103,11 @@ begin
     only_match := case when cardinality(matches) = 1 then matches[1] end;
     if compare then
         select * into given, compared, is_same from bds.comparison(
-            entity_name, columns, this.table_name, only_match, bds.all_valid(import_number, entity_name)
+            import_number, entity_name, columns, this.table_name, only_match
         );
     end if;
 
-    execute format(
+    statement := format(
         $sql$
         create temporary table %1$I as
         select x.ordinal, x.parent, x.position, x.phase, x.operation, m.target, m.target is null and not x.is_mass as is_new, m.is_ambiguous,
@@ -124,7 +128,13 @@ begin
             else (select format('least(%1$s), least(%1$s) <> greatest(%1$s)', coalesce(string_agg(format('%I.id', by), ', '), 'null::bigint')) from unnest(matches) as by)
         end,
         compared
-    ) using company;
+    );
+    begin
+        execute statement using company;
+    exception when insufficient_resources then  -- a container has 64 MB of the memory that processes share, unless it is told otherwise
+        perform set_config('enable_parallel_hash', 'off', true);
+        execute statement using company;
+    end;
     has_new := bds.number_new_rows(entity_name, this.table_name);
     perform bds.check_keys(company, import_number, entity_name, columns, has_new);
 end
@@ -132,20 +142,21 @@ $$;
 comment on function bds.map_by_keys(text, bigint, text, text[], boolean) is
     'Maps staged rows to stored ones by their lookup or unique fields, all at once, and compares them on the way if it is told to';
 
-create or replace function bds.comparison(entity_name text, columns text[], stored_table regclass, only_match text, is_checked boolean)
+create or replace function bds.comparison(import_number bigint, entity_name text, columns text[], stored_table regclass, only_match text)
     returns table (given text, joins text, is_same text)
     language plpgsql
     stable
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    parent text := bds.mapped_parent(entity_name);
+    parent     text := bds.mapped_parent(entity_name);
+    is_checked boolean := bds.all_valid(import_number, entity_name);
 begin
     return query
         select
             string_agg(format(', s.%I as %I', c.name, 'given_' || c.name), '' order by c.ordinal) filter (where c.name = any (columns)),
             case when only_match is null then format('left join %s t on t.company_id = $1 and t.id = m.target', stored_table) else '' end
-                || coalesce(string_agg(format(E'\nleft join pg_temp.%1$I %1$I on %1$I.lookup = x.%2$I', 'ref_' || entity_name || '_' || c.name, 'given_' || c.name), '')
+                || coalesce(string_agg(E'\n' || bds.reference_join(import_number, entity_name, c.name, format('x.%I', 'given_' || c.name)), '')
                     filter (where c.target is not null and c.name = any (columns)), '')
                 || case when parent is not null then format(E'\nleft join pg_temp.%I p on p.ordinal = x.parent', 'map_' || parent) else '' end,
             format('%I.id is not null and not m.is_ambiguous and x.phase = 1', t.stored) || coalesce(string_agg(format(
@@ -153,7 +164,7 @@ begin
                 case when c.is_parent and parent is not null then format('coalesce(p.target, %I.%I)', t.stored, c.column_name)
                     else bds.written_value(
                         c, case when c.name = any (columns) then format('x.%I', 'given_' || c.name) else 'null' end,
-                        format('%I.%I', t.stored, c.column_name), bds.key_value(c, '@id' = any (columns)), 'ref_' || entity_name || '_' || c.name, is_checked)
+                        format('%I.%I', t.stored, c.column_name), bds.key_value(c, '@id' = any (columns)), bds.reference_alias(entity_name, c.name), is_checked)
                 end,
                 t.stored, c.column_name), '' order by c.ordinal) filter (where c.name is not null), '')
         from (select coalesce(only_match, 't')) as t (stored)
@@ -163,7 +174,7 @@ begin
         group by t.stored;
 end
 $$;
-comment on function bds.comparison(text, text[], regclass, text, boolean) is
+comment on function bds.comparison(bigint, text, text[], regclass, text) is
     'SQL that tells whether a staged row x would change nothing in the stored row that it means, and the columns and joins that this takes';
 
 create or replace function bds.mapped_parent(entity_name text)
@@ -331,10 +342,38 @@ end
 $$;
 comment on function bds.check_operations(bigint, text, text[]) is 'Finds directives that are wrong, and rows that are there or not there against them';
 
+create or replace function bds.reference_alias(entity_name text, reference text)
+    returns text
+    language sql
+    immutable
+    return 'ref_' || entity_name || '_' || reference;
+comment on function bds.reference_alias(text, text) is 'What bds.reference_join calls that table';
+
+create or replace function bds.reference_table(import_number bigint, entity_name text, reference text)
+    returns text
+    language sql
+    stable
+    set search_path = pg_catalog, pg_temp
+    -- processes that read for one session do not see its temporary tables
+    return case when pg_relation_size(to_regclass(bds.staging_table(import_number, entity_name)))
+            >= pg_size_bytes(current_setting('min_parallel_table_scan_size'))
+        then bds.staging_table(import_number, entity_name || '@' || reference)
+        else format('pg_temp.%I', bds.reference_alias(entity_name, reference)) end;
+comment on function bds.reference_table(bigint, text, text) is 'Name of the table that holds what the lookups of a reference name';
+
+create or replace function bds.reference_join(import_number bigint, entity_name text, reference text, given text)
+    returns text
+    language sql
+    stable
+    return format('left join %1$s %2$I on %2$I.lookup = %3$s',
+        bds.reference_table(import_number, entity_name, reference), bds.reference_alias(entity_name, reference), given);
+comment on function bds.reference_join(bigint, text, text, text) is 'SQL that joins what the lookup in a staged column names, its id';
+
 create or replace function bds.resolve_references(company text, import_number bigint, entity_name text, columns text[])
     returns void
     language plpgsql
     set search_path = pg_catalog, pg_temp
+    set parallel_setup_cost = 100
 as $$
 declare
     reference  record;
@@ -355,7 +394,7 @@ begin
     loop
         kinds := bds.lookup_kinds(reference.target);
         mapped := to_regclass(format('pg_temp.%I', 'map_' || reference.target)) is not null;
-        resolved := format('pg_temp.%I', 'ref_' || entity_name || '_' || reference.name);
+        resolved := bds.reference_table(import_number, entity_name, reference.name);
         lookups := format('pg_temp.%I', 'lookup_' || entity_name || '_' || reference.name);
         execute format(
             $sql$
@@ -391,8 +430,8 @@ begin
         ) k;
 
         execute format(
-            'create temporary table %1$s as select d.lookup, d.kind, coalesce(%2$s) as id from (select * from %3$s offset 0) d %4$s',
-            resolved, coalesce(ids, 'null::bigint'), lookups, coalesce(joins, '')
+            'create %5$s table %1$s as select d.lookup, d.kind, coalesce(%2$s) as id from (select * from %3$s offset 0) d %4$s',
+            resolved, coalesce(ids, 'null::bigint'), lookups, coalesce(joins, ''), case when resolved ^@ 'pg_temp.' then 'temporary' else 'unlogged' end
         ) using company;
 
         execute format('select exists (select from %s where id is null)', resolved) into unresolved;

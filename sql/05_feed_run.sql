@@ -322,7 +322,7 @@ declare
 begin
     perform bds.set_context(company, import.actor, import_id);
     perform bds.lock_company(company);
-    perform bds.import_drop_temporary();
+    perform bds.import_drop_comparison(import.number);
     perform bds.plan_for(import.records);
     create temporary table family_ as
     select o.name, o.n as place, f.family, 0::bigint as rows, 0::bigint as failed, 0::bigint as writes, 0::bigint as updates, 0::bigint as deletes
@@ -346,7 +346,8 @@ create or replace function bds.plan_for(records bigint)
         select set_config('enable_nestloop', case when records > 1000 then 'off' else 'on' end, true),
             set_config('enable_mergejoin', case when records > 1000 then 'off' else 'on' end, true),
             set_config('enable_hashjoin', 'on', true), set_config('enable_material', 'on', true),
-            set_config('work_mem', case when records > 1000 then '96MB' else current_setting('work_mem') end, true);
+            set_config('work_mem', case
+                when records > 1000 and pg_size_bytes(current_setting('work_mem')) < 96 << 20 then '96MB' else current_setting('work_mem') end, true);
     end;
 comment on function bds.plan_for(bigint) is 'Sets the planner for the size of an import, until the end of the transaction';
 
@@ -367,7 +368,7 @@ create or replace function bds.probe_if_few(few bigint, many bigint)
 comment on function bds.probe_if_few(bigint, bigint) is
     'Lets the next statement probe indexes if it is about few rows; for functions that set enable_nestloop, which then ends with them';
 
-create or replace function bds.import_drop_temporary()
+create or replace function bds.import_drop_comparison(import_number bigint)
     returns void
     language plpgsql
     set search_path = pg_catalog, pg_temp
@@ -383,6 +384,12 @@ begin
     loop
         execute 'drop table ' || name;
     end loop;
+    for name in
+        select format('staging.%I', c.relname) from pg_class c
+        where c.relnamespace = 'staging'::regnamespace and c.relkind = 'r' and c.relname ^@ ('i' || import_number || '_') and strpos(c.relname, '@') > 0
+    loop
+        execute 'drop table ' || name;
+    end loop;
     select c.relname into name from pg_class c
     where c.relnamespace = pg_my_temp_schema() and c.relname ~ names
         and exists (select from bds.entities e where strpos(c.relname, '_' || e.name) > 0 or c.relname ~ '_$');
@@ -393,5 +400,5 @@ begin
     end if;
 end
 $$;
-comment on function bds.import_drop_temporary() is
-    'Drops the temporary tables of an earlier comparison of this session; BD004 if one of somebody else''s is in the way';
+comment on function bds.import_drop_comparison(bigint) is
+    'Drops the tables of an earlier comparison, the temporary ones of this session; BD004 if one of somebody else''s is in the way';

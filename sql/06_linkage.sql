@@ -93,10 +93,10 @@ declare
 begin
     select
         string_agg(format(', %s as %I',
-            case when l.target is not null then format('%I.id', 'ref_' || this.name || '_' || l.name)
+            case when l.target is not null then format('%I.id', bds.reference_alias(this.name, l.name))
             else bds.staged_value(format('s.%I', l.name), l.type, l.sql_type) end, '=' || l.column_name), '' order by l.n),
         string_agg(format('case when s.%I is null then 0 else %s end', l.name, 1::bigint << l.n::int), ' + ' order by l.n),
-        string_agg(format('left join pg_temp.%1$I %1$I on %1$I.lookup = s.%2$I', 'ref_' || this.name || '_' || l.name, l.name), E'\n')
+        string_agg(bds.reference_join(import_number, this.name, l.name, format('s.%I', l.name)), E'\n')
             filter (where l.target is not null)
     into typed, shape, joins
     from bds.linkage_columns(this.name, columns) l;
@@ -118,12 +118,12 @@ begin
             case when '@operation' = any (columns) then $sql$case when s."@operation" is distinct from 'create' then coalesce(%s) end$sql$ else 'coalesce(%s)' end,
             concat_ws(', ',
                 case when mapped then 'case when not p.is_new then p.target end' end,
-                case when referenced then format('%I.id', 'ref_' || this.name || '_' || this.parent_navigation) end, 'null::bigint')
+                case when referenced then format('%I.id', bds.reference_alias(this.name, this.parent_navigation)) end, 'null::bigint')
         ),
         coalesce(shape, '0'), coalesce(typed, ''), bds.staging_table(import_number, this.name),
         case when mapped then format('left join pg_temp.%I p on p.ordinal = s."@parent"', 'map_' || parent) else '' end,
-        case when referenced then format('left join pg_temp.%1$I %1$I on %1$I.lookup = s.%2$I',
-            'ref_' || this.name || '_' || this.parent_navigation, this.parent_navigation) else '' end,
+        case when referenced
+            then bds.reference_join(import_number, this.name, this.parent_navigation, format('s.%I', this.parent_navigation)) else '' end,
         coalesce(joins, ''), bds.staged_operation(columns)
     );
 end
