@@ -50,8 +50,6 @@ create or replace function bds.map_by_keys(company text, import_number bigint, e
     returns void
     language plpgsql
     set search_path = pg_catalog, pg_temp
-    set parallel_setup_cost = 100
-    set parallel_tuple_cost = 0.01
     set enable_parallel_hash = on
 as $$
 declare
@@ -89,8 +87,10 @@ begin
                 else format('x.%I', 'said_' || c.name)
             end), E'\n' order by c.ordinal) filter (where named or c.name = any (columns)),
         array_agg('by_' || c.name order by c.ordinal) filter (where named or c.name = any (columns)),
-        -- what is dear to say is said once; a text is not
-        case when named or bool_or(c.type <> 'text' and c.name = any (columns)) then 'offset 0' else '' end
+        -- What is said once, behind a fence, is what an index can be probed for: under row level security an expression that might tell
+        -- others what it sees cannot.  But only without it is the work divided.
+        case when named or bool_or(c.type <> 'text' and c.name = any (columns)) or not bds.is_divisible(import_number, entity_name)
+            then 'offset 0' else '' end
     into keys, effective, joins, matches, fence
     from bds.import_columns c
     where c.entity = entity_name and c.is_unique;
@@ -349,15 +349,22 @@ create or replace function bds.reference_alias(entity_name text, reference text)
     return 'ref_' || entity_name || '_' || reference;
 comment on function bds.reference_alias(text, text) is 'What bds.reference_join calls that table';
 
+create or replace function bds.is_divisible(import_number bigint, entity_name text)
+    returns boolean
+    language sql
+    stable
+    set search_path = pg_catalog, pg_temp
+    return pg_relation_size(to_regclass(bds.staging_table(import_number, entity_name)))
+        >= pg_size_bytes(current_setting('min_parallel_table_scan_size'));
+comment on function bds.is_divisible(bigint, text) is 'Whether so much is staged of an entity that several processes read it sooner than one';
+
 create or replace function bds.reference_table(import_number bigint, entity_name text, reference text)
     returns text
     language sql
     stable
     set search_path = pg_catalog, pg_temp
     -- processes that read for one session do not see its temporary tables
-    return case when pg_relation_size(to_regclass(bds.staging_table(import_number, entity_name)))
-            >= pg_size_bytes(current_setting('min_parallel_table_scan_size'))
-        then bds.staging_table(import_number, entity_name || '@' || reference)
+    return case when bds.is_divisible(import_number, entity_name) then bds.staging_table(import_number, entity_name || '@' || reference)
         else format('pg_temp.%I', bds.reference_alias(entity_name, reference)) end;
 comment on function bds.reference_table(bigint, text, text) is 'Name of the table that holds what the lookups of a reference name';
 
@@ -373,7 +380,6 @@ create or replace function bds.resolve_references(company text, import_number bi
     returns void
     language plpgsql
     set search_path = pg_catalog, pg_temp
-    set parallel_setup_cost = 100
 as $$
 declare
     reference  record;

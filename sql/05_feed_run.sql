@@ -346,6 +346,8 @@ create or replace function bds.plan_for(records bigint)
         select set_config('enable_nestloop', case when records > 1000 then 'off' else 'on' end, true),
             set_config('enable_mergejoin', case when records > 1000 then 'off' else 'on' end, true),
             set_config('enable_hashjoin', 'on', true), set_config('enable_material', 'on', true),
+            set_config('parallel_setup_cost', case when records > 1000 then '100' else '1000' end, true),
+            set_config('parallel_tuple_cost', case when records > 1000 then '0.01' else '0.1' end, true),
             set_config('work_mem', case
                 when records > 1000 and pg_size_bytes(current_setting('work_mem')) < 96 << 20 then '96MB' else current_setting('work_mem') end, true);
     end;

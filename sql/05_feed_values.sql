@@ -128,7 +128,6 @@ create or replace function bds.look_through(import_number bigint, entity_name te
     language plpgsql
     stable
     set search_path = pg_catalog, pg_temp
-    set parallel_setup_cost = 100
 as $$
 begin
     execute (
