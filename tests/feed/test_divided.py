@@ -1,0 +1,118 @@
+"""What a large import divides among processes comes out as if one had done it; a small one reads no table whole."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from psycopg import sql
+
+from tests.conftest import Operator
+from tests.feed.conftest import Feed, errors
+from tests.http.serving import wait_until
+
+MANY = 3000
+DOCUMENT: dict[str, Any] = {
+    "@atomic": False,
+    "units": [{"code": f"U{n}", "name": "u"} for n in range(20)],
+    "categories": [{"code": f"C{n}", "name": "c", "parent": f"code:C{n // 2}" if n else None} for n in range(100)],
+    "products": [
+        {
+            "code": f"P{n}", "name": f"n{n}", "description": f"\x01{n}" if n % 7 else None, "price": "x" if n == 11 else str(n), "active": n % 2 == 0,
+            "category": "code:nowhere" if n == 12 else f"code:C{n % 100}", "unit": f"code:U{n % 20}" if n % 3 else None,
+            "variants": [{"code": f"P{n}-{size}", "name": size, "price": n} for size in "SM"[: n % 3]],
+        }
+        for n in range(MANY)
+    ] + [{"code": "P20", "name": "twice"}, {"@operation": "update", "@where": "startswith(code,'P29')", "description": "new"}],
+    "productVariants": [{"code": "P1-S", "product": "code:P1"}, {"code": "P4-X", "name": "x", "product": "code:P5"}],
+}  # fmt: skip
+AGAIN: dict[str, Any] = {
+    "@atomic": False,
+    "categories": [*DOCUMENT["categories"][:50], {"code": "C7", "parent": "code:C1"}],
+    "products": [
+        {
+            **each,
+            "price": str(n + (n % 100 == 0)),
+            "category": f"code:C{n % 100}",
+            "variants": [{"code": f"P{n + (n % 500 == 2)}-S"}],
+        }
+        for n, each in enumerate(DOCUMENT["products"][:MANY])
+    ],
+}
+
+
+@contextlib.contextmanager
+def divided(operator: Operator, workers: int) -> Iterator[None]:
+    """Within the block imports find every table worth dividing, and so many processes to be had for nothing."""
+    name = sql.Identifier(operator.connection.info.dbname)
+    for setting, value in (("min_parallel_table_scan_size", 0), ("max_parallel_workers_per_gather", workers)):
+        operator.connection.execute(sql.SQL("alter database {} set {} = {}").format(name, sql.Identifier(setting), value))
+    for step in ("map_by_keys", "resolve_references", "look_through"):
+        for setting in ("parallel_setup_cost", "parallel_tuple_cost"):
+            operator.connection.execute(
+                sql.SQL("alter routine bds.{} set {} = 0").format(sql.Identifier(step), sql.Identifier(setting))
+            )
+    yield
+    operator.connection.execute(sql.SQL("alter database {} reset all").format(name))
+
+
+def outcome(feed: Feed, document: dict[str, Any]) -> tuple[Any, ...]:
+    report = feed.send(document)
+    categories = feed.ask(
+        'select c.code, p.code from api.categories c left join api.categories p on p.id = c."parentId" order by 1'
+    )
+    products = feed.ask(
+        "select p.code, p.name, p.description, p.price, p.active, c.code, u.code from api.products p"
+        ' left join api.categories c on c.id = p."categoryId" left join api.units u on u.id = p."unitId" order by 1'
+    )
+    variants = feed.ask(
+        'select v.code, v.price, p.code from api."productVariants" v join api.products p on p.id = v."productId" order by 1'
+    )
+    return report["state"], report["entities"], sorted(errors(report)), categories, products, variants, len(feed.log())
+
+
+def test_a_divided_import_is_the_same_import(companies: Callable[[], Feed]) -> None:
+    outcomes, helpers = [], []
+    for workers in (0, 2):
+        feed = companies()
+        with divided(feed.operator, workers):
+            outcomes.append([outcome(feed, document) for document in (DOCUMENT, AGAIN, AGAIN)])
+        helpers.append(launched(feed.operator))
+        assert feed.staged() == 0
+    first, second, _ = outcomes[0]
+    assert first[0] == second[0] == "partial" and first[1]["products"]["failed"] and second[1]["productVariants"]["deleted"]
+    assert outcomes[1] == outcomes[0]
+    if helpers[0] is not None:
+        wait_until(lambda: launched(feed.operator) != helpers[0])
+
+
+def test_a_small_import_reads_no_table_whole(companies: Callable[[], Feed]) -> None:
+    feed = companies()
+    connection = feed.operator.connection
+    connection.execute("set session_replication_role = replica")  # nobody reads the log of these rows
+    connection.execute(
+        "insert into data.products (company_id, code, name, updated_at) "
+        "select %s, 'P' || n, 'n', now() from generate_series(1, 200000) n",
+        [feed.company],
+    )
+    connection.execute("reset session_replication_role")
+    connection.execute("vacuum analyze data.products")
+    reads = "select seq_tup_read, n_tup_upd from pg_stat_user_tables where relid = 'data.products'::regclass"
+    wait_until(
+        lambda: bool(feed.operator.rows("select from pg_stat_user_tables where relname = 'products' and n_tup_ins >= 200000"))
+    )
+    ((before, updated),) = feed.operator.rows(reads)
+    assert feed.good(products=[{"code": "P15000", "name": "m"}, {"code": "Q", "name": "q"}]) == {
+        "products": {"created": 1, "updated": 1}
+    }
+    wait_until(lambda: feed.operator.rows(reads)[0][1] > updated)
+    assert feed.operator.rows(reads)[0][0] == before
+
+
+def launched(operator: Operator) -> int | None:
+    """How many processes have been started to help others; PostgreSQL 18 counts them."""
+    known = "select from pg_attribute where attrelid = 'pg_stat_database'::regclass and attname = 'parallel_workers_launched'"
+    if not operator.rows(known):
+        return None
+    return int(operator.rows("select parallel_workers_launched from pg_stat_database where datname = current_database()")[0][0])
