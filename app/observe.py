@@ -69,7 +69,10 @@ async def _backlog(database: Database) -> Backlog | None:
 
 
 async def sampling_of(database: Database, sampler: Sampler) -> None:
-    """Sample again and again."""
+    """Sample again and again, whatever one sample meets."""
     while True:
-        sampler.sample(database.pools())
+        try:
+            sampler.sample(database.pools())
+        except Exception:
+            log.exception("the metrics could not be sampled")
         await asyncio.sleep(EVERY)
