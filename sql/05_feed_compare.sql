@@ -18,10 +18,11 @@ declare
     columns        jsonb := '{}';
     given          text[];  -- the columns of one of them
     is_valid       boolean;
+    rows           bigint;
     refers_outside boolean;
 begin
     foreach entity_name in array members loop
-        select * into given, is_valid from bds.look_through(import.number, entity_name);
+        select * into given, is_valid, rows from bds.look_through(import.number, entity_name);
         columns := columns || jsonb_build_object(entity_name, given);
         if not is_valid then
             perform bds.check_values(import.number, entity_name, given);
@@ -31,7 +32,7 @@ begin
             perform bds.resolve_references(company, import.number, entity_name, given);
         end if;
         if bds.has_keys(entity_name) then
-            perform bds.map_by_keys(company, import.number, entity_name, given, refers_outside);
+            perform bds.map_by_keys(company, import.number, entity_name, given, refers_outside, rows);
             perform bds.check_names(import.number, entity_name, given);
         end if;
     end loop;
@@ -214,10 +215,7 @@ begin
     execute format('select count(*) filter (where m.phase = 1 and not m.is_same), count(*) from pg_temp.%I m', coalesce(map_name, 'map_' || entity_name))
         into rest, mapped;
     perform bds.probe_if_few(rest, mapped);
-    -- The planner knows neither how few rows are left nor how few of those join: it would read the whole table.
-    stored := case when bds.is_few(rest, mapped)
-        then format('left join lateral (select * from %s where company_id = $1 and id = m.target offset 0) t on true', this.table_name)
-        else format('left join %s t on t.company_id = $1 and t.id = m.target', this.table_name) end;
+    stored := bds.stored_join(this.table_name, 't', 'id', 'm.target', bds.is_few(rest, mapped));
     execute format(
         $sql$
         create temporary table %1$I as

@@ -46,10 +46,11 @@ create or replace function bds.staged_operation(columns text[])
     else $sql$1 as phase, 'upsert' as operation, false as is_mass$sql$ end;
 comment on function bds.staged_operation(text[]) is 'SQL for what is to be done with a staged row: phase, operation, is_mass';
 
-create or replace function bds.map_by_keys(company text, import_number bigint, entity_name text, columns text[], compare boolean)
+create or replace function bds.map_by_keys(company text, import_number bigint, entity_name text, columns text[], compare boolean, rows bigint)
     returns void
     language plpgsql
     set search_path = pg_catalog, pg_temp
+    set enable_nestloop = off
     set enable_parallel_hash = on
 as $$
 declare
@@ -65,9 +66,13 @@ declare
     given      text;
     compared   text := '';
     is_same    text := 'false';
+    stored     bigint;  -- rows of the company, about
+    is_few     boolean;
     has_new    boolean;
 begin
     select * into strict this from bds.entities e where e.name = entity_name;
+    stored := bds.about(this.table_name, company);
+    is_few := bds.is_few(rows, stored);
     -- x.<field> is what the row says of a unique field; its own "@id", if it has one, alone says which row is meant
     select
         string_agg(format('%s as %I',
@@ -79,31 +84,29 @@ begin
             end,
             'said_' || c.name), ', ' order by c.ordinal),
         string_agg(format('%s as %I', bds.key_value(c, named), 'key_' || c.name), ', ' order by c.ordinal),
-        string_agg(format('left join %1$s %2$I on %2$I.company_id = $1 and %2$I.%3$I = %4$s',
-            this.table_name, 'by_' || c.name, c.column_name,
+        string_agg(bds.stored_join(this.table_name, 'by_' || c.name, c.column_name,
             case
                 when named then format('case when x.id is null then x.%I when x.id_kind = %L then %s end',
                     'said_' || c.name, c.name, bds.named_value('x.id_value', c.type, c.sql_type))
                 else format('x.%I', 'said_' || c.name)
-            end), E'\n' order by c.ordinal) filter (where named or c.name = any (columns)),
+            end, is_few), E'\n' order by c.ordinal) filter (where named or c.name = any (columns)),
         array_agg('by_' || c.name order by c.ordinal) filter (where named or c.name = any (columns)),
         -- What is said once, behind a fence, is what an index can be probed for: under row level security an expression that might tell
         -- others what it sees cannot.  But only without it is the work divided.
-        case when named or bool_or(c.type <> 'text' and c.name = any (columns)) or not bds.is_divisible(import_number, entity_name)
+        case when named or bool_or(c.type <> 'text' and c.name = any (columns)) or is_few or not bds.is_divisible(import_number, entity_name)
             then 'offset 0' else '' end
     into keys, effective, joins, matches, fence
     from bds.import_columns c
     where c.entity = entity_name and c.is_unique;
     if named then
-        joins := concat_ws(E'\n', joins, format(
-            'left join %s by_id on by_id.company_id = $1 and by_id.id = case when x.id_kind = ''id'' then %s end',
-            this.table_name, bds.lookup_id('x.id_value')));
+        joins := concat_ws(E'\n', joins, bds.stored_join(
+            this.table_name, 'by_id', 'id', format('case when x.id_kind = ''id'' then %s end', bds.lookup_id('x.id_value')), is_few));
         matches := array_append(matches, 'by_id');
     end if;
     only_match := case when cardinality(matches) = 1 then matches[1] end;
     if compare then
         select * into given, compared, is_same from bds.comparison(
-            import_number, entity_name, columns, this.table_name, only_match
+            import_number, entity_name, columns, this.table_name, only_match, is_few
         );
     end if;
 
@@ -129,6 +132,7 @@ begin
         end,
         compared
     );
+    perform bds.probe_if_few(rows, stored);
     begin
         execute statement using company;
     exception when insufficient_resources then  -- a container has 64 MB of the memory that processes share, unless it is told otherwise
@@ -139,10 +143,10 @@ begin
     perform bds.check_keys(company, import_number, entity_name, columns, has_new);
 end
 $$;
-comment on function bds.map_by_keys(text, bigint, text, text[], boolean) is
+comment on function bds.map_by_keys(text, bigint, text, text[], boolean, bigint) is
     'Maps staged rows to stored ones by their lookup or unique fields, all at once, and compares them on the way if it is told to';
 
-create or replace function bds.comparison(import_number bigint, entity_name text, columns text[], stored_table regclass, only_match text)
+create or replace function bds.comparison(import_number bigint, entity_name text, columns text[], stored_table regclass, only_match text, is_few boolean)
     returns table (given text, joins text, is_same text)
     language plpgsql
     stable
@@ -155,7 +159,7 @@ begin
     return query
         select
             string_agg(format(', s.%I as %I', c.name, 'given_' || c.name), '' order by c.ordinal) filter (where c.name = any (columns)),
-            case when only_match is null then format('left join %s t on t.company_id = $1 and t.id = m.target', stored_table) else '' end
+            case when only_match is null then bds.stored_join(stored_table, 't', 'id', 'm.target', is_few) else '' end
                 || coalesce(string_agg(E'\n' || bds.reference_join(import_number, entity_name, c.name, format('x.%I', 'given_' || c.name)), '')
                     filter (where c.target is not null and c.name = any (columns)), '')
                 || case when parent is not null then format(E'\nleft join pg_temp.%I p on p.ordinal = x.parent', 'map_' || parent) else '' end,
@@ -174,7 +178,7 @@ begin
         group by t.stored;
 end
 $$;
-comment on function bds.comparison(bigint, text, text[], regclass, text) is
+comment on function bds.comparison(bigint, text, text[], regclass, text, boolean) is
     'SQL that tells whether a staged row x would change nothing in the stored row that it means, and the columns and joins that this takes';
 
 create or replace function bds.mapped_parent(entity_name text)
@@ -380,6 +384,7 @@ create or replace function bds.resolve_references(company text, import_number bi
     returns void
     language plpgsql
     set search_path = pg_catalog, pg_temp
+    set enable_nestloop = off
 as $$
 declare
     reference  record;
@@ -387,8 +392,11 @@ declare
     ids        text;
     kinds      text[];  -- that name a row of the target
     used       text[];  -- that the document uses: each costs a join with the whole target
+    stored     bigint;  -- rows of the target, about
+    is_few     boolean;
     mapped     boolean;
     unresolved boolean;
+    distinct_lookups bigint;
     lookups    text;
     resolved   text;
 begin
@@ -410,7 +418,10 @@ begin
             $sql$,
             lookups, bds.lookup_kind('r.lookup'), bds.lookup_value('r.lookup'), reference.name, bds.staging_table(import_number, entity_name)
         );
-        execute format('select array(select distinct l.kind from %s l)', lookups) into used;
+        execute format('select array(select distinct l.kind from %1$s l), (select count(*) from %1$s)', lookups) into used, distinct_lookups;
+        stored := bds.about(reference.table_name, company);
+        is_few := bds.is_few(distinct_lookups, stored);
+        perform bds.probe_if_few(distinct_lookups, stored);
         -- the document's own rows first: theirs is the state that the import leaves
         select
             string_agg(
@@ -419,12 +430,9 @@ begin
                     $sql$,
                     'map_' || reference.target, 'new_' || k.kind, 'key_' || k.kind, k.kind)
                 else '' end
-                || format(
-                    $sql$left join %1$s %2$I on %2$I.company_id = $1 and %2$I.%3$I = case when d.kind = %4$L then %5$s end
-                    $sql$,
-                    reference.table_name, 'old_' || k.kind, k.column_name, k.kind,
-                    case k.kind when 'id' then bds.lookup_id('d.value') else bds.named_value('d.value', k.type, k.sql_type) end),
-                '' order by k.n),
+                || bds.stored_join(reference.table_name, 'old_' || k.kind, k.column_name, format('case when d.kind = %L then %s end', k.kind,
+                    case k.kind when 'id' then bds.lookup_id('d.value') else bds.named_value('d.value', k.type, k.sql_type) end), is_few),
+                E'\n' order by k.n),
             string_agg(
                 case when mapped and k.kind <> 'id' then format('%I.target, ', 'new_' || k.kind) else '' end || format('%I.id', 'old_' || k.kind), ', ' order by k.n)
         into joins, ids

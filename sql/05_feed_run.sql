@@ -360,6 +360,33 @@ create or replace function bds.is_few(few bigint, many bigint)
     return few <= 1000 or few * 10 <= many;
 comment on function bds.is_few(bigint, bigint) is 'Whether so few of so many rows are found sooner one by one, by an index, than by reading all';
 
+create or replace function bds.about(stored_table regclass, company text)
+    returns bigint
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    plan json;
+begin
+    execute format('explain (format json) select from %s where company_id = %L', stored_table, company) into plan;
+    return plan -> 0 -> 'Plan' ->> 'Plan Rows';
+end
+$$;
+comment on function bds.about(regclass, text) is
+    'About how many rows of a table are the company''s, as the planner knows it: very few of a company that its statistics do not know';
+
+create or replace function bds.stored_join(stored_table regclass, alias text, column_name name, given text, is_few boolean)
+    returns text
+    language sql
+    immutable
+    -- The planner knows neither how few rows join nor how many the company has: it would read the whole table.  Of a company that its
+    -- statistics do not know it expects one row, and every index seems as good as the right one; so it is not told which company it is.
+    return case when is_few
+        then format('left join lateral (select * from %1$s s where s.company_id = (select $1) and s.%3$I = %4$s offset 0) %2$I on true', stored_table, alias, column_name, given)
+        else format('left join %1$s %2$I on %2$I.company_id = $1 and %2$I.%3$I = %4$s', stored_table, alias, column_name, given) end;
+comment on function bds.stored_join(regclass, text, name, text, boolean) is
+    'SQL that joins stored rows by a unique column, by its index if there are few to be found; $1 is the company';
+
 create or replace function bds.probe_if_few(few bigint, many bigint)
     returns void
     language sql

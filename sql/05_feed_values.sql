@@ -124,7 +124,7 @@ create or replace function bds.valid_values(entity_name text)
     ), 'true');
 comment on function bds.valid_values(text) is 'SQL that tells whether every text of a staged row s is a value of its field''s type';
 
-create or replace function bds.look_through(import_number bigint, entity_name text, out columns text[], out is_valid boolean)
+create or replace function bds.look_through(import_number bigint, entity_name text, out columns text[], out is_valid boolean, out rows bigint)
     language plpgsql
     stable
     set search_path = pg_catalog, pg_temp
@@ -133,13 +133,13 @@ begin
     execute (
         select format(
             'select array_remove(array[case when count("@id") > 0 then ''@id'' end, case when count("@operation") > 0 then ''@operation'' end, '
-            'case when count("@where") > 0 then ''@where'' end, %s], null), count(*) filter (where not (%s)) = 0 from %s s',
+            'case when count("@where") > 0 then ''@where'' end, %s], null), count(*) filter (where not (%s)) = 0, count(*) from %s s',
             string_agg(format('case when count(%I) > 0 then %L end', c.name, c.name), ', ' order by c.ordinal),
             bds.valid_values(entity_name), bds.staging_table(import_number, entity_name)
         )
         from bds.import_columns c where c.entity = entity_name
-    ) into columns, is_valid;
+    ) into columns, is_valid, rows;
 end
 $$;
 comment on function bds.look_through(bigint, text) is
-    'The columns that at least one staged row gives, and whether every staged text is a value of its field''s type, both in one reading';
+    'The columns that at least one staged row gives, whether every staged text is a value of its field''s type, and how many rows there are, in one reading';

@@ -1,4 +1,4 @@
-"""What a large import divides among processes comes out as if one had done it; a small one reads no table whole."""
+"""What a large import divides among processes comes out as if one had done it; few records are looked up one by one."""
 
 from __future__ import annotations
 
@@ -87,27 +87,36 @@ def test_a_divided_import_is_the_same_import(companies: Callable[[], Feed]) -> N
         wait_until(lambda: launched(feed.operator) != helpers[0])
 
 
-def test_a_small_import_reads_no_table_whole(companies: Callable[[], Feed]) -> None:
-    feed = companies()
-    connection = feed.operator.connection
-    connection.execute("set session_replication_role = replica")  # nobody reads the log of these rows
-    connection.execute(
-        "insert into data.products (company_id, code, name, updated_at) "
-        "select %s, 'P' || n, 'n', now() from generate_series(1, 200000) n",
-        [feed.company],
-    )
-    connection.execute("reset session_replication_role")
-    connection.execute("vacuum analyze data.products")
-    reads = "select seq_tup_read, n_tup_upd from pg_stat_user_tables where relid = 'data.products'::regclass"
+READ = """
+    select t.seq_tup_read, t.n_tup_upd, (select sum(i.idx_tup_read) from pg_stat_user_indexes i where i.relid = t.relid)
+    from pg_stat_user_tables t where t.relid = 'data.products'::regclass
+"""
+
+
+def test_few_records_are_looked_up_by_the_right_index(companies: Callable[[], Feed]) -> None:
+    """Whether the statistics know the company or not; of one that they do not know the planner expects a single row."""
+    known, unknown = companies(), companies()
+    connection = known.operator.connection
+    for feed, rows in ((known, 200_000), (unknown, 3000)):
+        connection.execute("set session_replication_role = replica")  # nobody reads the log of these rows
+        connection.execute(
+            "insert into data.products (company_id, code, name, updated_at) "
+            "select %s, 'P' || n, 'n', now() from generate_series(1, %s) n",
+            [feed.company, rows],
+        )
+        connection.execute("reset session_replication_role")
+        if feed is known:
+            connection.execute("vacuum analyze data.products")
     wait_until(
-        lambda: bool(feed.operator.rows("select from pg_stat_user_tables where relname = 'products' and n_tup_ins >= 200000"))
+        lambda: bool(known.operator.rows("select from pg_stat_user_tables where relname = 'products' and n_tup_ins >= 203000"))
     )
-    ((before, updated),) = feed.operator.rows(reads)
-    assert feed.good(products=[{"code": "P15000", "name": "m"}, {"code": "Q", "name": "q"}]) == {
-        "products": {"created": 1, "updated": 1}
-    }
-    wait_until(lambda: feed.operator.rows(reads)[0][1] > updated)
-    assert feed.operator.rows(reads)[0][0] == before
+    for feed, many in ((known, 3000), (unknown, 900)):
+        ((whole, updated, probed),) = feed.operator.rows(READ)
+        records = [{"code": f"P{n}", "name": "m" if n == 7 else "n"} for n in range(1, many + 1)]
+        assert feed.good(products=records) == {"products": {"updated": 1, "unchanged": many - 1}}
+        wait_until(lambda: feed.operator.rows(READ)[0][1] > updated)  # noqa: B023
+        ((whole_now, _, probed_now),) = feed.operator.rows(READ)
+        assert whole_now == whole and probed_now - probed < 20 * many
 
 
 def launched(operator: Operator) -> int | None:
