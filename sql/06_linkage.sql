@@ -135,24 +135,35 @@ create or replace function bds.find_candidates(company text, this bds.entities, 
     returns void
     language plpgsql
     set search_path = pg_catalog, pg_temp
+    set enable_nestloop = off
 as $$
 declare
     parent_column name := (select f.column_name from bds.fields f where f.entity = this.name and f.reference = this.parent_navigation);
     compared      text := (select string_agg(format(', t.%I as %I', l.column_name, '=' || l.column_name), '' order by l.n) from bds.linkage_columns(this.name, columns) l);
+    cooked        text := format('pg_temp.%I', 'cook_' || this.name);
+    parents       text := format('select c.parent_id from %s c where c.parent_id is not null', cooked);
+    own           text := format('select c.own_id from %s c where c.own_id is not null', cooked);
+    rows          bigint;
+    stored        bigint := bds.about(this.table_name, company);
+    found         text;
 begin
     -- rows that are named by id, and those of the parents that the document speaks of
+    execute 'select count(*) from ' || cooked into rows;
+    perform bds.probe_if_few(rows, stored);
+    if not bds.is_few(rows, stored) then
+        found := format('%s t where t.company_id = $1 and (%s t.id in (%s))', this.table_name,
+            case when parent_column is not null then format('t.%I in (%s) or', parent_column, parents) else '' end, own);
+    else
+        found := format('select t.id from (select distinct * from (%s) x) c %s', own, bds.stored_join(this.table_name, 't', 'id', 'c.own_id', true));
+        if parent_column is not null then
+            found := format('%s union select t.id from (select distinct * from (%s) x) c %s',
+                found, parents, bds.stored_join(this.table_name, 't', parent_column, 'c.parent_id', true));
+        end if;
+        found := format('(%s) f %s where t.id is not null', found, bds.stored_join(this.table_name, 't', 'id', 'f.id', true));
+    end if;
     execute format(
-        $sql$
-        create temporary table %1$I as
-        select t.id, %2$s as parent_id%3$s
-        from %4$s t
-        where t.company_id = $1
-            and (%5$s t.id in (select c.own_id from pg_temp.%6$I c where c.own_id is not null))
-        $sql$,
-        'candidate_' || this.name, case when parent_column is null then 'null::bigint' else format('t.%I', parent_column) end, coalesce(compared, ''), this.table_name,
-        case when parent_column is not null then format(
-            't.%I in (select c.parent_id from pg_temp.%I c where c.parent_id is not null) or', parent_column, 'cook_' || this.name) else '' end,
-        'cook_' || this.name
+        'create temporary table %I as select t.id, %s as parent_id%s from %s',
+        'candidate_' || this.name, coalesce('t.' || quote_ident(parent_column), 'null::bigint'), compared, found
     ) using company;
 end
 $$;
