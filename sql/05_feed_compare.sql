@@ -20,6 +20,7 @@ declare
     is_valid       boolean;
     rows           bigint;
     refers_outside boolean;
+    compare        boolean;
 begin
     foreach entity_name in array members loop
         select * into given, is_valid, rows from bds.look_through(import.number, entity_name);
@@ -32,10 +33,15 @@ begin
             perform bds.resolve_references(company, import.number, entity_name, given);
         end if;
         if bds.has_keys(entity_name) then
-            perform bds.map_by_keys(company, import.number, entity_name, given, refers_outside, rows);
+            -- where its parent's rows are not mapped yet, it is not known either whether it has moved to another
+            compare := refers_outside and (bds.mapped_parent(entity_name) is not null or bds.parent_of(entity_name) = any (members) is not true);
+            perform bds.map_by_keys(company, import.number, entity_name, given, compare, rows);
             perform bds.check_names(import.number, entity_name, given);
+            perform bds.check_operations(import.number, entity_name, given);
+            perform bds.check_required(import.number, entity_name);
         end if;
     end loop;
+    perform bds.mark_known(import.number, members);  -- what a record that is refused says of itself is no name for others
     foreach entity_name in array members loop
         given := bds.texts(columns -> entity_name);
         if not bds.refers_outside(entity_name, members, given) then
@@ -43,10 +49,10 @@ begin
         end if;
         if not bds.has_keys(entity_name) then
             perform bds.map_by_linkage(company, import.number, entity_name, given);
+            perform bds.check_operations(import.number, entity_name, given);
+            perform bds.check_required(import.number, entity_name);
         end if;
         perform bds.check_nesting(import.number, entity_name, given);
-        perform bds.check_operations(import.number, entity_name, given);
-        perform bds.check_required(import.number, entity_name);
         perform bds.make_diff(company, import.number, entity_name, given);
         perform bds.check_constraints(company, import.number, entity_name, 'diff_' || entity_name);
     end loop;
@@ -77,7 +83,7 @@ create or replace function bds.refers_outside(entity_name text, members text[], 
         select from bds.import_columns c where c.entity = entity_name and c.target = any (members) and c.name = any (columns)
     );
 comment on function bds.refers_outside(text, text[], text[]) is
-    'Whether the entity''s columns refer to none of these: then what they refer to is known before its own rows, which are compared as they are found';
+    'Whether the entity''s columns refer to none of these: then what they refer to is known before its own rows';
 
 create or replace function bds.check_values(import_number bigint, entity_name text, columns text[])
     returns void
@@ -90,14 +96,15 @@ begin
             $sql$
             insert into %1$s (entity, ordinal, field, code, message)
             select %2$L, s."@ordinal", v.field, 'invalid_value',
-                format('expected %%s, got %%s', v.expected, quote_literal(left(v.given, 100)))
+                format('expected %%s, got %%s', v.expected, quote_literal(left(%6$s, 100)))
             from %3$s s
             cross join lateral (values %5$s) as v (field, given, is_valid, expected)
             where not (%4$s) and v.given is not null and v.given <> e'\x01' and not v.is_valid
             $sql$,
             bds.staging_table(import_number, 'errors'), entity_name, bds.staging_table(import_number, entity_name), bds.valid_values(entity_name),
             string_agg(format($sql$(%1$L, s.%2$I, %3$s, %4$L)$sql$,
-                c.name, c.name, bds.staged_is_valid(format('s.%I', c.name), c.type, c.sql_type), bds.expected_value(c.type, c.sql_type)), ', ')
+                c.name, c.name, bds.staged_is_valid(format('s.%I', c.name), c.type, c.sql_type), bds.expected_value(c.type, c.sql_type)), ', '),
+            bds.staged_text('v.given')
         )
         from bds.import_columns c
         where c.entity = entity_name and c.target is null and c.sql_type <> 'text' and c.name = any (columns)
@@ -162,7 +169,7 @@ begin
     return valid;
 end
 $$;
-comment on function bds.all_valid(bigint, text) is 'Whether check_values has found every value of the entity good';
+comment on function bds.all_valid(bigint, text) is 'Whether no value of the entity was found wrong';
 
 create or replace function bds.make_diff(
     company text, import_number bigint, entity_name text, columns text[], map_name text default null, diff_name text default null

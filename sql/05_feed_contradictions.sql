@@ -21,7 +21,7 @@ begin
                 and not exists (select from %1$s e where e.entity = %2$L and e.ordinal = m.ordinal and e.field = %3$L)
             $sql$,
             bds.staging_table(import_number, 'errors'), entity_name, key.name, 'map_' || entity_name, 'key_' || key.name,
-            bds.staged_value(bds.lookup_value('m.id'), key.type, key.sql_type)
+            bds.named_value(bds.lookup_value('m.id'), key.type, key.sql_type)
         );
     end loop;
 end

@@ -6,21 +6,15 @@ create or replace function bds.mark_failed(import bds.imports, members text[])
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    errors      text := bds.staging_table(import.number, 'errors');
     entity_name text;
 begin
     if not bds.has_errors(import.number, members) then
         return;
     end if;
     loop
-        foreach entity_name in array members loop
-            execute format(
-                'update pg_temp.%I m set failed = true from %s e where e.entity = %L and e.ordinal = m.ordinal and not m.failed',
-                'map_' || entity_name, errors, entity_name
-            );
-        end loop;
+        perform bds.mark_known(import.number, members);
         perform bds.spread_failures(import, members);
-        -- rows of the same family that refer to a new row which will not come to be
+        -- rows of the same family that refer to what will not come to be
         exit when not bds.fail_orphans(import.number, members);
     end loop;
     foreach entity_name in array members loop
@@ -32,6 +26,29 @@ begin
 end
 $$;
 comment on function bds.mark_failed(bds.imports, text[]) is 'Marks the rows of a family that fail, with those that fail because of them';
+
+create or replace function bds.mark_known(import_number bigint, members text[])
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    entity_name text;
+begin
+    if not bds.has_errors(import_number, members) then
+        return;
+    end if;
+    foreach entity_name in array members loop
+        if to_regclass('pg_temp.' || quote_ident('map_' || entity_name)) is not null then
+            execute format(
+                'update pg_temp.%I m set failed = true from %s e where e.entity = %L and e.ordinal = m.ordinal and not m.failed',
+                'map_' || entity_name, bds.staging_table(import_number, 'errors'), entity_name
+            );
+        end if;
+    end loop;
+end
+$$;
+comment on function bds.mark_known(bigint, text[]) is 'Marks the rows of a family that have errors of their own';
 
 create or replace function bds.spread_failures(import bds.imports, members text[])
     returns void
@@ -116,8 +133,8 @@ declare
     changed   bigint;
 begin
     for reference in
-        select c.entity, c.name, c.target
-        from bds.import_columns c
+        select c.entity, c.name, c.target, e.table_name
+        from bds.import_columns c join bds.entities e on e.name = c.target
         where c.entity = any (members) and c.target = any (members)
             and to_regclass(bds.reference_table(import_number, c.entity, c.name)) is not null
     loop
@@ -127,12 +144,17 @@ begin
             select %2$L, s."@ordinal", %3$L, 'lookup_not_found', format('%%s has no row %%s: the record of this document failed', %4$L, r.lookup)
             from %5$s s
             join %6$s r on r.lookup = s.%3$I
-            join pg_temp.%7$I t on t.target = r.id and t.failed and t.is_new
+            join pg_temp.%7$I t on t.target = r.id and t.failed
             join pg_temp.%8$I m on m.ordinal = s."@ordinal" and not m.failed
+            where t.is_new or not exists (select from %9$s x where x.id = t.target and case r.kind when 'id' then true %10$s end)
             $sql$,
             bds.staging_table(import_number, 'errors'), reference.entity, reference.name, reference.target,
             bds.staging_table(import_number, reference.entity), bds.reference_table(import_number, reference.entity, reference.name),
-            'map_' || reference.target, 'map_' || reference.entity
+            'map_' || reference.target, 'map_' || reference.entity, reference.table_name, (
+                select string_agg(format('when %L then x.%I = %s',
+                    c.name, c.column_name, bds.named_value(bds.lookup_value('r.lookup'), c.type, c.sql_type)), ' ' order by c.ordinal)
+                from bds.import_columns c where c.entity = reference.target and c.is_unique
+            )
         );
         get diagnostics changed = row_count;
         found_any := found_any or changed > 0;
@@ -140,7 +162,8 @@ begin
     return found_any;
 end
 $$;
-comment on function bds.fail_orphans(bigint, text[]) is 'Fails rows that refer to a failed new row of the same family; true if there were any';
+comment on function bds.fail_orphans(bigint, text[]) is
+    'Fails rows that refer to a failed row of the same family by a name that it would only have got; true if there were any';
 
 create or replace function bds.import_may_write(company text, import_id uuid)
     returns boolean

@@ -89,7 +89,7 @@ begin
                 when named then format('case when x.id is null then x.%I when x.id_kind = %L then %s end',
                     'said_' || c.name, c.name, bds.named_value('x.id_value', c.type, c.sql_type))
                 else format('x.%I', 'said_' || c.name)
-            end, is_few), E'\n' order by c.ordinal) filter (where named or c.name = any (columns)),
+            end, is_few and bds.can_probe(c.type)), E'\n' order by c.ordinal) filter (where named or c.name = any (columns)),
         array_agg('by_' || c.name order by c.ordinal) filter (where named or c.name = any (columns)),
         -- What is said once, behind a fence, is what an index can be probed for: under row level security an expression that might tell
         -- others what it sees cannot.  But only without it is the work divided.
@@ -187,7 +187,8 @@ create or replace function bds.mapped_parent(entity_name text)
     stable
     set search_path = pg_catalog, pg_temp
     return (select p.name from bds.parent_of(entity_name) as p (name) where to_regclass('pg_temp.' || quote_ident('map_' || p.name)) is not null);
-comment on function bds.mapped_parent(text) is 'The entity in whose records those of this one may stand in the document; null if they stand at the top level alone';
+comment on function bds.mapped_parent(text) is
+    'The entity in whose records those of this one may stand, if its rows are mapped; null if not, or if they stand at the top level alone';
 
 create or replace function bds.number_new_rows(entity_name text, stored_table regclass)
     returns boolean
@@ -263,7 +264,7 @@ begin
         select format('%I', 'key_' || c.name), format('m.%I is not null', 'key_' || c.name) || case when says_one then ' and m.is_new' else '' end,
             c.name, c.column_name::text
         from bds.import_columns c
-        where c.entity = entity_name and c.is_unique and (c.name = any (columns) or '@id' = any (columns)) and (has_new or not says_one)
+        where c.entity = entity_name and c.is_unique and (c.name = any (columns) or '@id' = any (columns)) and (has_new or not says_one or '@operation' = any (columns))
     loop
         execute format('select count(m.%1$s) > count(distinct m.%1$s) from %2$s m where %3$s', key.expression, map, key.condition)
             into duplicates;
@@ -431,7 +432,8 @@ begin
                     'map_' || reference.target, 'new_' || k.kind, 'key_' || k.kind, k.kind)
                 else '' end
                 || bds.stored_join(reference.table_name, 'old_' || k.kind, k.column_name, format('case when d.kind = %L then %s end', k.kind,
-                    case k.kind when 'id' then bds.lookup_id('d.value') else bds.named_value('d.value', k.type, k.sql_type) end), is_few),
+                    case k.kind when 'id' then bds.lookup_id('d.value') else bds.named_value('d.value', k.type, k.sql_type) end),
+                    is_few and bds.can_probe(k.type)),
                 E'\n' order by k.n),
             string_agg(
                 case when mapped and k.kind <> 'id' then format('%I.target, ', 'new_' || k.kind) else '' end || format('%I.id', 'old_' || k.kind), ', ' order by k.n)
@@ -455,14 +457,14 @@ begin
                 insert into %1$s (entity, ordinal, field, code, message)
                 select %2$L, s."@ordinal", %3$L,
                     case when r.kind = any ($1) then 'lookup_not_found' else 'invalid_value' end,
-                    case when r.kind = any ($1) then format('%%s has no row %%s', %4$L, left(r.lookup, 100))
-                        else format('expected a lookup (%%s), got %%L', %5$L, left(r.lookup, 100)) end
+                    case when r.kind = any ($1) then format('%%s has no row %%s', %4$L, left(%8$s, 100))
+                        else format('expected a lookup (%%s), got %%L', %5$L, left(%8$s, 100)) end
                 from %6$s r join %7$s s on s.%3$I = r.lookup
                 where r.id is null
                 $sql$,
                 bds.staging_table(import_number, 'errors'), entity_name, reference.name, reference.target,
                 array_to_string(array(select k || ':...' from unnest(kinds) k), ', '), resolved,
-                bds.staging_table(import_number, entity_name)
+                bds.staging_table(import_number, entity_name), bds.staged_text('r.lookup')
             ) using kinds;
         end if;
     end loop;

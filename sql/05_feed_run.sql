@@ -348,6 +348,7 @@ create or replace function bds.plan_for(records bigint)
             set_config('enable_hashjoin', 'on', true), set_config('enable_material', 'on', true),
             set_config('parallel_setup_cost', case when records > 1000 then '100' else '1000' end, true),
             set_config('parallel_tuple_cost', case when records > 1000 then '0.01' else '0.1' end, true),
+            set_config('enable_parallel_hash', 'off', true),  -- of the memory that processes share there may be little
             set_config('work_mem', case
                 when records > 1000 and pg_size_bytes(current_setting('work_mem')) < 96 << 20 then '96MB' else current_setting('work_mem') end, true);
     end;
@@ -374,6 +375,14 @@ end
 $$;
 comment on function bds.about(regclass, text) is
     'About how many rows of a table are the company''s, as the planner knows it: very few of a company that its statistics do not know';
+
+create or replace function bds.can_probe(type text)
+    returns boolean
+    language sql
+    immutable
+    return type is distinct from 'numeric';
+comment on function bds.can_probe(text) is
+    'Whether row level security lets an index on a field of this type be probed; null is the id''s. The equality of numerics is not leakproof';
 
 create or replace function bds.stored_join(stored_table regclass, alias text, column_name name, given text, is_few boolean)
     returns text

@@ -64,7 +64,7 @@ create or replace function bds.staged_or_checked(c bds.import_columns, given tex
     immutable
     return case when is_checked then bds.staged_cast(given, c.type, c.sql_type) else bds.staged_value(given, c.type, c.sql_type) end;
 comment on function bds.staged_or_checked(bds.import_columns, text, boolean) is
-    'SQL for the typed value of a staged column: what check_values has found good is not checked again, for reading a text is half of the work';
+    'SQL for the typed value of a staged column: what was found good is not checked again, for reading a text is half of the work';
 
 create or replace function bds.key_value(c bds.import_columns, named boolean)
     returns text

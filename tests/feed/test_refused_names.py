@@ -1,0 +1,73 @@
+"""What a record that fails says of itself is no name for others: a lookup never finds it by what it would only have become."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.feed.conftest import Feed, errors
+
+STORED: dict[str, Any] = {
+    "products": [
+        {"code": "P1", "name": "1", "barcode": "b1"},
+        {"code": "P2", "name": "2", "barcode": "b2"},
+        {"code": "P3", "name": "3"},
+    ],
+    "categories": [{"code": "c1", "name": "1"}, {"code": "c2", "name": "2"}],
+}
+PARENT = 'select v.code, p.barcode from api."productVariants" v join api.products p on p.id = v."productId" order by 1'
+
+
+def variant(product: str) -> list[dict[str, Any]]:
+    return [{"code": "V", "name": "v", "product": product}]
+
+
+@pytest.mark.parametrize("atomic", [False, "batch"])
+@pytest.mark.parametrize(
+    ("products", "product", "barcode"),
+    [
+        ([{"id": "code:P2", "code": "P1"}], "code:P1", "b1"),
+        ([{"id": "code:P2", "barcode": "b1"}], "barcode:b1", "b1"),
+        ([{"code": "P1", "barcode": "b2"}], "barcode:b2", "b2"),
+        ([{"id": "code:P2", "code": "P9", "price": "x"}], "code:P9", None),
+        ([{"code": "P2", "barcode": "b9", "price": "x"}], "barcode:b9", None),
+        ([{"id": "code:P2", "name": None}], "code:P2", "b2"),
+        ([{"id": "code:P1", "code": "T"}, {"id": "code:P3", "code": "P1"}], "code:P1", "b1"),
+    ],
+)
+def test_lookups_in_the_family(feed: Feed, atomic: Any, products: list[dict[str, Any]], product: str, barcode: str | None) -> None:
+    feed.good(STORED)
+    report = feed.send({"@atomic": atomic, "products": products, "productVariants": variant(product)})
+    found = feed.ask(PARENT)
+    assert errors(report), report
+    assert found == ([("V", barcode)] if barcode else [])  # the stored holder of the name, or nobody
+    assert (("productVariants[0].product", "lookup_not_found") in errors(report)) == (barcode is None)
+
+
+def test_lookups_of_its_own_entity(feed: Feed) -> None:
+    feed.good(STORED)
+    report = feed.send(
+        {"@atomic": False, "categories": [{"id": "code:c2", "code": "c1"}, {"code": "c3", "name": "3", "parent": "code:c1"}]}
+    )
+    assert errors(report) == [("categories[0].code", "already_exists")]
+    parent = 'select p.code from api.categories c join api.categories p on p.id = c."parentId" where c.code = %s'
+    assert feed.ask(parent, "c3") == [("c1",)]
+    report = feed.send(
+        {
+            "@atomic": False,
+            "categories": [{"id": "code:c1", "code": "k9", "name": None}, {"code": "k2", "name": "2", "parent": "code:k9"}],
+        }
+    )
+    assert errors(report) == [("categories[0].name", "required"), ("categories[1].parent", "lookup_not_found")]
+
+
+def test_texts_that_begin_like_a_null(feed: Feed) -> None:
+    assert feed.good(units=[{"id": "code:\x01v", "code": "\x01v", "name": "c"}]) == {"units": {"created": 1}}
+    report = feed.send(units=[{"id": "code:\x01", "code": "Q", "name": "c"}])
+    assert errors(report) == [("units[0].code", "invalid_value")]
+    report = feed.send(products=[{"code": "P", "name": "p", "price": "\x01", "category": "\x01x"}])
+    assert {e["message"] for e in report["errors"] if e["code"] == "invalid_value"} == {
+        "expected a number that fits numeric(19,4), got '\x01'",
+        "expected a lookup (id:..., code:...), got '\x01x'",
+    }
