@@ -23,6 +23,7 @@ from app.server import serving
 from tests.conftest import Operator
 
 PATIENCE = 10.0  # seconds after which a test has waited in vain
+ANSWER = 60.0  # seconds for an answer: the machine may have other work
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class Service:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         if authorization is not None:
             named["Authorization"] = self.basic if authorization == "key" else authorization
-        connection = http.client.HTTPConnection(self.host, self.port, timeout=PATIENCE)
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=ANSWER)
         try:
             connection.request(method, path, headers=named)
             response = connection.getresponse()
