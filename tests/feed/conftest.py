@@ -114,3 +114,13 @@ def feed(companies: Callable[[], Feed]) -> Iterator[Feed]:
     feed = companies()
     yield feed
     assert feed.staged() == 0
+
+
+def with_tables(url: str, statements: str) -> Iterator[Feed]:
+    """A company in a database of the test's own, to which somebody has added tables."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(statements.encode())
+        with db.connect(url) as reader:
+            catalog = db.read_catalog(reader)
+        operator = Operator(connection)
+        yield Feed(url, catalog, operator.company("acme"), operator)

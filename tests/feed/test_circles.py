@@ -9,7 +9,7 @@ import pytest
 
 from app import db
 from tests.conftest import Operator
-from tests.feed.conftest import Feed, errors
+from tests.feed.conftest import Feed, errors, with_tables
 
 TABLES = """
 create table data.teams (
@@ -37,12 +37,7 @@ select bds.register('data.teams'), bds.register('data.badges');
 @pytest.fixture
 def staff(database_url: str) -> Iterator[Feed]:
     """A company with teams that have a lead, people that have a team, and badges of people."""
-    with psycopg.connect(database_url, autocommit=True) as connection:
-        connection.execute(TABLES.encode())
-        with db.connect(database_url) as reader:
-            catalog = db.read_catalog(reader)
-        operator = Operator(connection)
-        yield Feed(database_url, catalog, operator.company("acme"), operator)
+    yield from with_tables(database_url, TABLES)
 
 
 def test_rows_of_one_entity_may_refer_to_one_another(feed: Feed) -> None:

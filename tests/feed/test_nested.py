@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import psycopg
 import pytest
 
-from app import db
-from tests.conftest import Operator
-from tests.feed.conftest import Feed, errors
+from tests.feed.conftest import Feed, errors, with_tables
 from tests.http.serving import wait_until
 
 COLUMNS = (
@@ -38,12 +35,7 @@ select bds.register('data.parts');
 @pytest.fixture
 def stock(database_url: str) -> Iterator[Feed]:
     """A company with boxes that no field tells apart, slips in them, nodes in nodes, and parts with a number."""
-    with psycopg.connect(database_url, autocommit=True) as connection:
-        connection.execute(TABLES.encode())
-        with db.connect(database_url) as reader:
-            catalog = db.read_catalog(reader)
-        operator = Operator(connection)
-        yield Feed(database_url, catalog, operator.company("acme"), operator)
+    yield from with_tables(database_url, TABLES)
 
 
 def test_a_child_moves_to_a_parent_that_no_field_tells(stock: Feed) -> None:
