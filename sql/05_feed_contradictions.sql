@@ -35,10 +35,10 @@ create or replace function bds.check_nesting(import_number bigint, entity_name t
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    parent    text := bds.parent_of(entity_name);
+    parent    text := bds.mapped_parent(entity_name);
     reference text := (select c.name from bds.import_columns c where c.entity = entity_name and c.is_parent);
 begin
-    if reference is null or reference <> all (columns) or to_regclass(format('pg_temp.%I', 'map_' || parent)) is null then
+    if reference is null or reference <> all (columns) or parent is null then
         return;
     end if;
     execute format(

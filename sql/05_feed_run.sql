@@ -394,7 +394,7 @@ create or replace function bds.stored_join(stored_table regclass, alias text, co
         then format('left join lateral (select * from %1$s s where s.company_id = (select $1) and s.%3$I = %4$s offset 0) %2$I on true', stored_table, alias, column_name, given)
         else format('left join %1$s %2$I on %2$I.company_id = $1 and %2$I.%3$I = %4$s', stored_table, alias, column_name, given) end;
 comment on function bds.stored_join(regclass, text, name, text, boolean) is
-    'SQL that joins stored rows by a unique column, by its index if there are few to be found; $1 is the company';
+    'SQL that joins stored rows by a column, by its index if there are few to be found; $1 is the company';
 
 create or replace function bds.probe_if_few(few bigint, many bigint)
     returns void

@@ -84,8 +84,8 @@ create or replace function bds.cook_rows(company text, import_number bigint, thi
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    parent     text := bds.parent_of(this.name);
-    mapped     boolean := parent is not null and to_regclass(format('pg_temp.%I', 'map_' || coalesce(parent, ''))) is not null;
+    parent     text := bds.mapped_parent(this.name);
+    mapped     boolean := parent is not null;
     referenced boolean := this.parent_navigation = any (columns);
     typed      text;
     shape      text;
