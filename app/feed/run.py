@@ -159,14 +159,17 @@ class Import:
         self._stopped.set()
         if self.id is None:
             return
-        with self._turn, self._writer() as connection:
+        with self._turn:
+            if self._source:
+                self._source.close()
             if self._copying is not None:
                 wait([self._copying])  # what it stages is dropped with the rest
             self._copier.shutdown()
-            connection.execute(
-                "select bds.import_progress(%s, %s, %s, %s, 0)", (self.company, self.id, self.bytes, self._rows.records)
-            )
-            connection.execute("select bds.import_fail(%s, %s, %s, %s, %s)", (self.company, self.id, state, code, message))
+            with self._writer() as connection:
+                connection.execute(
+                    "select bds.import_progress(%s, %s, %s, %s, 0)", (self.company, self.id, self.bytes, self._rows.records)
+                )
+                connection.execute("select bds.import_fail(%s, %s, %s, %s, %s)", (self.company, self.id, state, code, message))
 
     # Staging.
 

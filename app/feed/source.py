@@ -19,6 +19,9 @@ class Source(Protocol):
 
     def finish(self) -> bytes: ...
 
+    def close(self) -> None:
+        """Let go of what reading takes: nothing more will be read."""
+
     def place(self, collection: str, position: int, child: int | None = None) -> str | None:
         """Where in the source the collection's record at a position stands, or its child at one: "line 17"."""
         ...

@@ -14,7 +14,7 @@ from app.mapper.decoder import Decoder
 from app.mapper.expressions import Compiler, Get
 from app.mapper.functions import ABSENT
 from app.mapper.problems import source_error
-from app.mapper.sources import Emit, Maker, paths_of
+from app.mapper.sources import Emit, Maker, Source, paths_of
 from app.mapper.tree import Mapper
 
 LARGEST = 16 << 20  # characters of one row
@@ -30,7 +30,7 @@ class _Incomplete(Exception):
     """The text ends before a row does."""
 
 
-class CsvSource:
+class CsvSource(Source):
     """Reads rows of whole lines, holds back what may go on."""
 
     unit = "line"

@@ -38,6 +38,10 @@ class Mapped:
         self._source.finish()
         return self._take() + b"}\n"
 
+    def close(self) -> None:
+        """Nothing more will be read."""
+        self._source.close()
+
     def place(self, collection: str, position: int, child: int | None = None) -> str | None:
         """Where in the source the collection's record at a position (from 0) stands, or its child at one: "line 17"."""
         places = self._places.get(collection)
@@ -80,6 +84,10 @@ class Preview:
         if not all(self._full.values()):
             self._source.finish()
         return msgspec.json.format(_encode(self._document), indent=2) + b"\n"
+
+    def close(self) -> None:
+        """Nothing more will be read."""
+        self._source.close()
 
     def _add(self, collection: str, record: dict[str, Any], _number: int, _inside: Sequence[int]) -> None:
         records = self._document[collection]

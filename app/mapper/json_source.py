@@ -15,13 +15,13 @@ from app.mapper.json_guard import Guard
 from app.mapper.json_walker import Exact, Walker
 from app.mapper.locales import bounded, shown
 from app.mapper.problems import Wrong, source_error
-from app.mapper.sources import LARGEST_RECORD, Emit, Find, Maker, Refuse, paths_in
+from app.mapper.sources import LARGEST_RECORD, Emit, Find, Maker, Refuse, Source, paths_in
 from app.mapper.tree import Block, Mapper
 
 BOM = b"\xef\xbb\xbf"
 
 
-class JsonSource:
+class JsonSource(Source):
     """Feeds ijson's incremental parser, line by line, so that an error has one."""
 
     unit = "record"

@@ -22,13 +22,17 @@ Refuse = Callable[[Any], str | None]  # an element -> why no record can be made 
 
 
 class Source(Protocol):
-    """A format's parser.  Both methods raise ServiceError when the source as a whole cannot be read."""
+    """A format's parser.  feed and finish raise ServiceError when the source as a whole cannot be read."""
 
     unit: str  # what the emitted number counts: "line" or "record"
 
     def feed(self, data: bytes) -> None: ...
 
     def finish(self) -> None: ...
+
+    def close(self) -> None:
+        """Let go of what reading takes: nothing more will be read.  Most take nothing."""
+        return
 
 
 @dataclass(frozen=True, slots=True)

@@ -130,11 +130,14 @@ async def preview(mapper: Mapper, bodies: AsyncIterator[bytes], limit: str, char
         message = f"limit: expected a whole number from 1 to {LARGEST_LIMIT}, got {limit!r}"
         raise ServiceError("malformed_request", message, target="limit")
     document = Preview(mapper, int(limit), charset)
-    async for data in bodies:
-        if not await in_thread(document.feed, data):
-            break
-    shown: bytes = await in_thread(document.finish)
-    return shown
+    try:
+        async for data in bodies:
+            if not await in_thread(document.feed, data):
+                break
+        shown: bytes = await in_thread(document.finish)
+        return shown
+    finally:
+        document.close()
 
 
 def require_type(mapper: Mapper, content_type: str) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from lxml import etree
@@ -51,12 +52,17 @@ class Node:
 
 
 class XmlSource:
-    """Feeds lxml's incremental parser."""
+    """Feeds lxml's incremental parser, in a thread of its own.
+
+    The names of a document's elements go to a dictionary of the thread that began to parse it, which is not locked: were two
+    documents of one dictionary parsed at once, one would get the other's names, or the process would end.
+    """
 
     unit = "line"
 
     def __init__(self, mapper: Mapper, emit: Emit, charset: str | None = None) -> None:
         self._emit = emit
+        self._thread = ThreadPoolExecutor(1, "xml")
         self._charset = charset  # what the sender says holds where the document itself says nothing
         self._namespaces = mapper.namespaces
         paths = _Paths(mapper.namespaces)
@@ -68,7 +74,7 @@ class XmlSource:
         self._parser: Any = None
         self._waiting = b""  # until the root element begins
         self._encoding: str | None = None  # None: as the document says
-        self._prolog = _new_parser(("start",))
+        self._prolog: Any = None
         self._root: Any = None
         self._parent: Any = None  # of the element that was matched last
         self._matches: dict[str, list[Maker]] = {}  # by local name, below that parent
@@ -77,12 +83,30 @@ class XmlSource:
 
     def feed(self, data: bytes) -> None:
         """Parse; emit the records that end here."""
+        self._thread.submit(self._parse, data).result()
+
+    def finish(self) -> None:
+        """There is no more."""
+        try:
+            self._thread.submit(self._parse_end).result()
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """End the thread."""
+        self._thread.shutdown(wait=False)
+
+    # In the thread.
+
+    def _parse(self, data: bytes) -> None:
+        if not data:
+            return
         if self._parser is None:
-            first = not self._waiting
-            self._waiting += data
-            if first and self._charset and not DECLARED.match(data):
-                self._encoding = known(self._charset)
+            if self._prolog is None:
+                if self._charset and not DECLARED.match(data):
+                    self._encoding = known(self._charset)
                 self._prolog = _new_parser(("start",), encoding=self._encoding)
+            self._waiting += data
             if not self._read_prolog(data):
                 return
             data, self._waiting = self._waiting, b""
@@ -92,9 +116,9 @@ class XmlSource:
             self._drain()
             self._prune(len(piece))
 
-    def finish(self) -> None:
-        """There is no more."""
+    def _parse_end(self) -> None:
         if self._parser is None:  # the parser may keep a short document until its end
+            self._prolog = self._prolog or _new_parser(("start",))
             _close(self._prolog)
             for _, root in self._prolog.read_events():
                 self._begin(root)
