@@ -10,6 +10,8 @@ from uuid import UUID
 from app import streams
 from app.export.request import FORMATS, SCHEMA
 
+SCOPES = ("read", "import", "hooks")
+MOST_PROCESSES = 64
 PATHS = ("file", "output")  # options that name files, whose names are whatever the system has
 
 
@@ -52,6 +54,29 @@ def read_name(text: str) -> str:
     if not text:
         raise argparse.ArgumentTypeError("expected a name, got an empty one")
     return text
+
+
+def read_port(text: str) -> int:
+    """A port of TCP, 0 for any free one."""
+    if not (text.isascii() and text.isdigit() and int(text) <= 65_535):
+        raise argparse.ArgumentTypeError(f"expected a port from 0 to 65535, got {text!r}")
+    return int(text)
+
+
+def read_processes(text: str) -> int:
+    """How many processes serve."""
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= MOST_PROCESSES:
+        raise argparse.ArgumentTypeError(f"expected a whole number from 1 to {MOST_PROCESSES}, got {text!r}")
+    return int(text)
+
+
+def read_scopes(text: str) -> list[str]:
+    """What a key may do, between commas."""
+    scopes = [scope.strip() for scope in text.split(",")]
+    wrong = [scope for scope in scopes if scope not in SCOPES]
+    if wrong:
+        raise argparse.ArgumentTypeError(f"expected some of {','.join(SCOPES)}, got {wrong[0]!r}")
+    return scopes
 
 
 def undecodable(options: argparse.Namespace) -> str | None:

@@ -9,34 +9,39 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import time
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import psycopg
 
 from app import auth, db, demo, embedded, logs, migrate, printed, streams
-from app.arguments import Parser, read_count, read_format, read_id, read_name, undecodable
+from app.arguments import (
+    SCOPES,
+    Parser,
+    read_count,
+    read_format,
+    read_id,
+    read_name,
+    read_port,
+    read_processes,
+    read_scopes,
+    undecodable,
+)
 from app.auth import operate
 from app.auth.managed import check_name
 from app.config import Config
 from app.errors import SQLSTATES, ServiceError
 from app.export.request import FORMATS
-from app.feed.run import Import
-from app.mapper import store
-from app.mapper.document import Mapped
+from app.feed.command import run_import
 from app.odata.explain import explain
 from app.progress import Progress
 from app.tasks import Stopped, interruptible
 from app.usage import EXAMPLES, OVERVIEW
 
 FAILED, PARTIAL = 1, 3
-SCOPES = ("read", "import", "hooks")
 QUERY = ("filter", "select", "orderby", "expand", "top", "skip")  # OData's options of an export
-MOST_PROCESSES = 64
-READ = 1 << 20  # bytes read at once from a file
 
 Command = Callable[[argparse.Namespace, Config], int]
 
@@ -274,40 +279,6 @@ def _serve_demo(options: argparse.Namespace, config: Config, key: str, password:
 # What they share ------------------------------------------------------------------------------------------------------------------
 
 
-def run_import(
-    url: str,
-    config: Config,
-    company: str,
-    file: BinaryIO | demo.Stream,
-    size: int | None,
-    *,
-    dry_run: bool = False,
-    mapper: str | None = None,
-) -> dict[str, Any]:
-    """Import a document, showing how far it is; returns the report.  Raises ServiceError, psycopg.Error."""
-    progress, begun = Progress(), time.monotonic()
-
-    def on_progress(phase: str, received: int, records: int, done: int) -> None:
-        share = (received / size if size else None) if phase == "receiving" else (done / records if records else None)
-        pace = (records if phase == "receiving" else done) / max(time.monotonic() - begun, 0.001)
-        progress.show(phase, share, f"{received / 1e6:,.1f} MB, {records:,} records, {pace:,.0f}/s")
-
-    with db.connect(url, "bds_reader") as connection:
-        catalog = db.read_catalog(connection)
-    source = Mapped(store.load_for_command(url, catalog, company, mapper)) if mapper else None
-    feed = Import(url, catalog, company, dry_run=dry_run, limit=config.import_max, on_progress=on_progress, source=source)
-    try:
-        feed.begin()
-        while data := file.read(READ):
-            feed.receive(data)
-        return feed.run()
-    except BaseException as error:
-        feed.abort(error)
-        raise
-    finally:
-        progress.close()
-
-
 def _new_key(
     connection: psycopg.Connection[Any], name: str, company: str, scopes: list[str], expires: datetime | None = None
 ) -> str:
@@ -317,28 +288,8 @@ def _new_key(
     return key
 
 
-def _port(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and int(text) <= 65_535):
-        raise argparse.ArgumentTypeError(f"expected a port from 0 to 65535, got {text!r}")
-    return int(text)
-
-
 def _base(host: str, port: int) -> str:
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
-
-
-def _processes(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= MOST_PROCESSES:
-        raise argparse.ArgumentTypeError(f"expected a whole number from 1 to {MOST_PROCESSES}, got {text!r}")
-    return int(text)
-
-
-def _scopes(text: str) -> list[str]:
-    scopes = [scope.strip() for scope in text.split(",")]
-    wrong = [scope for scope in scopes if scope not in SCOPES]
-    if wrong:
-        raise argparse.ArgumentTypeError(f"expected some of {','.join(SCOPES)}, got {wrong[0]!r}")
-    return scopes
 
 
 # The command line -----------------------------------------------------------------------------------------------------------------
@@ -363,12 +314,12 @@ def parser() -> argparse.ArgumentParser:
 
     def add_address(each: argparse.ArgumentParser) -> None:
         each.add_argument("--host", default="127.0.0.1", help="address to listen on (%(default)s)")
-        each.add_argument("--port", type=_port, default=8080, help="port to listen on, 0 for any free one (%(default)s)")
+        each.add_argument("--port", type=read_port, default=8080, help="port to listen on, 0 for any free one (%(default)s)")
 
     each = add(commands, "serve", serve, "serve HTTP until SIGTERM, and deliver webhooks")
     add_address(each)
     each.add_argument(
-        "--processes", type=_processes, default=1, metavar="N", help="HTTP processes that share the address (%(default)s)"
+        "--processes", type=read_processes, default=1, metavar="N", help="HTTP processes that share the address (%(default)s)"
     )
     each.add_argument("--no-worker", action="store_true", help="do not deliver webhooks: `bds worker` does")
     add(commands, "worker", work, "deliver webhooks until SIGTERM; any number of workers share the work")
@@ -382,7 +333,7 @@ def parser() -> argparse.ArgumentParser:
     key = commands.add_parser("key", help="make, list and revoke API keys").add_subparsers(required=True, metavar="ACTION")
     each = add(key, "create", create_key, "make an API key and print it, this once")
     each.add_argument("--company", required=True, metavar="ID", help="the company that it opens")
-    each.add_argument("--scope", type=_scopes, default=list(SCOPES), help=f"what it may do: some of {','.join(SCOPES)} (all)")
+    each.add_argument("--scope", type=read_scopes, default=list(SCOPES), help=f"what it may do: some of {','.join(SCOPES)} (all)")
     each.add_argument("--name", default="cli", help="what it is called in lists (%(default)s)")
     each.add_argument("--expires", type=operate.read_expiry, metavar="WHEN", help="2027-01-31, 2027-01-31T12:00Z, 90d, 12h (never)")
     add(key, "list", list_keys, "list API keys")

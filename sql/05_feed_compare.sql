@@ -15,8 +15,7 @@ create or replace function bds.import_prepare_family(company text, import bds.im
 as $$
 declare
     entity_name    text;
-    columns        jsonb := '{}';
-    given          text[];  -- the columns of one of them
+    given          text[];  -- its columns
     is_valid       boolean;
     rows           bigint;
     refers_outside boolean;
@@ -24,7 +23,7 @@ declare
 begin
     foreach entity_name in array members loop
         select * into given, is_valid, rows from bds.look_through(import.number, entity_name);
-        columns := columns || jsonb_build_object(entity_name, given);
+        perform bds.note_columns(entity_name, given);
         if not is_valid then
             perform bds.check_values(import.number, entity_name, given);
         end if;
@@ -43,7 +42,7 @@ begin
     end loop;
     perform bds.mark_known(import.number, members);  -- what a record that is refused says of itself is no name for others
     foreach entity_name in array members loop
-        given := bds.texts(columns -> entity_name);
+        given := bds.noted_columns(entity_name);
         if not bds.refers_outside(entity_name, members, given) then
             perform bds.resolve_references(company, import.number, entity_name, given);
         end if;
@@ -61,12 +60,31 @@ end
 $$;
 comment on function bds.import_prepare_family(text, bds.imports, text[]) is 'Compares the staged rows of a family';
 
-create or replace function bds.texts(list jsonb)
+create or replace function bds.note_columns(entity_name text, columns text[])
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    execute 'update pg_temp.family_ set columns = $1 where name = $2' using columns, entity_name;
+end
+$$;
+comment on function bds.note_columns(text, text[]) is 'Keeps which columns the staged rows of an entity give, for which all of them were read';
+
+create or replace function bds.noted_columns(entity_name text)
     returns text[]
-    language sql
-    immutable
-    return array(select jsonb_array_elements_text(list));
-comment on function bds.texts(jsonb) is 'A list of texts as an array';
+    language plpgsql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    columns text[];
+begin
+    execute 'select f.columns from pg_temp.family_ f where f.name = $1' into columns using entity_name;
+    return columns;
+end
+$$;
+comment on function bds.noted_columns(text) is 'What note_columns has kept';
 
 create or replace function bds.has_keys(entity_name text)
     returns boolean
@@ -85,6 +103,14 @@ create or replace function bds.refers_outside(entity_name text, members text[], 
 comment on function bds.refers_outside(text, text[], text[]) is
     'Whether the entity''s columns refer to none of these: then what they refer to is known before its own rows';
 
+create or replace function bds.only_identifies(entity_name text, columns text[])
+    returns text
+    language sql
+    stable
+    return case when '@operation' = any (columns) and bds.has_keys(entity_name) then $sql$s."@operation" is not distinct from 'delete'$sql$ else 'false' end;
+comment on function bds.only_identifies(text, text[]) is
+    'SQL that tells whether a staged row s goes, so that nothing but its lookup and its unique fields counts; without these all that it says tells which it is';
+
 create or replace function bds.check_values(import_number bigint, entity_name text, columns text[])
     returns void
     language plpgsql
@@ -98,13 +124,13 @@ begin
             select %2$L, s."@ordinal", v.field, 'invalid_value',
                 format('expected %%s, got %%s', v.expected, quote_literal(left(%6$s, 100)))
             from %3$s s
-            cross join lateral (values %5$s) as v (field, given, is_valid, expected)
-            where not (%4$s) and v.given is not null and v.given <> e'\x01' and not v.is_valid
+            cross join lateral (values %5$s) as v (field, given, is_valid, expected, identifies)
+            where not (%4$s) and v.given is not null and v.given <> e'\x01' and not v.is_valid and (v.identifies or not %7$s)
             $sql$,
             bds.staging_table(import_number, 'errors'), entity_name, bds.staging_table(import_number, entity_name), bds.valid_values(entity_name),
-            string_agg(format($sql$(%1$L, s.%2$I, %3$s, %4$L)$sql$,
-                c.name, c.name, bds.staged_is_valid(format('s.%I', c.name), c.type, c.sql_type), bds.expected_value(c.type, c.sql_type)), ', '),
-            bds.staged_text('v.given')
+            string_agg(format($sql$(%1$L, s.%2$I, %3$s, %4$L, %5$L::boolean)$sql$,
+                c.name, c.name, bds.staged_is_valid(format('s.%I', c.name), c.type, c.sql_type), bds.expected_value(c.type, c.sql_type), c.is_unique), ', '),
+            bds.staged_text('v.given'), bds.only_identifies(entity_name, columns)
         )
         from bds.import_columns c
         where c.entity = entity_name and c.target is null and c.sql_type <> 'text' and c.name = any (columns)

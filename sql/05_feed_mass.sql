@@ -96,7 +96,7 @@ create or replace function bds.make_mass(import bds.imports, entity_name text)
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    given text[] := (bds.look_through(import.number, entity_name)).columns;
+    given text[] := bds.noted_columns(entity_name);
     names text;
     joins text;
 begin

@@ -1,4 +1,4 @@
--- Imports, the matching: which stored row each staged row means, by its lookup or its unique fields, and which rows its references name.
+-- Imports, the matching: which stored row each staged row means, by its lookup or its unique fields.
 
 create or replace function bds.lookup_kind(expression text)
     returns text
@@ -163,14 +163,14 @@ begin
                 || coalesce(string_agg(E'\n' || bds.reference_join(import_number, entity_name, c.name, format('x.%I', 'given_' || c.name)), '')
                     filter (where c.target is not null and c.name = any (columns)), '')
                 || case when parent is not null then format(E'\nleft join pg_temp.%I p on p.ordinal = x.parent', 'map_' || parent) else '' end,
-            format('%I.id is not null and not m.is_ambiguous and x.phase = 1', t.stored) || coalesce(string_agg(format(
+            format('case when %I.id is not null and not m.is_ambiguous and x.phase = 1 then true', t.stored) || coalesce(string_agg(format(
                 E'\n and %s is not distinct from %I.%I',
                 case when c.is_parent and parent is not null then format('coalesce(p.target, %I.%I)', t.stored, c.column_name)
                     else bds.written_value(
                         c, case when c.name = any (columns) then format('x.%I', 'given_' || c.name) else 'null' end,
                         format('%I.%I', t.stored, c.column_name), bds.key_value(c, '@id' = any (columns)), bds.reference_alias(entity_name, c.name), is_checked)
                 end,
-                t.stored, c.column_name), '' order by c.ordinal) filter (where c.name is not null), '')
+                t.stored, c.column_name), '' order by c.ordinal) filter (where c.name is not null), '') || ' else false end'
         from (select coalesce(only_match, 't')) as t (stored)
         left join bds.import_columns c on c.entity = entity_name
             and (c.name = any (columns) or (c.is_unique and '@id' = any (columns)) or (c.is_parent and parent is not null))
@@ -346,128 +346,3 @@ begin
 end
 $$;
 comment on function bds.check_operations(bigint, text, text[]) is 'Finds directives that are wrong, and rows that are there or not there against them';
-
-create or replace function bds.reference_alias(entity_name text, reference text)
-    returns text
-    language sql
-    immutable
-    return 'ref_' || entity_name || '_' || reference;
-comment on function bds.reference_alias(text, text) is 'What bds.reference_join calls that table';
-
-create or replace function bds.is_divisible(import_number bigint, entity_name text)
-    returns boolean
-    language sql
-    stable
-    set search_path = pg_catalog, pg_temp
-    return pg_relation_size(to_regclass(bds.staging_table(import_number, entity_name)))
-        >= pg_size_bytes(current_setting('min_parallel_table_scan_size'));
-comment on function bds.is_divisible(bigint, text) is 'Whether so much is staged of an entity that several processes read it sooner than one';
-
-create or replace function bds.reference_table(import_number bigint, entity_name text, reference text)
-    returns text
-    language sql
-    stable
-    set search_path = pg_catalog, pg_temp
-    -- processes that read for one session do not see its temporary tables
-    return case when bds.is_divisible(import_number, entity_name) then bds.staging_table(import_number, entity_name || '@' || reference)
-        else format('pg_temp.%I', bds.reference_alias(entity_name, reference)) end;
-comment on function bds.reference_table(bigint, text, text) is 'Name of the table that holds what the lookups of a reference name';
-
-create or replace function bds.reference_join(import_number bigint, entity_name text, reference text, given text)
-    returns text
-    language sql
-    stable
-    return format('left join %1$s %2$I on %2$I.lookup = %3$s',
-        bds.reference_table(import_number, entity_name, reference), bds.reference_alias(entity_name, reference), given);
-comment on function bds.reference_join(bigint, text, text, text) is 'SQL that joins what the lookup in a staged column names, its id';
-
-create or replace function bds.resolve_references(company text, import_number bigint, entity_name text, columns text[])
-    returns void
-    language plpgsql
-    set search_path = pg_catalog, pg_temp
-    set enable_nestloop = off
-as $$
-declare
-    reference  record;
-    joins      text;
-    ids        text;
-    kinds      text[];  -- that name a row of the target
-    used       text[];  -- that the document uses: each costs a join with the whole target
-    stored     bigint;  -- rows of the target, about
-    is_few     boolean;
-    mapped     boolean;
-    unresolved boolean;
-    distinct_lookups bigint;
-    lookups    text;
-    resolved   text;
-begin
-    for reference in
-        select c.name, c.target, e.table_name
-        from bds.import_columns c join bds.entities e on e.name = c.target
-        where c.entity = entity_name and c.name = any (columns)
-        order by c.ordinal
-    loop
-        kinds := bds.lookup_kinds(reference.target);
-        mapped := to_regclass(format('pg_temp.%I', 'map_' || reference.target)) is not null;
-        resolved := bds.reference_table(import_number, entity_name, reference.name);
-        lookups := format('pg_temp.%I', 'lookup_' || entity_name || '_' || reference.name);
-        execute format(
-            $sql$
-            create temporary table %1$s as
-            select r.lookup, %2$s as kind, %3$s as value
-            from (select distinct s.%4$I as lookup from %5$s s where s.%4$I is not null and s.%4$I <> e'\x01') r
-            $sql$,
-            lookups, bds.lookup_kind('r.lookup'), bds.lookup_value('r.lookup'), reference.name, bds.staging_table(import_number, entity_name)
-        );
-        execute format('select array(select distinct l.kind from %1$s l), (select count(*) from %1$s)', lookups) into used, distinct_lookups;
-        stored := bds.about(reference.table_name, company);
-        is_few := bds.is_few(distinct_lookups, stored);
-        perform bds.probe_if_few(distinct_lookups, stored);
-        -- the document's own rows first: theirs is the state that the import leaves
-        select
-            string_agg(
-                case when mapped and k.kind <> 'id' then format(
-                    $sql$left join pg_temp.%1$I %2$I on %2$I.%3$I::text = case when d.kind = %4$L then d.value end and not %2$I.failed
-                    $sql$,
-                    'map_' || reference.target, 'new_' || k.kind, 'key_' || k.kind, k.kind)
-                else '' end
-                || bds.stored_join(reference.table_name, 'old_' || k.kind, k.column_name, format('case when d.kind = %L then %s end', k.kind,
-                    case k.kind when 'id' then bds.lookup_id('d.value') else bds.named_value('d.value', k.type, k.sql_type) end),
-                    is_few and bds.can_probe(k.type)),
-                E'\n' order by k.n),
-            string_agg(
-                case when mapped and k.kind <> 'id' then format('%I.target, ', 'new_' || k.kind) else '' end || format('%I.id', 'old_' || k.kind), ', ' order by k.n)
-        into joins, ids
-        from (
-            select kinds.kind, kinds.n, coalesce(c.column_name, 'id') as column_name, c.type, c.sql_type
-            from unnest(kinds) with ordinality as kinds (kind, n)
-            left join bds.import_columns c on c.entity = reference.target and c.name = kinds.kind
-            where kinds.kind = any (used)
-        ) k;
-
-        execute format(
-            'create %5$s table %1$s as select d.lookup, d.kind, coalesce(%2$s) as id from (select * from %3$s offset 0) d %4$s',
-            resolved, coalesce(ids, 'null::bigint'), lookups, coalesce(joins, ''), case when resolved ^@ 'pg_temp.' then 'temporary' else 'unlogged' end
-        ) using company;
-
-        execute format('select exists (select from %s where id is null)', resolved) into unresolved;
-        if unresolved then
-            execute format(
-                $sql$
-                insert into %1$s (entity, ordinal, field, code, message)
-                select %2$L, s."@ordinal", %3$L,
-                    case when r.kind = any ($1) then 'lookup_not_found' else 'invalid_value' end,
-                    case when r.kind = any ($1) then format('%%s has no row %%s', %4$L, left(%8$s, 100))
-                        else format('expected a lookup (%%s), got %%L', %5$L, left(%8$s, 100)) end
-                from %6$s r join %7$s s on s.%3$I = r.lookup
-                where r.id is null
-                $sql$,
-                bds.staging_table(import_number, 'errors'), entity_name, reference.name, reference.target,
-                array_to_string(array(select k || ':...' from unnest(kinds) k), ', '), resolved,
-                bds.staging_table(import_number, entity_name), bds.staged_text('r.lookup')
-            ) using kinds;
-        end if;
-    end loop;
-end
-$$;
-comment on function bds.resolve_references(text, bigint, text, text[]) is 'Finds the row that each distinct lookup names, in the document and in the database';

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -132,3 +133,39 @@ def test_rows_of_another_company_do_not_exist(feed: Feed, companies: Any) -> Non
         "productVariants": {"created": 1},
     }
     assert other.stored() == before
+
+
+GOING: list[dict[str, Any]] = [
+    {"price": "a lot"}, {"name": None}, {"price": 1e30, "active": "perhaps"}, {"category": "code:GONE"}, {"category": "nothing"}, {"unit": 999_999},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("others", [0, 1_100])  # many are compared in another way
+@pytest.mark.parametrize("record", GOING)
+def test_of_a_record_that_goes_its_identity_alone_counts(feed: Feed, record: dict[str, Any], others: int) -> None:
+    rest = [{"code": f"R{n}", "name": "r", "price": "1.5"} for n in range(others)]
+    feed.good(products=[{"code": "A", "name": "a"}, {"code": "B", "name": "b"}, *rest])
+    gone = {"@operation": "delete", "code": "A", **record}
+    found = feed.good(products=[gone, {"code": "B", "name": "b", "price": "2.5"}, *rest])
+    assert found == {"products": {"deleted": 1, "updated": 1} | ({"unchanged": others} if others else {})}
+    assert feed.rows("products", "code", "price", order="code")[0] == ("B", Decimal("2.5"))
+
+
+@pytest.mark.parametrize(("record", "error"), [
+    ({"id": "nothing:A"}, ("products[0].id", "invalid_value")),
+    ({"code": "B"}, ("products[0]", "not_found")), ({"code": "A", "colour": "red"}, ("products[0].colour", "unknown_field")),
+])  # fmt: skip
+def test_what_identifies_a_record_that_goes_is_checked(feed: Feed, record: dict[str, Any], error: tuple[str, str]) -> None:
+    feed.good(products=[{"code": "A", "name": "a"}])
+    report = feed.send(products=[{"@operation": "delete", **record}])
+    assert report["state"] == "failed"
+    assert error in errors(report)
+    assert feed.rows("products", "code") == [("A",)]
+
+
+def test_values_of_what_is_updated_are_checked_beside_one_that_goes(feed: Feed) -> None:
+    feed.good(products=[{"code": "A", "name": "a"}])
+    report = feed.send(
+        products=[{"@operation": "update", "code": "A", "price": "a lot"}, {"@operation": "delete", "code": "A", "price": "a lot"}]
+    )
+    assert errors(report)[:2] == [("products[0].price", "invalid_value"), ("products[1]", "duplicate_record")]

@@ -1,0 +1,80 @@
+-- Imports, the plans: what the planner cannot know of rows that this very transaction stages, and of one company among many.
+
+create or replace function bds.plan_for(records bigint)
+    returns void
+    language sql
+    set search_path = pg_catalog, pg_temp
+    -- A table that this very transaction fills has no statistics, and of many companies the planner expects one row: nested loops
+    -- over all of both sides follow.  So a large feed hashes, whatever it seems to cost; a small one probes the indexes.
+    begin atomic
+        select set_config('enable_nestloop', case when records > 1000 then 'off' else 'on' end, true),
+            set_config('enable_mergejoin', case when records > 1000 then 'off' else 'on' end, true),
+            set_config('enable_hashjoin', 'on', true), set_config('enable_material', 'on', true),
+            set_config('parallel_setup_cost', case when records > 1000 then '100' else '1000' end, true),
+            set_config('parallel_tuple_cost', case when records > 1000 then '0.01' else '0.1' end, true),
+            set_config('enable_parallel_hash', 'off', true),  -- of the memory that processes share there may be little
+            set_config('work_mem', case
+                when records > 1000 and pg_size_bytes(current_setting('work_mem')) < 96 << 20 then '96MB' else current_setting('work_mem') end, true);
+    end;
+comment on function bds.plan_for(bigint) is 'Sets the planner for the size of an import, until the end of the transaction';
+
+create or replace function bds.is_few(few bigint, many bigint)
+    returns boolean
+    language sql
+    immutable
+    return few <= 1000 or few * 10 <= many;
+comment on function bds.is_few(bigint, bigint) is 'Whether so few of so many rows are found sooner one by one, by an index, than by reading all';
+
+create or replace function bds.about(stored_table regclass, company text)
+    returns bigint
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    plan json;
+begin
+    execute format('explain (format json) select from %s where company_id = %L', stored_table, company) into plan;
+    return plan -> 0 -> 'Plan' ->> 'Plan Rows';
+end
+$$;
+comment on function bds.about(regclass, text) is
+    'About how many rows of a table are the company''s, as the planner knows it: very few of a company that its statistics do not know';
+
+create or replace function bds.can_probe(type text)
+    returns boolean
+    language sql
+    immutable
+    return type is distinct from 'numeric';
+comment on function bds.can_probe(text) is
+    'Whether row level security lets an index on a field of this type be probed; null is the id''s. The equality of numerics is not leakproof';
+
+create or replace function bds.is_divisible(import_number bigint, entity_name text)
+    returns boolean
+    language sql
+    stable
+    set search_path = pg_catalog, pg_temp
+    return pg_relation_size(to_regclass(bds.staging_table(import_number, entity_name)))
+        >= pg_size_bytes(current_setting('min_parallel_table_scan_size'));
+comment on function bds.is_divisible(bigint, text) is 'Whether so much is staged of an entity that several processes read it sooner than one';
+
+create or replace function bds.probe_if_few(few bigint, many bigint)
+    returns void
+    language sql
+    set search_path = pg_catalog, pg_temp
+    begin atomic
+        select set_config('enable_nestloop', case when bds.is_few(few, many) then 'on' else 'off' end, true);
+    end;
+comment on function bds.probe_if_few(bigint, bigint) is
+    'Lets the next statement probe indexes if it is about few rows; for functions that set enable_nestloop, which then ends with them';
+
+create or replace function bds.stored_join(stored_table regclass, alias text, column_name name, given text, is_few boolean)
+    returns text
+    language sql
+    immutable
+    -- The planner knows neither how few rows join nor how many the company has: it would read the whole table.  Of a company that its
+    -- statistics do not know it expects one row, and every index seems as good as the right one; so it is not told which company it is.
+    return case when is_few
+        then format('left join lateral (select * from %1$s s where s.company_id = (select $1) and s.%3$I = %4$s offset 0) %2$I on true', stored_table, alias, column_name, given)
+        else format('left join %1$s %2$I on %2$I.company_id = $1 and %2$I.%3$I = %4$s', stored_table, alias, column_name, given) end;
+comment on function bds.stored_join(regclass, text, name, text, boolean) is
+    'SQL that joins stored rows by a column, by its index if there are few to be found; $1 is the company';
