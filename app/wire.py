@@ -93,13 +93,13 @@ def no_options(path: str) -> None:
 
 
 @contextlib.asynccontextmanager
-async def body_in_time() -> AsyncIterator[None]:
+async def body_in_time(patience: float = BODY_PATIENCE, part: str = "the whole body") -> AsyncIterator[None]:
     """Within this a small body, or a part of one, is read: who sends no more of it holds no handler.  Raises request_timeout."""
     try:
-        async with asyncio.timeout(BODY_PATIENCE):
+        async with asyncio.timeout(patience):
             yield
     except TimeoutError:
-        message = f"expected the whole body within {BODY_PATIENCE:.0f} seconds"
+        message = f"expected {part} within {patience:.0f} seconds"
         raise ServiceError("request_timeout", message, headers={"Connection": "close"}) from None
 
 

@@ -24,7 +24,7 @@ from app.feed.run import ask_to_end
 from app.feed.under_way import Served
 from app.mapper import store
 from app.mapper.document import Mapped
-from app.wire import page
+from app.wire import body_in_time, page
 
 T = TypeVar("T")
 
@@ -197,10 +197,8 @@ async def _read(body: StreamReader) -> bytes:
     Raises ConnectionError if the client has left before that, ServiceError `request_timeout` if it sends nothing.
     """
     try:
-        async with asyncio.timeout(PATIENCE):
+        async with body_in_time(PATIENCE, "more of the body"):
             return await body.readany()
-    except TimeoutError:
-        raise ServiceError("request_timeout", f"nothing of the body has arrived for {PATIENCE} seconds") from None
     except ConnectionError:
         if not body.is_eof():
             raise

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 from aiohttp import web
@@ -14,6 +13,7 @@ from app.mapper import store
 from app.mapper.document import Mapped
 from app.web.forms import Form, Upload, blank, read_upload
 from app.web.site import Visit, see_other
+from app.wire import body_in_time
 
 PAGE = 20  # imports
 ERRORS = 100  # errors on a page
@@ -112,10 +112,7 @@ def _totals(report: dict[str, Any]) -> dict[str, int]:
 
 def _reading(upload: Upload) -> Any:
     async def read() -> bytes:
-        try:
-            async with asyncio.timeout(receive.PATIENCE):
-                return await upload.read(PIECE)
-        except TimeoutError:
-            raise ServiceError("request_timeout", "nothing of the file has arrived for a while") from None
+        async with body_in_time(receive.PATIENCE, "more of the file"):
+            return await upload.read(PIECE)
 
     return read
