@@ -88,10 +88,10 @@ begin
     insert into bds.imports (company_id, actor, dry_run)
     values (company, coalesce(actor, nullif(current_setting('bds.actor', true), ''), session_user), dry_run)
     returning id, number into import_id, import_number;
-    -- what is wrong with which row: both the reader of the document and the comparison write here
+    -- what is wrong with which row: both the reader of the document and the comparison write here; what is kept outlives a comparison
     execute format(
         'create unlogged table %s (entity text not null, ordinal bigint, field text, code text not null, message text not null, '
-        'path text, record text, is_late boolean not null default false) with (autovacuum_enabled = off)',
+        'path text, record text, is_late boolean not null default false, is_kept boolean not null default true) with (autovacuum_enabled = off)',
         bds.staging_table(import_number, 'errors')
     );
     perform bds.open_staging(company, bds.staging_table(import_number, 'errors'));
@@ -186,6 +186,7 @@ begin
         raise exception using errcode = 'BD003', message = 'the database was restarted while the document arrived: send it again';
     end if;
     perform bds.import_stage(company, import_id, e.name) from unnest(remove_all) as e (name);
+    execute format('alter table %s alter column is_kept set default false', bds.staging_table(import.number, 'errors'));
     update bds.imports i
     set state = 'running', atomic = import_received.atomic, bytes = import_received.bytes, records = import_received.records,
         remove_all = import_received.remove_all, heartbeat_at = clock_timestamp()

@@ -5,7 +5,7 @@
 --     map_<entity>    ordinal, parent, position, phase, operation, target (the row's id, taken ahead for new rows), is_new, is_same,
 --                     failed, key_<unique field>...; phase 1 writes, 2 are mass updates, 3 deletes
 --     lookup_<entity>_<reference>   lookup, kind, value: the distinct lookups of one reference
---     ref_<entity>_<reference>   lookup, kind, id: what they name; of a large feed staging.i<number>_<entity>@<reference>
+--     ref_<entity>_<reference>   lookup, kind, id: what they name; of a large feed staging.i<number>_@<entity>_<reference>
 --     diff_<entity>   @ordinal, @new, id, and every column: the rows that are to be written
 
 create or replace function bds.import_prepare_family(company text, import bds.imports, members text[])
@@ -248,7 +248,7 @@ begin
     execute format('select count(*) filter (where m.phase = 1 and not m.is_same), count(*) from pg_temp.%I m', coalesce(map_name, 'map_' || entity_name))
         into rest, mapped;
     perform bds.probe_if_few(rest, mapped);
-    stored := bds.stored_join(this.table_name, 't', 'id', 'm.target', bds.is_few(rest, mapped));
+    stored := bds.stored_join(this.table_name, 't', 'id', 'm.target', bds.finds_few(rest, this.table_name, company));
     execute format(
         $sql$
         create temporary table %1$I as
@@ -306,15 +306,21 @@ declare
     rule record;
 begin
     for rule in select * from bds.rules_of(entity_name) loop
-        execute format(
-            $sql$
-            insert into %1$s (entity, ordinal, field, code, message)
-            select %2$L, d."@ordinal", %3$L, 'invalid_value', format('it breaks the rule %%s', %4$L)
-            from pg_temp.%6$I d
-            where (select not (%5$s) from (select $1 as company_id, d.*) as row_to_be)
-            $sql$,
-            bds.staging_table(import_number, 'errors'), entity_name, rule.field, rule.name, rule.expression, diff_name
-        ) using company;
+        begin
+            execute format(
+                $sql$
+                insert into %1$s (entity, ordinal, field, code, message)
+                select %2$L, d."@ordinal", %3$L, 'invalid_value', format('it breaks the rule %%s', %4$L)
+                from pg_temp.%6$I d
+                where (select not (%5$s) from (select $1 as company_id, d.*) as row_to_be)
+                $sql$,
+                bds.staging_table(import_number, 'errors'), entity_name, rule.field, rule.name, rule.expression, diff_name
+            ) using company;
+        exception when others then  -- of some record the rule is not even false: the writing finds which
+            if not bds.is_fault_of_rows(sqlstate) then
+                raise;
+            end if;
+        end;
     end loop;
 end
 $$;

@@ -98,7 +98,7 @@ create or replace function bds.range_statement(table_name regclass, source text,
     set search_path = pg_catalog, pg_temp
     -- what is not matched is never inserted, but that it might be makes the source the outer side of the join: each row is looked up
     return format(
-        'merge into %s t using %s d on t.company_id = $1 and t.id = d.id when matched then %s '
+        'merge into %s t using %s d on t.company_id = (select $1) and t.id = d.id when matched then %s '
         'when not matched and false then insert (company_id, id) values ($1, d.id)',
         table_name, source, action);
 comment on function bds.range_statement(regclass, text, text) is
@@ -149,7 +149,7 @@ begin
         end if;
     end loop;
     -- these see to their own errors
-    perform bds.plan_for(import.records);
+    perform bds.plan_for(import.number);
     perform bds.import_mass_update(company, import.id, o.name) from unnest(ordered) as o (name);
     for members in select * from bds.family_members() loop
         perform bds.import_delete(company, import.id, members, '{}');
@@ -196,8 +196,8 @@ declare
 begin
     perform bds.make_gone();
     for child in select * from bds.children_of(parent_name) loop
-        execute 'insert into pg_temp.gone_ (entity, id, cause, ticket) '
-            || bds.removed(import.number, parent_name, child.collection, format('select %L, t.id, %L, p.ordinal', child.target, parent_name)) using company;
+        perform bds.find_removed(
+            company, import.number, parent_name, child.collection, bds.count_whole(import.number, parent_name, child.collection));
         statements := statements || bds.range_statement(
             child.table_name, format('(select g.id from pg_temp.gone_ g where g.entity = %L and g.ticket between $2 and $3)', child.target), 'delete');
     end loop;
@@ -205,7 +205,7 @@ begin
     execute 'select array(select distinct g.ticket from pg_temp.gone_ g order by 1)' into ordinals;
     perform bds.plan_for_ranges();
     problems := bds.write_in_ranges(statements, company, ordinals);
-    perform bds.plan_for(import.records);
+    perform bds.plan_for(import.number);
     drop table pg_temp.gone_, pg_temp.use_;
     return bds.refused(parent_name, problems, true);
 end

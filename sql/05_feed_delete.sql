@@ -97,9 +97,14 @@ create or replace function bds.delete_gone(company text, import bds.imports, is_
     returns jsonb
     language plpgsql
     set search_path = pg_catalog, pg_temp
+    set enable_nestloop = off
+    set enable_hashjoin = on
+    set enable_mergejoin = off
+    set enable_material = on
 as $$
 declare
     statement text;
+    is_few    boolean;
     tally     record;
 begin
     perform bds.add_along(company);
@@ -108,7 +113,11 @@ begin
             perform bds.keep_used(company, import, is_removal);
         end loop;
         begin
-            foreach statement in array bds.delete_statements(false) loop
+            is_few := not exists (select from bds.count_gone() g join bds.entities e on e.name = g.entity where not bds.finds_few(g.rows, e.table_name, company));
+            if is_few then
+                perform bds.plan_for_ranges();
+            end if;
+            foreach statement in array bds.delete_statements(is_few, false) loop
                 execute statement using company;
             end loop;
             exit;
@@ -119,7 +128,7 @@ begin
         end;
         perform bds.keep_used(company, import, is_removal);
     end loop;
-    for tally in execute 'select g.entity, count(distinct g.id) as rows from pg_temp.gone_ g group by g.entity' loop
+    for tally in select * from bds.count_gone() loop
         counts := bds.add_counts(counts, tally.entity, jsonb_build_object('deleted', tally.rows));
     end loop;
     return counts;
@@ -127,6 +136,18 @@ end
 $$;
 comment on function bds.delete_gone(text, bds.imports, boolean, jsonb) is
     'Deletes the rows of gone_ with their content, but for those that have to stay; returns the counts with theirs';
+
+create or replace function bds.count_gone()
+    returns table (entity text, rows bigint)
+    language plpgsql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    return query execute 'select g.entity, count(distinct g.id) from pg_temp.gone_ g group by g.entity';
+end
+$$;
+comment on function bds.count_gone() is 'How many rows of each entity gone_ holds';
 
 create or replace function bds.add_along(company text)
     returns void
@@ -137,16 +158,18 @@ declare
     names text[];
     child record;
     at    int := 1;
+    gone  bigint;
     found_rows bigint;
 begin
     -- parents first: what goes along takes its own content along
     select array_agg(n.name order by bds.depth_of(n.name), n.name) into names from (select distinct g.entity as name from pg_temp.gone_ g) n;
     while at <= cardinality(names) loop
+        execute 'select count(*) from pg_temp.gone_ g where g.entity = $1' into gone using names[at];
         for child in select * from bds.children_of(names[at]) loop
             execute format(
                 'insert into pg_temp.gone_ (entity, id, cause, ticket, along) '
-                'select $2, t.id, g.cause, g.ticket, true from pg_temp.gone_ g join %s t on t.company_id = $1 and t.%I = g.id where g.entity = $3',
-                child.table_name, child.column_name
+                'select $2, t.id, g.cause, g.ticket, true from pg_temp.gone_ g %s where g.entity = $3 and t.id is not null',
+                bds.stored_join(child.table_name, 't', child.column_name, 'g.id', bds.finds_few(gone, child.table_name, company, child.column_name))
             ) using company, child.target, names[at];
             get diagnostics found_rows = row_count;
             if found_rows > 0 and child.target <> all (names) then
@@ -159,7 +182,7 @@ end
 $$;
 comment on function bds.add_along(text) is 'Puts the content of the rows of gone_ beside them, and the content of that';
 
-create or replace function bds.delete_statements(in_ranges boolean)
+create or replace function bds.delete_statements(by_key boolean, in_ranges boolean)
     returns text[]
     language plpgsql
     stable
@@ -173,8 +196,9 @@ begin
     -- Children go along by their foreign key: deleting them first would be a change of the parent as well.  In a circle none goes
     -- before the others: one statement has them all, with their content, whatever the order in which keys are then checked.
     select array_agg(
-        case when in_ranges then bds.range_statement(e.table_name,
-            format('(select g.id from pg_temp.gone_ g where g.entity = %L and g.n between least($2, $3) and greatest($2, $3)%s)', e.name, w.alone), 'delete')
+        case when by_key then bds.range_statement(e.table_name,
+            format('(select distinct g.id from pg_temp.gone_ g where g.entity = %L%s%s)', e.name,
+                case when in_ranges then ' and g.n between least($2, $3) and greatest($2, $3)' else '' end, w.alone), 'delete')
         else format('delete from %s t using pg_temp.gone_ g where t.company_id = $1 and t.id = g.id and g.entity = %L%s', e.table_name, e.name, w.alone) end
         order by bds.depth_of(e.name) desc, e.ordinal desc)
     into statements
@@ -189,8 +213,9 @@ begin
     return coalesce(statements, '{}');
 end
 $$;
-comment on function bds.delete_statements(boolean) is
-    'The statements that delete the rows of gone_, in this order; $1 is the company, $2 and $3 the first and last ticket if it is done in ranges';
+comment on function bds.delete_statements(boolean, boolean) is
+    'The statements that delete the rows of gone_, in this order, each row looked up by its key or all at once; $1 is the company, $2 and $3 the '
+    'first and last ticket if it is done in ranges';
 
 create or replace function bds.children_of(entity_name text)
     returns table (collection text, target text, table_name regclass, column_name name)
@@ -239,8 +264,8 @@ declare
     found_any boolean := false;
 begin
     for use in
-        select n.name, u.*, exists (select from pg_temp.gone_ g where g.entity = u.user_name) as may_go
-        from (select distinct g.entity as name from pg_temp.gone_ g) n cross join lateral bds.uses_of(n.name) u
+        select n.entity as name, n.rows, u.*, exists (select from pg_temp.gone_ g where g.entity = u.user_name) as may_go
+        from bds.count_gone() n cross join lateral bds.uses_of(n.entity) u
     loop
         execute format(
             $sql$
@@ -248,11 +273,12 @@ begin
             select g.cause, g.ticket, 'in_use', case when $2
                 then format('row %%s is not in the feed, but %%s refer to it', g.ticket, %1$L)
                 else format('row %%s is referred to by %%s %%s', min(g.id), %1$L, min(t.id)) end
-            from pg_temp.gone_ g join %2$s t on t.company_id = $1 and t.%3$I = g.id
-            where g.entity = %4$L%5$s
+            from pg_temp.gone_ g %2$s
+            where g.entity = %3$L and t.id is not null%4$s
             group by g.cause, g.ticket
             $sql$,
-            use.user_name, use.user_table, use.column_name, use.name,
+            use.user_name,
+            bds.stored_join(use.user_table, 't', use.column_name, 'g.id', bds.finds_few(use.rows, use.user_table, company, use.column_name)), use.name,
             case when use.may_go then format(' and not exists (select from pg_temp.gone_ o where o.entity = %L and o.id = t.id)', use.user_name) else '' end
         ) using company, is_removal;
         get diagnostics kept = row_count;
@@ -316,7 +342,7 @@ begin
         perform bds.plan_for_ranges();
         -- What is referred to by a row that goes after it is refused at first: another turn, the other way round.
         loop
-            problems := bds.write_in_ranges(bds.delete_statements(true), company, tickets);
+            problems := bds.write_in_ranges(bds.delete_statements(true, true), company, tickets);
             exit when exists (select from unnest(problems) p where p ->> 'state' <> '23503') or cardinality(problems) in (0, before);
             before := cardinality(problems);
             tickets := array(select (p.problem ->> 'key')::bigint from unnest(problems) with ordinality as p (problem, n) order by p.n desc);

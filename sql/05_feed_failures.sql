@@ -146,13 +146,19 @@ begin
             join %6$s r on r.lookup = s.%3$I
             join pg_temp.%7$I t on t.target = r.id and t.failed
             join pg_temp.%8$I m on m.ordinal = s."@ordinal" and not m.failed
-            where t.is_new or not exists (select from %9$s x where x.id = t.target and case r.kind when 'id' then true %10$s end)
+            where (t.is_new or not exists (select from %9$s x where x.id = t.target and case r.kind when 'id' then true %10$s end))
+                -- a second record of the row, which is refused, takes no name from the first
+                and not exists (select from pg_temp.%7$I o where o.target = t.target and not o.failed and case r.kind when 'id' then true %11$s end)
             $sql$,
             bds.staging_table(import_number, 'errors'), reference.entity, reference.name, reference.target,
             bds.staging_table(import_number, reference.entity), bds.reference_table(import_number, reference.entity, reference.name),
             'map_' || reference.target, 'map_' || reference.entity, reference.table_name, (
                 select string_agg(format('when %L then x.%I = %s',
                     c.name, c.column_name, bds.named_value(bds.lookup_value('r.lookup'), c.type, c.sql_type)), ' ' order by c.ordinal)
+                from bds.import_columns c where c.entity = reference.target and c.is_unique
+            ), (
+                select string_agg(format('when %L then o.%I = %s',
+                    c.name, 'key_' || c.name, bds.named_value(bds.lookup_value('r.lookup'), c.type, c.sql_type)), ' ' order by c.ordinal)
                 from bds.import_columns c where c.entity = reference.target and c.is_unique
             )
         );
@@ -218,11 +224,14 @@ create or replace function bds.add_errors(import_number bigint, errors jsonb)
 as $$
 begin
     execute format(
-        'insert into %1$s select * from jsonb_populate_recordset(null::%1$s, coalesce($1, ''[]''))', bds.staging_table(import_number, 'errors')
+        'insert into %1$s (entity, ordinal, field, code, message, path, record, is_late, is_kept) '
+        'select e.entity, e.ordinal, e.field, e.code, e.message, e.path, e.record, e.is_late, true '
+        'from jsonb_populate_recordset(null::%1$s, coalesce($1, ''[]'')) e',
+        bds.staging_table(import_number, 'errors')
     ) using errors;
 end
 $$;
-comment on function bds.add_errors(bigint, jsonb) is 'Adds errors, as late_errors gives them';
+comment on function bds.add_errors(bigint, jsonb) is 'Adds errors, as late_errors gives them, which outlive the comparison';
 
 create or replace function bds.note_late(import bds.imports, entity_name text, problems jsonb[])
     returns void
@@ -317,9 +326,9 @@ begin
     path := '';
     loop
         place := format('coalesce(r%1$s."@position", r%1$s."@ordinal")', level);
-        select string_agg(format($sql$%L || nullif(r%s.%I, e'\x01')$sql$, c.name || ':', level, c.name), ', ' order by c.ordinal) into own
+        select string_agg(format('%L || (%s)', c.name || ':', bds.staged_text(format('r%s.%I', level, c.name))), ', ' order by c.ordinal) into own
         from bds.import_columns c where c.entity = this and c.is_unique;
-        lookup := concat_ws(', ', lookup, format('r%s."@id"', level), own);
+        lookup := concat_ws(', ', lookup, bds.staged_text(format('r%s."@id"', level)), own);
         above := bds.parent_of(this);
         exit when above is null or to_regclass(bds.staging_table(import_number, above)) is null;
         path := path || format('case when r%s."@parent" is null then %L || %s || %L else ', level, this || '[', place, ']');

@@ -38,7 +38,7 @@ as $$
 declare
     this regclass := (select e.table_name from bds.entities e where e.name = entity_name);
 begin
-    if conditions < 100 then
+    if conditions < 10 then
         return false;
     end if;
     execute format('lock table %s in share update exclusive mode nowait', this);
@@ -142,7 +142,7 @@ begin
     from bds.import_columns c
     cross join lateral (select exists (
         select from pg_attribute a
-        where a.attrelid = to_regclass(format('pg_temp.%I', mass)) and a.attname = 'given ' || c.column_name
+        where a.attrelid = to_regclass(format('pg_temp.%I', mass)) and a.attname = ('given ' || c.column_name)::name
     )) as g (is_given)
     where c.entity = entity_name;
 
@@ -197,7 +197,7 @@ create or replace function bds.mass_problems(entity_name text, mass text)
                 having count(*) > 0)$sql$,
                 c.name, c.column_name, e.table_name, 'given ' || c.column_name)
             from bds.import_columns c join bds.entities e on e.name = c.entity
-            join pg_attribute a on a.attrelid = to_regclass(format('pg_temp.%I', mass)) and a.attname = 'given ' || c.column_name
+            join pg_attribute a on a.attrelid = to_regclass(format('pg_temp.%I', mass)) and a.attname = ('given ' || c.column_name)::name
             where c.entity = entity_name and c.is_unique
         ) p
     );
@@ -219,7 +219,7 @@ begin
     exception when sqlstate 'BDF02' then
         null;
     end;
-    perform bds.plan_for(import.records);
+    perform bds.plan_for(import.number);
     if problems <> '{}' then
         perform bds.note_late(import, entity_name, array(
             select coalesce(k.known, bds.refusal(p, false)) || jsonb_build_object('ordinal', p -> 'key')

@@ -1,20 +1,40 @@
 -- Imports, the plans: what the planner cannot know of rows that this very transaction stages, and of one company among many.
 
-create or replace function bds.plan_for(records bigint)
+create or replace function bds.is_large(import_number bigint)
+    returns boolean
+    language plpgsql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    entity_name text;
+    is_so       boolean := false;
+begin
+    for entity_name in select e.name from bds.entities e where to_regclass(bds.staging_table(import_number, e.name)) is not null loop
+        execute format('select count(*) > 1000 from (select from %s limit 1001) s', bds.staging_table(import_number, entity_name)) into is_so;
+        exit when is_so;
+    end loop;
+    return is_so;
+end
+$$;
+comment on function bds.is_large(bigint) is 'Whether more than 1,000 rows of an entity are staged, those inside others included';
+
+create or replace function bds.plan_for(import_number bigint)
     returns void
     language sql
     set search_path = pg_catalog, pg_temp
     -- A table that this very transaction fills has no statistics, and of many companies the planner expects one row: nested loops
     -- over all of both sides follow.  So a large feed hashes, whatever it seems to cost; a small one probes the indexes.
     begin atomic
-        select set_config('enable_nestloop', case when records > 1000 then 'off' else 'on' end, true),
-            set_config('enable_mergejoin', case when records > 1000 then 'off' else 'on' end, true),
+        select set_config('enable_nestloop', case when f.is_large then 'off' else 'on' end, true),
+            set_config('enable_mergejoin', case when f.is_large then 'off' else 'on' end, true),
             set_config('enable_hashjoin', 'on', true), set_config('enable_material', 'on', true),
-            set_config('parallel_setup_cost', case when records > 1000 then '100' else '1000' end, true),
-            set_config('parallel_tuple_cost', case when records > 1000 then '0.01' else '0.1' end, true),
+            set_config('parallel_setup_cost', case when f.is_large then '100' else '1000' end, true),
+            set_config('parallel_tuple_cost', case when f.is_large then '0.01' else '0.1' end, true),
             set_config('enable_parallel_hash', 'off', true),  -- of the memory that processes share there may be little
             set_config('work_mem', case
-                when records > 1000 and pg_size_bytes(current_setting('work_mem')) < 96 << 20 then '96MB' else current_setting('work_mem') end, true);
+                when f.is_large and pg_size_bytes(current_setting('work_mem')) < 96 << 20 then '96MB' else current_setting('work_mem') end, true)
+        from (select bds.is_large(import_number) offset 0) as f (is_large);
     end;
 comment on function bds.plan_for(bigint) is 'Sets the planner for the size of an import, until the end of the transaction';
 
@@ -66,6 +86,30 @@ create or replace function bds.probe_if_few(few bigint, many bigint)
     end;
 comment on function bds.probe_if_few(bigint, bigint) is
     'Lets the next statement probe indexes if it is about few rows; for functions that set enable_nestloop, which then ends with them';
+
+create or replace function bds.is_indexed(stored_table regclass, column_name name)
+    returns boolean
+    language sql
+    stable
+    set search_path = pg_catalog, pg_temp
+    return exists (
+        select from pg_index i
+        join pg_class x on x.oid = i.indexrelid
+        join pg_am m on m.oid = x.relam and m.amname = 'btree'
+        join pg_attribute a on a.attrelid = i.indrelid and a.attname = is_indexed.column_name
+        left join pg_attribute c on c.attrelid = i.indrelid and c.attname = 'company_id'
+        where i.indrelid = stored_table and i.indisvalid and i.indpred is null
+            and (i.indkey[0] = a.attnum or (i.indkey[0] = c.attnum and i.indkey[1] = a.attnum))
+    );
+comment on function bds.is_indexed(regclass, name) is 'Whether a company''s rows can be looked up by a column, be it unique or not';
+
+create or replace function bds.finds_few(few bigint, stored_table regclass, company text, column_name name default 'id')
+    returns boolean
+    language sql
+    set search_path = pg_catalog, pg_temp
+    return bds.is_few(few, bds.about(stored_table, company)) and bds.is_indexed(stored_table, column_name);
+comment on function bds.finds_few(bigint, regclass, text, name) is
+    'Whether stored rows by so few values of a column are found sooner one by one, by an index, than by reading all of the company''s';
 
 create or replace function bds.stored_join(stored_table regclass, alias text, column_name name, given text, is_few boolean)
     returns text

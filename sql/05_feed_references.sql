@@ -1,10 +1,21 @@
 -- Imports, the references: which row each lookup names, in the document and in the database.
 
+create or replace function bds.reference_name(entity_name text, reference text)
+    returns text
+    language sql
+    immutable
+    -- PostgreSQL cuts names at 63 bytes, and before this come the import's number or what the table is for
+    return (
+        select case when octet_length(n.name) <= 45 then n.name else left(n.name, 12) || '_' || md5(n.name) end
+        from (select entity_name || '_' || reference) as n (name)
+    );
+comment on function bds.reference_name(text, text) is 'What tables about a reference of an entity are called, in part';
+
 create or replace function bds.reference_alias(entity_name text, reference text)
     returns text
     language sql
     immutable
-    return 'ref_' || entity_name || '_' || reference;
+    return 'ref_' || bds.reference_name(entity_name, reference);
 comment on function bds.reference_alias(text, text) is 'What bds.reference_join calls that table';
 
 create or replace function bds.reference_table(import_number bigint, entity_name text, reference text)
@@ -13,7 +24,7 @@ create or replace function bds.reference_table(import_number bigint, entity_name
     stable
     set search_path = pg_catalog, pg_temp
     -- processes that read for one session do not see its temporary tables
-    return case when bds.is_divisible(import_number, entity_name) then bds.staging_table(import_number, entity_name || '@' || reference)
+    return case when bds.is_divisible(import_number, entity_name) then bds.staging_table(import_number, '@' || bds.reference_name(entity_name, reference))
         else format('pg_temp.%I', bds.reference_alias(entity_name, reference)) end;
 comment on function bds.reference_table(bigint, text, text) is 'Name of the table that holds what the lookups of a reference name';
 
@@ -54,7 +65,7 @@ begin
         kinds := bds.lookup_kinds(reference.target);
         mapped := to_regclass(format('pg_temp.%I', 'map_' || reference.target)) is not null;
         resolved := bds.reference_table(import_number, entity_name, reference.name);
-        lookups := format('pg_temp.%I', 'lookup_' || entity_name || '_' || reference.name);
+        lookups := format('pg_temp.%I', 'lookup_' || bds.reference_name(entity_name, reference.name));
         execute format(
             $sql$
             create temporary table %1$s as
@@ -71,9 +82,9 @@ begin
         select
             string_agg(
                 case when mapped and k.kind <> 'id' then format(
-                    $sql$left join pg_temp.%1$I %2$I on %2$I.%3$I::text = case when d.kind = %4$L then d.value end and not %2$I.failed
+                    $sql$left join pg_temp.%1$I %2$I on %2$I.%3$I = case when d.kind = %4$L then %5$s end and not %2$I.failed
                     $sql$,
-                    'map_' || reference.target, 'new_' || k.kind, 'key_' || k.kind, k.kind)
+                    'map_' || reference.target, 'new_' || k.kind, 'key_' || k.kind, k.kind, bds.named_value('d.value', k.type, k.sql_type))
                 else '' end
                 || bds.stored_join(reference.table_name, 'old_' || k.kind, k.column_name, format('case when d.kind = %L then %s end', k.kind,
                     case k.kind when 'id' then bds.lookup_id('d.value') else bds.named_value('d.value', k.type, k.sql_type) end),

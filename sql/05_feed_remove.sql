@@ -4,16 +4,24 @@ create or replace function bds.import_remove(company text, import_id uuid, paren
     returns jsonb
     language plpgsql
     set search_path = pg_catalog, pg_temp
+    set enable_nestloop = off
 as $$
 declare
     import  bds.imports := bds.find_import(company, import_id, 'running');
     child   record;
+    whole   bigint;
     deleted bigint;
 begin
     for child in select * from bds.children_of(parent_name) loop
-        execute bds.removed(import.number, parent_name, child.collection, format('delete from %s t using', child.table_name)) using company;
-        get diagnostics deleted = row_count;
-        counts := case when deleted > 0 then bds.add_counts(counts, child.target, jsonb_build_object('deleted', deleted)) else counts end;
+        whole := bds.count_whole(import.number, parent_name, child.collection);
+        continue when whole = 0;
+        perform bds.make_gone();
+        deleted := bds.find_removed(company, import.number, parent_name, child.collection, whole);
+        if deleted > 0 then
+            perform bds.delete_removed(company, child.table_name, deleted);
+            counts := bds.add_counts(counts, child.target, jsonb_build_object('deleted', deleted));
+        end if;
+        drop table pg_temp.gone_, pg_temp.use_;
     end loop;
     return counts;
 end
@@ -21,29 +29,76 @@ $$;
 comment on function bds.import_remove(text, uuid, text, jsonb) is
     'Deletes the children that their parents'' arrays no longer contain; returns the counts with theirs';
 
-create or replace function bds.removed(import_number bigint, parent_name text, collection text, what text)
+create or replace function bds.given_whole(import_number bigint, parent_name text, collection text)
     returns text
     language sql
     stable
     set search_path = pg_catalog, pg_temp
-    return (
-        select format(
-            $sql$
-            %1$s pg_temp.%2$I p join %3$s s on s."@ordinal" = p.ordinal%8$s
-            where t.company_id = $1 and t.%4$I = p.target and s.%5$I and p.phase = 1 and not p.failed and not p.is_new%6$s
-            $sql$,
-            case when what ^@ 'delete' then what else what || ' from' end,
-            'map_' || parent_name, bds.staging_table(import_number, parent_name), child.column_name, child.collection || '@present',
-            case when to_regclass(format('pg_temp.%I', 'map_' || child.target)) is not null then
-                -- a record that failed protects its row, too
-                format(' and not exists (select from pg_temp.%I m where m.target = t.id)', 'map_' || child.target)
-            else '' end,
-            child.table_name, case when what ^@ 'delete' then '' else format(', %s t', child.table_name) end
-        )
-        from bds.children_of(parent_name) child where child.collection = removed.collection
-    );
-comment on function bds.removed(bigint, text, text, text) is
-    'A statement about the children t that the array of a parent p no longer contains: delete from ... t using, or select ...; $1 is the company';
+    return format(
+        'pg_temp.%I p join %s s on s."@ordinal" = p.ordinal where s.%I and p.phase = 1 and not p.failed and not p.is_new',
+        'map_' || parent_name, bds.staging_table(import_number, parent_name), collection || '@present');
+comment on function bds.given_whole(bigint, text, text) is 'SQL for the stored parents p whose array of this name is given whole';
+
+create or replace function bds.count_whole(import_number bigint, parent_name text, collection text)
+    returns bigint
+    language plpgsql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    whole bigint;
+begin
+    execute 'select count(*) from ' || bds.given_whole(import_number, parent_name, collection) into whole;
+    return whole;
+end
+$$;
+comment on function bds.count_whole(bigint, text, text) is 'How many arrays of this name are given whole';
+
+create or replace function bds.find_removed(company text, import_number bigint, parent_name text, collection text, whole bigint)
+    returns bigint
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    child      record;
+    found_rows bigint;
+begin
+    select * into strict child from bds.children_of(parent_name) c where c.collection = find_removed.collection;
+    execute format(
+        'insert into pg_temp.gone_ (entity, id, cause, ticket) select %L, t.id, %L, p.ordinal from (select p.* from %s) p %s where t.id is not null%s',
+        child.target, parent_name, bds.given_whole(import_number, parent_name, collection),
+        bds.stored_join(child.table_name, 't', child.column_name, 'p.target', bds.finds_few(whole, child.table_name, company, child.column_name)),
+        case when to_regclass(format('pg_temp.%I', 'map_' || child.target)) is not null then
+            -- a record that failed protects its row, too
+            format(' and not exists (select from pg_temp.%I m where m.target = t.id)', 'map_' || child.target)
+        else '' end
+    ) using company;
+    get diagnostics found_rows = row_count;
+    return found_rows;
+end
+$$;
+comment on function bds.find_removed(text, bigint, text, text, bigint) is
+    'Puts the children that their parents'' arrays no longer contain, which are given whole so often, into gone_, by the parent; returns how many';
+
+create or replace function bds.delete_removed(company text, table_name regclass, rows bigint)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+    set enable_nestloop = off
+    set enable_hashjoin = on
+    set enable_mergejoin = off
+    set enable_material = on
+as $$
+begin
+    if bds.finds_few(rows, table_name, company) then
+        perform bds.plan_for_ranges();
+        execute bds.range_statement(table_name, '(select g.id from pg_temp.gone_ g)', 'delete') using company;
+    else
+        execute format('delete from %s t using pg_temp.gone_ g where t.company_id = $1 and t.id = g.id', table_name) using company;
+    end if;
+end
+$$;
+comment on function bds.delete_removed(text, regclass, bigint) is 'Deletes the rows of gone_, which are so many';
 
 create or replace function bds.hides_rows(import_number bigint, entity_name text)
     returns boolean
@@ -79,6 +134,7 @@ create or replace function bds.import_remove_all(company text, import_id uuid, m
     returns jsonb
     language plpgsql
     set search_path = pg_catalog, pg_temp
+    set enable_nestloop = off
 as $$
 declare
     import      bds.imports := bds.find_import(company, import_id, 'running');

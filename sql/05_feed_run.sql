@@ -323,7 +323,8 @@ begin
     perform bds.set_context(company, import.actor, import_id);
     perform bds.lock_company(company);
     perform bds.import_drop_comparison(import.number);
-    perform bds.plan_for(import.records);
+    execute format('delete from %s where not is_kept', bds.staging_table(import.number, 'errors'));
+    perform bds.plan_for(import.number);
     create temporary table family_ as
     select o.name, o.n as place, f.family, null::text[] as columns, 0::bigint as rows, 0::bigint as failed, 0::bigint as writes, 0::bigint as updates, 0::bigint as deletes
     from unnest(ordered) with ordinality as o (name, n) join bds.families() f on f.name = o.name;

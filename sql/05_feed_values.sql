@@ -19,7 +19,7 @@ create or replace function bds.staged_is_valid(expression text, type text, sql_t
         when 'date' then format('(pg_input_is_valid(%1$s, %2$L) and %1$s ~ ''^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.Z+-]*)?$'')', expression, sql_type)
         when 'timestamptz' then format('(pg_input_is_valid(%1$s, %2$L) and %1$s ~ ''^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.Z +-]*)?$'')', expression, sql_type)
         when 'time' then format('(pg_input_is_valid(%1$s, %2$L) and %1$s ~ ''^[0-9]{2}:[0-9:.]*$'')', expression, sql_type)
-        when 'text' then format('pg_input_is_valid(%s, %L)', expression, sql_type)
+        when 'text' then format('pg_input_is_valid(%s, %L)', bds.staged_text(expression), sql_type)
         when 'bool' then format('pg_input_is_valid(%s, %L)', expression, sql_type)
         when 'uuid' then format('pg_input_is_valid(%s, %L)', expression, sql_type)
         else format('(pg_input_is_valid(%1$s, %2$L) and %1$s ~ ''^ *[+-]?[0-9]+ *$'')', expression, sql_type)
@@ -42,7 +42,7 @@ create or replace function bds.staged_value(expression text, type text, sql_type
     language sql
     immutable
     return case
-        when type = 'text' then bds.staged_cast(expression, type, sql_type)
+        when sql_type = 'text' then bds.staged_cast(expression, type, sql_type)
         else format('case when %s then %s end', bds.staged_is_valid(expression, type, sql_type), bds.staged_cast(expression, type, sql_type))
     end;
 comment on function bds.staged_value(text, text, text) is 'SQL for the typed value of a staged column; it never raises';

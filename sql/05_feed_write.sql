@@ -52,13 +52,18 @@ create or replace function bds.merge_diff(company text, entity_name text, put_of
     language plpgsql
     set search_path = pg_catalog, pg_temp
     set enable_nestloop = off
+    set enable_hashjoin = on
+    set enable_mergejoin = off
+    set enable_material = on
 as $$
 declare
     counts jsonb;
     differ bigint;
 begin
     execute format('select count(*) from pg_temp.%I', 'diff_' || entity_name) into differ;
-    perform bds.probe_if_few(differ, bds.counted(entity_name, 'rows'));
+    if bds.finds_few(differ, (select e.table_name from bds.entities e where e.name = entity_name), company) then
+        perform bds.plan_for_ranges();
+    end if;
     execute bds.merge_statement(entity_name, format('pg_temp.%I', 'diff_' || entity_name), put_off) into counts using company;
     return counts;
 end
@@ -97,7 +102,7 @@ begin
         $sql$
         with merged as (
             merge into %1$s t
-            using %2$s d on t.company_id = $1 and t.id = d.id
+            using %2$s d on t.company_id = (select $1) and t.id = d.id
             when matched then
                 update set %3$s
             when not matched then

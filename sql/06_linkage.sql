@@ -15,12 +15,14 @@ create or replace function bds.linkage_threshold()
 comment on function bds.linkage_threshold() is 'The weight above which two rows are taken for one';
 
 create or replace function bds.linkage_columns(entity_name text, columns text[])
-    returns table (name text, column_name name, target text, type text, sql_type text, agreement float8, disagreement float8, n bigint)
+    returns table (name text, column_name name, target text, type text, sql_type text, cleared text, agreement float8, disagreement float8, n bigint)
     language sql
     stable
     set search_path = pg_catalog, pg_temp
     begin atomic
-        select c.name, c.column_name, c.target, c.type, c.sql_type, log(2, (w.m / w.u)::numeric)::float8,
+        select c.name, c.column_name, c.target, c.type, c.sql_type,
+            case when c.required and c.default_expression is not null then format('(%s)::%s', c.default_expression, c.sql_type) else format('null::%s', c.sql_type) end,
+            log(2, (w.m / w.u)::numeric)::float8,
             log(2, ((1 - w.m) / (1 - w.u))::numeric)::float8, row_number() over (order by c.ordinal) - 1
         from bds.import_columns c
         cross join lateral (
@@ -31,7 +33,8 @@ create or replace function bds.linkage_columns(entity_name text, columns text[])
         ) w
         where c.entity = entity_name and not c.is_parent and c.name = any (columns);
     end;
-comment on function bds.linkage_columns(text, text[]) is 'The fields by which rows of an entity are compared, with their weights';
+comment on function bds.linkage_columns(text, text[]) is
+    'The fields by which rows of an entity are compared, with their weights; cleared is SQL for what null makes of one';
 
 create or replace function bds.map_by_linkage(company text, import_number bigint, entity_name text, columns text[])
     returns void
@@ -62,7 +65,7 @@ begin
         $sql$
         insert into %1$s (entity, ordinal, field, code, message)
         select %2$L, c.ordinal, 'id', case when c.own_id is null then 'invalid_value' when d.n > 1 then 'duplicate_record' else 'not_found' end,
-            case when c.own_id is null then format('expected a lookup (id:...), got %%L', left(c.name, 100))
+            case when c.own_id is null then format('expected a lookup (id:...), got %%L', left(%5$s, 100))
                 when d.n > 1 then 'an earlier record of this document names the same row'
                 else format('there is no row %%s', c.name) end
         from pg_temp.%3$I c
@@ -72,7 +75,7 @@ begin
         ) d on d.ordinal = c.ordinal
         where c.name is not null and (l.id is null or d.n > 1)
         $sql$,
-        bds.staging_table(import_number, 'errors'), entity_name, 'cook_' || entity_name, 'link_' || entity_name
+        bds.staging_table(import_number, 'errors'), entity_name, 'cook_' || entity_name, 'link_' || entity_name, bds.staged_text('c.name')
     );
 end
 $$;
@@ -94,7 +97,9 @@ begin
     select
         string_agg(format(', %s as %I',
             case when l.target is not null then format('%I.id', bds.reference_alias(this.name, l.name))
-            else bds.staged_value(format('s.%I', l.name), l.type, l.sql_type) end, '=' || l.column_name), '' order by l.n),
+            when l.cleared ^@ 'null::' then bds.staged_value(format('s.%I', l.name), l.type, l.sql_type)
+            else format($sql$case when s.%I = e'\x01' then %s else %s end$sql$, l.name, l.cleared, bds.staged_value(format('s.%I', l.name), l.type, l.sql_type))
+            end, '=' || l.column_name), '' order by l.n),
         string_agg(format('case when s.%I is null then 0 else %s end', l.name, 1::bigint << l.n::int), ' + ' order by l.n),
         string_agg(bds.reference_join(import_number, this.name, l.name, format('s.%I', l.name)), E'\n')
             filter (where l.target is not null)
@@ -141,23 +146,21 @@ declare
     parent_column name := (select f.column_name from bds.fields f where f.entity = this.name and f.reference = this.parent_navigation);
     compared      text := (select string_agg(format(', t.%I as %I', l.column_name, '=' || l.column_name), '' order by l.n) from bds.linkage_columns(this.name, columns) l);
     cooked        text := format('pg_temp.%I', 'cook_' || this.name);
-    parents       text := format('select c.parent_id from %s c where c.parent_id is not null', cooked);
-    own           text := format('select c.own_id from %s c where c.own_id is not null', cooked);
+    parents       text := format('(select distinct c.parent_id from %s c where c.parent_id is not null) p', cooked);
+    own           text := format('(select distinct c.own_id from %s c where c.own_id is not null) o', cooked);
     rows          bigint;
-    stored        bigint := bds.about(this.table_name, company);
     found         text;
 begin
     -- rows that are named by id, and those of the parents that the document speaks of
     execute 'select count(*) from ' || cooked into rows;
-    perform bds.probe_if_few(rows, stored);
-    if not bds.is_few(rows, stored) then
-        found := format('%s t where t.company_id = $1 and (%s t.id in (%s))', this.table_name,
-            case when parent_column is not null then format('t.%I in (%s) or', parent_column, parents) else '' end, own);
+    if not bds.finds_few(rows, this.table_name, company, coalesce(parent_column, 'id')) then
+        found := format('%s t left join %s on o.own_id = t.id%s where t.company_id = $1 and (o.own_id is not null%s)', this.table_name, own,
+            case when parent_column is not null then format(' left join %s on p.parent_id = t.%I', parents, parent_column) else '' end,
+            case when parent_column is not null then ' or p.parent_id is not null' else '' end);
     else
-        found := format('select t.id from (select distinct * from (%s) x) c %s', own, bds.stored_join(this.table_name, 't', 'id', 'c.own_id', true));
+        found := format('select t.id from %s %s', own, bds.stored_join(this.table_name, 't', 'id', 'o.own_id', true));
         if parent_column is not null then
-            found := format('%s union select t.id from (select distinct * from (%s) x) c %s',
-                found, parents, bds.stored_join(this.table_name, 't', parent_column, 'c.parent_id', true));
+            found := format('%s union select t.id from %s %s', found, parents, bds.stored_join(this.table_name, 't', parent_column, 'p.parent_id', true));
         end if;
         found := format('(%s) f %s where t.id is not null', found, bds.stored_join(this.table_name, 't', 'id', 'f.id', true));
     end if;
@@ -251,6 +254,13 @@ declare
         select string_agg(format('r.%I', '=' || l.column_name), ', ' order by l.n) from bds.linkage_columns(entity_name, columns) l
         where agreeing & (1::bigint << l.n::int) <> 0
     );
+    -- of rows that agree alike, those first that hold nothing else: they may have been made of such a record
+    more    text := coalesce((
+        select string_agg(format('(r.%I is distinct from %s)::int', '=' || l.column_name, l.cleared), ' + ' order by l.n)
+        from bds.linkage_columns(entity_name, columns) l
+        where shape & (1::bigint << l.n::int) = 0
+            and regexp_replace(l.cleared, '::[a-z ]+\([0-9, ]+\)', '', 'g') !~ '\w\('  -- what a function gives now is not what it gave then
+    ), '0');
     -- rows that agree in all that an import can say need no second look
     is_all  boolean := agreeing = shape and not exists (
         select from bds.import_columns c
@@ -270,12 +280,12 @@ begin
             ) h
         ) staged
         join (
-            select h.*, row_number() over (partition by h.parent_id, h.hash order by h.id) as n
-            from (select r.id, r.parent_id, row(%3$s) as content, hash_record_extended(row(%3$s), 0) as hash from pg_temp.%5$I r) h
+            select h.*, row_number() over (partition by h.parent_id, h.hash order by h.more, h.id) as n
+            from (select r.id, r.parent_id, %6$s as more, row(%3$s) as content, hash_record_extended(row(%3$s), 0) as hash from pg_temp.%5$I r) h
         ) stored on stored.parent_id = staged.parent_id and stored.hash = staged.hash and stored.n = staged.n
         $sql$,
         'link_' || entity_name, case when is_all then 'staged.content *= stored.content' else 'false' end, content,
-        case when is_first then 'cook_' else 'open_' end || entity_name, case when is_first then 'candidate_' else 'rest_' end || entity_name
+        case when is_first then 'cook_' else 'open_' end || entity_name, case when is_first then 'candidate_' else 'rest_' end || entity_name, more
     ) using shape;
 end
 $$;

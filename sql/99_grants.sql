@@ -57,11 +57,11 @@ begin
         where p.pronamespace = 'bds'::regnamespace and not p.prosecdef and p.proname = any (array[
             'enter_company', 'open_staging', 'import_finish', 'import_drop_staging', 'count_staged', 'analyze_changed',
             'import_apply', 'import_outcome', 'add_counts', 'count_map', 'counted', 'count_failed', 'root_of', 'depth_of', 'families',
-            'family_members', 'put_off', 'reach', 'note_columns', 'noted_columns', 'has_keys', 'import_order', 'import_prepare', 'plan_for', 'is_few', 'probe_if_few', 'about', 'can_probe', 'stored_join',
+            'family_members', 'put_off', 'reach', 'note_columns', 'noted_columns', 'has_keys', 'import_order', 'import_prepare', 'plan_for', 'is_large', 'is_few', 'probe_if_few', 'about', 'can_probe', 'is_indexed', 'finds_few', 'stored_join',
             'import_drop_comparison', 'import_prepare_family', 'parent_of',
             'staged_text', 'staged_is_valid', 'staged_cast', 'staged_value', 'named_value', 'expected_value', 'valid_values', 'look_through', 'staged_operation',
             'only_identifies', 'check_values', 'check_required', 'make_diff', 'rules_of', 'check_constraints', 'check_names', 'check_nesting', 'check_operations',
-            'lookup_kind', 'lookup_value', 'lookup_id', 'staged_lookup', 'lookup_kinds', 'map_by_keys', 'mapped_parent', 'is_divisible', 'reference_alias', 'reference_table', 'reference_join', 'check_keys', 'resolve_references',
+            'lookup_kind', 'lookup_value', 'lookup_id', 'staged_lookup', 'lookup_kinds', 'map_by_keys', 'mapped_parent', 'is_divisible', 'reference_name', 'reference_alias', 'reference_table', 'reference_join', 'check_keys', 'resolve_references',
             'is_staged', 'refers_outside', 'all_valid', 'key_value', 'written_value', 'staged_or_checked', 'comparison', 'number_new_rows',
             'linkage_threshold', 'linkage_columns', 'map_by_linkage', 'cook_rows', 'find_candidates', 'link_named', 'linkage_patterns', 'link_rows',
             'link_pattern', 'set_apart_unlinked',
@@ -69,8 +69,8 @@ begin
             'add_errors', 'import_collect_errors', 'place_of_rows',
             'is_fault_of_rows', 'refusal', 'refused', 'plan_for_ranges', 'range_statement', 'write_in_ranges', 'find_culprits', 'rehearse', 'rehearse_write', 'rehearse_remove',
             'import_write', 'merge_diff', 'merge_statement', 'import_mass_update', 'know_company', 'make_mass', 'mass_statement', 'mass_problems', 'write_batch', 'write_mass',
-            'make_gone', 'import_delete', 'find_gone', 'delete_gone', 'add_along', 'delete_statements', 'children_of', 'uses_of', 'find_used', 'keep_used',
-            'rehearse_delete', 'import_remove', 'removed', 'hides_rows', 'import_remove_all', 'note_kept'
+            'make_gone', 'count_gone', 'import_delete', 'find_gone', 'delete_gone', 'add_along', 'delete_statements', 'children_of', 'uses_of', 'find_used', 'keep_used',
+            'rehearse_delete', 'import_remove', 'given_whole', 'count_whole', 'find_removed', 'delete_removed', 'hides_rows', 'import_remove_all', 'note_kept'
         ])
     loop
         execute format('revoke execute on function %s from bds_writer, bds_operator', step);

@@ -15,7 +15,7 @@ import pytest
 from argon2 import PasswordHasher
 from conftest import Operator
 
-BDS = [sys.executable, "-c", "import sys; from app.cli import main; sys.exit(main())"]
+BDS = [sys.executable, "-c", "import sys; from app.bds import main; sys.exit(main())"]
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -214,3 +214,19 @@ def test_a_setting_that_is_not_utf_8_is_named(environment: dict[str, str], name:
     refused = bds({**environment, name: NOT_UTF_8}, "key", "list")
     assert (refused.returncode, refused.stdout) == (1, "")
     assert refused.stderr == f"bds: {name}: expected UTF-8\n"
+
+
+def test_a_command_that_is_interrupted_while_it_loads_says_so_alone() -> None:
+    program = """if True:
+        import os, signal, sys
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background ignores it
+        class Interrupted:
+            def find_spec(self, name, path, target=None):
+                if name == "psycopg":
+                    os.kill(os.getpid(), signal.SIGINT)
+        from app.bds import main
+        sys.meta_path.insert(0, Interrupted())
+        sys.exit(main())
+    """
+    ended = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (1, "", "bds: interrupted\n")

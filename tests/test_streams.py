@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from conftest import Operator
 
-BDS = f"{sys.executable} -c 'import sys; from app.cli import main; sys.exit(main())'"
+BDS = f"{sys.executable} -c 'import sys; from app.bds import main; sys.exit(main())'"
 ROOT = Path(__file__).resolve().parent.parent
 FULL, CLOSED, UNREAD = ">/dev/full", ">&-", "| true"
 SAYS = {

@@ -110,8 +110,12 @@ class Import:
 
     def complete(self) -> None:
         """The document is complete: what is left of it is staged.  Raises as `receive`; a second call has no effect."""
-        if self._is_complete:
-            return
+        with self._turn:
+            if not self._is_complete:
+                self._complete()
+                self._is_complete = True
+
+    def _complete(self) -> None:
         for part in self._document.feed(self._source.finish() if self._source else b""):
             self._take(part)
         for part in self._document.finish():
@@ -127,7 +131,6 @@ class Import:
                 "select bds.import_received(%s, %s, %s, %s, %s, %s)",
                 (self.company, self.id, self._atomic, self.bytes, self._rows.records, self._remove_all),
             )
-        self._is_complete = True
 
     def run(self) -> dict[str, Any]:
         """The document is complete: compare, write, report.  Raises as `receive`."""

@@ -43,7 +43,10 @@ class Served(Import):
             raise _stopped()
 
     def abort(self, reason: BaseException | None = None) -> None:
-        super().abort(self._ended_by(reason))
+        try:
+            reason = self._ended_by(reason)
+        finally:
+            super().abort(reason)
 
     def _ended_by(self, reason: BaseException | None) -> BaseException | None:
         """What the report is to say; somebody's wish to end it goes before the service's end."""

@@ -7,7 +7,7 @@ values alone are one text and one join.  The company is the statement's first pa
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, LiteralString
 
 from psycopg.sql import SQL, Composed, Identifier, Literal
 
@@ -17,7 +17,7 @@ from app.language import where
 from app.language.check_where import Where
 from app.language.compile import CASTS, Compiler
 from app.language.row import view
-from app.language.tree import Column, Constant, Expression, Membership, Type
+from app.language.tree import Column, Comparison, Constant, Expression, Membership, Type
 from app.language.walk import walk
 
 
@@ -64,13 +64,19 @@ def compile_any(catalog: Catalog, entity: str | None, text: str) -> list[Conditi
 
 
 def sql_condition(catalog: Catalog, entity: Entity, text: str) -> str:
-    """A filter as SQL over a row of the entity's view, values written out; the company is the statement's first parameter.
+    """A filter as SQL over a row `v` of the entity's view, values written out; the company is the statement's first parameter.
 
     Raises QueryError.
     """
-    compiled = compile_filter(catalog, entity, text)
-    if compiled is None:
+    parsed = where.parse_filter(text)
+    if parsed is None:
         raise QueryError("expected a condition, got nothing", position=1)
+    filter = Where(catalog, entity).condition(parsed)
+    direct = _Direct({})
+    condition = direct.compile(filter, loose=True).as_string().replace("%%", "%")
+    if len(direct.aliases) == 1:
+        return condition
+    compiled = compile_condition(catalog, entity, filter)
     values = ", ".join(
         f"{Literal(value).as_string()}::{type} as p{n}"
         for n, (value, type) in enumerate(zip(compiled.values, compiled.types, strict=True))
@@ -114,6 +120,35 @@ class _Values(Compiler):
             assert node.value is not None  # null is written out
             self.values.append(node.value)
         return Composed([SQL(f"h.p{len(self.values) - 1}")])
+
+
+@dataclass(slots=True)
+class _Direct(Compiler):
+    """Compiles a condition on a row v alone, values written out; what a reference is compared with is looked up once."""
+
+    aliases: dict[tuple[int, tuple[Navigation, ...]], str] = field(default_factory=lambda: {(0, ()): "v"})
+
+    def compile(self, node: Expression, *, loose: bool = False) -> Composed:
+        match node:
+            # where false is not told from null, a row that refers to nothing is like one that refers to another
+            case Comparison(operator="eq", left=Column(way=(step,)) as key, right=Constant(value=str())) if loose:
+                return self.looked_up("({} = ({}))", step, key, SQL("= {}").format(self.compile(node.right)))
+            case Membership(operand=Column(way=(step,)) as key) if loose:
+                return self.looked_up(
+                    "({} = any (array({})))", step, key, SQL("= any ({})").format(self.parameter(node, node.of, "[]"))
+                )
+        return Compiler.compile(self, node, loose=loose)
+
+    def looked_up(self, test: LiteralString, step: Navigation, key: Column, values: Composed) -> Composed:
+        """Whether a reference leads to a row whose key has one of the values.  A key is unique: there is one for each."""
+        rows = SQL("select r.id from {} as r where r.company_id = $1 and r.{} {}").format(
+            view(step.target), Identifier(key.field.name), values
+        )
+        return SQL(test).format(Identifier(self.alias(()), step.field), rows)
+
+    def parameter(self, node: Constant | Membership, type: Type, array: str = "") -> Composed:
+        value = _array(node.values) if isinstance(node, Membership) else node.value
+        return SQL("{}::{}{}").format(Literal(value), SQL(CASTS.get(type, type)), SQL(array))
 
 
 def _array(values: tuple[str, ...]) -> str:

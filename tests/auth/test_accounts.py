@@ -20,7 +20,7 @@ from app.auth.passwords import Passwords, hash_password
 from app.errors import ServiceError
 from tests.conftest import Operator
 
-BDS = [sys.executable, "-c", "import sys; from app.cli import main; sys.exit(main())"]
+BDS = [sys.executable, "-c", "import sys; from app.bds import main; sys.exit(main())"]
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 

@@ -21,7 +21,7 @@ from app.export.process import piped
 from tests.http.serving import Service, running, wait_until
 
 ROWS = 60_000
-BDS = [sys.executable, "-c", "import sys; from app.cli import main; sys.exit(main())"]
+BDS = [sys.executable, "-c", "import sys; from app.bds import main; sys.exit(main())"]
 
 
 @pytest.fixture(scope="module")

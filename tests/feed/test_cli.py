@@ -80,7 +80,7 @@ def test_all_fail(bds: Command) -> None:
 
 def test_standard_input(feed: Feed) -> None:
     ended = subprocess.run(
-        [sys.executable, "-c", "import sys; from app.cli import main; sys.exit(main())", "import", "-", "--company", feed.company, "--json"],
+        [sys.executable, "-c", "import sys; from app.bds import main; sys.exit(main())", "import", "-", "--company", feed.company, "--json"],
         input=GOOD, capture_output=True, env={"BDS_DATABASE_URL": feed.url, "PYTHONPATH": "."}, timeout=60,
     )  # fmt: skip
     assert ended.returncode == 0 and json.loads(ended.stdout)["state"] == "completed"

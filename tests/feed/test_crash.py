@@ -32,7 +32,7 @@ def units(first: int, last: int) -> bytes:
 def command(feed: Feed) -> Iterator[subprocess.Popen[bytes]]:
     """`bds import` in a process of its own that reads what the test writes to it; it is killed."""
     process = subprocess.Popen(
-        [sys.executable, "-c", "from app.cli import main; main()", "import", "-", "--company", feed.company],
+        [sys.executable, "-c", "from app.bds import main; main()", "import", "-", "--company", feed.company],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         env={**os.environ, "BDS_DATABASE_URL": feed.url},
         preexec_fn=_heed_signals,

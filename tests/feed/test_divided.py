@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import pytest
 from psycopg import sql
 
 from tests.conftest import Operator
@@ -88,13 +89,25 @@ def test_a_divided_import_is_the_same_import(companies: Callable[[], Feed]) -> N
 
 
 READ = """
-    select t.seq_tup_read, t.n_tup_upd, (select sum(i.idx_tup_read) from pg_stat_user_indexes i where i.relid = t.relid)
+    select t.seq_tup_read, t.n_tup_upd + t.n_tup_del, (select sum(i.idx_tup_read) from pg_stat_user_indexes i where i.relid = t.relid)
     from pg_stat_user_tables t where t.relid = 'data.products'::regclass
 """
 
 
-def test_few_records_are_looked_up_by_the_right_index(companies: Callable[[], Feed]) -> None:
-    """Whether the statistics know the company or not; of one that they do not know the planner expects a single row."""
+@contextlib.contextmanager
+def counting(feed: Feed) -> Iterator[list[int]]:
+    """Afterwards: rows of products that were read from beginning to end, and those that were read by an index."""
+    ((whole, written, probed),) = feed.operator.rows(READ)
+    found: list[int] = []
+    yield found
+    wait_until(lambda: feed.operator.rows(READ)[0][1] > written)
+    ((whole_now, _, probed_now),) = feed.operator.rows(READ)
+    found += [whole_now - whole, probed_now - probed]
+
+
+@pytest.fixture
+def known_and_not(companies: Callable[[], Feed]) -> tuple[Feed, Feed]:
+    """A company of 200,000 products that the statistics know, and one of 3,000 that they do not: the planner expects a single row of it."""
     known, unknown = companies(), companies()
     connection = known.operator.connection
     for feed, rows in ((known, 200_000), (unknown, 3000)):
@@ -110,13 +123,32 @@ def test_few_records_are_looked_up_by_the_right_index(companies: Callable[[], Fe
     wait_until(
         lambda: bool(known.operator.rows("select from pg_stat_user_tables where relname = 'products' and n_tup_ins >= 203000"))
     )
-    for feed, many in ((known, 3000), (unknown, 900)):
-        ((whole, updated, probed),) = feed.operator.rows(READ)
-        records = [{"code": f"P{n}", "name": "m" if n == 7 else "n"} for n in range(1, many + 1)]
-        assert feed.good(products=records) == {"products": {"updated": 1, "unchanged": many - 1}}
-        wait_until(lambda: feed.operator.rows(READ)[0][1] > updated)  # noqa: B023
-        ((whole_now, _, probed_now),) = feed.operator.rows(READ)
-        assert whole_now == whole and probed_now - probed < 20 * many
+    return known, unknown
+
+
+def test_few_records_are_looked_up_by_the_right_index(known_and_not: tuple[Feed, Feed]) -> None:
+    for feed, many in zip(known_and_not, (3000, 900), strict=True):
+        for changed in (1, many):
+            records = [{"code": f"P{n}", "name": f"m{changed}" if n <= changed else "n"} for n in range(1, many + 1)]
+            with counting(feed) as read:
+                assert feed.good(products=records)["products"]["updated"] == changed
+            assert read[0] == 0 and read[1] < 20 * many
+
+
+def test_few_rows_are_deleted_by_the_right_index(known_and_not: tuple[Feed, Feed]) -> None:
+    for feed, many in zip(known_and_not, (3000, 900), strict=True):
+        with counting(feed) as read:
+            records = [{"code": f"P{n}", "@operation": "delete"} for n in range(1, many + 1)]
+            assert feed.good(products=records) == {"products": {"deleted": many}}
+        assert read[0] == 0 and read[1] < 20 * many
+
+
+def test_what_a_collection_no_longer_contains_is_read_a_few_times(known_and_not: tuple[Feed, Feed]) -> None:
+    _, feed = known_and_not
+    with counting(feed) as read:
+        records = [{"code": f"P{n}", "name": "n"} for n in range(1, 901)]
+        assert feed.good({"products": records, "products@removeAll": True})["products"] == {"unchanged": 900, "deleted": 2100}
+    assert sum(read) < 20 * 203_000
 
 
 def launched(operator: Operator) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -154,3 +155,34 @@ def test_many_changed_items_of_one_parent_are_recognised(feed: Feed) -> None:
         "invoices": {"unchanged": 1},
         "invoiceItems": {"updated": 4_000},
     }
+
+
+@pytest.mark.parametrize("items", [
+    [{"product": "code:P1"}, {"quantity": 1, "price": None}], [{"quantity": 2}, {"description": None}],
+    [{"quantity": 1, "price": 1}, {"quantity": 1, "description": None}], [{"quantity": 2}, {"price": None}],
+    [{"quantity": None}], [{"quantity": None}, {"quantity": None, "price": 2}, {}], [{"quantity": None}, {"quantity": 1}],
+])  # fmt: skip
+def test_items_that_say_little_are_known_again(feed: Feed, items: Items) -> None:
+    document = {"orders": [{"code": "O", "orderDate": "2026-01-01", "items": items}]}
+    feed.good({"products": [{"code": "P1", "name": "p"}], **document})
+    for _ in range(2):
+        assert feed.good(document) == {"orders": {"unchanged": 1}, "orderItems": {"unchanged": len(items)}}
+
+
+def test_orders_that_are_sent_again_change_nothing(feed: Feed) -> None:
+    chance = random.Random(7)
+    values = {"product": ["code:P1", "code:P2", None], "quantity": [1, 2, None], "price": [1, 2, None], "description": ["a", None]}
+
+    def item() -> dict[str, Any]:
+        return {name: chance.choice(values[name]) for name in chance.sample(list(values), chance.randint(0, 4))}
+
+    orders = [
+        {"code": f"O{n}", "orderDate": "2026-01-01", "items": [item() for _ in range(chance.randint(1, 5))]} for n in range(800)
+    ]
+    feed.good(products=[{"code": "P1", "name": "1"}, {"code": "P2", "name": "2"}], orders=orders)
+    stored = feed.stored()
+    assert {name: list(each) for name, each in feed.good(orders=orders).items()} == {
+        "orders": ["unchanged"],
+        "orderItems": ["unchanged"],
+    }
+    assert feed.stored() == stored

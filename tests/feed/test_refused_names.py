@@ -71,3 +71,28 @@ def test_texts_that_begin_like_a_null(feed: Feed) -> None:
         "expected a number that fits numeric(19,4), got '\x01'",
         "expected a lookup (id:..., code:...), got '\x01x'",
     }
+
+
+@pytest.mark.parametrize("atomic", [False, "batch"])
+@pytest.mark.parametrize(
+    "again", [{"code": "c2", "name": "n2"}, {"id": "code:c2", "name": "n2"}, {"code": "c2", "@operation": "delete"}]
+)
+def test_a_second_record_of_a_renamed_row_takes_nothing_from_the_first(feed: Feed, atomic: Any, again: dict[str, Any]) -> None:
+    feed.good(STORED)
+    rename = {"id": "code:c2", "code": "c4", "parent": "code:c4" if again.get("name") is None else None}
+    report = feed.send({"@atomic": atomic, "categories": [{"code": "c8", "name": "8", "parent": "code:c4"}, rename, again]})
+    assert errors(report) == [("categories[2]", "duplicate_record")]
+    written = atomic is False or "@operation" in again  # a delete is of another batch
+    names = 'select c.code, p.code from api.categories c left join api.categories p on p.id = c."parentId" order by 1'
+    assert feed.ask(names) == (
+        [("c1", None), ("c4", "c4" if "@operation" in again else None), ("c8", "c4")] if written else [("c1", None), ("c2", None)]
+    )
+
+
+def test_children_of_a_renamed_row_may_name_it_though_it_is_named_twice(feed: Feed) -> None:
+    feed.good(STORED)
+    first = {"id": "code:P1", "code": "P9", "variants": [{"code": "V", "name": "v", "product": "code:P9"}]}
+    report = feed.send({"@atomic": False, "products": [first, {"code": "P1", "name": "again"}]})
+    assert errors(report) == [("products[1]", "duplicate_record")]
+    assert feed.rows("products", "code", order="code") == [("P2",), ("P3",), ("P9",)]
+    assert feed.rows("productVariants", "code") == [("V",)]

@@ -24,7 +24,7 @@ from conftest import Operator
 from tests.http.serving import PATIENCE, Reply
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-BDS = [sys.executable, "-c", "import sys; from app.cli import main; sys.exit(main())"]
+BDS = [sys.executable, "-c", "import sys; from app.bds import main; sys.exit(main())"]
 
 
 @dataclass

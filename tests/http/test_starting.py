@@ -20,7 +20,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from tests.http.serving import PATIENCE, wait_until
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-BDS = [sys.executable, "-c", "import sys; from app.cli import main; sys.exit(main())"]
+BDS = [sys.executable, "-c", "import sys; from app.bds import main; sys.exit(main())"]
 SAYS = "stopped before it had begun: the database had not answered yet"
 
 

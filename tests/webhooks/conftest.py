@@ -23,7 +23,7 @@ from tests.http.serving import wait_until
 from tests.webhooks.receiving import Receiver, receiving
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-COMMAND = [sys.executable, "-c", "import sys; from app.cli import main; sys.exit(main())"]
+COMMAND = [sys.executable, "-c", "import sys; from app.bds import main; sys.exit(main())"]
 DAY = 86_400.0
 
 
