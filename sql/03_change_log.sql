@@ -104,7 +104,14 @@ begin
         limit 1
     ) as own on true;
 
-    if recorded is not null then
+    if cardinality(recorded) > 100 then
+        -- Planned with the records in sight: the planner reads the log once, if not by its index, and looks each row up among them.
+        execute $sql$
+            update bds.change_log l
+            set collections = l.collections || $1
+            where l.company_id = $2 and l.id = any ($3) and l.created_at > transaction_timestamp() - interval '1 day'
+        $sql$ using collection_name, company, recorded;
+    elsif recorded is not null then
         update bds.change_log l
         set collections = l.collections || collection_name
         from unnest(silent, recorded) as own (row_id, id)

@@ -157,6 +157,7 @@ set search_path = pg_catalog, pg_temp
 set timezone = 'UTC'
 set extra_float_digits = 1
 set enable_nestloop = on
+set enable_hashjoin = on
 as $function$
 #variable_conflict use_variable
 declare

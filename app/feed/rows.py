@@ -135,7 +135,6 @@ class Rows:
         flags: dict[str, bool] | None = None
         for (slot, member), value in zip(shape.members, record.values(), strict=True):
             if slot >= 0:
-                said = row[slot]
                 if type(value) is str:
                     row[slot] = value
                 elif value is None:
@@ -144,9 +143,6 @@ class Rows:
                     row[slot] = str(value)
                 else:
                     row[slot] = self._odd_value(entity, ordinal, table, slot, member, value)
-                if said is not ABSENT and row[slot] != said:  # a reference has two names
-                    first = next(name for other, name in shape.members if other == slot)
-                    self.error(entity, ordinal, member, "invalid_value", f"{first} says something else of the same")
             elif slot == CHILD:
                 if record.get("@operation") != "delete":  # of a row that goes only its identity counts
                     self._children(entity, ordinal, table.children[member], value, odd)

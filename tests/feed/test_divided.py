@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import psycopg
 import pytest
 from psycopg import sql
 
@@ -149,6 +152,51 @@ def test_what_a_collection_no_longer_contains_is_read_a_few_times(known_and_not:
         records = [{"code": f"P{n}", "name": "n"} for n in range(1, 901)]
         assert feed.good({"products": records, "products@removeAll": True})["products"] == {"unchanged": 900, "deleted": 2100}
     assert sum(read) < 20 * 203_000
+
+
+def test_no_statement_joins_all_with_all(feed: Feed) -> None:
+    """Nor do those of the triggers, whatever the import has set for its own; asked of every plan."""
+    many = 1500
+    plans: list[str] = []
+
+    def document(round: int) -> dict[str, Any]:
+        return {
+            "products": [
+                {"code": f"P{n}", "name": f"n{round}", "variants": [{"code": f"P{n}-{round}", "name": "v"}]} for n in range(many)
+            ]
+        }
+
+    feed.good(document(0))
+    feed.write(
+        "insert into data.products (company_id, code, name) select %s, 'Q' || n, 'n' from generate_series(1, 20000) n", feed.company
+    )
+    documents = [document(1), document(2), {"products": [{"@operation": "delete", "code": f"P{n}"} for n in range(many)]}]
+    documents.append({"products": [{"@operation": "update", "@where": "code like 'Q%'", "description": "d"}]})
+    for each in documents:
+        staged = feed.begin()
+        staged.receive(json.dumps(each).encode())
+        staged.complete()
+        with psycopg.connect(feed.url, autocommit=True) as connection:
+            connection.add_notice_handler(lambda notice: plans.append(notice.message_primary or ""))
+            try:
+                connection.execute("load 'auto_explain'")
+            except psycopg.errors.UndefinedFile:
+                staged.abort()
+                pytest.skip("this PostgreSQL has no auto_explain")
+            for name, value in (
+                ("log_min_duration", "0"),
+                ("log_analyze", "on"),
+                ("log_timing", "off"),
+                ("log_nested_statements", "on"),
+            ):
+                connection.execute(sql.SQL("set {} = {}").format(sql.Identifier("auto_explain", name), value))
+            connection.execute("set auto_explain.log_level = notice")
+            report = connection.execute("select bds.import_run(%s, %s)", (feed.company, staged.id)).fetchone()
+        staged.abort()  # it has ended: its signs of life end, too
+        assert report is not None and report[0]["state"] == "completed"
+    thrown_away = [(int(rows), plan) for plan in plans for rows in re.findall(r"Rows Removed by Join Filter: (\d+)", plan)]
+    assert any("change_log" in plan for plan in plans)
+    assert max(thrown_away, default=(0, ""))[0] < 100 * many, max(thrown_away)
 
 
 def launched(operator: Operator) -> int | None:

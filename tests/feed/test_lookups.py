@@ -84,15 +84,3 @@ def test_what_refers_to_a_stored_row_whose_record_fails_does_not(feed: Feed) -> 
     )
     assert errors(report) == [("categories[0].name", "required")]
     assert feed.rows("categories", "code", "name") == [("A", "a"), ("B", "b")]
-
-
-def test_a_reference_that_is_given_by_both_its_names_says_one_thing(feed: Feed) -> None:
-    feed.good(categories=[{"code": "A", "name": "a"}, {"code": "B", "name": "b"}])
-    (a,), (b,) = feed.rows("categories", "id", order="code")
-    same = {"code": "P", "name": "p", "category": str(a), "categoryId": a}
-    assert feed.good(products=[same]) == {"products": {"created": 1}}
-    for two in ({"category": "code:A", "categoryId": b}, {"categoryId": b, "category": None}, {"category": None, "categoryId": b}):
-        report = feed.send(products=[{"code": "P", "name": "p", **two}])
-        second = list(two)[1]
-        assert errors(report) == [(f"products[0].{second}", "invalid_value")]
-    assert feed.rows("products", "categoryId") == [(a,)]
