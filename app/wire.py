@@ -93,8 +93,9 @@ def no_options(path: str) -> None:
 
 
 @contextlib.asynccontextmanager
-async def body_in_time(patience: float = BODY_PATIENCE, part: str = "the whole body") -> AsyncIterator[None]:
-    """Within this a small body, or a part of one, is read: who sends no more of it holds no handler.  Raises request_timeout."""
+async def body_in_time(patience: float | None = None, part: str = "the whole body") -> AsyncIterator[None]:
+    """Within this a body, or a part of one, is read: who sends no more of it holds no handler.  Raises request_timeout."""
+    patience = BODY_PATIENCE if patience is None else patience
     try:
         async with asyncio.timeout(patience):
             yield

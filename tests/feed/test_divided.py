@@ -155,7 +155,7 @@ def test_what_a_collection_no_longer_contains_is_read_a_few_times(known_and_not:
 
 
 def test_no_statement_joins_all_with_all(feed: Feed) -> None:
-    """Nor do those of the triggers, whatever the import has set for its own; asked of every plan."""
+    """Nor do those of the triggers, whatever the import has set for its own; asked of every plan that takes its time."""
     many = 1500
     plans: list[str] = []
 
@@ -168,7 +168,7 @@ def test_no_statement_joins_all_with_all(feed: Feed) -> None:
 
     feed.good(document(0))
     feed.write(
-        "insert into data.products (company_id, code, name) select %s, 'Q' || n, 'n' from generate_series(1, 20000) n", feed.company
+        "insert into data.products (company_id, code, name) select %s, 'Q' || n, 'n' from generate_series(1, 3000) n", feed.company
     )
     documents = [document(1), document(2), {"products": [{"@operation": "delete", "code": f"P{n}"} for n in range(many)]}]
     documents.append({"products": [{"@operation": "update", "@where": "code like 'Q%'", "description": "d"}]})
@@ -184,7 +184,7 @@ def test_no_statement_joins_all_with_all(feed: Feed) -> None:
                 staged.abort()
                 pytest.skip("this PostgreSQL has no auto_explain")
             for name, value in (
-                ("log_min_duration", "0"),
+                ("log_min_duration", "2"),
                 ("log_analyze", "on"),
                 ("log_timing", "off"),
                 ("log_nested_statements", "on"),
