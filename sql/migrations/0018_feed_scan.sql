@@ -5,4 +5,3 @@ drop function if exists bds.refers_outside(text, text[]);
 drop function if exists bds.number_new_rows(text, regclass);
 drop function if exists bds.comparison(text, text[], regclass, text, boolean);
 drop function if exists bds.import_drop_temporary();
-drop function if exists bds.map_by_keys(text, bigint, text, text[], boolean);
