@@ -245,7 +245,7 @@ end
 $$;
 comment on function bds.count_staged(bigint) is 'How many top-level records are staged';
 
-create or replace function bds.is_staged(import_number bigint)
+create or replace function bds.is_staged(import_number bigint, more_than bigint default 0)
     returns boolean
     language plpgsql
     stable
@@ -256,13 +256,14 @@ declare
     found_any   boolean;
 begin
     for entity_name in select e.name from bds.entities e where to_regclass(bds.staging_table(import_number, e.name)) is not null loop
-        execute format('select exists (select from %s)', bds.staging_table(import_number, entity_name)) into found_any;
+        execute format('select exists (select from %s offset $1)', bds.staging_table(import_number, entity_name)) into found_any using more_than;
         exit when found_any;
     end loop;
     return coalesce(found_any, false);
 end
 $$;
-comment on function bds.is_staged(bigint) is 'Whether any record is staged: a database that crashes loses all of them at once';
+comment on function bds.is_staged(bigint, bigint) is
+    'Whether more rows of an entity are staged than so many, those inside others included; not one is when the database has crashed';
 
 create or replace function bds.import_drop_staging(import_number bigint)
     returns void

@@ -1,24 +1,5 @@
 -- Imports, the plans: what the planner cannot know of rows that this very transaction stages, and of one company among many.
 
-create or replace function bds.is_large(import_number bigint)
-    returns boolean
-    language plpgsql
-    stable
-    set search_path = pg_catalog, pg_temp
-as $$
-declare
-    entity_name text;
-    is_so       boolean := false;
-begin
-    for entity_name in select e.name from bds.entities e where to_regclass(bds.staging_table(import_number, e.name)) is not null loop
-        execute format('select count(*) > 1000 from (select from %s limit 1001) s', bds.staging_table(import_number, entity_name)) into is_so;
-        exit when is_so;
-    end loop;
-    return is_so;
-end
-$$;
-comment on function bds.is_large(bigint) is 'Whether more than 1,000 rows of an entity are staged, those inside others included';
-
 create or replace function bds.plan_for(import_number bigint)
     returns void
     language sql
@@ -34,7 +15,7 @@ create or replace function bds.plan_for(import_number bigint)
             set_config('enable_parallel_hash', 'off', true),  -- of the memory that processes share there may be little
             set_config('work_mem', case
                 when f.is_large and pg_size_bytes(current_setting('work_mem')) < 96 << 20 then '96MB' else current_setting('work_mem') end, true)
-        from (select bds.is_large(import_number) offset 0) as f (is_large);
+        from (select bds.is_staged(import_number, 1000) offset 0) as f (is_large);
     end;
 comment on function bds.plan_for(bigint) is 'Sets the planner for the size of an import, until the end of the transaction';
 

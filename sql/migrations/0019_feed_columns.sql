@@ -4,6 +4,7 @@ drop function if exists bds.map_by_keys(text, bigint, text, text[], boolean);
 drop function if exists bds.look_through(bigint, text);
 drop function if exists bds.comparison(bigint, text, text[], regclass, text);
 drop function if exists bds.plan_for(bigint);
+drop function if exists bds.is_staged(bigint);
 drop function if exists bds.removed(bigint, text, text, text);
 drop function if exists bds.delete_statements(boolean);
 drop function if exists bds.linkage_patterns(text, text[], bigint[]);  -- its body names the next one, whose result has changed
