@@ -20,6 +20,7 @@ from psycopg.conninfo import make_conninfo
 from app import migrate
 from tests.database.postgres_tools import run
 from tests.http.serving import running
+from tests.upgrade.built import assert_built_alike
 
 FIRST = Path(__file__).with_name("first.sql.xz")
 KEY = "bds_" + "FirstReleaseKeyOfATest".ljust(43, "0")
@@ -114,41 +115,7 @@ def test_what_is_written_goes_on_where_the_log_ended(upgraded: tuple[str, dict[s
 
 
 def test_it_is_built_as_a_new_one_is(upgraded: tuple[str, Any, Any], server: str) -> None:
-    """Relations, columns, constraints, indexes, triggers, functions and rights, but for the entity of the DBA's own."""
-    with psycopg.connect(upgraded[0]) as old, psycopg.connect(make_conninfo(server, dbname="bds_template")) as new:
-        for name, query in BUILT.items():
-            assert old.execute(query.encode()).fetchall() == new.execute(query.encode()).fetchall(), name
-
-
-OURS = "n.nspname in ('bds', 'data', 'api', 'bds_log', 'staging') and c.relname !~ '^(warehouses|change_log_\\d)'"
-BUILT = {
-    "columns": f"""
-        select n.nspname, c.relname, a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull, pg_get_expr(d.adbin, d.adrelid)
-        from pg_class c join pg_namespace n on n.oid = c.relnamespace join pg_attribute a on a.attrelid = c.oid and a.attnum > 0
-        left join pg_attrdef d on d.adrelid = c.oid and d.adnum = a.attnum
-        where {OURS} and c.relkind in ('r', 'p', 'v') and not a.attisdropped order by 1, 2, 3""",
-    "rights": f"""
-        select n.nspname, c.relname, pg_get_userbyid(c.relowner), array(select x::text from unnest(c.relacl) x order by 1), c.relrowsecurity
-        from pg_class c join pg_namespace n on n.oid = c.relnamespace where {OURS} and c.relkind in ('r', 'p', 'v') order by 1, 2""",
-    "constraints": f"""
-        select n.nspname, c.relname, k.conname, pg_get_constraintdef(k.oid)
-        from pg_constraint k join pg_class c on c.oid = k.conrelid join pg_namespace n on n.oid = c.relnamespace where {OURS} order by 1, 2, 3""",
-    "indexes": f"""
-        select n.nspname, c.relname, i.indexdef from pg_indexes i join pg_namespace n on n.nspname = i.schemaname
-        join pg_class c on c.relnamespace = n.oid and c.relname = i.tablename where {OURS} order by 1, 2, 3""",
-    "triggers": f"""
-        select n.nspname, c.relname, pg_get_triggerdef(t.oid) from pg_trigger t join pg_class c on c.oid = t.tgrelid
-        join pg_namespace n on n.oid = c.relnamespace where {OURS} and not t.tgisinternal order by 1, 2, 3""",
-    "policies": f"""
-        select n.nspname, c.relname, p.polname, p.polcmd, pg_get_expr(p.polqual, p.polrelid), pg_get_expr(p.polwithcheck, p.polrelid)
-        from pg_policy p join pg_class c on c.oid = p.polrelid join pg_namespace n on n.oid = c.relnamespace where {OURS} order by 1, 2, 3""",
-    "functions": """
-        select n.nspname, p.oid::regprocedure::text, p.prosecdef, p.proconfig, md5(p.prosrc),
-            array(select x::text from unnest(p.proacl) x order by 1)
-        from pg_proc p join pg_namespace n on n.oid = p.pronamespace
-        where n.nspname in ('bds', 'bds_log') and p.proname !~ '^warehouses' order by 1, 2""",
-    "schemas": "select nspname, array(select x::text from unnest(nspacl) x order by 1) from pg_namespace where nspname in ('bds', 'data', 'api', 'bds_log', 'staging') order by 1",
-}  # fmt: skip
+    assert_built_alike(upgraded[0], make_conninfo(server, dbname="bds_template"))
 
 
 def test_it_is_served_to_the_key_of_then(upgraded: tuple[str, Any, Any]) -> None:
