@@ -270,16 +270,16 @@ begin
         execute format(
             $sql$
             insert into pg_temp.use_ (cause, ticket, code, message)
-            select g.cause, g.ticket, 'in_use', case when $2
-                then format('row %%s is not in the feed, but %%s refer to it', g.ticket, %1$L)
-                else format('row %%s is referred to by %%s %%s', min(g.id), %1$L, min(t.id)) end
-            from pg_temp.gone_ g %2$s
-            where g.entity = %3$L and t.id is not null%4$s
-            group by g.cause, g.ticket
+            select u.cause, u.ticket, 'in_use', case when $2
+                then format('row %%s is not in the feed, but %%s refer to it', u.ticket, %1$L)
+                else format('row %%s is referred to by %%s %%s', min(u.id), %1$L, min(u.user_id)) end
+            from (select g.cause, g.ticket, g.id, t.id as user_id from pg_temp.gone_ g %2$s where g.entity = %3$L and t.id is not null offset 0) u
+            %4$s
+            group by u.cause, u.ticket
             $sql$,
             use.user_name,
             bds.stored_join(use.user_table, 't', use.column_name, 'g.id', bds.finds_few(use.rows, use.user_table, company, use.column_name)), use.name,
-            case when use.may_go then format(' and not exists (select from pg_temp.gone_ o where o.entity = %L and o.id = t.id)', use.user_name) else '' end
+            case when use.may_go then format('where not exists (select from pg_temp.gone_ o where o.entity = %L and o.id = u.user_id)', use.user_name) else '' end
         ) using company, is_removal;
         get diagnostics kept = row_count;
         found_any := found_any or kept > 0;

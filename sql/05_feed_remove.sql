@@ -65,12 +65,14 @@ declare
 begin
     select * into strict child from bds.children_of(parent_name) c where c.collection = find_removed.collection;
     execute format(
-        'insert into pg_temp.gone_ (entity, id, cause, ticket) select %L, t.id, %L, p.ordinal from (select p.* from %s) p %s where t.id is not null%s',
+        -- all children first: the planner, who expects few, would look for each parent's through the whole document
+        'insert into pg_temp.gone_ (entity, id, cause, ticket) select %L, c.id, %L, c.ordinal '
+        'from (select t.id, p.ordinal from (select p.* from %s) p %s where t.id is not null offset 0) c%s',
         child.target, parent_name, bds.given_whole(import_number, parent_name, collection),
         bds.stored_join(child.table_name, 't', child.column_name, 'p.target', bds.finds_few(whole, child.table_name, company, child.column_name)),
         case when to_regclass(format('pg_temp.%I', 'map_' || child.target)) is not null then
             -- a record that failed protects its row, too
-            format(' and not exists (select from pg_temp.%I m where m.target = t.id)', 'map_' || child.target)
+            format(' where not exists (select from pg_temp.%I m where m.target = c.id)', 'map_' || child.target)
         else '' end
     ) using company;
     get diagnostics found_rows = row_count;

@@ -42,14 +42,16 @@ create or replace function bds.map_by_linkage(company text, import_number bigint
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    this  bds.entities;
-    map   text := 'map_' || entity_name;
+    this     bds.entities;
+    is_named boolean := '@id' = any (columns);  -- whether any row is
 begin
     select * into strict this from bds.entities e where e.name = entity_name;
     perform bds.cook_rows(company, import_number, this, columns);
     perform bds.find_candidates(company, this, columns);
-    execute format('create temporary table %I (ordinal bigint primary key, id bigint not null, is_same boolean not null default false)', 'link_' || entity_name);
-    perform bds.link_named(this.name);
+    execute format('create temporary table %I (ordinal bigint not null, id bigint not null, is_same boolean not null default false)', 'link_' || entity_name);
+    if is_named then
+        perform bds.link_named(this.name);
+    end if;
     perform bds.link_rows(this.name, columns);
     execute format(
         $sql$
@@ -59,8 +61,21 @@ begin
         from pg_temp.%3$I c left join pg_temp.%4$I l on l.ordinal = c.ordinal
         order by c.ordinal  -- ids follow the document, and with them the order in which children are shown
         $sql$,
-        map, pg_get_serial_sequence(this.table_name::text, 'id'), 'cook_' || entity_name, 'link_' || entity_name
+        'map_' || entity_name, pg_get_serial_sequence(this.table_name::text, 'id'), 'cook_' || entity_name, 'link_' || entity_name
     );
+    if is_named then
+        perform bds.check_named(import_number, entity_name);
+    end if;
+end
+$$;
+comment on function bds.map_by_linkage(text, bigint, text, text[]) is 'Maps staged rows without unique fields to stored ones';
+
+create or replace function bds.check_named(import_number bigint, entity_name text)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
     execute format(
         $sql$
         insert into %1$s (entity, ordinal, field, code, message)
@@ -79,7 +94,7 @@ begin
     );
 end
 $$;
-comment on function bds.map_by_linkage(text, bigint, text, text[]) is 'Maps staged rows without unique fields to stored ones';
+comment on function bds.check_named(bigint, text) is 'Notes staged rows whose id is none, names no row, or one that an earlier row has';
 
 create or replace function bds.cook_rows(company text, import_number bigint, this bds.entities, columns text[])
     returns void
@@ -146,23 +161,25 @@ declare
     parent_column name := (select f.column_name from bds.fields f where f.entity = this.name and f.reference = this.parent_navigation);
     compared      text := (select string_agg(format(', t.%I as %I', l.column_name, '=' || l.column_name), '' order by l.n) from bds.linkage_columns(this.name, columns) l);
     cooked        text := format('pg_temp.%I', 'cook_' || this.name);
-    parents       text := format('(select distinct c.parent_id from %s c where c.parent_id is not null) p', cooked);
-    own           text := format('(select distinct c.own_id from %s c where c.own_id is not null) o', cooked);
+    own           text := case when '@id' = any (columns) then format('(select distinct c.own_id from %s c where c.own_id is not null) o', cooked) end;
+    parents       text := case when parent_column is not null then format('(select distinct c.parent_id from %s c where c.parent_id is not null) p', cooked) end;
     rows          bigint;
     found         text;
 begin
     -- rows that are named by id, and those of the parents that the document speaks of
     execute 'select count(*) from ' || cooked into rows;
-    if not bds.finds_few(rows, this.table_name, company, coalesce(parent_column, 'id')) then
-        found := format('%s t left join %s on o.own_id = t.id%s where t.company_id = $1 and (o.own_id is not null%s)', this.table_name, own,
-            case when parent_column is not null then format(' left join %s on p.parent_id = t.%I', parents, parent_column) else '' end,
-            case when parent_column is not null then ' or p.parent_id is not null' else '' end);
+    if own is null and parents is null then
+        found := format('%s t where false', this.table_name);
+    elsif bds.finds_few(rows, this.table_name, company, coalesce(parent_column, 'id')) then
+        found := format('(%s) f %s where t.id is not null',
+            concat_ws(' union ',
+                'select t.id from ' || own || ' ' || bds.stored_join(this.table_name, 't', 'id', 'o.own_id', true),
+                'select t.id from ' || parents || ' ' || bds.stored_join(this.table_name, 't', coalesce(parent_column, 'id'), 'p.parent_id', true)),
+            bds.stored_join(this.table_name, 't', 'id', 'f.id', true));
     else
-        found := format('select t.id from %s %s', own, bds.stored_join(this.table_name, 't', 'id', 'o.own_id', true));
-        if parent_column is not null then
-            found := format('%s union select t.id from %s %s', found, parents, bds.stored_join(this.table_name, 't', parent_column, 'p.parent_id', true));
-        end if;
-        found := format('(%s) f %s where t.id is not null', found, bds.stored_join(this.table_name, 't', 'id', 'f.id', true));
+        found := format('%s t %s where t.company_id = $1 and (%s)', this.table_name,
+            concat_ws(' ', 'left join ' || own || ' on o.own_id = t.id', 'left join ' || parents || ' on p.parent_id = t.' || quote_ident(parent_column)),
+            concat_ws(' or ', case when own is not null then 'o.own_id is not null' end, case when parents is not null then 'p.parent_id is not null' end));
     end if;
     execute format(
         'create temporary table %I as select t.id, %s as parent_id%s from %s',
@@ -234,7 +251,7 @@ declare
     pattern record;
     is_left boolean := null;  -- null: what is left has not been set apart yet
 begin
-    execute format('select array_agg(distinct shape) from pg_temp.%I where name is null and parent_id is not null', 'cook_' || entity_name) into shapes;
+    execute format('select array_agg(s.shape) from (select distinct c.shape from pg_temp.%I c where c.name is null and c.parent_id is not null) s', 'cook_' || entity_name) into shapes;
     for pattern in select * from bds.linkage_patterns(entity_name, columns, shapes) loop
         perform bds.link_pattern(entity_name, columns, pattern.shape, pattern.agreeing, is_left is null);
         is_left := bds.set_apart_unlinked(entity_name, is_left is null);

@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterator
 
-from tests.bench import export, feed, history, linkage, log, mapper, memory, overview, peer, read, small, webhooks
+from tests.bench import export, feed, history, linkage, log, mapper, memory, overview, peer, read, small, webhooks, whole
 from tests.bench.place import Place, place
 from tests.bench.table import Result, describe, print_json, print_table, say
 
 SUBJECTS: dict[str, Callable[[Place, argparse.Namespace], Iterator[Result]]] = {
     "feed": lambda where, options: feed.measure(where, options.rows, options.items),
+    "whole": lambda where, options: whole.measure(where, options.scale),
     "linkage": lambda where, options: linkage.measure(where, options.items // 5),
     "dlt": lambda where, options: peer.measure(where, options.rows),
     "mapper": lambda where, options: mapper.measure(where, options.rows),
@@ -41,7 +42,7 @@ def parser() -> argparse.ArgumentParser:
     each = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
     each.add_argument("--rows", type=int, default=200_000, help="products (%(default)s)")
     each.add_argument("--items", type=int, default=100_000, help="invoice items (%(default)s)")
-    each.add_argument("--scale", type=int, default=40, help="size of the document that memory is measured with (%(default)s)")
+    each.add_argument("--scale", type=int, default=40, help="size of the documents of everything (%(default)s)")
     each.add_argument("--records", type=int, default=20_000_000, help="records of the change log that is read (%(default)s)")
     each.add_argument("--only", action="append", choices=SUBJECTS, help="this subject; may be repeated (all)")
     each.add_argument("--json", action="store_true", help="JSON instead of a table")

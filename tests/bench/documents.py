@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Iterable, Iterator
+import subprocess
+import sys
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
@@ -18,6 +20,9 @@ VARIANTS = ("S", "M", "L")
 ITEMS = 20  # of an invoice
 CHANGED_EVERY = 100
 WORDS = ("white", "heart", "metal", "cream", "cupid", "flag", "retro", "wool", "spot", "red", "glass", "blue", "tin", "lace")
+
+MAKER = Path(__file__).resolve().parents[3] / "shared" / "tools" / "make_feed.py"  # of the real data
+ENTITIES = ("units", "categories", "products", "customers", "orders", "invoices")
 
 Record = dict[str, Any]
 
@@ -56,14 +61,24 @@ def write_invoices(directory: Path, items: int, products: int, *, changed: bool 
     return _write(directory, name, "invoices", (invoice(n, products, changed) for n in range(items // ITEMS)), _invoice_lines)
 
 
-def write_everything(path: Path, scale: int) -> None:
-    """One document with `scale` times 3,000 products and 50,000 items, about 5.4 MB each, where the real data is not at hand."""
+def write_everything(path: Path, scale: int, entities: Collection[str] = ENTITIES, *, changed: bool = False) -> None:
+    """One document of so many times the real data; `entities` are left of it.
+
+    Where the real data is not at hand, the basis with `scale` times 3,000 products and 50,000 items, about 5.4 MB each.
+    """
+    if MAKER.exists():
+        options = ["--scale", str(scale), "--only", ",".join(entities), *(["--change", "1"] if changed else [])]
+        subprocess.run([sys.executable, MAKER, *options, "-o", path], check=True)
+        return
     products, invoices = 3_000 * scale, 2_500 * scale
     with path.open("w", encoding="utf-8") as out:
-        out.write(write_basis(path.parent).read_text()[:-1] + ",")
-        _write_collection(out, "products", (product(n, False) for n in range(products)))
-        out.write(",")
-        _write_collection(out, "invoices", (invoice(n, products, False) for n in range(invoices)))
+        out.write(write_basis(path.parent).read_text()[:-1] if "units" in entities else "{")
+        if "products" in entities:
+            out.write("," if "units" in entities else "")
+            _write_collection(out, "products", (product(n, changed) for n in range(products)))
+        if "invoices" in entities:
+            out.write("," if "products" in entities else "")
+            _write_collection(out, "invoices", (invoice(n, products, changed) for n in range(invoices)))
         out.write("}")
 
 

@@ -13,7 +13,6 @@ from tests.bench.place import BDS, COMPANY, Place
 from tests.bench.table import Result, say, timed
 
 TARGET = 200  # MB
-MAKER = Path(__file__).resolve().parents[3] / "shared" / "tools" / "make_feed.py"
 
 # A small process between: a child's peak begins with what its parent held when it forked.
 WATCH = """
@@ -28,10 +27,7 @@ def measure(place: Place, scale: int) -> Iterator[Result]:
     """The peak of `bds import`, in MB."""
     document = place.directory / "large.json"
     say(f"memory: writing a document at scale {scale}")
-    if MAKER.exists():
-        subprocess.run([sys.executable, MAKER, "--scale", str(scale), "-o", document], check=True)
-    else:
-        write_everything(document, scale)
+    write_everything(document, scale)
     size = document.stat().st_size / 1e6
     say(f"memory: importing {size:.0f} MB")
     with place.database(COMPANY) as url:
