@@ -1,7 +1,8 @@
 """How fast a feed goes in: new rows, the same rows again, and the same with one row of a hundred changed.
 
-Each round has a fresh database, in which the same tables see new, unchanged and changed documents one after the other.  Reading and
-decoding the document is part of ours; the floors' rows come typed and split.
+Each round has a fresh database, in which the same tables see new, unchanged and changed documents one after the other, and another
+for the floor that writes the new ones into the real tables.  Reading and decoding the document is part of ours; the floors' rows come
+typed and split.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ from tests.bench.place import COMPANY, Place, load, settle
 from tests.bench.table import Result, rate, say, timed
 
 ROUNDS = 3
-PLAIN = "plain"  # the company whose rows the real floor writes
 
 Times = dict[tuple[str, str, str], list[float]]  # document, phase, who -> seconds of each round
 
@@ -37,12 +37,12 @@ def measure(place: Place, rows: int, items: int) -> Iterator[Result]:
     basis, feeds = write_basis(place.directory), _feeds(place.directory, rows, items)
     times: Times = defaultdict(list)
     for number in range(ROUNDS):
-        with place.database(COMPANY, PLAIN) as url:
-            for company in (COMPANY, PLAIN):
-                load(url, basis, company)
-            floor.prepare(url)
+        with place.database(COMPANY) as url, place.database(COMPANY) as plain:
+            for each in (url, plain):
+                load(each, basis)
+                floor.prepare(each)
             say(f"feed: round {number + 1} of {ROUNDS}")
-            _round(url, feeds, times)
+            _round(url, plain, feeds, times)
     for phase in ("new", "unchanged", "1 % changed"):
         for feed in feeds:
             yield from _results(feed, phase, times)
@@ -55,17 +55,18 @@ def _feeds(directory: Path, rows: int, items: int) -> list[Feed]:
     ]
 
 
-def _round(url: str, feeds: list[Feed], times: Times) -> None:
+def _round(url: str, plain: str, feeds: list[Feed], times: Times) -> None:
+    """plain is the database of the floor that writes into the real tables."""
     for feed in feeds:
         rows = feed.first.total
         times[feed.name, "new", "ours"].append(_import(url, feed.first, "created", rows))
-        times[feed.name, "new", "bare"].append(_floor(url, floor.insert, feed.first, "floor", COMPANY, rows))
-        times[feed.name, "new", "real"].append(_floor(url, floor.insert, feed.first, "data", PLAIN, rows))
+        times[feed.name, "new", "bare"].append(_floor(url, floor.insert, feed.first, "floor", rows))
+        times[feed.name, "new", "real"].append(_floor(plain, floor.insert, feed.first, "data", rows))
     settle(url, vacuum=True)
     for feed in feeds:
         for phase, document, changes in (("unchanged", feed.first, 0), ("1 % changed", feed.changed, _changes(feed))):
             times[feed.name, phase, "ours"].append(_import(url, document, "updated", changes))
-            times[feed.name, phase, "bare"].append(_floor(url, floor.merge, document, "floor", COMPANY, changes))
+            times[feed.name, phase, "bare"].append(_floor(url, floor.merge, document, "floor", changes))
 
 
 def _import(url: str, document: Document, counted: str, expected: int) -> float:
@@ -77,10 +78,10 @@ def _import(url: str, document: Document, counted: str, expected: int) -> float:
     return took
 
 
-def _floor(url: str, write: floor.Write, document: Document, schema: str, company: str, expected: int) -> float:
+def _floor(url: str, write: floor.Write, document: Document, schema: str, expected: int) -> float:
     """Seconds of a floor.  Raises RuntimeError unless it has written so many rows."""
     settle(url)
-    took, written = timed(write, url, document, schema, company)
+    took, written = timed(write, url, document, schema)
     if written != expected:
         raise RuntimeError(f"{document.path.name}: the floor has written {written:,} rows instead of {expected:,}")
     return took

@@ -1,7 +1,7 @@
 """The least that PostgreSQL needs to take in the same rows: COPY into an unlogged, typed table, then one statement.
 
 A bare floor writes into tables like the real ones, with their indexes, without their triggers and foreign keys; a real floor writes
-into the real tables, for a company of its own.
+into the real tables, in a database of its own.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Any
 import psycopg
 
 from tests.bench.documents import Document
-from tests.bench.place import READ
+from tests.bench.place import COMPANY, READ
 
-Write = Callable[[str, Document, str, str], int]  # connection string, document, schema, company -> rows written
+Write = Callable[[str, Document, str], int]  # connection string, document, schema -> rows written
 
 TEXT = 'text collate "C"'
 
@@ -89,23 +89,23 @@ def prepare(url: str) -> None:
             connection.execute(f"create table floor.{table.name} (like data.{table.name} including all)".encode())
 
 
-def insert(url: str, document: Document, schema: str, company: str) -> int:
+def insert(url: str, document: Document, schema: str) -> int:
     """Take in the rows of a document as new ones; returns how many."""
-    return _write(url, document, schema, company, _insert)
+    return _write(url, document, schema, _insert)
 
 
-def merge(url: str, document: Document, schema: str, company: str) -> int:
+def merge(url: str, document: Document, schema: str) -> int:
     """Take in the rows of a document that differ from those that are there; returns how many."""
-    return _write(url, document, schema, company, _merge)
+    return _write(url, document, schema, _merge)
 
 
-def _write(url: str, document: Document, schema: str, company: str, compose: Callable[[Table, str, str], str]) -> int:
+def _write(url: str, document: Document, schema: str, compose: Callable[[Table, str], str]) -> int:
     tables = [table for table in TABLES if table.name in document.copies]
     with psycopg.connect(url) as connection:
-        connection.execute("select bds.set_context(%s)", (company,))
+        connection.execute("select bds.set_context(%s)", (COMPANY,))
         for table in tables:
             _stage(connection, table, document.copies[table.name])
-        written = sum(connection.execute(compose(table, schema, company).encode()).rowcount for table in tables)
+        written = sum(connection.execute(compose(table, schema).encode()).rowcount for table in tables)
         for table in tables:
             connection.execute(f"drop table staged_{table.name}".encode())
     return written
@@ -119,23 +119,23 @@ def _stage(connection: psycopg.Connection[Any], table: Table, path: Path) -> Non
             copy.write(data)
 
 
-def _insert(table: Table, schema: str, company: str) -> str:
+def _insert(table: Table, schema: str) -> str:
     columns = ", ".join(table.columns)
     return f"""
         insert into {schema}.{table.name} (company_id, {columns}, updated_at)
-        select '{company}', r.*, clock_timestamp() from ({table.query.format(schema=schema, company=company)}) r
+        select '{COMPANY}', r.*, clock_timestamp() from ({table.query.format(schema=schema, company=COMPANY)}) r
     """
 
 
-def _merge(table: Table, schema: str, company: str) -> str:
+def _merge(table: Table, schema: str) -> str:
     others = [name for name in table.columns if name not in table.key]
     return f"""
         merge into {schema}.{table.name} t
-        using ({table.query.format(schema=schema, company=company)}) s
-        on t.company_id = '{company}' and {" and ".join(f"t.{name} = s.{name}" for name in table.key)}
+        using ({table.query.format(schema=schema, company=COMPANY)}) s
+        on t.company_id = '{COMPANY}' and {" and ".join(f"t.{name} = s.{name}" for name in table.key)}
         when matched and ({", ".join(f"t.{n}" for n in others)}) is distinct from ({", ".join(f"s.{n}" for n in others)}) then
             update set {", ".join(f"{n} = s.{n}" for n in others)}, updated_at = clock_timestamp()
         when not matched then
             insert (company_id, {", ".join(table.columns)}, updated_at)
-            values ('{company}', {", ".join(f"s.{n}" for n in table.columns)}, clock_timestamp())
+            values ('{COMPANY}', {", ".join(f"s.{n}" for n in table.columns)}, clock_timestamp())
     """
