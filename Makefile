@@ -36,8 +36,9 @@ browser:
 		echo 'make test: no Chromium here and none could be installed, so the browser tests of the web pages are skipped'; \
 	fi
 
+# Two files at a time, each process with a PostgreSQL of its own.
 test: install pooler browser
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
 # The tests of poolers are skipped without PgBouncer; root on Debian gets it, quietly or not at all.
 pooler:

@@ -221,7 +221,7 @@ def test_a_hook_that_is_deleted_is_gone(client: Client) -> None:
     assert hook["id"] not in [each["id"] for each in client.ask("GET", "?limit=1000").json["data"]]
 
 
-@pytest.mark.parametrize("path", ["/x", f"/{uuid4()}", "/0", "/%2e%2e"])
+@pytest.mark.parametrize("path", ["/x", "/9399ab76-540b-414b-a43b-73e31e03a8a6", "/0", "/%2e%2e"])
 def test_no_such_hook(client: Client, path: str) -> None:
     assert client.ask("GET", path).status == 404
     assert client.ask("POST", f"{path}/deliveries/{uuid4()}/retry").status == 404
