@@ -68,11 +68,14 @@ begin
         raise exception using
             errcode = 'BD004',
             message = format('import %s is %s, not %s', import_id, found_import.state, wanted_state);
+    elsif wanted_state = 'running' and found_import.is_cancelled then
+        raise exception using errcode = 'query_canceled', message = format('import %s was cancelled', import_id);
     end if;
     return found_import;
 end
 $$;
-comment on function bds.find_import(text, uuid, text) is 'The import; raises BD002 if there is none, BD004 if its state is not the wanted one';
+comment on function bds.find_import(text, uuid, text) is
+    'The import; raises BD002 if there is none, BD004 if its state is not the wanted one, and ends one that goes on although it was cancelled';
 
 create or replace function bds.import_begin(company text, actor text default null, dry_run boolean default false)
     returns uuid
@@ -219,11 +222,13 @@ begin
     update bds.imports i set is_cancelled = true
     where i.company_id = company and i.id = import_id and i.finished_at is null;
     if not found then
+        import := bds.find_import(company, import_id);  -- it may have ended while this waited for it
         raise exception using errcode = 'BD004', message = format('import %s has ended: it is %s', import_id, import.state);
     end if;
 end
 $$;
-comment on function bds.import_cancel(text, uuid) is 'Asks for the end of an import; the process that runs it sees to it. BD004 if it has ended';
+comment on function bds.import_cancel(text, uuid) is
+    'Asks for the end of an import: whoever runs it sees to that, and nothing of it is written. BD004 if it has ended';
 
 create or replace function bds.count_staged(import_number bigint)
     returns bigint
@@ -327,7 +332,10 @@ begin
     perform bds.import_drop_staging(import.number);
     update bds.imports i
     set finished_at = clock_timestamp(), state = outcome, entities = counts, error_count = i.error_count + problems, done = i.records
-    where i.company_id = company and i.id = import_id;
+    where i.company_id = company and i.id = import_id and not i.is_cancelled;
+    if not found then
+        perform bds.find_import(company, import_id, 'running');  -- says that it was cancelled
+    end if;
     return bds.import_report(company, import_id);
 end
 $$;

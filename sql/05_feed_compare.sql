@@ -107,9 +107,12 @@ create or replace function bds.only_identifies(entity_name text, columns text[])
     returns text
     language sql
     stable
-    return case when '@operation' = any (columns) and bds.has_keys(entity_name) then $sql$s."@operation" is not distinct from 'delete'$sql$ else 'false' end;
+    return case when '@operation' = any (columns)
+        then format($sql$(s."@operation" is not distinct from 'delete'%s)$sql$,
+            case when bds.has_keys(entity_name) then '' else $sql$ and coalesce(s."@id", s."@where") is not null$sql$ end)
+        else 'false' end;
 comment on function bds.only_identifies(text, text[]) is
-    'SQL that tells whether a staged row s goes, so that nothing but its lookup and its unique fields counts; without these all that it says tells which it is';
+    'SQL that tells whether a staged row s goes, so that nothing but what names it counts; without that all that it says tells which it is';
 
 create or replace function bds.check_values(import_number bigint, entity_name text, columns text[])
     returns void
@@ -215,7 +218,6 @@ declare
     names  text;
     is_checked boolean;
     rest    bigint;
-    mapped  bigint;
     stored  text;
 begin
     select * into strict this from bds.entities e where e.name = entity_name;
@@ -245,9 +247,7 @@ begin
     end) as v (is_given, expression)
     where c.entity = entity_name;
 
-    execute format('select count(*) filter (where m.phase = 1 and not m.is_same), count(*) from pg_temp.%I m', coalesce(map_name, 'map_' || entity_name))
-        into rest, mapped;
-    perform bds.probe_if_few(rest, mapped);
+    execute format('select count(*) from pg_temp.%I m where m.phase = 1 and not m.is_same', coalesce(map_name, 'map_' || entity_name)) into rest;
     stored := bds.stored_join(this.table_name, 't', 'id', 'm.target', bds.finds_few(rest, this.table_name, company));
     execute format(
         $sql$

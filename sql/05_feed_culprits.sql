@@ -178,7 +178,7 @@ begin
     execute format('create index if not exists %I on pg_temp.%I ("@ordinal")', 'rehearsal_' || entity_name, diff);
     perform bds.plan_for_ranges();
     return bds.refused(entity_name, bds.write_in_ranges(array[bds.merge_statement(
-        entity_name, format('(select * from pg_temp.%I o where o."@ordinal" between $2 and $3)', diff), put_off)], company, ordinals));
+        entity_name, format('(select * from pg_temp.%I o where o."@ordinal" between $2 and $3)', diff), put_off, true)], company, ordinals));
 end
 $$;
 comment on function bds.rehearse_write(text, text, jsonb) is 'Writes the differences of an entity, as far as can be; returns errors of the others';

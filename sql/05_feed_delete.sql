@@ -196,15 +196,18 @@ begin
     -- Children go along by their foreign key: deleting them first would be a change of the parent as well.  In a circle none goes
     -- before the others: one statement has them all, with their content, whatever the order in which keys are then checked.
     select array_agg(
-        case when by_key then bds.range_statement(e.table_name,
-            format('(select distinct g.id from pg_temp.gone_ g where g.entity = %L%s%s)', e.name,
-                case when in_ranges then ' and g.n between least($2, $3) and greatest($2, $3)' else '' end, w.alone), 'delete')
-        else format('delete from %s t using pg_temp.gone_ g where t.company_id = $1 and t.id = g.id and g.entity = %L%s', e.table_name, e.name, w.alone) end
+        case when by_key then bds.range_statement(e.table_name, g.source, 'delete')
+            else format('delete from %s t using %s g where t.company_id = $1 and t.id = g.id', e.table_name, g.source) end
         order by bds.depth_of(e.name) desc, e.ordinal desc)
     into statements
     from bds.entities e
-    cross join lateral (select case when roots > 1 or e.parent_navigation is null then ''
-        else ' and not g.along and not exists (select from pg_temp.gone_ o where o.along and o.entity = g.entity and o.id = g.id)' end) as w (alone)
+    cross join lateral (select roots > 1 or e.parent_navigation is null) as a (is_alone)
+    cross join lateral (select format(
+        case when in_ranges then '(select distinct g.id from pg_temp.gone_ g where g.entity = %L and g.n between least($2, $3) and greatest($2, $3)%s)'
+            else '(select g.id from pg_temp.gone_ g where g.entity = %L group by g.id%s)' end, e.name,
+        case when a.is_alone then ''
+            when in_ranges then ' and not g.along and not exists (select from pg_temp.gone_ o where o.along and o.entity = g.entity and o.id = g.id)'
+            else ' having not bool_or(g.along)' end)) as g (source)
     where e.name in (select g.entity from pg_temp.gone_ g where roots > 1 or not g.along);
     if roots > 1 then
         select array[format('with %s select', string_agg(format('gone_%s as (%s)', s.n, s.statement), ', ' order by s.n))] into statements
@@ -339,6 +342,7 @@ begin
     execute 'select array(select generate_series(1, max(g.n)) from pg_temp.gone_ g)' into tickets;
     begin
         execute 'create index on pg_temp.gone_ (n)';
+        execute 'create index on pg_temp.gone_ (entity, id) where along';
         perform bds.plan_for_ranges();
         -- What is referred to by a row that goes after it is refused at first: another turn, the other way round.
         loop

@@ -154,7 +154,7 @@ begin
         ),
         change as materialized (
             select t.id, %3$s
-            from hit cross join s cross join lateral (select o.* from %4$s o where o.company_id = $1 and o.id = hit.id offset 0) t
+            from hit cross join s cross join lateral (select o.* from %4$s o where o.company_id = (select $1) and o.id = hit.id offset 0) t
             where %5$s
         ),
         problem as materialized (
@@ -192,7 +192,7 @@ create or replace function bds.mass_problems(entity_name text, mass text)
                 $sql$ union all (select %1$L, case when bool_or(t.id is null) then 'duplicate_record' else 'already_exists' end,
                     case when bool_or(t.id is null) then 'one value cannot be that of several rows'
                         else format('row %%s has %%s %%L', min(t.id), %1$L, min(d.%2$I::text)) end
-                from s cross join change d left join %3$s t on t.company_id = $1 and t.%2$I = d.%2$I and t.id <> d.id
+                from s cross join change d left join %3$s t on t.company_id = (select $1) and t.%2$I = d.%2$I and t.id <> d.id
                 where s.%4$I and s.%2$I is not null and (t.id is not null or (select count(*) > 1 from change))
                 having count(*) > 0)$sql$,
                 c.name, c.column_name, e.table_name, 'given ' || c.column_name)

@@ -132,7 +132,6 @@ begin
         end,
         compared
     );
-    perform bds.probe_if_few(rows, stored);
     begin
         execute statement using company;
     exception when insufficient_resources then  -- a container has 64 MB of the memory that processes share, unless it is told otherwise
@@ -232,10 +231,12 @@ declare
     kinds      text[] := bds.lookup_kinds(entity_name);
     errors     text := bds.staging_table(import_number, 'errors');
     map        text := format('pg_temp.%I', 'map_' || entity_name);
+    named      boolean := '@id' = any (columns);
     -- who says one thing alone of himself can contradict neither himself nor, if he means a stored row, another who means one
-    says_one   boolean := '@id' <> all (columns) and (
+    says_one   boolean := not named and (
         select count(*) = 1 from bds.import_columns c where c.entity = entity_name and c.is_unique and c.name = any (columns));
     key        record;
+    renamed    bigint;
     duplicates boolean;
 begin
     select * into strict this from bds.entities e where e.name = entity_name;
@@ -256,15 +257,38 @@ begin
         ) using kinds;
     end if;
 
+    if named then
+        -- without a lookup of its own the row would have been matched by the value: only named rows can meet another's here
+        execute format('select count(*) from %s m where m.id is not null', map) into renamed;
+        for key in
+            select c.name as field, format('m.%I', 'key_' || c.name) as expression,
+                bds.stored_join(this.table_name, 't', c.column_name, format('m.%I', 'key_' || c.name),
+                    bds.can_probe(c.type) and bds.finds_few(renamed, this.table_name, company, c.column_name)) as stored
+            from bds.import_columns c where c.entity = entity_name and c.is_unique
+        loop
+            execute format(
+                $sql$
+                insert into %1$s (entity, ordinal, field, code, message)
+                select %2$L, m.ordinal, %3$L, 'already_exists', format('row %%s has %%s %%L', t.id, %3$L, %4$s)
+                from (select * from %5$s where id is not null offset 0) m %6$s
+                where t.id <> m.target
+                $sql$,
+                errors, entity_name, key.field, key.expression, map, key.stored
+            ) using company;
+        end loop;
+        execute format(  -- at once: what they do not come to be called is left to others
+            'update %s m set failed = true from %s e where e.entity = %L and e.ordinal = m.ordinal and m.id is not null', map, errors, entity_name);
+    end if;
+
     -- every later row with the target or with a unique value of an earlier one
     for key in
         -- a new row has a target of its own
-        select 'target' as expression, 'm.target is not null and not m.is_new' as condition, null as field, null as column_name
+        select 'target' as expression, 'm.target is not null and not m.is_new' as condition, null as field
         union all
-        select format('%I', 'key_' || c.name), format('m.%I is not null', 'key_' || c.name) || case when says_one then ' and m.is_new' else '' end,
-            c.name, c.column_name::text
+        select format('%I', 'key_' || c.name), format('m.%I is not null and not m.failed', 'key_' || c.name) || case when says_one then ' and m.is_new' else '' end,
+            c.name
         from bds.import_columns c
-        where c.entity = entity_name and c.is_unique and (c.name = any (columns) or '@id' = any (columns)) and (has_new or not says_one or '@operation' = any (columns))
+        where c.entity = entity_name and c.is_unique and (c.name = any (columns) or named) and (has_new or not says_one or '@operation' = any (columns))
     loop
         execute format('select count(m.%1$s) > count(distinct m.%1$s) from %2$s m where %3$s', key.expression, map, key.condition)
             into duplicates;
@@ -287,18 +311,6 @@ begin
                 'update %s m set failed = true from %s e where e.entity = %L and e.ordinal = m.ordinal and e.code = ''duplicate_record''',
                 map, errors, entity_name
             );
-        end if;
-        if key.field is not null and '@id' = any (columns) then
-            -- without a lookup of its own the row would have been matched by the value: only named rows can meet another's here
-            execute format(
-                $sql$
-                insert into %1$s (entity, ordinal, field, code, message)
-                select %2$L, m.ordinal, %3$L, 'already_exists', format('row %%s has %%s %%L', t.id, %3$L, m.%4$s)
-                from %5$s m join %6$s t on t.company_id = $1 and t.%7$I = m.%4$s
-                where t.id <> m.target and m.id is not null
-                $sql$,
-                errors, entity_name, key.field, key.expression, map, this.table_name, key.column_name
-            ) using company;
         end if;
     end loop;
 end

@@ -58,16 +58,6 @@ create or replace function bds.is_divisible(import_number bigint, entity_name te
         >= pg_size_bytes(current_setting('min_parallel_table_scan_size'));
 comment on function bds.is_divisible(bigint, text) is 'Whether so much is staged of an entity that several processes read it sooner than one';
 
-create or replace function bds.probe_if_few(few bigint, many bigint)
-    returns void
-    language sql
-    set search_path = pg_catalog, pg_temp
-    begin atomic
-        select set_config('enable_nestloop', case when bds.is_few(few, many) then 'on' else 'off' end, true);
-    end;
-comment on function bds.probe_if_few(bigint, bigint) is
-    'Lets the next statement probe indexes if it is about few rows; for functions that set enable_nestloop, which then ends with them';
-
 create or replace function bds.is_indexed(stored_table regclass, column_name name)
     returns boolean
     language sql

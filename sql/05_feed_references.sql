@@ -77,7 +77,6 @@ begin
         execute format('select array(select distinct l.kind from %1$s l), (select count(*) from %1$s)', lookups) into used, distinct_lookups;
         stored := bds.about(reference.table_name, company);
         is_few := bds.is_few(distinct_lookups, stored);
-        perform bds.probe_if_few(distinct_lookups, stored);
         -- the document's own rows first: theirs is the state that the import leaves
         select
             string_agg(

@@ -18,7 +18,7 @@ begin
         perform bds.make_gone();
         deleted := bds.find_removed(company, import.number, parent_name, child.collection, whole);
         if deleted > 0 then
-            perform bds.delete_removed(company, child.table_name, deleted);
+            deleted := bds.delete_removed(company, child.table_name, deleted);
             counts := bds.add_counts(counts, child.target, jsonb_build_object('deleted', deleted));
         end if;
         drop table pg_temp.gone_, pg_temp.use_;
@@ -83,7 +83,7 @@ comment on function bds.find_removed(text, bigint, text, text, bigint) is
     'Puts the children that their parents'' arrays no longer contain, which are given whole so often, into gone_, by the parent; returns how many';
 
 create or replace function bds.delete_removed(company text, table_name regclass, rows bigint)
-    returns void
+    returns bigint
     language plpgsql
     set search_path = pg_catalog, pg_temp
     set enable_nestloop = off
@@ -91,6 +91,8 @@ create or replace function bds.delete_removed(company text, table_name regclass,
     set enable_mergejoin = off
     set enable_material = on
 as $$
+declare
+    deleted bigint;
 begin
     if bds.finds_few(rows, table_name, company) then
         perform bds.plan_for_ranges();
@@ -98,9 +100,11 @@ begin
     else
         execute format('delete from %s t using pg_temp.gone_ g where t.company_id = $1 and t.id = g.id', table_name) using company;
     end if;
+    get diagnostics deleted = row_count;
+    return deleted;
 end
 $$;
-comment on function bds.delete_removed(text, regclass, bigint) is 'Deletes the rows of gone_, which are so many';
+comment on function bds.delete_removed(text, regclass, bigint) is 'Deletes the rows of gone_, which are so many; returns how many it has deleted';
 
 create or replace function bds.hides_rows(import_number bigint, entity_name text)
     returns boolean

@@ -59,19 +59,21 @@ as $$
 declare
     counts jsonb;
     differ bigint;
+    by_key boolean;
 begin
     execute format('select count(*) from pg_temp.%I', 'diff_' || entity_name) into differ;
-    if bds.finds_few(differ, (select e.table_name from bds.entities e where e.name = entity_name), company) then
+    by_key := bds.finds_few(differ, (select e.table_name from bds.entities e where e.name = entity_name), company);
+    if by_key then
         perform bds.plan_for_ranges();
     end if;
-    execute bds.merge_statement(entity_name, format('pg_temp.%I', 'diff_' || entity_name), put_off) into counts using company;
+    execute bds.merge_statement(entity_name, format('pg_temp.%I', 'diff_' || entity_name), put_off, by_key) into counts using company;
     return counts;
 end
 $$;
 comment on function bds.merge_diff(text, text, jsonb) is
     'Writes rows as diff_<entity> has them, without the references to new rows that are put off; returns {created, updated}';
 
-create or replace function bds.merge_statement(entity_name text, source text, put_off jsonb)
+create or replace function bds.merge_statement(entity_name text, source text, put_off jsonb, by_key boolean)
     returns text
     language plpgsql
     stable
@@ -102,7 +104,7 @@ begin
         $sql$
         with merged as (
             merge into %1$s t
-            using %2$s d on t.company_id = (select $1) and t.id = d.id
+            using %2$s d on t.company_id = %6$s and t.id = d.id
             when matched then
                 update set %3$s
             when not matched then
@@ -112,8 +114,9 @@ begin
         select jsonb_build_object('created', count(*) filter (where action = 'INSERT'), 'updated', count(*) filter (where action = 'UPDATE'))
         from merged
         $sql$,
-        this.table_name, source, updates, columns, new_values
+        this.table_name, source, updates, columns, new_values, case when by_key then '(select $1)' else '$1' end
     );
 end
 $$;
-comment on function bds.merge_statement(text, text, jsonb) is 'The statement that writes rows of a source of differences; $1 is the company';
+comment on function bds.merge_statement(text, text, jsonb, boolean) is
+    'The statement that writes rows of a source of differences, each looked up by its key or all at once; $1 is the company';

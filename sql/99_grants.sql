@@ -57,7 +57,7 @@ begin
         where p.pronamespace = 'bds'::regnamespace and not p.prosecdef and p.proname = any (array[
             'enter_company', 'open_staging', 'import_finish', 'import_drop_staging', 'count_staged', 'analyze_changed',
             'import_apply', 'import_outcome', 'add_counts', 'count_map', 'counted', 'count_failed', 'root_of', 'depth_of', 'families',
-            'family_members', 'put_off', 'reach', 'note_columns', 'noted_columns', 'has_keys', 'import_order', 'import_prepare', 'plan_for', 'is_few', 'probe_if_few', 'about', 'can_probe', 'is_indexed', 'finds_few', 'stored_join',
+            'family_members', 'put_off', 'reach', 'note_columns', 'noted_columns', 'has_keys', 'import_order', 'import_prepare', 'plan_for', 'is_few', 'about', 'can_probe', 'is_indexed', 'finds_few', 'stored_join',
             'import_drop_comparison', 'import_prepare_family', 'parent_of',
             'staged_text', 'staged_is_valid', 'staged_cast', 'staged_value', 'named_value', 'expected_value', 'valid_values', 'look_through', 'staged_operation',
             'only_identifies', 'check_values', 'check_required', 'make_diff', 'rules_of', 'check_constraints', 'check_names', 'check_nesting', 'check_operations',

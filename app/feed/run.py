@@ -147,6 +147,8 @@ class Import:
                     if self._source and note_places(connection, self.company, self.id, self._source):
                         report = _value(connection, "select bds.import_report(%s, %s)", (self.company, self.id))
         except psycopg.errors.QueryCanceled:
+            with self._writer() as connection:
+                self._look_whether_cancelled(connection)
             self.check_cancelled()
             raise
         finally:
@@ -250,10 +252,13 @@ class Import:
                     "select bds.import_progress(%s, %s, %s, %s, %s)",
                     (self.company, self.id, self.bytes, self._rows.records, self._done),
                 )
-                self._cancelled = _value(connection, "select is_cancelled from bds.find_import(%s, %s)", (self.company, self.id))
+                self._look_whether_cancelled(connection)
                 running = self._running
                 if self._cancelled and running is not None:
                     running.cancel_safe()
+
+    def _look_whether_cancelled(self, connection: psycopg.Connection[Any]) -> None:
+        self._cancelled = _value(connection, "select is_cancelled from bds.find_import(%s, %s)", (self.company, self.id))
 
     def check_cancelled(self) -> None:
         """Raises ServiceError `cancelled` once it is known that somebody asked for the import's end."""

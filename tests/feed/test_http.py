@@ -255,6 +255,18 @@ def test_an_import_that_waits_for_its_turn_can_be_cancelled(service: Service) ->
     assert "never" not in units(service)
 
 
+def test_one_whose_turn_comes_after_it_was_cancelled_writes_nothing(service: Service) -> None:
+    with ThreadPoolExecutor(1) as others:
+        with held(service):
+            path = send(service, b'{"units": [{"code": "late", "name": "n"}]}', Prefer="respond-async").headers["Location"]
+            asked = others.submit(service.ask, path, "DELETE")
+            wait_until(lambda: bool(service.operator.rows("select from bds.imports where is_cancelled and finished_at is null")))
+        assert asked.result().status == 204
+    report = service.ask(path).json
+    assert (report["state"], report["errors"][0]["code"]) == ("cancelled", "cancelled")
+    assert "late" not in units(service)
+
+
 def test_an_import_whose_body_arrives_can_be_cancelled(service: Service) -> None:
     with begin(service, 1 << 19, b'{"units": [{"code": "cut", "name": "g"},' + b" " * 70_000) as client:
         wait_until(lambda: bool(service.operator.rows("select from bds.imports where finished_at is null")))

@@ -163,6 +163,16 @@ def test_what_identifies_a_record_that_goes_is_checked(feed: Feed, record: dict[
     assert feed.rows("products", "code") == [("A",)]
 
 
+def test_of_an_item_that_goes_its_id_alone_counts(feed: Feed) -> None:
+    feed.good(orders=[{"code": "O", "orderDate": "2026-01-01", "items": [{"quantity": 1}, {"quantity": 2}]}])
+    [(first,), (second,)] = feed.rows("orderItems", "id")
+    wrong = {"@operation": "delete", "price": "zz", "product": "code:none", "order": "code:none"}
+    assert feed.good(orderItems=[{"id": first, **wrong}]) == {"orderItems": {"deleted": 1}}
+    report = feed.send(orderItems=[wrong])  # which one is said by nothing else
+    assert ("orderItems[0].price", "invalid_value") in errors(report)
+    assert feed.rows("orderItems", "id") == [(second,)]
+
+
 def test_values_of_what_is_updated_are_checked_beside_one_that_goes(feed: Feed) -> None:
     feed.good(products=[{"code": "A", "name": "a"}])
     report = feed.send(

@@ -89,6 +89,15 @@ def test_a_second_record_of_a_renamed_row_takes_nothing_from_the_first(feed: Fee
     )
 
 
+@pytest.mark.parametrize("refused", [{"id": "code:c2", "code": "c1"}, {"id": "code:c2", "code": "new", "parent": 7.5, "bogus": 1}])
+def test_what_a_record_is_not_renamed_to_is_left_to_others(feed: Feed, refused: dict[str, Any]) -> None:
+    feed.good(STORED)
+    report = feed.send({"@atomic": False, "categories": [refused, {"code": refused["code"], "name": "its own"}]})
+    assert {path.split(".")[0] for path, _ in errors(report)} == {"categories[0]"}
+    assert (refused["code"], "its own") in feed.rows("categories", "code", "name")
+    assert ("c2", "2") in feed.rows("categories", "code", "name")
+
+
 def test_children_of_a_renamed_row_may_name_it_though_it_is_named_twice(feed: Feed) -> None:
     feed.good(STORED)
     first = {"id": "code:P1", "code": "P9", "variants": [{"code": "V", "name": "v", "product": "code:P9"}]}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import psycopg
@@ -11,6 +12,7 @@ import pytest
 
 from app import db
 from tests.feed.conftest import Feed
+from tests.http.serving import wait_until
 
 
 def stage(connection: psycopg.Connection[Any], feed: Feed) -> tuple[Any, str]:
@@ -51,6 +53,41 @@ def test_a_dry_run(feed: Feed) -> None:
         (report,) = connection.execute("select bds.import_run(%s, %s)", (feed.company, import_id)).fetchone() or (None,)
     assert report["entities"]["units"]["created"] == 1 and report["dryRun"]
     assert not feed.log()
+
+
+def test_a_cancel_that_comes_too_late_is_told_so(feed: Feed) -> None:
+    with psycopg.connect(feed.url) as runs, psycopg.connect(feed.url, autocommit=True) as other, ThreadPoolExecutor(1) as others:
+        import_id, table = stage(runs, feed)
+        runs.execute(f"insert into {table} (code, name) values ('A', 'a')".encode())
+        runs.commit()
+        runs.execute("select bds.set_context(%s)", (feed.company,))
+        runs.execute("select bds.import_run(%s, %s)", (feed.company, import_id))
+        other.execute("select set_config('bds.company', %s, false)", (feed.company,))
+        asked = others.submit(other.execute, "select bds.import_cancel(%s, %s)", (feed.company, import_id))
+        wait_until(
+            lambda: bool(feed.ask("select from pg_stat_activity where wait_event_type = 'Lock' and query ~ 'import_cancel'"))
+        )
+        runs.commit()
+        with pytest.raises(psycopg.Error, match="has ended: it is completed") as refused:
+            asked.result()
+    assert refused.value.sqlstate == "BD004"
+    assert feed.rows("products", "code") == [("A",)]
+
+
+def test_one_that_was_cancelled_does_not_run(feed: Feed) -> None:
+    with psycopg.connect(feed.url, autocommit=True) as connection:
+        import_id, table = stage(connection, feed)
+        connection.execute(f"insert into {table} (code, name) values ('A', 'a')".encode())
+        with connection.transaction():
+            connection.execute("select bds.set_context(%s)", (feed.company,))
+            connection.execute("select bds.import_cancel(%s, %s)", (feed.company, import_id))
+        with pytest.raises(psycopg.errors.QueryCanceled, match="was cancelled"), connection.transaction():
+            connection.execute("select bds.set_context(%s)", (feed.company,))
+            connection.execute("select bds.import_run(%s, %s)", (feed.company, import_id))
+        with connection.transaction():
+            connection.execute("select bds.set_context(%s)", (feed.company,))
+            connection.execute("select bds.import_fail(%s, %s, 'cancelled')", (feed.company, import_id))
+    assert not feed.rows("products", "code")
 
 
 @pytest.mark.parametrize("statement", [
