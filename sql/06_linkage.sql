@@ -255,6 +255,9 @@ begin
     for pattern in select * from bds.linkage_patterns(entity_name, columns, shapes) loop
         perform bds.link_pattern(entity_name, columns, pattern.shape, pattern.agreeing, is_left is null);
         is_left := bds.set_apart_unlinked(entity_name, is_left is null);
+        if is_left and pattern.agreeing = pattern.shape and cardinality(shapes) > 1 and bds.make_room(entity_name, columns, pattern.shape) then
+            is_left := bds.set_apart_unlinked(entity_name, false);
+        end if;
         exit when not is_left;
     end loop;
 end

@@ -176,13 +176,17 @@ def test_orders_that_are_sent_again_change_nothing(feed: Feed) -> None:
     def item() -> dict[str, Any]:
         return {name: chance.choice(values[name]) for name in chance.sample(list(values), chance.randint(0, 4))}
 
-    orders = [
-        {"code": f"O{n}", "orderDate": "2026-01-01", "items": [item() for _ in range(chance.randint(1, 5))]} for n in range(800)
-    ]
-    feed.good(products=[{"code": "P1", "name": "1"}, {"code": "P2", "name": "2"}], orders=orders)
-    stored = feed.stored()
-    assert {name: list(each) for name, each in feed.good(orders=orders).items()} == {
-        "orders": ["unchanged"],
-        "orderItems": ["unchanged"],
-    }
-    assert feed.stored() == stored
+    def orders() -> list[dict[str, Any]]:
+        return [
+            {"code": f"O{n}", "orderDate": "2026-01-01", "items": [item() for _ in range(chance.randint(1, 7))]} for n in range(800)
+        ]
+
+    feed.good(products=[{"code": "P1", "name": "1"}, {"code": "P2", "name": "2"}])
+    for sent in (orders(), orders(), orders()):  # over nothing, and over other items, which some of these resemble
+        feed.good(orders=sent)
+        stored = feed.stored()
+        assert {name: list(each) for name, each in feed.good(orders=sent).items()} == {
+            "orders": ["unchanged"],
+            "orderItems": ["unchanged"],
+        }
+        assert feed.stored() == stored
