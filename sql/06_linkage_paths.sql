@@ -55,15 +55,13 @@ begin
         select c.ordinal, c.rows
         from (
             select o.ordinal, p.rows, sum(p.rows) over (order by o.ordinal) as work
-            from (
-                select distinct o.ordinal, o.parent_id
-                from open o join taken t on t.parent_id = o.parent_id and t.hash = o.hash join pg_temp.%4$I l on l.id = t.id
-            ) o
+            from open o
+            join (select distinct t.parent_id, t.hash from taken t join pg_temp.%4$I l on l.id = t.id) t on t.parent_id = o.parent_id and t.hash = o.hash
             join (select t.parent_id, count(*) as rows from taken t group by t.parent_id) p on p.parent_id = o.parent_id
         ) c
         where c.work <= 200000
         order by c.ordinal
-        limit 1000
+        limit 200
         $sql$,
         content, 'open_' || entity_name, 'candidate_' || entity_name, 'link_' || entity_name
     ) using shape;
@@ -93,7 +91,7 @@ declare
     row_id   bigint;
     step     jsonb;
 begin
-    loop
+    for steps in 1..8 loop
         execute format(
             'select c.ordinal, r.id from pg_temp.%1$I c join pg_temp.%2$I r on r.parent_id = c.parent_id '
             'where c.ordinal = any ($1) and %3$s and not exists (select from pg_temp.%4$I l where l.id = r.id) order by 1, 2 limit 1',
@@ -120,6 +118,9 @@ begin
         end if;
         frontier := array(select k::bigint from jsonb_object_keys(layer) k);
     end loop;
+    if last is null then
+        return false;
+    end if;
     -- each takes what the next one had; the last takes the row that is free
     while last <> ordinal loop
         execute format('update pg_temp.%I l set id = $1, is_same = false where l.ordinal = $2', 'link_' || entity_name) using row_id, last;
@@ -133,4 +134,4 @@ end
 $$;
 comment on function bds.make_room_for(text, text[], bigint, bigint) is
     'Links an open staged row by letting others change their rows for ones that agree with them as well, in as few steps as can be; false if they '
-    'cannot, or if more of them than so many would have to be asked';
+    'cannot, if that takes more than seven, or if more of them than so many would have to be asked';
