@@ -105,6 +105,8 @@ class Database:
             ]
         self._callbacks: dict[str, list[Callable[[str], None]]] = defaultdict(list)
         self._listener: asyncio.Task[None] | None = None
+        self._reading = asyncio.Lock()
+        self._readings = 0  # of the model, since the process began
 
     @classmethod
     async def open(cls, config: Config) -> Database:
@@ -130,8 +132,16 @@ class Database:
         return self
 
     async def renew(self) -> None:
-        """Read the model again, which did not fit the database: word of a change may not have come yet."""
-        self.catalog = await _load_catalog(self.url)
+        """Read the model again: it was changed, or it did not fit the database, for word of a change may not have come yet.
+
+        One reading after the other, or an earlier one that takes longer would replace what a later one found.  Whoever waited
+        while another reading was begun and made takes that.
+        """
+        asked = self._readings
+        async with self._reading:
+            if self._readings <= asked + 1:
+                self.catalog = await _load_catalog(self.url)
+                self._readings += 1
 
     async def close(self) -> None:
         """Give every connection back."""
@@ -224,13 +234,13 @@ class Database:
                         await connection.execute(f"listen {channel}")
                     self._lost, self._hears = False, True
                     # whatever was said while nobody listened
-                    self.catalog = await _load_catalog(self.url)
+                    await self.renew()
                     for channel in CHANNELS:
                         self._call_back(channel, "")
                     listening.set()
                     async for notify in connection.notifies():
                         if notify.channel == "bds_catalog":
-                            self.catalog = await _load_catalog(self.url)
+                            await self.renew()
                         self._call_back(notify.channel, notify.payload)
             except psycopg.Error as error:
                 if not self._lost:
