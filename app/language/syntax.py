@@ -98,11 +98,12 @@ class Language:
         match wrong:
             case UnexpectedToken(token=token):
                 at = len(text) if token.type == "$END" else token.start_pos or 0
-                allowed = wrong.accepts or wrong.expected
-            case UnexpectedCharacters():
-                at, allowed = wrong.pos_in_stream or 0, wrong.allowed or set()
+            case UnexpectedCharacters(pos_in_stream=place):
+                at = place or 0
             case _:
                 raise wrong
+        # not its `allowed`, which also holds what the grammar's other start would allow there
+        allowed: set[str] = wrong.interactive_parser.accepts()  # type: ignore[no-untyped-call]
         rest = text[at:]
         if rest[:1] in ("'", '"') and rest.count(rest[0]) % 2:
             return QueryError("the quoted text that begins here is not closed", position=at + 1)
