@@ -1,8 +1,8 @@
 """One import from its first byte to its report: stage the document block by block, let the database compare and write.
 
-The calls are synchronous, for a worker thread or a command.  While the document arrives no connection is held: each block of
-8 MB takes one for as long as its COPY lasts, in a thread of its own, while the next block is read.  The whole document is staged
-before the first business row is written.
+The calls are synchronous, for a worker thread or a command.  Blocks are copied in a thread of their own, each while the next one is
+read, by a connection that is held while they follow one another, and not while a slow client is waited for.  The whole document
+is staged before the first business row is written.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import contextlib
 import logging
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any, LiteralString
 from uuid import UUID
@@ -23,6 +23,7 @@ from app import db
 from app.catalog import Catalog
 from app.errors import SQLSTATES, ServiceError
 from app.feed.document import Directive, Document, Records
+from app.feed.lingering import Lingering
 from app.feed.rows import COPY_OPTIONS, Rows
 from app.feed.source import Source, note_places
 
@@ -78,12 +79,13 @@ class Import:
         self._done = 0
         self._stopped = threading.Event()
         self._turn = threading.Lock()  # an abort waits for the bytes that are being taken in
+        self._session = Lingering(self._connect)
         self._copier = ThreadPoolExecutor(1, "staging")
         self._copying: Future[None] | None = None  # the block that is on its way
 
     def begin(self) -> UUID:
         """Make the import known.  Raises psycopg.Error BD002 if there is no such company."""
-        with self._writer() as connection, connection.transaction():
+        with self._session.use() as connection, connection.transaction():
             connection.execute("select bds.set_context(%s, %s)", (self.company, self._actor))
             row = connection.execute("select bds.import_begin(%s, %s, %s)", (self.company, self._actor, self.dry_run)).fetchone()
             assert row is not None
@@ -126,7 +128,7 @@ class Import:
         self._await_block()
         self._copier.shutdown()
         self.check_cancelled()
-        with self._writer() as connection:
+        with self._session.use() as connection:
             connection.execute(
                 "select bds.import_received(%s, %s, %s, %s, %s, %s)",
                 (self.company, self.id, self._atomic, self.bytes, self._rows.records, self._remove_all),
@@ -136,7 +138,7 @@ class Import:
         """The document is complete: compare, write, report.  Raises as `receive`."""
         self.complete()
         try:
-            with self._writer() as connection:
+            with self._session.use() as connection:
                 connection.add_notice_handler(self._hear)
                 connection.execute("set temp_buffers = '128MB'")  # for the comparison's temporary tables
                 connection.execute("set client_connection_check_interval = '2s'")  # should this process die, its turn ends with it
@@ -147,12 +149,13 @@ class Import:
                     if self._source and note_places(connection, self.company, self.id, self._source):
                         report = _value(connection, "select bds.import_report(%s, %s)", (self.company, self.id))
         except psycopg.errors.QueryCanceled:
-            with self._writer() as connection:
+            with self._connect() as connection:
                 self._look_whether_cancelled(connection)
             self.check_cancelled()
             raise
         finally:
             self._running = None
+            self._session.close()
         self._phase("done", self._rows.records)
         self._stopped.set()
         return report
@@ -170,7 +173,8 @@ class Import:
             if self._copying is not None:
                 wait([self._copying])  # what it stages is dropped with the rest
             self._copier.shutdown()
-            with self._writer() as connection:
+            self._session.close()
+            with self._connect() as connection:
                 connection.execute(
                     "select bds.import_progress(%s, %s, %s, %s, 0)", (self.company, self.id, self.bytes, self._rows.records)
                 )
@@ -223,7 +227,7 @@ class Import:
             copying.result()
 
     def _stage(self, blocks: list[tuple[str, tuple[str, ...], bytes]], errors: bytes, received: int, records: int) -> None:
-        with self._writer() as connection:
+        with self._session.use() as connection:
             for entity, columns, data in blocks:
                 _copy(connection, self._staging_table(connection, entity), columns, data)
             if errors:
@@ -237,17 +241,14 @@ class Import:
             self._staging[entity] = row[0]
         return self._staging[entity]
 
-    @contextlib.contextmanager
-    def _writer(self) -> Iterator[psycopg.Connection[Any]]:
-        with db.connect(self._url, "bds_writer") as connection:
-            connection.execute("select set_config('bds.company', %s, false)", (self.company,))
-            yield connection
+    def _connect(self) -> psycopg.Connection[Any]:
+        return _writer(self._url, self.company)
 
     # Signs of life, from a thread of its own: whoever sees none for a while takes the import for dead.
 
     def _beat(self) -> None:
         while not self._stopped.wait(HEARTBEAT):
-            with contextlib.suppress(psycopg.Error), self._writer() as connection:
+            with contextlib.suppress(psycopg.Error), self._connect() as connection:
                 connection.execute(
                     "select bds.import_progress(%s, %s, %s, %s, %s)",
                     (self.company, self.id, self.bytes, self._rows.records, self._done),
@@ -290,9 +291,18 @@ def _told(reason: BaseException | None) -> tuple[str, str]:
 
 def ask_to_end(url: str, company: str, import_id: str) -> None:
     """Cancel an import, whichever process runs it.  Raises psycopg.Error BD002 if there is none, BD004 if it has ended."""
-    with db.connect(url, "bds_writer") as connection:
-        connection.execute("select set_config('bds.company', %s, false)", (company,))
+    with _writer(url, company) as connection:
         connection.execute("select bds.import_cancel(%s, %s)", (company, import_id))
+
+
+def _writer(url: str, company: str) -> psycopg.Connection[Any]:
+    connection = db.connect(url, "bds_writer")
+    try:
+        connection.execute("select set_config('bds.company', %s, false)", (company,))
+    except BaseException:
+        connection.close()
+        raise
+    return connection
 
 
 def _copy(connection: psycopg.Connection[Any], table: str, columns: tuple[str, ...], data: bytes) -> None:

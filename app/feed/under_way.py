@@ -53,7 +53,7 @@ class Served(Import):
         if isinstance(reason, asyncio.CancelledError):
             reason = _stopped()
         if isinstance(reason, ServiceError) and reason.code == "aborted" and self.id is not None:
-            with self._writer() as connection:
+            with self._connect() as connection:
                 found = connection.execute("select is_cancelled from bds.find_import(%s, %s)", (self.company, self.id)).fetchone()
             return ServiceError("cancelled", "the import was cancelled") if found == (True,) else reason
         if reason is None or isinstance(reason, ServiceError | psycopg.Error | ConnectionError):
