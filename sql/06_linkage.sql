@@ -36,6 +36,17 @@ create or replace function bds.linkage_columns(entity_name text, columns text[])
 comment on function bds.linkage_columns(text, text[]) is
     'The fields by which rows of an entity are compared, with their weights; cleared is SQL for what null makes of one';
 
+create or replace function bds.linkage_content(entity_name text, columns text[], shape bigint)
+    returns text
+    language sql
+    stable
+    set search_path = pg_catalog, pg_temp
+    return (
+        select string_agg(format('r.%I', '=' || l.column_name), ', ' order by l.n) from bds.linkage_columns(entity_name, columns) l
+        where shape & (1::bigint << l.n::int) <> 0
+    );
+comment on function bds.linkage_content(text, text[], bigint) is 'SQL for the fields of a shape, of staged rows and of stored ones';
+
 create or replace function bds.map_by_linkage(company text, import_number bigint, entity_name text, columns text[])
     returns void
     language plpgsql
@@ -255,11 +266,14 @@ begin
     for pattern in select * from bds.linkage_patterns(entity_name, columns, shapes) loop
         perform bds.link_pattern(entity_name, columns, pattern.shape, pattern.agreeing, is_left is null);
         is_left := bds.set_apart_unlinked(entity_name, is_left is null);
-        if is_left and pattern.agreeing = pattern.shape and cardinality(shapes) > 1 and bds.make_room(entity_name, columns, pattern.shape) then
-            is_left := bds.set_apart_unlinked(entity_name, false);
+        if is_left and pattern.agreeing = pattern.shape and cardinality(shapes) > 1 then
+            if bds.make_room(entity_name, columns, pattern.shape) then
+                is_left := bds.set_apart_unlinked(entity_name, false);
+            end if;
         end if;
         exit when not is_left;
     end loop;
+    perform bds.close_rooms();
 end
 $$;
 comment on function bds.link_rows(text, text[]) is 'Links staged rows to stored ones by descending weight, one to one';
@@ -270,10 +284,7 @@ create or replace function bds.link_pattern(entity_name text, columns text[], sh
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    content text := (
-        select string_agg(format('r.%I', '=' || l.column_name), ', ' order by l.n) from bds.linkage_columns(entity_name, columns) l
-        where agreeing & (1::bigint << l.n::int) <> 0
-    );
+    content text := bds.linkage_content(entity_name, columns, agreeing);
     -- of rows that agree alike, those first that hold nothing else: they may have been made of such a record
     more    text := coalesce((
         select string_agg(format('(r.%I is distinct from %s)::int', '=' || l.column_name, l.cleared), ' + ' order by l.n)

@@ -63,7 +63,7 @@ begin
             'only_identifies', 'check_values', 'check_required', 'make_diff', 'rules_of', 'check_constraints', 'check_names', 'check_nesting', 'check_operations',
             'lookup_kind', 'lookup_value', 'lookup_id', 'staged_lookup', 'lookup_kinds', 'map_by_keys', 'mapped_parent', 'is_divisible', 'reference_name', 'reference_alias', 'reference_table', 'reference_join', 'check_keys', 'resolve_references',
             'is_staged', 'refers_outside', 'all_valid', 'key_value', 'written_value', 'staged_or_checked', 'comparison', 'number_new_rows',
-            'linkage_threshold', 'linkage_columns', 'map_by_linkage', 'cook_rows', 'find_candidates', 'link_named', 'check_named', 'make_room', 'find_crowded', 'make_room_for', 'linkage_patterns', 'link_rows',
+            'linkage_threshold', 'linkage_columns', 'map_by_linkage', 'cook_rows', 'find_candidates', 'link_named', 'check_named', 'linkage_content', 'make_room', 'open_rooms', 'close_rooms', 'find_crowded', 'index_crowded', 'search_room', 'move_links', 'linkage_patterns', 'link_rows',
             'link_pattern', 'set_apart_unlinked',
             'mark_failed', 'mark_known', 'spread_failures', 'fail_batches', 'fail_orphans', 'import_may_write', 'has_errors', 'late_errors', 'note_late', 'fail_late',
             'add_errors', 'import_collect_errors', 'place_of_rows',

@@ -190,3 +190,20 @@ def test_orders_that_are_sent_again_change_nothing(feed: Feed) -> None:
             "orderItems": ["unchanged"],
         }
         assert feed.stored() == stored
+
+
+def test_items_of_a_long_order_are_known_again_by_some_of_their_fields(feed: Feed) -> None:
+    """Each still fits the row that was made of it, though others may have taken that by then."""
+    chance = random.Random(1)
+    whole = [
+        {"product": f"code:P{chance.randint(1, 3)}", **{name: chance.randint(1, 3) for name in ("quantity", "price", "description")}}
+        for _ in range(600)
+    ]
+    parts = [{name: value for name, value in item.items() if chance.random() < 0.85} for item in whole]
+    feed.good(products=[{"code": f"P{n}", "name": "p"} for n in (1, 2, 3)])
+    feed.good(orders=[{"code": "O", "orderDate": "2026-01-01", "items": whole}])
+    stored = feed.stored()
+    for _ in range(2):
+        assert feed.good(orders=[{"code": "O", "items": parts}])["orderItems"] == {"unchanged": len(parts)}
+        chance.shuffle(parts)
+    assert feed.stored() == stored
