@@ -134,6 +134,12 @@ def understand(error: Exception, request_id: str) -> ServiceError:
     """What a client is told of an exception."""
     if isinstance(error, ServiceError):
         return error
+    told = _understand(error, request_id)
+    told.more |= getattr(error, "more", {})
+    return told
+
+
+def _understand(error: Exception, request_id: str) -> ServiceError:
     if isinstance(error, web.HTTPException):
         code = next((code for code, (status, _) in ERRORS.items() if status == error.status), "malformed_request")
         allow = {"Allow": error.headers["Allow"]} if "Allow" in error.headers else {}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import select
 import types
 from collections.abc import AsyncIterator, Coroutine, Generator
 from typing import Any, LiteralString
@@ -57,6 +58,14 @@ class Session(psycopg.AsyncConnection[Any]):
         return self._raw
 
 
+async def check_if_told(connection: psycopg.AsyncConnection[Any]) -> None:
+    """Raises psycopg.OperationalError if the server has ended an idle connection: it has been sent something, and asked nothing."""
+    told = select.poll()
+    told.register(connection.fileno(), select.POLLIN)
+    if told.poll(0):
+        await AsyncConnectionPool.check_connection(connection)
+
+
 class Pool:
     """Connections in autocommit mode that act as `role`; behind a transaction pooler each use is a transaction.
 
@@ -82,7 +91,7 @@ class Pool:
             reconnect_timeout=GIVE_UP,
             configure=self._configure,
             kwargs={"autocommit": True, "prepare_threshold": 2 if config.prepares else None, **parameters(url)},
-            check=AsyncConnectionPool.check_connection if role == "bds_service" else None,
+            check=AsyncConnectionPool.check_connection if role == "bds_service" else check_if_told,
         )
 
     async def _configure(self, connection: Session) -> None:

@@ -270,7 +270,7 @@ begin
                 $sql$
                 insert into %1$s (entity, ordinal, field, code, message)
                 select %2$L, m.ordinal, %3$L, 'already_exists', format('row %%s has %%s %%L', t.id, %3$L, %4$s)
-                from (select * from %5$s where id is not null offset 0) m %6$s
+                from (select * from %5$s where id is not null and phase <> 3 offset 0) m %6$s
                 where t.id <> m.target
                 $sql$,
                 errors, entity_name, key.field, key.expression, map, key.stored
@@ -285,7 +285,11 @@ begin
         -- a new row has a target of its own
         select 'target' as expression, 'm.target is not null and not m.is_new' as condition, null as field
         union all
-        select format('%I', 'key_' || c.name), format('m.%I is not null and not m.failed', 'key_' || c.name) || case when says_one then ' and m.is_new' else '' end,
+        -- what a row that goes says beside its id is nothing that it claims
+        select format('%I', 'key_' || c.name),
+            format('m.%I is not null and ', 'key_' || c.name)
+                || case when named then format('(not m.failed or m.is_new and m.id_kind = %L) and (m.phase <> 3 or m.id is null)', c.name) else 'not m.failed' end
+                || case when says_one then ' and m.is_new' else '' end,
             c.name
         from bds.import_columns c
         where c.entity = entity_name and c.is_unique and (c.name = any (columns) or named) and (has_new or not says_one or '@operation' = any (columns))

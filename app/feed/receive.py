@@ -70,7 +70,10 @@ async def take(
     try:
         if is_async and await _has_arrived(work, arrived):
             under_way.nobody_waits(feed, work)
-            return 202, await show(database, company, str(feed.id))
+            try:
+                return 202, await show(database, company, str(feed.id))
+            except Exception as error:  # the import goes on all the same
+                raise _with_id(error, feed.id) from None
         report = await asyncio.shield(work)
     except asyncio.CancelledError:  # the client has left
         under_way.nobody_waits(feed, work)
@@ -137,9 +140,10 @@ def _run_or_abort(feed: Served) -> dict[str, Any]:
 
 
 def _with_id(error: BaseException, import_id: UUID | None) -> BaseException:
-    """The error, naming the import that it ended."""
-    if isinstance(error, ServiceError) and import_id is not None:
-        error.more.setdefault("importId", str(import_id))
+    """The error, whose answer is to name the import that it met."""
+    if import_id is not None:
+        more: dict[str, Any] = getattr(error, "more", {})
+        error.more = {"importId": str(import_id)} | more  # type: ignore[attr-defined]
     return error
 
 

@@ -240,6 +240,18 @@ def test_an_import_may_be_answered_before_it_runs(service: Service) -> None:
     assert "later" in units(service)
 
 
+def test_an_answer_that_fails_names_the_import_that_goes_on(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def lost(*_: object) -> None:
+        raise psycopg.OperationalError("the connection was lost")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(receive, "show", lost)
+        reply = send(service, b'{"units": [{"code": "goes on", "name": "g"}]}', Prefer="respond-async")
+    assert (reply.status, reply.json["code"]) == (503, "busy")
+    path = f"/api/demo/imports/{reply.json['importId']}"
+    wait_until(lambda: service.ask(path).json["state"] == "completed")
+
+
 def test_a_bad_document_is_answered_at_once_all_the_same(service: Service) -> None:
     reply = send(service, b'{"units": [', Prefer="respond-async")
     assert (reply.status, reply.json["code"]) == (400, "malformed_document")

@@ -196,7 +196,10 @@ def test_items_of_a_long_order_are_known_again_by_some_of_their_fields(feed: Fee
     """Each still fits the row that was made of it, though others may have taken that by then."""
     chance = random.Random(1)
     whole = [
-        {"product": f"code:P{chance.randint(1, 3)}", **{name: chance.randint(1, 3) for name in ("quantity", "price", "description")}}
+        {
+            "product": f"code:P{chance.randint(1, 3)}",
+            **{name: chance.randint(1, 3) for name in ("quantity", "price", "description")},
+        }
         for _ in range(600)
     ]
     parts = [{name: value for name, value in item.items() if chance.random() < 0.85} for item in whole]

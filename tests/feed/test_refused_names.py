@@ -105,3 +105,19 @@ def test_children_of_a_renamed_row_may_name_it_though_it_is_named_twice(feed: Fe
     assert errors(report) == [("products[1]", "duplicate_record")]
     assert feed.rows("products", "code", order="code") == [("P2",), ("P3",), ("P9",)]
     assert feed.rows("productVariants", "code") == [("V",)]
+
+
+def test_a_record_that_is_refused_keeps_the_name_that_says_which_it_is(feed: Feed) -> None:
+    records = [{"id": "code:new", "name": "n", "parent": 7.5}, {"code": "new", "name": "again"}]
+    report = feed.send({"@atomic": False, "categories": records})
+    assert ("categories[1].code", "duplicate_record") in errors(report)
+    assert report["entities"]["categories"]["failed"] == 2
+
+
+@pytest.mark.parametrize("code", ["c1", "new"])
+def test_what_a_deleted_record_says_beside_its_id_is_left_to_others(feed: Feed, code: str) -> None:
+    feed.good(STORED)
+    gone = {"id": "code:c2", "code": code, "@operation": "delete"}
+    assert feed.good(categories=[gone, {"code": code, "name": "its own"}])["categories"]["deleted"] == 1
+    named = dict(feed.rows("categories", "code", "name"))
+    assert named[code] == "its own" and "c2" not in named

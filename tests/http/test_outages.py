@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import os
 import shutil
@@ -130,6 +131,31 @@ async def _hand_over(url: str) -> bool:
 
 def test_a_client_that_leaves_with_the_last_byte_takes_no_connection_along(database_url: str) -> None:
     assert asyncio.run(_hand_over(database_url))
+
+
+async def _read_after_loss(url: str) -> set[str]:
+    """What readers meet whose pool holds three sessions that were ended while they were idle."""
+    pool = Pool(Config(database_url=url), url, "bds_reader", 3)
+    await pool.open(wait=True)
+    async with contextlib.AsyncExitStack() as held:
+        taken = [await held.enter_async_context(pool.take()) for _ in range(3)]
+        ended = [connection.info.backend_pid for connection in taken]
+    async with await psycopg.AsyncConnection.connect(url, autocommit=True) as operator:
+        await operator.execute("select pg_terminate_backend(pid, 60000) from unnest(%s::int[]) as p (pid)", (ended,))
+    met = set()
+    for _ in range(6):
+        async with pool.take() as connection:
+            try:
+                await connection.execute("select 1")
+                met.add("an answer")
+            except psycopg.OperationalError as error:
+                met.add(type(error).__name__)
+    await pool.close()
+    return met
+
+
+def test_sessions_that_were_ended_while_idle_are_given_to_nobody(database_url: str) -> None:
+    assert asyncio.run(_read_after_loss(database_url)) == {"an answer"}
 
 
 def test_connections_to_an_address_where_nobody_answers_are_given_up(database_url: str) -> None:
