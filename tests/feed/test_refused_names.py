@@ -108,7 +108,7 @@ def test_children_of_a_renamed_row_may_name_it_though_it_is_named_twice(feed: Fe
 
 
 def test_a_record_that_is_refused_keeps_the_name_that_says_which_it_is(feed: Feed) -> None:
-    records = [{"id": "code:new", "name": "n", "parent": 7.5}, {"code": "new", "name": "again"}]
+    records = [{"id": "code:new", "name": "n", "bogus": 1}, {"code": "new", "name": "again"}]
     report = feed.send({"@atomic": False, "categories": records})
     assert ("categories[1].code", "duplicate_record") in errors(report)
     assert report["entities"]["categories"]["failed"] == 2
