@@ -288,7 +288,10 @@ begin
         -- what a row that goes says beside its id is nothing that it claims
         select format('%I', 'key_' || c.name),
             format('m.%I is not null and ', 'key_' || c.name)
-                || case when named then format('(not m.failed or m.is_new and m.id_kind = %L) and (m.phase <> 3 or m.id is null)', c.name) else 'not m.failed' end
+                || case when named
+                    then format('(not m.failed or m.is_new and m.id_kind = %L and m.%I::text = %s) and (m.phase <> 3 or m.id is null)',
+                        c.name, 'key_' || c.name, bds.lookup_value('m.id'))
+                    else 'not m.failed' end
                 || case when says_one then ' and m.is_new' else '' end,
             c.name
         from bds.import_columns c

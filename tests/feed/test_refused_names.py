@@ -89,7 +89,10 @@ def test_a_second_record_of_a_renamed_row_takes_nothing_from_the_first(feed: Fee
     )
 
 
-@pytest.mark.parametrize("refused", [{"id": "code:c2", "code": "c1"}, {"id": "code:c2", "code": "new", "parent": 7.5, "bogus": 1}])
+@pytest.mark.parametrize("refused", [
+    {"id": "code:c2", "code": "c1"}, {"id": "code:c2", "code": "new", "parent": 7.5, "bogus": 1},
+    {"id": "code:new", "code": "c1", "name": "n"}, {"id": "code:new", "code": "other", "name": "n", "bogus": 1},
+])  # fmt: skip
 def test_what_a_record_is_not_renamed_to_is_left_to_others(feed: Feed, refused: dict[str, Any]) -> None:
     feed.good(STORED)
     report = feed.send({"@atomic": False, "categories": [refused, {"code": refused["code"], "name": "its own"}]})
