@@ -66,13 +66,11 @@ declare
     given      text;
     compared   text := '';
     is_same    text := 'false';
-    stored     bigint;  -- rows of the company, about
     is_few     boolean;
     has_new    boolean;
 begin
     select * into strict this from bds.entities e where e.name = entity_name;
-    stored := bds.about(this.table_name, company);
-    is_few := bds.is_few(rows, stored);
+    is_few := bds.is_few(rows, bds.about(this.table_name, company));
     -- x.<field> is what the row says of a unique field; its own "@id", if it has one, alone says which row is meant
     select
         string_agg(format('%s as %I',

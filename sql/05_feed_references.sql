@@ -48,7 +48,6 @@ declare
     ids        text;
     kinds      text[];  -- that name a row of the target
     used       text[];  -- that the document uses: each costs a join with the whole target
-    stored     bigint;  -- rows of the target, about
     is_few     boolean;
     mapped     boolean;
     unresolved boolean;
@@ -75,8 +74,7 @@ begin
             lookups, bds.lookup_kind('r.lookup'), bds.lookup_value('r.lookup'), reference.name, bds.staging_table(import_number, entity_name)
         );
         execute format('select array(select distinct l.kind from %1$s l), (select count(*) from %1$s)', lookups) into used, distinct_lookups;
-        stored := bds.about(reference.table_name, company);
-        is_few := bds.is_few(distinct_lookups, stored);
+        is_few := bds.is_few(distinct_lookups, bds.about(reference.table_name, company));
         -- the document's own rows first: theirs is the state that the import leaves
         select
             string_agg(

@@ -153,7 +153,7 @@ begin
         with item as materialized (
             select s.ordinal, s.parent_id, s.shape, %1$s as key
             from pg_temp.%2$I s join pg_temp.room_parent p on p.parent_id = s.parent_id
-            cross join lateral (select s.*) r
+            cross join lateral (select s.*) r  -- whose fields the key is made of, as of those of a stored row
             where s.name is null and p.is_new
         ),
         indexed as (

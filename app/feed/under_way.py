@@ -54,8 +54,8 @@ class Served(Import):
             reason = _stopped()
         if isinstance(reason, ServiceError) and reason.code == "aborted" and self.id is not None:
             with self._connect() as connection:
-                found = connection.execute("select is_cancelled from bds.find_import(%s, %s)", (self.company, self.id)).fetchone()
-            return ServiceError("cancelled", "the import was cancelled") if found == (True,) else reason
+                self._look_whether_cancelled(connection)
+            return ServiceError("cancelled", "the import was cancelled") if self._cancelled else reason
         if reason is None or isinstance(reason, ServiceError | psycopg.Error | ConnectionError):
             return reason
         return ServiceError("internal", f"the service failed; its log has import {self.id}")
