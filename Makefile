@@ -61,7 +61,7 @@ lint: install
 	$(BIN)/mypy
 
 bench: install
-	@$(BIN)/python -m tests.bench $(if $(ROWS),--rows $(ROWS)) $(if $(ITEMS),--items $(ITEMS)) $(if $(SCALE),--scale $(SCALE)) $(if $(RECORDS),--records $(RECORDS)) $(if $(JSON),--json)
+	@$(BIN)/python -m bench $(if $(ROWS),--rows $(ROWS)) $(if $(ITEMS),--items $(ITEMS)) $(if $(SCALE),--scale $(SCALE)) $(if $(RECORDS),--records $(RECORDS)) $(if $(JSON),--json)
 
 clean:
 	rm -rf $(VENV) *.egg-info .mypy_cache .ruff_cache .pytest_cache

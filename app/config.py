@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
@@ -9,9 +10,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from app.networks import Network, read_networks
+from app import resources
 
-HERE = Path(__file__).resolve().parent.parent
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 Pooler = Literal["none", "session", "transaction"]
 Prepared = Literal["auto", "true", "false"]
@@ -47,7 +48,7 @@ class Config:
     prepared_statements: Prepared = setting(
         "BDS_PREPARED_STATEMENTS", "auto", "whether statements are prepared: true, false, auto (not behind a transaction pooler)"
     )
-    data_dir: Path = setting("BDS_DATA_DIR", HERE / ".data", "files of the embedded PostgreSQL")
+    data_dir: Path = setting("BDS_DATA_DIR", resources.data_dir(), "files of the embedded PostgreSQL")
     secret: str | None = setting("BDS_SECRET", None, "signs tokens; unset: made at random once, kept in the database", secret=True)
     trusted_proxies: tuple[Network, ...] = setting(
         "BDS_TRUSTED_PROXIES", (), "addresses and networks of reverse proxies, with commas between them"
@@ -153,3 +154,8 @@ def _numbers(name: str, text: str, default: float | tuple[float, ...]) -> float 
     if not all(0 <= number < 1e9 for number in numbers) or (isinstance(default, float) and len(numbers) != 1):
         raise ValueError(f"{name}={text!r}: expected {expected}")
     return numbers[0] if isinstance(default, float) else numbers
+
+
+def read_networks(text: str) -> tuple[Network, ...]:
+    """Addresses and networks separated by commas.  Raises ValueError."""
+    return tuple(ipaddress.ip_network(part.strip(), strict=False) for part in text.split(",") if part.strip())

@@ -19,7 +19,8 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from pytest_postgresql.janitor import DatabaseJanitor
 
-from app import embedded, logs, migrate
+from app import logs
+from app.database import embedded, migrate
 
 TEMPLATE = "bds_template"
 SHARED = Path(__file__).resolve().parent.parent.parent / "shared"

@@ -19,7 +19,7 @@ from app import metrics
 from app.auth.keys import KEY, any_key, basic_key, hash_key, is_basic
 from app.auth.throttle import Throttle
 from app.auth.tokens import Expired, Forged, Signer, Use, cookie_of
-from app.db import Database
+from app.database.database import Database
 from app.errors import ServiceError
 
 log = logging.getLogger("bds.auth")

@@ -15,9 +15,9 @@ from app import metrics
 from app.auth.gate import Gate, Identity, unauthorized
 from app.auth.passwords import Passwords, renewed
 from app.auth.tokens import COOKIE, LASTS, same
-from app.db import Database
+from app.database.database import Database
 from app.errors import ServiceError
-from app.wire import body_in_time
+from app.wire.bodies import body_in_time
 
 ACTOR = web.RequestKey("actor", str)  # who sends a request, as the change log names them; for the log
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})

@@ -12,7 +12,7 @@ from psycopg.rows import class_row
 
 from app.auth.gate import SCOPES, Identity
 from app.auth.keys import hash_key, make_key
-from app.db import Database
+from app.database.database import Database
 from app.errors import ServiceError
 
 LONGEST_NAME = 100

@@ -18,7 +18,7 @@ from weakref import WeakValueDictionary
 import psycopg
 
 from app import metrics
-from app.db import Database
+from app.database.database import Database
 from app.errors import ServiceError
 
 log = logging.getLogger("bds.auth")

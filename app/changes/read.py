@@ -12,15 +12,16 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import NamedTuple
 
-from app.catalog import Catalog, Entity, Field
-from app.db import Database, Session
+from app.database.catalog import Catalog, Entity, Field
+from app.database.database import Database
+from app.database.pools import Session
 from app.errors import QueryError, ServiceError
-from app.language import sql, where
-from app.language.check_where import Where
-from app.language.literals import INT8
-from app.language.query import Query, about
-from app.language.row import NESTED, RECORDS, Style
-from app.language.tree import Column, Comparison, Constant, Expression, Junction, Membership, Order
+from app.query import parse_where, sql_select
+from app.query.check_where import Where
+from app.query.literals import INT8
+from app.query.query import Query, about
+from app.query.sql_rows import NESTED, RECORDS, Style
+from app.query.tree import Column, Comparison, Constant, Expression, Junction, Membership, Order
 
 DEFAULT_LIMIT = 1_000
 MAX_LIMIT = 10_000
@@ -94,7 +95,7 @@ async def read_row(database: Database, company: str, entity: Entity, id: str) ->
     key = Comparison(0, "bool", "eq", Column(0, field.type, (), field), Constant(0, "int8", id), False)
     query = Query(database.catalog, entity, filter=key, single=True, nested=True)
     async with database.session(company) as connection:
-        statement = sql.page(query, company, NESTED)
+        statement = sql_select.page(query, company, NESTED)
         row = await (await connection.execute(statement.text, statement.parameters)).fetchone()
     assert row is not None
     body, _, position = row
@@ -116,12 +117,12 @@ def list_query(catalog: Catalog, entity: Entity, params: Sequence[tuple[str, str
     with about("filter"):
         filter = _filter(checker, given.get("filter", ""))
     with about("sort"):
-        order = checker.order(where.parse_sort(given["sort"])) if "sort" in given else ()
+        order = checker.order(parse_where.parse_sort(given["sort"])) if "sort" in given else ()
     return Query(catalog, entity, filter=filter, order=order, top=limit, nested=True)
 
 
 def _filter(checker: Where, text: str) -> Expression | None:
-    node = where.parse_filter(text)
+    node = parse_where.parse_filter(text)
     return checker.condition(node) if node else None
 
 
@@ -157,7 +158,7 @@ def _by_time(order: tuple[Order, ...]) -> bool:
 
 
 async def _list(connection: Session, company: str, query: Query, style: Style) -> Answer:
-    statement = sql.listing(query, company, style, ties=_by_time(query.order))
+    statement = sql_select.listing(query, company, style, ties=_by_time(query.order))
     row = await (await connection.execute(statement.text, statement.parameters)).fetchone()
     assert row is not None
     body, more, position = row

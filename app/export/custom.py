@@ -18,14 +18,16 @@ import msgspec
 from psycopg import AsyncConnection
 
 from app.errors import ServiceError
+from app.export import statements
+from app.export.forms import Json, Values
 from app.export.process import piped
 from app.export.read import Reader
 from app.export.request import Asked
-from app.language import export
-from app.language.forms import Json, Values
-from app.language.plan import Record, plan_record, plan_values
-from app.mapper import store, tree
-from app.mapper.reverse import writer_of, written
+from app.export.shape import Record, plan_record, plan_values
+from app.mapper import store
+from app.mapper.language import tree
+from app.mapper.reverse.base import write_document
+from app.mapper.reverse.open import open_writer
 
 MEDIA_TYPE = re.compile(r"[a-z0-9][a-z0-9!#$&^_.+-]{0,126}/[a-z0-9][a-z0-9!#$&^_.+-]{0,126}", re.IGNORECASE)
 ESCAPED = ("html", "xml")  # media types that end so have their texts escaped
@@ -73,8 +75,8 @@ async def find_mapper(connection: AsyncConnection[Any], asked: Asked, name: str)
     mapper = await store.find(connection, asked.query.catalog, asked.company, name)
     if isinstance(mapper, tree.Template):
         return Template(mapper.media_type.partition(";")[0].strip(), mapper.source)
-    writer = writer_of(mapper, asked.entity.name)
-    return Reversed(writer.media_type, writer.extension, lambda records: written(writer, records))
+    writer = open_writer(mapper, asked.entity.name)
+    return Reversed(writer.media_type, writer.extension, lambda records: write_document(writer, records))
 
 
 async def render(asked: Asked, reader: Reader, template: Template, now: datetime) -> AsyncGenerator[bytes, None]:
@@ -97,7 +99,7 @@ async def _feed(asked: Asked, reader: Reader, template: Template, now: datetime)
         "output": template.bounds.output,
     }
     yield json.dumps(described).encode() + b"\n"
-    async for block in reader.rows(export.values(asked.query, asked.company, Values(), record)):
+    async for block in reader.rows(statements.values(asked.query, asked.company, Values(), record)):
         yield block[1:].replace(b"\n,", b"\n")  # without the commas; a line end is the row's own
 
 
@@ -111,7 +113,7 @@ async def reverse(asked: Asked, reader: Reader, mapping: Reversed) -> AsyncGener
     """What the mapping run backwards makes of the rows."""
     loop = asyncio.get_running_loop()
     record = plan_record(asked.query)
-    blocks = reader.rows(export.records(asked.query, asked.company, Json(), record))
+    blocks = reader.rows(statements.records(asked.query, asked.company, Json(), record))
 
     def records() -> Iterator[dict[str, Any]]:
         while (block := asyncio.run_coroutine_threadsafe(anext(blocks, None), loop).result()) is not None:

@@ -15,11 +15,11 @@ import psycopg
 from psycopg import errors, generators, pq
 from psycopg.waiting import Wait
 
+from app.export import statements
+from app.export.forms import LineForm
 from app.export.request import Asked
-from app.language import export
-from app.language.forms import LineForm
-from app.language.plan import Lines
-from app.language.sql import Statement
+from app.export.shape import Lines
+from app.query.sql_select import Statement
 
 BLOCK = 256 << 10  # bytes of rows that are handed on together, at most
 WORTHWHILE = 64 << 10  # bytes that are handed on when the server has no more for the moment
@@ -55,7 +55,7 @@ class Reader:
         """The lines of an export in a form."""
         if asked.whole:  # sort rows after their joins, instead of finding them one by one in order
             await self.connection.execute("set local enable_nestloop = off")
-        async with contextlib.aclosing(self.rows(export.lines(asked.query, asked.company, form, plan))) as blocks:
+        async with contextlib.aclosing(self.rows(statements.lines(asked.query, asked.company, form, plan))) as blocks:
             async for block in blocks:
                 yield block
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from app.catalog import Catalog, Entity
+from app.database.catalog import Catalog, Entity
 from app.errors import ServiceError
-from app.language.plan import plan_lines
-from app.language.query import EXPORT, Query, parse_query
+from app.export.shape import plan_lines
+from app.query.query import EXPORT, Query, parse_query
 
 FORMATS = ("json", "xml", "csv", "excel", "pdf", "html", "custom")
 FLAT = ("csv", "excel", "pdf", "html")

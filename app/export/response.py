@@ -18,14 +18,15 @@ from aiohttp import web
 from psycopg import AsyncConnection
 
 from app.auth import Identity
-from app.db import Database
+from app.database.database import Database
 from app.errors import ServiceError
-from app.export import csv, custom, excel, html, json, pdf, xml
+from app.export import custom, to_csv, to_excel, to_html, to_json, to_pdf, to_xml
 from app.export.custom import Reversed, Template
 from app.export.read import Reader
 from app.export.request import SCHEMA, Asked, check_export, read_parameters, read_request
-from app.language.plan import plan_lines
-from app.wire import Streams, decode_query, send, stream
+from app.export.shape import plan_lines
+from app.wire.answers import Streams, send, stream
+from app.wire.urls import decode_query
 
 # Of a format: the media type, the file's extension.
 TYPES = {
@@ -66,11 +67,11 @@ async def respond(
     async with database.session(company) as named:
         format = await find_format(named, asked)
     if asked.format == SCHEMA:
-        return await send(request, xml.schema(asked), headers(asked, format))
+        return await send(request, to_xml.schema(asked), headers(asked, format))
     if request.method == "HEAD":
         if asked.format == "pdf":
             async with _reading(database, streams, asked) as reader:
-                await pdf.check(asked, reader, plan_lines(asked.query))
+                await to_pdf.check(asked, reader, plan_lines(asked.query))
         return web.Response(headers=headers(asked, format))
     if asked.format == "pdf":
         return await _answer(request, asked, format, _pages(database, streams, asked), streams.stall)
@@ -94,8 +95,8 @@ async def _pages(database: Database, streams: Streams, asked: Asked) -> AsyncGen
     """A PDF: laid out when the connection has been given back, sent when its process has ended."""
     async with streams.process():
         async with _reading(database, streams, asked) as reader:
-            rows = await pdf.read(asked, reader, datetime.now(UTC))
-        made = [block async for block in pdf.lay_out(rows)]
+            rows = await to_pdf.read(asked, reader, datetime.now(UTC))
+        made = [block async for block in to_pdf.lay_out(rows)]
     for block in made:
         yield block
 
@@ -164,17 +165,17 @@ def write(asked: Asked, reader: Reader, format: Format, schema: str, now: dateti
         return custom.reverse(asked, reader, format.mapper)
     match asked.format:
         case "json":
-            return json.write(asked, reader)
+            return to_json.write(asked, reader)
         case "xml":
-            return xml.write(asked, reader, schema)
+            return to_xml.write(asked, reader, schema)
         case "csv":
-            return csv.write(asked, reader)
+            return to_csv.write(asked, reader)
         case "excel":
-            return excel.write(asked, reader, now)
+            return to_excel.write(asked, reader, now)
         case "pdf":
-            return pdf.write(asked, reader, now)
+            return to_pdf.write(asked, reader, now)
         case "html":
-            return html.write(asked, reader, now)
+            return to_html.write(asked, reader, now)
     raise ValueError(f"nothing writes {asked.format}")
 
 

@@ -16,15 +16,16 @@ from weakref import WeakValueDictionary
 
 from aiohttp import StreamReader, web
 
-from app.db import Database
+from app.database.database import Database
 from app.errors import ServiceError
 from app.feed import under_way
-from app.feed.coding import decoded
 from app.feed.run import ask_to_end
 from app.feed.under_way import Served
 from app.mapper import store
 from app.mapper.document import Mapped
-from app.wire import body_in_time, page
+from app.wire.bodies import body_in_time
+from app.wire.coding import decoded
+from app.wire.urls import page
 
 T = TypeVar("T")
 

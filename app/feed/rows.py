@@ -11,11 +11,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from app.catalog import Catalog, Entity, Navigation
+from app.database.catalog import Catalog, Entity, Navigation
 from app.errors import QueryError, ServiceError
 from app.feed.shapes import ABSENT, DELIMITER, NULL, Shape, Unwritable, remember, shape_of
-from app.language.condition import sql_condition
-from app.mapper.expressions import INVALID
+from app.mapper.language.expressions import INVALID
+from app.query.sql_conditions import sql_condition
 
 COPY_OPTIONS = "(delimiter e'\\x02', null e'\\x03')"
 

@@ -19,8 +19,8 @@ from uuid import UUID
 import psycopg
 from psycopg import sql
 
-from app import db
-from app.catalog import Catalog
+from app.database import connections
+from app.database.catalog import Catalog
 from app.errors import SQLSTATES, ServiceError
 from app.feed.document import Directive, Document, Records
 from app.feed.lingering import Lingering
@@ -296,7 +296,7 @@ def ask_to_end(url: str, company: str, import_id: str) -> None:
 
 
 def _writer(url: str, company: str) -> psycopg.Connection[Any]:
-    connection = db.connect(url, "bds_writer")
+    connection = connections.connect(url, "bds_writer")
     try:
         connection.execute("select set_config('bds.company', %s, false)", (company,))
     except BaseException:

@@ -11,8 +11,8 @@ from typing import IO, Any
 import msgspec
 
 from app.errors import ServiceError
-from app.mapper.sources import open_source
-from app.mapper.tree import Block, Mapper
+from app.mapper.language.tree import Block, Mapper
+from app.mapper.sources.open import open_source
 
 KEPT = 1 << 20  # places of one collection that are kept in memory, 8 bytes each
 

@@ -8,13 +8,14 @@ from typing import Any
 
 from psycopg import AsyncConnection
 
-from app.catalog import Catalog
-from app.db import Database, connect
+from app.database.catalog import Catalog
+from app.database.connections import connect
+from app.database.database import Database
 from app.errors import ServiceError
 from app.mapper.document import Preview
-from app.mapper.language import read
-from app.mapper.problems import source_error
-from app.mapper.tree import Mapper, Template
+from app.mapper.language.parse import read
+from app.mapper.language.problems import source_error
+from app.mapper.language.tree import Mapper, Template
 
 CONTENT_TYPES = {
     "xml": ("application/xml", "text/xml"),

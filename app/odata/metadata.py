@@ -10,10 +10,10 @@ import re
 from collections.abc import Iterable
 from xml.etree.ElementTree import Element, SubElement, tostring
 
-from app.catalog import Catalog, Entity, Field, Navigation
-from app.language.functions import FUNCTIONS
-from app.language.row import NAMESPACE
-from app.language.unify import TYPE_NAMES
+from app.database.catalog import Catalog, Entity, Field, Navigation
+from app.query.functions import FUNCTIONS
+from app.query.sql_rows import NAMESPACE
+from app.query.types import TYPE_NAMES
 
 CONTAINER = "Container"
 EDMX = "http://docs.oasis-open.org/odata/ns/edmx"

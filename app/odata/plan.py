@@ -15,14 +15,14 @@ from functools import cached_property, partial
 
 from aiohttp import web
 
-from app.catalog import Catalog
+from app.database.catalog import Catalog
 from app.errors import ServiceError
-from app.language import sql
-from app.language.cache import Cache
-from app.language.query import COLLECTION, COUNT, REFERENCES, ROW, VALUE, Query, parse_query
-from app.language.row import Style
 from app.odata.metadata import csdl, service_document
 from app.odata.request import Kind, Request, read_request
+from app.query import sql_select
+from app.query.cache import Cache
+from app.query.query import COLLECTION, COUNT, REFERENCES, ROW, VALUE, Query, parse_query
+from app.query.sql_rows import Style
 
 KEPT = 1_000  # plans
 LONGEST = 2_000  # characters of a path that is worth keeping
@@ -76,20 +76,20 @@ class Plan:
     # Statements
 
     @cached_property
-    def page(self) -> sql.Ready:
-        return sql.page(self.query, self.company, self.style).ready()
+    def page(self) -> sql_select.Ready:
+        return sql_select.page(self.query, self.company, self.style).ready()
 
     @cached_property
-    def count(self) -> sql.Ready:
-        return sql.count(self.query, self.company).ready()
+    def count(self) -> sql_select.Ready:
+        return sql_select.count(self.query, self.company).ready()
 
     @cached_property
-    def position(self) -> sql.Ready:
-        return sql.position(self.query, self.company).ready()
+    def position(self) -> sql_select.Ready:
+        return sql_select.position(self.query, self.company).ready()
 
     @cached_property
-    def rows(self) -> sql.Ready:
-        return sql.rows(self.query, self.company, self.style).ready()
+    def rows(self) -> sql_select.Ready:
+        return sql_select.rows(self.query, self.company, self.style).ready()
 
     # What surrounds the rows
 

@@ -13,9 +13,10 @@ from urllib.parse import unquote
 
 from multidict import MultiMapping
 
-from app.catalog import Catalog, Entity, Field, Navigation
+from app.database.catalog import Catalog, Entity, Field, Navigation
 from app.errors import QueryError, ServiceError
-from app.wire import decode_path, decode_query, quality
+from app.wire.answers import quality
+from app.wire.urls import decode_path, decode_query
 
 METHODS = ("GET", "HEAD")
 METADATA_LEVELS = ("minimal", "none", "full")

@@ -16,13 +16,14 @@ import psycopg
 from aiohttp import web
 from psycopg.sql import SQL
 
-from app.db import Database, Session
-from app.language.query import Query
-from app.language.row import EDM_TYPES
-from app.language.sql import Ready
+from app.database.database import Database
+from app.database.pools import Session
 from app.odata.plan import Plan, find_plan
 from app.odata.request import Kind
-from app.wire import Streams, matches, send, stream
+from app.query.query import Query
+from app.query.sql_rows import EDM_TYPES
+from app.query.sql_select import Ready
+from app.wire.answers import Streams, matches, send, stream
 
 PAGE = 200  # rows up to which a page is one statement
 FIRST = 100  # rows before the first byte leaves

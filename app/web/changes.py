@@ -13,10 +13,10 @@ from uuid import UUID
 from aiohttp import web
 from psycopg.rows import dict_row
 
-from app.catalog import Entity
 from app.changes.read import CHANGES, ID, list_query, read_changes
+from app.database.catalog import Entity
 from app.errors import ServiceError
-from app.language.literals import INT8
+from app.query.literals import INT8
 from app.web.actors import named
 from app.web.forms import Form
 from app.web.site import Visit

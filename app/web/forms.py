@@ -11,10 +11,10 @@ import psycopg
 from aiohttp import BodyPartReader, MultipartReader, web
 from aiohttp.http_exceptions import HttpProcessingError
 
-from app import wire
 from app.auth.gate import Identity
 from app.auth.tokens import same
 from app.errors import ERRORS, SQLSTATES, ServiceError
+from app.wire import bodies, urls
 
 LONGEST_FIELD = 1 << 20  # bytes of one field that is no file
 MOST_FIELDS = 20  # before the file
@@ -86,7 +86,7 @@ async def read_form(request: web.Request) -> Form:
     """The fields of a form that holds no file.  Raises malformed_request, too_large, request_timeout."""
     if request.content_type != "application/x-www-form-urlencoded":
         raise ServiceError("unsupported_media_type", f"expected a form, got {request.content_type}")
-    async with wire.body_in_time():
+    async with bodies.body_in_time():
         data = await request.read()
     try:
         body = data.decode("ascii")
@@ -95,7 +95,7 @@ async def read_form(request: web.Request) -> Form:
             "malformed_request", "expected a form in which other characters than ASCII are percent-encoded"
         ) from None
     form = Form()
-    for name, value in wire.decode_query("?" + body.replace("#", "%23")):
+    for name, value in urls.decode_query("?" + body.replace("#", "%23")):
         form.add(name, value)
     return form
 
@@ -170,7 +170,7 @@ async def read_upload(request: web.Request, identity: Identity) -> Upload:
 async def _parts(reader: MultipartReader) -> AsyncIterator[BodyPartReader]:
     while True:
         try:
-            async with wire.body_in_time():
+            async with bodies.body_in_time():
                 part: Any = await reader.next()
         except NOT_PARTS:
             raise ServiceError("malformed_request", "the parts of the form cannot be told from each other") from None
@@ -183,7 +183,7 @@ async def _parts(reader: MultipartReader) -> AsyncIterator[BodyPartReader]:
 
 async def _text(part: BodyPartReader) -> str:
     data = bytearray()
-    async with wire.body_in_time():
+    async with bodies.body_in_time():
         while chunk := await part.read_chunk():
             data += chunk
             if len(data) > LONGEST_FIELD:

@@ -8,9 +8,9 @@ from typing import Any
 
 from aiohttp import web
 
-from app.changes import hooks
 from app.web.forms import Form, blank
 from app.web.site import Visit
+from app.webhooks import registration
 
 PAGE = 50  # hooks
 DELIVERIES = 20
@@ -36,7 +36,7 @@ async def create(visit: Visit) -> web.StreamResponse:
         form.refuse("url", "Enter the address that changes are sent to")
     else:
         with form.checked(*MEMBERS):
-            hook = await hooks.create(visit.database, visit.company, members(form))
+            hook = await registration.create(visit.database, visit.company, members(form))
     return await page(visit, blank() if hook else form, hook)
 
 
@@ -44,7 +44,7 @@ async def edit(visit: Visit) -> web.StreamResponse:
     """Change a hook's members."""
     form = await visit.form()
     with form.checked(*MEMBERS):
-        await hooks.update(visit.database, visit.company, visit.named["id"], members(form))
+        await registration.update(visit.database, visit.company, visit.named["id"], members(form))
         return visit.see(f"/hooks/{visit.named['id']}", said="hook-saved")
     return await details(visit, form)
 
@@ -53,25 +53,25 @@ async def switch(visit: Visit) -> web.StreamResponse:
     """Enable or disable a hook."""
     form = await visit.form()
     disabled = form["disabled"] == "true"
-    await hooks.update(visit.database, visit.company, visit.named["id"], json.dumps({"disabled": disabled}).encode())
+    await registration.update(visit.database, visit.company, visit.named["id"], json.dumps({"disabled": disabled}).encode())
     return visit.see(f"/hooks/{visit.named['id']}", said="hook-disabled" if disabled else "hook-enabled")
 
 
 async def delete(visit: Visit) -> web.StreamResponse:
     await visit.form()
-    await hooks.delete(visit.database, visit.company, visit.named["id"])
+    await registration.delete(visit.database, visit.company, visit.named["id"])
     return visit.see("/hooks", said="hook-deleted")
 
 
 async def test(visit: Visit) -> web.StreamResponse:
     await visit.form()
-    await hooks.test(visit.database, visit.company, visit.named["id"])
+    await registration.test(visit.database, visit.company, visit.named["id"])
     return visit.see(f"/hooks/{visit.named['id']}", said="test-sent")
 
 
 async def retry(visit: Visit) -> web.StreamResponse:
     await visit.form()
-    await hooks.retry(visit.database, visit.company, visit.named["id"], visit.named["delivery"])
+    await registration.retry(visit.database, visit.company, visit.named["id"], visit.named["delivery"])
     return visit.see(f"/hooks/{visit.named['id']}", said="retried")
 
 
@@ -81,14 +81,14 @@ async def show_one(visit: Visit) -> web.StreamResponse:
 
 async def details(visit: Visit, form: Form | None) -> web.Response:
     """A hook with its deliveries; with `form`, what was typed into its own form and is wrong."""
-    hook = await hooks.show(visit.database, visit.company, visit.named["id"])
+    hook = await registration.show(visit.database, visit.company, visit.named["id"])
     offset = visit.offset()
-    found = await hooks.deliveries(visit.database, visit.company, hook["id"], (DELIVERIES, offset))
+    found = await registration.deliveries(visit.database, visit.company, hook["id"], (DELIVERIES, offset))
     return visit.render(
         "hook.html",
         form.status if form else 200,
         hook=hook,
-        queue=await hooks.queue(visit.database, visit.company, hook["id"]),
+        queue=await registration.queue(visit.database, visit.company, hook["id"]),
         deliveries=found["data"],
         more=found["hasMore"],
         offset=offset,
@@ -104,7 +104,7 @@ async def details(visit: Visit, form: Form | None) -> web.Response:
 async def page(visit: Visit, form: Form, made: dict[str, Any] | None = None) -> web.Response:
     """The list, with the form; above it a hook that was just made."""
     offset = visit.offset()
-    found = await hooks.listing(visit.database, visit.company, (PAGE, offset))
+    found = await registration.listing(visit.database, visit.company, (PAGE, offset))
     return visit.render(
         "hooks.html",
         201 if made else form.status,

@@ -8,12 +8,12 @@ from aiohttp import web
 
 from app.errors import ServiceError
 from app.feed import receive
-from app.feed.coding import decoded
 from app.mapper import store
 from app.mapper.document import Mapped
 from app.web.forms import Form, Upload, blank, read_upload
 from app.web.site import Visit, see_other
-from app.wire import body_in_time
+from app.wire.bodies import body_in_time
+from app.wire.coding import decoded
 
 PAGE = 20  # imports
 ERRORS = 100  # errors on a page

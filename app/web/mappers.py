@@ -12,8 +12,8 @@ from aiohttp import web
 
 from app.errors import ServiceError
 from app.mapper import store
-from app.mapper.language import read
-from app.mapper.tree import Mapper, Template
+from app.mapper.language.parse import read
+from app.mapper.language.tree import Mapper, Template
 from app.web.forms import Form, blank
 from app.web.site import Visit
 

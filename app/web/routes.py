@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 from aiohttp import web
 
-from app import wire
 from app.errors import ServiceError
 from app.web import account, changes, export, hooks, imports, keys, mappers, overview, sign_in
 from app.web.site import Handler, Page, Scope, Site
 from app.web.view import STATIC, VERSIONS
+from app.wire import answers
 
 # method, path, what one must be allowed, page
 PAGES: tuple[tuple[str, str, Scope, Page], ...] = (
@@ -75,6 +75,6 @@ async def static(request: web.Request) -> web.StreamResponse:
         "ETag": tag,
         "Vary": "Accept-Encoding",
     }
-    if wire.matches(request.headers, tag):
+    if answers.matches(request.headers, tag):
         return web.Response(status=304, headers=headers)
-    return await wire.send(request, STATIC[name], headers)
+    return await answers.send(request, STATIC[name], headers)

@@ -9,14 +9,14 @@ from typing import Any, Literal
 
 from aiohttp import web
 
-from app import wire
 from app.auth import Gate, Identity
 from app.auth.login import ACTOR, Login, delete_cookie, identify
 from app.auth.tokens import COOKIE
-from app.db import Database
+from app.database.database import Database
 from app.errors import ServiceError
 from app.web.forms import Form, read_form
 from app.web.view import address, render
+from app.wire import urls
 
 Scope = Literal["read", "import", "hooks", "account"]
 
@@ -66,7 +66,7 @@ class Visit:
     @cached_property
     def query(self) -> dict[str, str]:
         """The parameters of the URL; of one given twice the last."""
-        return dict(wire.decode_query(self.request.rel_url.raw_path_qs))
+        return dict(urls.decode_query(self.request.rel_url.raw_path_qs))
 
     @cached_property
     def named(self) -> dict[str, str]:
@@ -75,7 +75,7 @@ class Visit:
 
     def offset(self) -> int:
         """Where the page of a long list begins.  Raises malformed_request."""
-        return wire.page([("offset", self.query["offset"])] if self.query.get("offset") else [])[1]
+        return urls.page([("offset", self.query["offset"])] if self.query.get("offset") else [])[1]
 
     async def form(self) -> Form:
         """What was typed.  Raises malformed_request, too_large."""
@@ -142,8 +142,8 @@ class Site:
 
     async def visit(self, request: web.Request, scope: Scope, *, upload: bool = False) -> Visit:
         """Who visits, and which company.  Raises unauthorized, csrf_failed, forbidden, malformed_request."""
-        wire.decode_path(request.rel_url.raw_path)  # the router is lenient
-        asked = dict(wire.decode_query(request.rel_url.raw_path_qs)).get("company")
+        urls.decode_path(request.rel_url.raw_path)  # the router is lenient
+        asked = dict(urls.decode_query(request.rel_url.raw_path_qs)).get("company")
         if upload and request.content_type == "multipart/form-data":
             identity = await self.gate.identify(request.headers, request.remote)
             request[ACTOR] = identity.actor

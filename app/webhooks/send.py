@@ -23,7 +23,7 @@ import aiohttp
 from aiohttp.client_exceptions import ClientConnectorDNSError
 from yarl import URL
 
-from app.addresses import AddressRefused, Resolver, is_literal
+from app.webhooks.addresses import AddressRefused, Resolver, is_literal
 
 REPLY = 1024  # bytes of a reply that are kept
 REPLY_SECONDS = 2.0  # how long they may take after the status

@@ -21,10 +21,10 @@ from typing import Any, LiteralString
 import psycopg
 
 from app import metrics
-from app.catalog import Catalog
-from app.db import RECONNECT, Database
+from app.database.catalog import Catalog
+from app.database.database import RECONNECT, Database
 from app.errors import QueryError
-from app.language.condition import Condition, compile_any
+from app.query.sql_conditions import Condition, compile_any
 from app.tasks import end
 from app.webhooks.send import Delivery, Outcome, Sender
 

@@ -10,7 +10,7 @@ from itertools import count
 from typing import Any
 
 from app.auth.passwords import hash_password
-from tests.http.serving import PATIENCE, Reply, Service
+from tests.service.serving import PATIENCE, Reply, Service
 
 PASSWORD = "correct horse battery"
 HASH = hash_password(PASSWORD)

@@ -15,12 +15,12 @@ import psycopg
 import pytest
 
 from app.auth import hash_key
-from app.auth.operate import read_expiry
 from app.auth.passwords import Passwords, hash_password
+from app.cli.accounts import read_expiry
 from app.errors import ServiceError
 from tests.conftest import Operator
 
-BDS = [sys.executable, "-c", "import sys; from app.bds import main; sys.exit(main())"]
+BDS = [sys.executable, "-m", "app.cli"]
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 

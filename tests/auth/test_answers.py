@@ -8,7 +8,7 @@ import pytest
 
 from app.config import Config
 from tests.auth.client import PASSWORD, ask, basic, bearer, fresh_address, login, sign_in
-from tests.http.serving import Service
+from tests.service.serving import Service
 
 PATHS = ("/api/odata/demo", "/api/odata/demo/products", "/c/demo/products", "/c/demo/none", "/nothing", "/healthz", "/c/%zz/x")
 

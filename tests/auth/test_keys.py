@@ -13,7 +13,7 @@ import pytest
 from app import auth
 from app.auth import Gate, Identity, any_key, basic_key, hash_key, make_key
 from app.config import Config
-from app.db import Database
+from app.database.database import Database
 from app.errors import ServiceError
 from tests.conftest import Operator
 

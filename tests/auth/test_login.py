@@ -12,7 +12,7 @@ import pytest
 
 from app.auth.passwords import hash_password
 from tests.auth.client import EMAIL, HASH, PASSWORD, ask, bearer, fresh_address, login, make_user, sign_in
-from tests.http.serving import Service, running, wait_until
+from tests.service.serving import Service, running, wait_until
 
 
 def status(service: Service, headers: dict[str, str]) -> int:

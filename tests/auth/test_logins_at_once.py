@@ -14,7 +14,7 @@ from app.auth import passwords, throttle
 from app.auth.passwords import Passwords
 from app.auth.throttle import AT_ONCE
 from tests.auth.client import EMAIL, PASSWORD, ask, bearer, fresh_address, login
-from tests.http.serving import PATIENCE, Service, running, wait_until
+from tests.service.serving import PATIENCE, Service, running, wait_until
 
 A_MINUTE = 20
 

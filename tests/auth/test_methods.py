@@ -10,7 +10,7 @@ import pytest
 
 from app.auth import hash_key, make_key
 from tests.auth.client import SignedIn, ask, basic, bearer, fresh_address, sign_in
-from tests.http.serving import Service
+from tests.service.serving import Service
 
 # kind of path -> method, path, its answer to whoever may
 PATHS = {

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from app.http import ROUTES
+from app.service.routes import ROUTES
 from tests.auth.client import ask, basic, bearer, fresh_address, make_user, sign_in
-from tests.http.serving import Service
+from tests.service.serving import Service
 
 FOREIGN = "foreign"  # a company that demo's credentials do not open
 BODIES = {

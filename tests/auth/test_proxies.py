@@ -6,8 +6,8 @@ import pytest
 from aiohttp.test_utils import make_mocked_request
 from multidict import CIMultiDict
 
-from app.auth.proxies import seen_through
-from app.networks import read_networks
+from app.config import read_networks
+from app.wire.proxies import seen_through
 
 TRUSTED = read_networks("127.0.0.1, 10.0.0.0/8")
 HEADERS = [

@@ -12,7 +12,7 @@ import pytest
 from app.auth import make_key
 from app.auth.passwords import Passwords
 from tests.auth.client import ask, basic, bearer, fresh_address, login, sign_in
-from tests.http.serving import Reply, Service, running
+from tests.service.serving import Reply, Service, running
 
 A_MINUTE = 20
 
@@ -133,7 +133,7 @@ FORWARDED: list[tuple[str, list[str], str]] = [
 def test_a_forwarded_address_counts_from_a_trusted_proxy_only(
     module_database_url: str, service: Service, trusted: str, chain: list[str], counted: str
 ) -> None:
-    from app.networks import read_networks
+    from app.config import read_networks
 
     service.operator.rows("delete from bds.wrong_credentials returning 1")
     settings: dict[str, Any] = {"trusted_proxies": read_networks(trusted)}
@@ -148,7 +148,7 @@ def test_a_forwarded_address_counts_from_a_trusted_proxy_only(
 def test_the_cookie_is_secure_behind_a_trusted_proxy_that_speaks_https(
     module_database_url: str, service: Service, trusted: str, secure: bool
 ) -> None:
-    from app.networks import read_networks
+    from app.config import read_networks
     from tests.auth.client import EMAIL, PASSWORD
 
     with running(module_database_url, company=None, trusted_proxies=read_networks(trusted)) as proxied:

@@ -11,7 +11,7 @@ import pytest
 
 from app.changes.read import Answer, read_changes, read_row, read_rows
 from app.config import Config
-from app.db import Database
+from app.database.database import Database
 from app.errors import QueryError
 from tests.conftest import Operator
 

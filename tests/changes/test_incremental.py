@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 import psycopg
 import pytest
 
-from tests.http.serving import Service, running
+from tests.service.serving import Service, running
 
 WRITERS, TRANSACTIONS = 4, 20
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.http.serving import Service, running
+from tests.service.serving import Service, running
 
 
 @pytest.fixture(scope="module")

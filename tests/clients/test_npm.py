@@ -17,7 +17,7 @@ import pytest
 from lxml import etree
 
 from tests.clients.conftest import rows
-from tests.http.serving import Service
+from tests.service.serving import Service
 
 HERE = Path(__file__).resolve().parent
 CLIENTS = Path(sys.prefix) / "clients"  # with node_modules

@@ -8,7 +8,7 @@ import requests
 from odata import ODataService
 
 from tests.clients.conftest import rows
-from tests.http.serving import Service
+from tests.service.serving import Service
 
 
 def test_python_odata_reflects_and_reads(service: Service) -> None:

@@ -12,12 +12,12 @@ from typing import Any
 
 import psycopg
 import pytest
-from conftest import Operator
 
-from app import embedded, migrate
+from app.database import embedded, migrate
 from tests.auth.client import ask, bearer, make_user, sign_in
+from tests.conftest import Operator
 from tests.database.postgres_tools import run
-from tests.http.serving import running
+from tests.service.serving import running
 
 
 @dataclass

@@ -9,9 +9,9 @@ from typing import Any
 import psycopg
 import pytest
 
-from app.catalog import Catalog
 from app.config import Config
-from app.db import Database
+from app.database.catalog import Catalog
+from app.database.database import Database
 
 THINGS = """
 create table data.things (

@@ -6,7 +6,8 @@ from uuid import uuid4
 
 import psycopg
 import pytest
-from conftest import Operator
+
+from tests.conftest import Operator
 
 
 @pytest.fixture

@@ -9,9 +9,10 @@ from typing import Any
 
 import psycopg
 import pytest
-from conftest import Operator
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
+from tests.conftest import Operator
 
 TABLE = """
     create table data.things (

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import psycopg
 import pytest
-from conftest import Operator
+
+from tests.conftest import Operator
 
 ENTITIES = ("units", "categories", "products", "productVariants", "customers", "orders", "orderItems", "invoices", "invoiceItems")
 

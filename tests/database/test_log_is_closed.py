@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import psycopg
 import pytest
-from conftest import Operator
+
+from tests.conftest import Operator
 
 ROLES = ("bds_reader", "bds_writer", "bds_service", "bds_operator")
 KEPT = """

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from app import migrate
+from app.database import migrate
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def test_a_second_run_finds_nothing_to_do(empty_url: str) -> None:
 
 
 def test_two_processes_at_once_apply_each_file_once(empty_url: str) -> None:
-    program = "import sys; from app import migrate; print(len(migrate.migrate(sys.argv[1])))"
+    program = "import sys; from app.database import migrate; print(len(migrate.migrate(sys.argv[1])))"
     workers = [
         subprocess.Popen([sys.executable, "-c", program, empty_url], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         for _ in range(4)

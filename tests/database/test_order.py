@@ -9,7 +9,8 @@ from datetime import UTC, datetime
 
 import psycopg
 import pytest
-from conftest import Operator
+
+from tests.conftest import Operator
 
 WRITERS, TRANSACTIONS = 6, 25
 

@@ -6,9 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
 import pytest
-from conftest import Operator
 
-from app import db
+from app.database import connections
+from tests.conftest import Operator
 
 TICKETS = """
     create table data.support_tickets (
@@ -37,7 +37,7 @@ def tickets(operator: Operator) -> Operator:
 
 
 def test_the_catalog_describes_what_the_table_says(tickets: Operator) -> None:
-    catalog = db.read_catalog(tickets.connection)
+    catalog = connections.read_catalog(tickets.connection)
     entity = catalog["tickets"]
     assert entity.description == "Questions of customers" and entity.singular == "ticket"
     assert {name: (f.type, f.required, f.unique, f.reference, f.max_length) for name, f in entity.fields.items()} == {
@@ -57,7 +57,7 @@ def test_the_catalog_describes_what_the_table_says(tickets: Operator) -> None:
 
 
 def test_the_nine_entities_have_the_navigations_of_the_contract(operator: Operator) -> None:
-    entities = db.read_catalog(operator.connection).entities
+    entities = connections.read_catalog(operator.connection).entities
     assert {(e.name, n.name, n.target, n.many) for e in entities.values() for n in e.navigations.values()} == {
         ("categories", "parent", "categories", False), ("categories", "children", "categories", True),
         ("categories", "products", "products", True), ("units", "products", "products", True),
@@ -90,11 +90,11 @@ def test_an_altered_table_is_known_after_registering_again(tickets: Operator) ->
         "alter table data.support_tickets drop column opened cascade, add column urgent boolean not null default false"
     )
     tickets.connection.execute("select bds.register('data.support_tickets', entity => 'tickets')")
-    fields = db.read_catalog(tickets.connection)["tickets"].fields
+    fields = connections.read_catalog(tickets.connection)["tickets"].fields
     assert "opened" not in fields and fields["urgent"].type == "bool"
     tickets.write("acme", "insert into data.support_tickets (number, title) values ('1', 'Help')")
     assert tickets.write("acme", "select urgent from api.tickets") == [(False,)]
-    assert db.read_catalog(tickets.connection)["tickets"].navigations.keys() == {"customer", "notes"}
+    assert connections.read_catalog(tickets.connection)["tickets"].navigations.keys() == {"customer", "notes"}
 
 
 def test_a_column_may_bear_the_name_of_a_variable_in_the_triggers(operator: Operator) -> None:
@@ -204,7 +204,7 @@ def test_an_unregistered_table_is_what_it_was_and_its_log_stays(tickets: Operato
         tickets.connection.execute("select bds.unregister('tickets')")
     assert caught.value.sqlstate == "BD004"
     tickets.connection.execute("select bds.unregister('ticketNotes'), bds.unregister('tickets')")
-    catalog = db.read_catalog(tickets.connection)
+    catalog = connections.read_catalog(tickets.connection)
     assert not {"tickets", "ticketNotes"} & set(catalog.entities)
     assert "tickets" not in catalog["customers"].navigations
     tickets.connection.execute(
@@ -219,11 +219,11 @@ def test_an_unregistered_table_is_what_it_was_and_its_log_stays(tickets: Operato
 
 def test_a_reference_to_an_unregistered_entity_is_a_plain_field(operator: Operator) -> None:
     operator.connection.execute("select bds.unregister('units')")
-    catalog = db.read_catalog(operator.connection)
+    catalog = connections.read_catalog(operator.connection)
     assert catalog["products"].fields["unitId"].reference is None
     assert "unit" not in catalog["products"].navigations and "category" in catalog["products"].navigations
     operator.connection.execute("select bds.register('data.units'), bds.register('data.products')")
-    assert db.read_catalog(operator.connection)["products"].navigations["unit"].target == "units"
+    assert connections.read_catalog(operator.connection)["products"].navigations["unit"].target == "units"
 
 
 @pytest.mark.parametrize("entity", ["nothing", "", None])
@@ -251,7 +251,7 @@ def test_of_several_foreign_keys_over_one_column_the_first_is_the_reference(oper
         """).encode()
     )
     operator.connection.execute("select bds.register('data.things')")
-    entity = db.read_catalog(operator.connection)["things"]
+    entity = connections.read_catalog(operator.connection)["things"]
     assert {name: step.target for name, step in entity.navigations.items()} == {"unit": "units"}
     assert entity.fields["lineId"].reference is None
 
@@ -267,7 +267,7 @@ def test_a_collation_that_takes_different_texts_for_equal_is_refused(operator: O
     operator.connection.execute('alter table data.things alter column code type text collate "C"')
     operator.connection.execute("create unique index on data.things (company_id, code collate data.loose)")
     operator.connection.execute("select bds.register('data.things')")
-    assert db.read_catalog(operator.connection)["things"].fields["code"].unique, "by the index of its own collation"
+    assert connections.read_catalog(operator.connection)["things"].fields["code"].unique, "by the index of its own collation"
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator
 
 import psycopg
 import pytest
-from conftest import Operator
+
+from tests.conftest import Operator
 
 ROLES = ("bds_reader", "bds_writer", "bds_service", "bds_worker", "bds_operator", "bds_importer")
 OWNER = "bds_owner"  # to which everything belongs, and as which nobody serves

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from pglast import parse_sql
 
-from app import migrate
+from app.database import migrate
 
 FILES = sorted(migrate.SQL.rglob("*.sql"))
 

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 import psycopg
 import pytest
-from conftest import Operator
+
+from tests.conftest import Operator
 
 UPDATE = "update data.units set name = name || '!' where company_id = 'acme' and code = %s"
 

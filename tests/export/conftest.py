@@ -9,10 +9,10 @@ from urllib.parse import quote
 
 import pytest
 
-from app import db
+from app.database import connections
 from tests.conftest import Operator
 from tests.feed.conftest import Feed
-from tests.http.serving import Reply, Service, running
+from tests.service.serving import Reply, Service, running
 
 TEXTS = (
     "plain",
@@ -66,8 +66,8 @@ class Shop:
 @pytest.fixture(scope="module")
 def shop(module_database_url: str) -> Iterator[Shop]:
     with running(module_database_url) as service:
-        with db.connect(module_database_url) as connection:
-            catalog = db.read_catalog(connection)
+        with connections.connect(module_database_url) as connection:
+            catalog = connections.read_catalog(connection)
         shop = Shop(service, Feed(module_database_url, catalog, "demo", service.operator))
         fill(shop)
         yield shop

@@ -10,7 +10,7 @@ import pytest
 from lxml import etree
 
 from tests.export.conftest import Shop
-from tests.http.serving import wait_until
+from tests.service.serving import wait_until
 
 FIELDS = "whole,long,at,day,starts,share,exact"
 ROWS = [
@@ -42,11 +42,11 @@ def limits(shop: Shop) -> Shop:
 
 
 def refreshed(shop: Shop) -> Any:
-    from app import db
+    from app.database import connections
     from tests.feed.conftest import Feed
 
-    with db.connect(shop.feed.url) as connection:
-        return Feed(shop.feed.url, db.read_catalog(connection), "demo", shop.service.operator)
+    with connections.connect(shop.feed.url) as connection:
+        return Feed(shop.feed.url, connections.read_catalog(connection), "demo", shop.service.operator)
 
 
 def test_json_comes_back_unchanged(limits: Shop) -> None:

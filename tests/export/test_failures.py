@@ -16,12 +16,12 @@ from pathlib import Path
 import pytest
 
 from app.errors import ServiceError
-from app.export import pdf
+from app.export import to_pdf
 from app.export.process import piped
-from tests.http.serving import Service, running, wait_until
+from tests.service.serving import Service, running, wait_until
 
 ROWS = 60_000
-BDS = [sys.executable, "-c", "import sys; from app.bds import main; sys.exit(main())"]
+BDS = [sys.executable, "-m", "app.cli"]
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +111,7 @@ def test_a_head_request_is_refused_as_its_get_would_be(service: Service) -> None
 
 def test_a_pdf_holds_no_connection_while_it_is_laid_out(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
-    laid_out, started = pdf.lay_out, threading.Event()
+    laid_out, started = to_pdf.lay_out, threading.Event()
 
     async def watched(rows: Sequence[bytes]) -> AsyncGenerator[bytes, None]:
         async with aclosing(laid_out(rows)) as blocks:
@@ -121,7 +121,7 @@ def test_a_pdf_holds_no_connection_while_it_is_laid_out(service: Service, monkey
                     started.set()
                 yield block
 
-    monkeypatch.setattr(pdf, "lay_out", watched)
+    monkeypatch.setattr(to_pdf, "lay_out", watched)
     assert service.ask("/api/demo/units?export=true&format=pdf&$top=2000").body.startswith(b"%PDF-")
     assert seen == [0]
 

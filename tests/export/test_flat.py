@@ -12,10 +12,10 @@ from openpyxl import load_workbook
 from openpyxl.utils.escape import unescape
 from openpyxl.worksheet.worksheet import Worksheet
 
-from app.export import excel
-from app.language.forms import letters
+from app.export import to_excel
+from app.export.forms import letters
 from tests.export.conftest import TEXTS, Shop, allow_all
-from tests.http.serving import wait_until
+from tests.service.serving import wait_until
 
 COLUMNS = ["id", "code", "name", "description", "barcode", "price", "active", "category", "unit", "updatedAt"]
 DANGEROUS = tuple("=+-@\t\r\n＝＋－＠")
@@ -179,7 +179,7 @@ def test_a_reader_of_streams_finds_every_row(shop: Shop) -> None:
 
 
 def test_rows_beyond_a_sheet_go_on_in_the_next(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(excel, "ROWS", 10)
+    monkeypatch.setattr(to_excel, "ROWS", 10)
     body = shop.good("products", "excel", select="code", orderby="id")
     book = load_workbook(io.BytesIO(body))
     assert book.sheetnames == ["products", "products 2", "products 3"]

@@ -8,9 +8,10 @@ import pytest
 from pglast import ast
 from pglast.visitors import Visitor
 
-from app.catalog import Catalog
-from app.language import export, forms, plan, sql
-from app.language.query import EXPORT, Query, parse_query
+from app.database.catalog import Catalog
+from app.export import forms, shape, statements
+from app.query import sql_select
+from app.query.query import EXPORT, Query, parse_query
 from tests.export.conftest import Shop
 
 HOSTILE = "'') to program ''id''; drop table data.products; -- %s %(company)s \\"
@@ -40,14 +41,14 @@ class Found(Visitor):
             self.texts.append(node.val.sval)
 
 
-def statements(query: Query, form: Form) -> list[sql.Statement]:
+def compiled(query: Query, form: Form) -> list[sql_select.Statement]:
     if isinstance(form, forms.Values):
-        return [export.values(query, "demo", form, plan.plan_values(query))]
+        return [statements.values(query, "demo", form, shape.plan_values(query))]
     if isinstance(form, forms.Json | forms.Xml):
-        related = (export.related(query, "demo", form, each) for each in plan.plan_related(query))
-        return [export.records(query, "demo", form, plan.plan_record(query)), *related]
+        related = (statements.related(query, "demo", form, each) for each in shape.plan_related(query))
+        return [statements.records(query, "demo", form, shape.plan_record(query)), *related]
     assert isinstance(form, forms.Csv | forms.Html | forms.Sheet | forms.Display)
-    return [export.lines(query, "demo", form, plan.plan_lines(query))]
+    return [statements.lines(query, "demo", form, shape.plan_lines(query))]
 
 
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: type(form).__name__)
@@ -57,7 +58,7 @@ def test_an_export_is_one_copy_of_the_companys_views(shop: Shop, form: Form, opt
     options = [(name, value.replace("name eq", "note eq")) for name, value in options]
     query = parse_query(catalog, catalog["invoices"], options, takes=EXPORT)
     hostile = sum(value.count(HOSTILE) for _, value in options)
-    for statement in statements(query, form):
+    for statement in compiled(query, form):
         text = psycopg.ClientCursor(shop.service.operator.connection).mogrify(statement.text, statement.parameters)
         (parsed,) = pglast.parse_sql(text)
         assert isinstance(parsed.stmt, ast.CopyStmt) and isinstance(parsed.stmt.query, ast.SelectStmt)
@@ -75,5 +76,5 @@ def test_one_shape_of_a_query_is_one_text(shop: Shop) -> None:
         parse_query(catalog, catalog["units"], [("$filter", f"code eq '{value}'"), ("$top", top)], takes=EXPORT)
         for value, top in (("a", "1"), ("b", "2"))
     ]
-    first, second = (export.lines(query, "demo", forms.Csv(), plan.plan_lines(query)) for query in queries)
+    first, second = (statements.lines(query, "demo", forms.Csv(), shape.plan_lines(query)) for query in queries)
     assert first.text is second.text and first.parameters != second.parameters

@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 
 from app.config import Config
-from app.db import Database
+from app.database.database import Database
 from app.errors import ServiceError
 from app.export import custom
 from app.export.custom import Bounds, Reversed, Template
 from app.export.read import Reader
 from app.export.request import read_parameters, read_request
 from tests.export.conftest import TEXTS, Shop
-from tests.http.serving import PATIENCE
+from tests.service.serving import PATIENCE
 
 NOW = datetime(2026, 11, 21, 8, 15, 30, tzinfo=UTC)
 PLAIN = "text/plain"

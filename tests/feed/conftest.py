@@ -12,8 +12,8 @@ import psycopg
 import pytest
 from hypothesis import HealthCheck, settings
 
-from app import db
-from app.catalog import Catalog
+from app.database import connections
+from app.database.catalog import Catalog
 from app.feed.run import Import
 from tests.conftest import Operator
 
@@ -102,8 +102,8 @@ def errors(report: dict[str, Any]) -> list[tuple[str, str]]:
 def companies(module_database_url: str) -> Iterator[Callable[[], Feed]]:
     """Makes companies in the module's database."""
     with psycopg.connect(module_database_url, autocommit=True) as connection:
-        with db.connect(module_database_url) as reader:
-            catalog = db.read_catalog(reader)
+        with connections.connect(module_database_url) as reader:
+            catalog = connections.read_catalog(reader)
         operator = Operator(connection)
         yield lambda: Feed(module_database_url, catalog, operator.company(f"c{next(_numbers)}"), operator)
 
@@ -120,7 +120,7 @@ def with_tables(url: str, statements: str) -> Iterator[Feed]:
     """A company in a database of the test's own, to which somebody has added tables."""
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(statements.encode())
-        with db.connect(url) as reader:
-            catalog = db.read_catalog(reader)
+        with connections.connect(url) as reader:
+            catalog = connections.read_catalog(reader)
         operator = Operator(connection)
         yield Feed(url, catalog, operator.company("acme"), operator)

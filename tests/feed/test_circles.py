@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
-from app import db
+from app.database import connections
 from tests.conftest import Operator
 from tests.feed.conftest import Feed, errors, with_tables
 
@@ -202,8 +202,8 @@ def test_in_a_circle_what_is_required_is_written_first(database_url: str) -> Non
     """Whichever was registered first."""
     with psycopg.connect(database_url, autocommit=True) as connection:
         connection.execute(NEEDED_LAST.encode())
-        with db.connect(database_url) as reader:
-            catalog = db.read_catalog(reader)
+        with connections.connect(database_url) as reader:
+            catalog = connections.read_catalog(reader)
         operator = Operator(connection)
         feed = Feed(database_url, catalog, operator.company("acme"), operator)
         document = {"leads": [{"code": "l", "squad": "code:s"}], "squads": [{"code": "s", "lead": "code:l"}]}

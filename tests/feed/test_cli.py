@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from app import cli
+from app.cli import commands
 from tests.feed.conftest import Feed
 
 Command = Callable[..., tuple[int, str, str]]
@@ -27,7 +27,7 @@ def bds(feed: Feed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pyt
     def run(document: bytes, *options: str) -> tuple[int, str, str]:
         path = tmp_path / "feed.json"
         path.write_bytes(document)
-        code = cli.main(["import", str(path), "--company", feed.company, *options])
+        code = commands.main(["import", str(path), "--company", feed.company, *options])
         said = capsys.readouterr()
         return code, said.out, said.err
 
@@ -58,7 +58,7 @@ def test_a_dry_run(bds: Command, feed: Feed) -> None:
 
 def test_some_fail(bds: Command) -> None:
     code, out, _ = bds(BAD)
-    assert code == cli.PARTIAL
+    assert code == commands.PARTIAL
     assert "units[1].name (code:B): required: name is required" in out
     assert "\npartial, import " in out
 
@@ -68,19 +68,19 @@ def test_some_fail(bds: Command) -> None:
 ])  # fmt: skip
 def test_a_wrong_document(bds: Command, feed: Feed, document: bytes, says: str) -> None:
     code, out, err = bds(document)
-    assert (code, out) == (cli.FAILED, "")
+    assert (code, out) == (commands.FAILED, "")
     assert says in err
     assert feed.ask("select state from bds.imports where company_id = %s", feed.company) == [("failed",)]
 
 
 def test_all_fail(bds: Command) -> None:
     code, out, _ = bds(b'{"units": [{"code": "B"}]}')
-    assert code == cli.FAILED and "\nfailed, import " in out
+    assert code == commands.FAILED and "\nfailed, import " in out
 
 
 def test_standard_input(feed: Feed) -> None:
     ended = subprocess.run(
-        [sys.executable, "-c", "import sys; from app.bds import main; sys.exit(main())", "import", "-", "--company", feed.company, "--json"],
+        [sys.executable, "-m", "app.cli", "import", "-", "--company", feed.company, "--json"],
         input=GOOD, capture_output=True, env={"BDS_DATABASE_URL": feed.url, "PYTHONPATH": "."}, timeout=60,
     )  # fmt: skip
     assert ended.returncode == 0 and json.loads(ended.stdout)["state"] == "completed"
@@ -88,6 +88,6 @@ def test_standard_input(feed: Feed) -> None:
 
 def test_a_file_that_is_not_there(feed: Feed, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     missing = tmp_path / "missing.json"
-    assert cli.main(["import", str(missing), "--company", feed.company]) == cli.FAILED
+    assert commands.main(["import", str(missing), "--company", feed.company]) == commands.FAILED
     assert capsys.readouterr().err == f"bds: {missing}: no such file or directory\n"
     assert not feed.ask("select from bds.imports where company_id = %s", feed.company)

@@ -19,7 +19,7 @@ import pytest
 
 from app.feed import run
 from tests.feed.conftest import Feed
-from tests.http.serving import wait_until
+from tests.service.serving import wait_until
 
 LARGE = 9 << 20  # bytes, more than are staged at once
 
@@ -32,7 +32,7 @@ def units(first: int, last: int) -> bytes:
 def command(feed: Feed) -> Iterator[subprocess.Popen[bytes]]:
     """`bds import` in a process of its own that reads what the test writes to it; it is killed."""
     process = subprocess.Popen(
-        [sys.executable, "-c", "from app.bds import main; main()", "import", "-", "--company", feed.company],
+        [sys.executable, "-m", "app.cli", "import", "-", "--company", feed.company],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         env={**os.environ, "BDS_DATABASE_URL": feed.url},
         preexec_fn=_heed_signals,

@@ -13,7 +13,7 @@ from psycopg import sql
 
 from tests.conftest import Operator
 from tests.feed.conftest import Feed, errors
-from tests.http.serving import wait_until
+from tests.service.serving import wait_until
 
 MANY = 3000
 DOCUMENT: dict[str, Any] = {

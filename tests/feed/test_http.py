@@ -15,8 +15,8 @@ import psycopg
 import pytest
 
 from app.feed import receive
-from app.feed.coding import zstd
-from tests.http.serving import PATIENCE, Reply, Service, running, wait_until
+from app.wire.coding import zstd
+from tests.service.serving import PATIENCE, Reply, Service, running, wait_until
 
 GOOD = b'{"units": [{"code": "A", "name": "a"}]}'
 BAD = b'{"units": [{"code": "B"}]}'

@@ -10,7 +10,7 @@ import pytest
 
 from app.feed import lingering, run
 from tests.feed.conftest import Feed
-from tests.http.serving import wait_until
+from tests.service.serving import wait_until
 
 UNITS = [{"code": f"U{n}", "name": "x" * 1000} for n in range(3000)]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.bench.linkage import STORED, judge
+from bench.linkage import STORED, judge
 from tests.feed.conftest import Feed
 
 Items = list[dict[str, Any]]

@@ -15,10 +15,10 @@ from typing import Any
 import psycopg
 import pytest
 
-from app import db, embedded, migrate
+from app.database import connections, embedded, migrate
 from app.feed.run import Import
 from tests.conftest import Operator
-from tests.http.serving import wait_until
+from tests.service.serving import wait_until
 
 LARGE = b", ".join(b'{"code": "U%d", "name": "%s"}' % (n, b"x" * 900) for n in range(12_000))  # more than a block of staging
 
@@ -43,8 +43,8 @@ class Own:
             return connection.execute(query.encode()).fetchall()
 
     def begin(self) -> Import:
-        with db.connect(self.url, "bds_reader") as reader:
-            feed = Import(self.url, db.read_catalog(reader), "acme")
+        with connections.connect(self.url, "bds_reader") as reader:
+            feed = Import(self.url, connections.read_catalog(reader), "acme")
         feed.begin()
         return feed
 

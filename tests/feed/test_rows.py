@@ -7,7 +7,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from app import db
+from app.database import connections
 from app.feed import rows, shapes
 from app.feed.rows import Rows
 
@@ -15,7 +15,7 @@ from app.feed.rows import Rows
 @pytest.fixture
 def read(module_database_url: str) -> Rows:
     with psycopg.connect(module_database_url) as connection:
-        return Rows(db.read_catalog(connection))
+        return Rows(connections.read_catalog(connection))
 
 
 def test_shapes_are_bounded_however_many_shapes_there_are(read: Rows) -> None:

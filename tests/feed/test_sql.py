@@ -10,9 +10,9 @@ from typing import Any
 import psycopg
 import pytest
 
-from app import db
+from app.database import connections
 from tests.feed.conftest import Feed
-from tests.http.serving import wait_until
+from tests.service.serving import wait_until
 
 
 def stage(connection: psycopg.Connection[Any], feed: Feed) -> tuple[Any, str]:
@@ -123,7 +123,7 @@ AWKWARD = """
 
 def test_a_registered_tables_columns_never_meet_the_comparisons_own(feed: Feed) -> None:
     feed.operator.connection.execute(AWKWARD.encode())
-    again = Feed(feed.url, db.read_catalog(feed.operator.connection), feed.company, feed.operator)
+    again = Feed(feed.url, connections.read_catalog(feed.operator.connection), feed.company, feed.operator)
     values = dict.fromkeys(("name", "position", "shape", "ordinal", "parent", "isNew", "hash", "place", "n"), "x")
     report = again.send({"notes": [{**values, "score": 3}]})
     assert report["entities"]["notes"]["created"] == 1, report

@@ -14,12 +14,12 @@ from typing import Any
 import psycopg
 import pytest
 
-from app import server
 from app.feed.under_way import Served
+from app.service import server
 from tests.conftest import Operator
 from tests.feed.test_http import begin, held, send
-from tests.http.serving import PATIENCE, Service, running, wait_until
-from tests.http.test_processes import serve
+from tests.service.serving import PATIENCE, Service, running, wait_until
+from tests.service.test_processes import serve
 
 DOCUMENT = b'{"units": [{"code": "A", "name": "a"}]}'
 STOPPED = "the service was stopped before the import had ended; nothing of it was written"

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from app import db
-from app.catalog import Catalog
+from app.database import connections
+from app.database.catalog import Catalog
 from app.mapper.document import Mapped
-from app.mapper.language import read
-from app.mapper.tree import Mapper
+from app.mapper.language.parse import read
+from app.mapper.language.tree import Mapper
 
 Document = dict[str, Any]
 Run = Callable[..., Document]
@@ -20,8 +20,8 @@ Run = Callable[..., Document]
 
 @pytest.fixture(scope="module")
 def catalog(module_database_url: str) -> Catalog:
-    with db.connect(module_database_url) as reader:
-        return db.read_catalog(reader)
+    with connections.connect(module_database_url) as reader:
+        return connections.read_catalog(reader)
 
 
 @pytest.fixture(scope="module")

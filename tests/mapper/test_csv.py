@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from app.errors import ServiceError
-from app.mapper import csv_source
 from app.mapper.document import Mapped
+from app.mapper.sources import csv_source
 from tests.mapper.conftest import Run
 
 PRODUCTS = "type csv {}\nproducts = 'row' {{ code = 'code' name = 'name' }}"
@@ -167,8 +167,8 @@ def test_a_cell_of_many_lines_is_read_in_linear_time(run: Run) -> None:
 
 
 def test_places_are_lines_of_the_source(catalog: Any) -> None:
-    from app.mapper.language import read
-    from app.mapper.tree import Mapper
+    from app.mapper.language.parse import read
+    from app.mapper.language.tree import Mapper
 
     mapper = read(LINES.format(""), catalog)
     assert isinstance(mapper, Mapper)

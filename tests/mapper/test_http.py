@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.http.serving import PATIENCE, Reply, Service, running
+from tests.service.serving import PATIENCE, Reply, Service, running
 
 UNITS = "type csv\nunits = 'row' { code = 'c'  name = 'n' }  # é"
 CATALOGUE = "type xml\n@atomic = 'false'\nproducts = '//p' { id[code] = '@c'  name = 'n'  price = number('v', \"de\")  category[code] = 'g' }"

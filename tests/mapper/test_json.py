@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from app.errors import ServiceError
-from app.mapper import json_source
+from app.mapper.sources import json_source
 from tests.mapper.conftest import Run
 
 # path of the block, source, codes of its records

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from app.catalog import Catalog
+from app.database.catalog import Catalog
 from app.errors import ServiceError
-from app.mapper.language import LONGEST, read
-from app.mapper.tree import Mapper, Template
+from app.mapper.language.parse import LONGEST, read
+from app.mapper.language.tree import Mapper, Template
 
 WHOLE = """
 # a comment, with 'quotes' and { braces

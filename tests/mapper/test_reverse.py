@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import psycopg
 import pytest
 
-from app import db
-from app.catalog import Catalog
+from app.database import connections
+from app.database.catalog import Catalog
 from app.errors import ServiceError
 from app.mapper.document import Mapped
-from app.mapper.language import read
-from app.mapper.reverse import Writer, write, writer_of
-from app.mapper.reverse import written as in_a_thread
-from app.mapper.tree import Mapper
+from app.mapper.language.parse import read
+from app.mapper.language.tree import Mapper
+from app.mapper.reverse.base import Writer, write_document
+from app.mapper.reverse.open import open_writer
 from tests.conftest import Operator
 from tests.feed.conftest import Feed
 from tests.mapper.conftest import Run, document
@@ -30,8 +29,8 @@ Companies = Callable[[], Feed]
 def companies(module_database_url: str) -> Iterator[Companies]:
     numbers = iter(range(1, 1000))
     with psycopg.connect(module_database_url, autocommit=True) as connection:
-        with db.connect(module_database_url) as reader:
-            catalog = db.read_catalog(reader)
+        with connections.connect(module_database_url) as reader:
+            catalog = connections.read_catalog(reader)
         operator = Operator(connection)
         yield lambda: Feed(module_database_url, catalog, operator.company(f"c{next(numbers)}"), operator)
 
@@ -39,20 +38,12 @@ def companies(module_database_url: str) -> Iterator[Companies]:
 def writer(text: str, entity: str, catalog: Catalog) -> Writer:
     mapper = read(text, catalog)
     assert isinstance(mapper, Mapper)
-    return writer_of(mapper, entity)
+    return open_writer(mapper, entity)
 
 
 def written(text: str, entity: str, catalog: Catalog, records: list[dict[str, Any]], batch: int = 2) -> bytes:
-    """What the mapper makes of records, backwards."""
-
-    async def collect() -> bytes:
-        async def batches() -> AsyncIterator[list[dict[str, Any]]]:
-            for at in range(0, len(records), batch):
-                yield records[at : at + batch]
-
-        return b"".join([data async for data in write(writer(text, entity, catalog), batches())])
-
-    return asyncio.run(collect())
+    """The source document that a reverse mapping writes."""
+    return b"".join(write_document(writer(text, entity, catalog), records, batch))
 
 
 def records_of(feed: Feed, name: str, parent: Any = None) -> list[dict[str, Any]]:
@@ -182,7 +173,7 @@ def test_what_is_written(catalog: Catalog, run: Run, text: str, entity: str, rec
     source = written(text, entity, catalog, records)
     assert source.decode() == expected
     assert len(run(text, source)[entity]) == len(records)
-    assert b"".join(in_a_thread(writer(text, entity, catalog), iter(records))) == source
+    assert b"".join(write_document(writer(text, entity, catalog), iter(records))) == source
 
 
 # mapper, entity, record, what is said

@@ -15,10 +15,10 @@ from xml.sax.saxutils import escape, quoteattr
 import psycopg
 import pytest
 
-from app import db
+from app.database import connections
 from app.mapper.document import Mapped
-from app.mapper.language import read
-from app.mapper.tree import Mapper
+from app.mapper.language.parse import read
+from app.mapper.language.tree import Mapper
 from tests.conftest import Operator
 from tests.feed.conftest import Feed, counts
 
@@ -66,8 +66,8 @@ Companies = Callable[[], Feed]
 def companies(module_database_url: str) -> Iterator[Companies]:
     numbers = iter(range(1, 1000))
     with psycopg.connect(module_database_url, autocommit=True) as connection:
-        with db.connect(module_database_url) as reader:
-            catalog = db.read_catalog(reader)
+        with connections.connect(module_database_url) as reader:
+            catalog = connections.read_catalog(reader)
         operator = Operator(connection)
         yield lambda: Feed(module_database_url, catalog, operator.company(f"c{next(numbers)}"), operator)
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from app.catalog import Catalog
+from app.database.catalog import Catalog
 from app.errors import ServiceError
-from app.mapper import sources, xml_source
 from app.mapper.document import Mapped
-from app.mapper.language import read
-from app.mapper.tree import Mapper
+from app.mapper.language.parse import read
+from app.mapper.language.tree import Mapper
+from app.mapper.sources import base, xml_source
 from tests.mapper.conftest import Run
 
 ONE = "type xml\nproducts = '/catalog/product' {{ code = '@code' {} }}"
@@ -208,7 +208,7 @@ def test_a_doctype_alone_is_fine(run: Run) -> None:
 
 def test_a_record_that_is_too_large_is_refused(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(xml_source, "LARGEST_RECORD", 1 << 20)
-    assert sources.LARGEST_RECORD > 1 << 20
+    assert base.LARGEST_RECORD > 1 << 20
     items = "<variants>" + "<line><code>1</code></line>" * 200_000
     with pytest.raises(ServiceError, match="line 2: a record is larger than 1 MB"):
         run(ONE.format(""), f"<catalog>\n<product code='1'>{items}", 1 << 18)
@@ -217,7 +217,7 @@ def test_a_record_that_is_too_large_is_refused(run: Run, monkeypatch: pytest.Mon
 MEASURE = """
 import sys, resource
 from app.mapper.document import Mapped
-from app.mapper.language import read
+from app.mapper.language.parse import read
 import pickle
 catalog = pickle.load(open(sys.argv[1], "rb"))
 mapped = Mapped(read("type xml products = '/c/p' { id[code] = '@code' name = 'name' description = 'd' }", catalog))

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from app.catalog import Catalog
+from app.database.catalog import Catalog
 from app.errors import ServiceError
 from app.mapper.document import Mapped, Preview
-from app.mapper.language import read
-from app.mapper.sources import open_source
-from app.mapper.tree import Mapper
+from app.mapper.language.parse import read
+from app.mapper.language.tree import Mapper
+from app.mapper.sources.open import open_source
 
 TEXT = "type xml\nunits = '//unit' { code = '@code'  name = './/name' }"
 DOCUMENTS, PIECES, RECORDS = 6, 40, 300

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from tests.http.serving import Service
+from tests.service.serving import Service
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -11,7 +11,7 @@ from urllib.parse import quote
 import psutil
 import pytest
 
-from tests.http.serving import Reply, Service
+from tests.service.serving import Reply, Service
 
 GROUPS = 40_000
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.http.serving import Service
+from tests.service.serving import Service
 
 JSON = "application/json"
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.http.serving import Service, running
+from tests.service.serving import Service, running
 
 BOUNDED = settings(max_examples=300, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
 EXPECTED = {200, 204, 400, 404, 414, 501}

@@ -10,8 +10,8 @@ from xml.etree import ElementTree
 import psycopg
 import pytest
 
-from app.catalog import Catalog
-from app.db import read_catalog
+from app.database.catalog import Catalog
+from app.database.connections import read_catalog
 from app.odata.metadata import csdl, service_document
 
 EDM = "{http://docs.oasis-open.org/odata/ns/edm}"

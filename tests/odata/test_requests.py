@@ -8,8 +8,8 @@ import psycopg
 import pytest
 from multidict import CIMultiDict
 
-from app.catalog import Catalog
-from app.db import read_catalog
+from app.database.catalog import Catalog
+from app.database.connections import read_catalog
 from app.errors import ServiceError
 from app.odata.request import Format, Kind, Request, read_request
 

@@ -15,8 +15,8 @@ import psycopg
 import pytest
 
 from app.config import Config
-from app.db import Database
-from tests.http.serving import Reply, Service, running, wait_until
+from app.database.database import Database
+from tests.service.serving import Reply, Service, running, wait_until
 
 ROWS = 40_000
 STALL = 0.5

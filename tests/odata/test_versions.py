@@ -12,7 +12,7 @@ from urllib.parse import quote
 import psycopg
 import pytest
 
-from tests.http.serving import Service, running, wait_until
+from tests.service.serving import Service, running, wait_until
 
 WRITERS, READERS, TURNS = 3, 4, 40
 PATHS = [

@@ -16,7 +16,7 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from app import migrate
+from app.database import migrate
 from tests.upgrade.built import assert_built_alike
 
 BEFORE = Path(__file__).with_name("before.tar.xz")

@@ -13,13 +13,13 @@ from typing import Any
 
 import psycopg
 import pytest
-from conftest import Operator
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from app import migrate
+from app.database import migrate
+from tests.conftest import Operator
 from tests.database.postgres_tools import run
-from tests.http.serving import running
+from tests.service.serving import running
 from tests.upgrade.built import assert_built_alike
 
 FIRST = Path(__file__).with_name("first.sql.xz")

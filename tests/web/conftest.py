@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.auth.client import make_user
-from tests.http.serving import Service, running
+from tests.service.serving import Service, running
 from tests.web.visitor import Visitor, visitor
 
 COMPANIES = ("demo", "second")  # of the visitor; there is a third one, that is none of theirs

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from tests.auth.client import ask, bearer
-from tests.http.serving import Service
+from tests.service.serving import Service
 from tests.web.visitor import Page, Visitor, stranger
 
 PAGES = ["/", "/changes", "/imports", "/mappers", "/mappers/_new", "/export", "/hooks", "/keys", "/account"]

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.auth.client import EMAIL, PASSWORD, ask, bearer, make_user
-from tests.http.serving import Service
+from tests.service.serving import Service
 from tests.web.visitor import Visitor, visitor
 from tests.webhooks.conftest import working
 from tests.webhooks.receiving import receiving

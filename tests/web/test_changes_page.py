@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 import pytest
 
 from tests.conftest import Operator
-from tests.http.serving import Service
+from tests.service.serving import Service
 from tests.web.visitor import Page, Visitor
 
 HOSTILE = "<script>alert('x')</script>"

@@ -6,7 +6,7 @@ import pytest
 
 from app.web.routes import PAGES
 from tests.auth.client import ask, bearer
-from tests.http.serving import Service
+from tests.service.serving import Service
 from tests.web.visitor import FORM, Visitor
 
 ID = "5d4f5fd4-5bd6-4a5c-bb6c-9d7b7b2a9b3f"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.http.serving import Service
+from tests.service.serving import Service
 from tests.web.visitor import Page, Visitor
 
 URL = "http://127.0.0.1:1/hook?a=1&b=<2>".replace("<2>", "%3C2%3E")

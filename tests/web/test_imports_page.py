@@ -9,7 +9,7 @@ import time
 import pytest
 
 from tests.auth.client import ask
-from tests.http.serving import Service
+from tests.service.serving import Service
 from tests.web.visitor import Page, Visitor
 
 GOOD = {"units": [{"code": "PCE", "name": "piece"}, {"code": "KGM", "name": "kilogram"}]}

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.auth.client import ask, bearer, make_user
-from tests.http.serving import Service
+from tests.service.serving import Service
 from tests.web.visitor import Page, Visitor, visitor
 
 ALL = {"name": "power-bi", "scopes": ["read", "import", "hooks"], "companies": ["demo"], "expires": ""}

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.http.serving import Service
+from tests.service.serving import Service
 from tests.web.visitor import Page, Visitor
 
 TEXT = "type csv\nunits = 'row' {\n    code = 'Code'\n    name = 'Name'\n}\n"

@@ -10,7 +10,7 @@ import pytest
 from app.web.chart import SPANS, bounds, draw, nice
 from app.web.view import breakable, relative
 from tests.conftest import Operator
-from tests.http.serving import Service
+from tests.service.serving import Service
 from tests.web.visitor import Visitor
 
 NOW = datetime(2026, 3, 1, 12, 34, 56, tzinfo=UTC)

@@ -7,7 +7,7 @@ from urllib.parse import quote, urlencode
 import pytest
 
 from tests.auth.client import EMAIL, PASSWORD, ask, fresh_address, login, make_user
-from tests.http.serving import Reply, Service
+from tests.service.serving import Reply, Service
 from tests.web.visitor import FORM, Page, Visitor, stranger, visitor
 
 

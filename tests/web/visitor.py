@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 from lxml import html
 
 from tests.auth.client import EMAIL, ask, sign_in
-from tests.http.serving import PATIENCE, Reply, Service
+from tests.service.serving import PATIENCE, Reply, Service
 
 FORM = "application/x-www-form-urlencoded"
 

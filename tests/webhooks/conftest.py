@@ -16,14 +16,14 @@ from typing import Any
 import psycopg
 import pytest
 
-from app import db
-from app.language.condition import compile_any
+from app.database import connections
+from app.query.sql_conditions import compile_any
 from tests.conftest import Operator
-from tests.http.serving import wait_until
+from tests.service.serving import wait_until
 from tests.webhooks.receiving import Receiver, receiving
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-COMMAND = [sys.executable, "-c", "import sys; from app.bds import main; sys.exit(main())"]
+COMMAND = [sys.executable, "-m", "app.cli"]
 DAY = 86_400.0
 
 
@@ -39,8 +39,8 @@ class Queue:
         """Register a hook; returns its id."""
         filter = more.pop("filter", None)
         if filter:
-            with db.connect(self.url, "bds_reader") as connection:
-                catalog = db.read_catalog(connection)
+            with connections.connect(self.url, "bds_reader") as connection:
+                catalog = connections.read_catalog(connection)
             compiled = [each.members() for each in compile_any(catalog, entity, filter)]
             more |= {"filter": filter, "filters": json.dumps(compiled), "catalog_version": catalog.version}
         named = {"entity": entity, "url": url, **more}

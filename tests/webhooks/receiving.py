@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from tests.http.serving import wait_until
+from tests.service.serving import wait_until
 
 
 @dataclass(frozen=True)

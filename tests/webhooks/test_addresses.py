@@ -7,8 +7,8 @@ import socket
 
 import pytest
 
-from app import addresses
-from app.addresses import AddressRefused, Resolver, is_public
+from app.webhooks import addresses
+from app.webhooks.addresses import AddressRefused, Resolver, is_public
 
 PUBLIC = ["8.8.8.8", "93.184.215.14", "1.1.1.1", "100.63.255.255", "172.32.0.1", "2606:4700:4700::1111", "2a00:1450:4001:800::200e"]
 REFUSED = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import psycopg
 import pytest
 
-from tests.http.test_processes import serve, wait_until
+from tests.service.test_processes import serve, wait_until
 from tests.webhooks.conftest import SETTINGS, Queue
 from tests.webhooks.receiving import Receiver
 

@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from tests.http.serving import wait_until
+from tests.service.serving import wait_until
 from tests.webhooks.conftest import DAY, Queue
 
 ONE, TWO = "00000000-0000-0000-0000-000000000001", "00000000-0000-0000-0000-000000000002"

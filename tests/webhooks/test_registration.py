@@ -13,7 +13,7 @@ from uuid import UUID, uuid4
 import psycopg
 import pytest
 
-from tests.http.serving import PATIENCE, Reply, Service, running, wait_until
+from tests.service.serving import PATIENCE, Reply, Service, running, wait_until
 from tests.webhooks.conftest import working
 from tests.webhooks.receiving import Receiver
 

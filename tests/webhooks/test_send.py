@@ -12,8 +12,7 @@ from uuid import UUID, uuid4
 import pytest
 from standardwebhooks import Webhook, WebhookVerificationError
 
-from app import addresses
-from app.webhooks import send
+from app.webhooks import addresses, send
 from app.webhooks.send import Delivery, Outcome, Sender, describe
 from tests.webhooks.receiving import Receiver
 

@@ -22,12 +22,12 @@ from typing import Any
 import psycopg
 import pytest
 
-from app import embedded, migrate
 from app.config import Config
-from app.db import Database
+from app.database import embedded, migrate
+from app.database.database import Database
 from app.webhooks import worker
 from tests.conftest import Operator
-from tests.http.serving import wait_until
+from tests.service.serving import wait_until
 from tests.webhooks.conftest import COMMAND, ROOT, SETTINGS, Queue, working
 from tests.webhooks.receiving import Receiver
 

@@ -1,0 +1,1 @@
+"""The `bds` command: what an operator does at a terminal."""

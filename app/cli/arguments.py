@@ -1,0 +1,91 @@
+"""Values on the command line: what cannot be one is wrong usage, which is known before anything is done."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+from uuid import UUID
+
+from app.cli import stdio
+from app.export.request import FORMATS, SCHEMA
+
+SCOPES = ("read", "import", "hooks")
+MOST_PROCESSES = 64
+PATHS = ("file", "output")  # options that name files, whose names are whatever the system has
+
+
+class Parser(argparse.ArgumentParser):
+    """Whose help is a result like any other: that it cannot be written is an OSError."""
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        if not message:
+            return
+        if file is None or file is sys.stdout:
+            stdio.put(message)
+        else:
+            stdio.say(message, end="")
+
+
+def read_id(text: str) -> str:
+    """The id of a key."""
+    try:
+        return str(UUID(text))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"expected an id as `bds key list` shows it, got {text!r}") from None
+
+
+def read_format(text: str) -> str:
+    """A format of exports, in any case."""
+    if text.lower() not in (*FORMATS, SCHEMA):
+        raise argparse.ArgumentTypeError(f"expected one of {', '.join((*FORMATS, SCHEMA))}, got {text!r}")
+    return text.lower()
+
+
+def read_count(text: str) -> str:
+    """A number of rows."""
+    if not (text.isascii() and text.isdigit()):
+        raise argparse.ArgumentTypeError(f"expected a whole number from 0, got {text!r}")
+    return text
+
+
+def read_name(text: str) -> str:
+    """A name, which is not empty."""
+    if not text:
+        raise argparse.ArgumentTypeError("expected a name, got an empty one")
+    return text
+
+
+def read_port(text: str) -> int:
+    """A port of TCP, 0 for any free one."""
+    if not (text.isascii() and text.isdigit() and int(text) <= 65_535):
+        raise argparse.ArgumentTypeError(f"expected a port from 0 to 65535, got {text!r}")
+    return int(text)
+
+
+def read_processes(text: str) -> int:
+    """How many processes serve."""
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= MOST_PROCESSES:
+        raise argparse.ArgumentTypeError(f"expected a whole number from 1 to {MOST_PROCESSES}, got {text!r}")
+    return int(text)
+
+
+def read_scopes(text: str) -> list[str]:
+    """What a key may do, between commas."""
+    scopes = [scope.strip() for scope in text.split(",")]
+    wrong = [scope for scope in scopes if scope not in SCOPES]
+    if wrong:
+        raise argparse.ArgumentTypeError(f"expected some of {','.join(SCOPES)}, got {wrong[0]!r}")
+    return scopes
+
+
+def undecodable(options: argparse.Namespace) -> str | None:
+    """What is wrong with the first value that is not UTF-8; None if all are."""
+    for name, value in vars(options).items():
+        for each in value if isinstance(value, list) else [value]:
+            if name not in PATHS and isinstance(each, str) and not each.isascii():
+                try:
+                    each.encode()
+                except UnicodeEncodeError:
+                    return f"argument {name}: expected UTF-8, got {each!a}"
+    return None

@@ -1,0 +1,78 @@
+"""`bds export`: the same exports into a file or a pipe, without a server."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import BinaryIO
+
+from app.cli import stdio
+from app.config import Config
+from app.database import connections
+from app.errors import ServiceError
+from app.export import statements, to_xml
+from app.export.read import Reader
+from app.export.request import SCHEMA, read_parameters, read_request
+from app.export.response import find_format, write
+from app.export.shape import plan_lines
+
+RECORDS = ("json", "xml", "custom")  # one for each row; of the other formats, lines
+
+Show = Callable[[int, int, int], None]  # rows so far, rows in all, bytes so far
+
+
+def run(url: str, config: Config, company: str, entity: str, given: Mapping[str, str], out: BinaryIO, show: Show) -> None:
+    """Write an export.  given: parameters of a request.  Raises ServiceError, psycopg.Error, OSError."""
+    asyncio.run(_run(url, config, company, entity, given, out, show))
+
+
+async def _run(url: str, config: Config, company: str, entity: str, given: Mapping[str, str], out: BinaryIO, show: Show) -> None:
+    async with connections.snapshot(config.read_database_url or url, company) as (connection, catalog):
+        if entity not in catalog:
+            raise ServiceError("not_found", f"there is no entity {entity}: expected one of {', '.join(catalog.entities)}")
+        asked = read_request(catalog, catalog[entity], company, read_parameters(list(given.items())))
+        format = await find_format(connection, asked)
+        if asked.format == SCHEMA:
+            out.write(to_xml.schema(asked))
+            return
+        inner = None if asked.format in RECORDS else plan_lines(asked.query).inner
+        reader = Reader(connection, config.statement_timeout)
+        (total,) = await reader.one(statements.count(asked.query, company, inner))
+        rows = written = 0
+
+        def on_rows(count: int) -> None:
+            nonlocal rows
+            rows += count
+
+        reader.on_rows = on_rows
+        async with contextlib.aclosing(write(asked, reader, format, f"{entity}.{SCHEMA}")) as blocks:
+            async for block in blocks:
+                await asyncio.to_thread(out.write, block)
+                written += len(block)
+                show(rows, total, written)
+
+
+@contextlib.contextmanager
+def output(path: str | None) -> Iterator[BinaryIO]:
+    """Standard output, or a file that is there only when it is whole."""
+    if path is None:
+        with stdio.binary_output() as standard:
+            yield standard
+        return
+    if Path(path).exists() and not Path(path).is_file():  # a pipe or a device is written as it is
+        with Path(path).open("wb") as file:
+            yield file
+        return
+    whole = Path(path).resolve()
+    part = Path(f"{whole}.part")
+    try:
+        with part.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(whole)
+    finally:
+        part.unlink(missing_ok=True)

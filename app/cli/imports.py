@@ -1,0 +1,55 @@
+"""`bds import`: the same imports from a file or a pipe, without a server."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Protocol
+
+from app.cli.progress import Progress
+from app.config import Config
+from app.database import connections
+from app.feed.run import Import
+from app.mapper import store
+from app.mapper.document import Mapped
+
+READ = 1 << 20  # bytes read at once from a file
+
+
+class Readable(Protocol):
+    """A document's bytes, as many at once as are asked for at most; b"" at its end."""
+
+    def read(self, size: int, /) -> bytes: ...
+
+
+def run_import(
+    url: str,
+    config: Config,
+    company: str,
+    file: Readable,
+    size: int | None,
+    *,
+    dry_run: bool = False,
+    mapper: str | None = None,
+) -> dict[str, Any]:
+    """Import a document, showing how far it is; returns the report.  Raises ServiceError, psycopg.Error."""
+    progress, begun = Progress(), time.monotonic()
+
+    def on_progress(phase: str, received: int, records: int, done: int) -> None:
+        share = (received / size if size else None) if phase == "receiving" else (done / records if records else None)
+        pace = (records if phase == "receiving" else done) / max(time.monotonic() - begun, 0.001)
+        progress.show(phase, share, f"{received / 1e6:,.1f} MB, {records:,} records, {pace:,.0f}/s")
+
+    with connections.connect(url, "bds_reader") as connection:
+        catalog = connections.read_catalog(connection)
+    source = Mapped(store.load_for_command(url, catalog, company, mapper)) if mapper else None
+    feed = Import(url, catalog, company, dry_run=dry_run, limit=config.import_max, on_progress=on_progress, source=source)
+    try:
+        feed.begin()
+        while data := file.read(READ):
+            feed.receive(data)
+        return feed.run()
+    except BaseException as error:
+        feed.abort(error)
+        raise
+    finally:
+        progress.close()

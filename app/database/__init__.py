@@ -1,0 +1,1 @@
+"""The only package that opens connections: pools, LISTEN, the catalog, migrations, the embedded server."""

@@ -1,1 +1,0 @@
-"""The query languages of the service: text -> tree -> checked tree -> SQL."""

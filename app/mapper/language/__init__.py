@@ -1,0 +1,1 @@
+"""The mapper's configuration language: its grammar, its checks, its functions and paths."""

@@ -1,0 +1,107 @@
+"""JSONPath (RFC 9535) as mappers use it: a bare name is a member, a collection's path can be followed while the source streams."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import jsonpath_rfc9535
+from jsonpath_rfc9535.segments import JSONPathChildSegment, JSONPathRecursiveDescentSegment
+from jsonpath_rfc9535.selectors import FilterSelector, NameSelector, WildcardSelector
+
+from app.mapper.language.xpath import PathError
+
+BARE = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
+SIGNS = re.compile(r"[.\[\]*?$@()]")
+QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"")
+STREAMS = "a block's path is made of names and [*], with a filter at its end at most, such as '$.products[*]' or '$..product'"
+
+DEEPEST = 200  # containers inside one another, in a document
+
+
+class _Environment(jsonpath_rfc9535.JSONPathEnvironment):
+    max_recursion_depth = 2 * DEEPEST
+
+
+_environment = _Environment()
+Query = jsonpath_rfc9535.JSONPathQuery
+
+
+@dataclass(frozen=True, slots=True)
+class Collection:
+    """Where a block's elements stand: after these names (None: any element of an array, any member of an object).
+
+    anywhere: at any depth; filter: which of them, as a query on an array of one.
+    """
+
+    anywhere: bool
+    steps: tuple[str | None, ...]
+    filter: Query | None
+
+
+def query(text: str) -> Query:
+    """A path, relative to the element that $, @ or a bare name begin at.  Raises PathError."""
+    if text.startswith("@"):
+        path = "$" + text[1:]
+    elif text.startswith("$"):
+        path = text
+    elif BARE.fullmatch(text):
+        path = "$." + text
+    elif text and not SIGNS.search(text):
+        path = "$[" + _quoted(text) + "]"
+    else:
+        path = "$" + (text if text.startswith("[") else "." + text)
+    try:
+        return _environment.compile(path)
+    except jsonpath_rfc9535.JSONPathError as error:
+        reason = str(error).partition(", line ")[0]
+        offset = max((error.token.index if error.token else 0) - len(path) + len(text), 0)
+        raise PathError(f"this is not JSONPath (RFC 9535): {reason}", offset) from None
+
+
+def plain(path: Query) -> tuple[str, ...] | None:
+    """The names of a path that is made of names alone."""
+    names = []
+    for segment in path.segments:
+        if not isinstance(segment, JSONPathChildSegment) or len(segment.selectors) != 1:
+            return None
+        selector = segment.selectors[0]
+        if not isinstance(selector, NameSelector):
+            return None
+        names.append(selector.name)
+    return tuple(names)
+
+
+def collection(text: str) -> Collection:
+    """The path of a top-level block.  Raises PathError."""
+    segments = list(query(text).segments)
+    anywhere = bool(segments) and isinstance(segments[0], JSONPathRecursiveDescentSegment)
+    condition = None
+    if segments and len(segments[-1].selectors) == 1 and isinstance(segments[-1].selectors[0], FilterSelector):
+        condition = _filter(str(segments.pop().selectors[0]))
+    steps: list[str | None] = []
+    for number, segment in enumerate(segments):
+        if len(segment.selectors) != 1 or (isinstance(segment, JSONPathRecursiveDescentSegment) and number):
+            raise PathError(STREAMS)
+        match segment.selectors[0]:
+            case NameSelector(name=name):
+                steps.append(name)
+            case WildcardSelector():
+                steps.append(None)
+            case _:
+                raise PathError(STREAMS)
+    if condition is not None:
+        steps.append(None)
+    if anywhere and (not steps or steps[0] is None):
+        raise PathError(STREAMS)
+    return Collection(anywhere, tuple(steps), condition)
+
+
+def _filter(selector: str) -> Query:
+    if "$" in QUOTED.sub("", selector):
+        raise PathError("a block's filter looks at its own element (@) alone: the source streams")
+    return _environment.compile(f"$[{selector}]")
+
+
+def _quoted(name: str) -> str:
+    return "'" + name.replace("\\", "\\\\").replace("'", "\\'") + "'"

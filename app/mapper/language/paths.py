@@ -1,0 +1,58 @@
+"""The paths of all formats, checked when a mapper is stored."""
+
+from __future__ import annotations
+
+from lxml import etree
+
+from app.mapper.language import jsonpath, xpath
+from app.mapper.language.tree import Format
+from app.mapper.language.xpath import PathError
+from app.mapper.sources.decoder import find_encoding
+
+__all__ = ["PathError", "check_children", "check_collection", "check_encoding", "check_value"]
+
+ROW, SAME_ROW = "row", "."
+
+
+def check_collection(format: Format, text: str) -> None:
+    """The path of a top-level block.  Raises PathError."""
+    if format == "xml":
+        xpath.collection(text)
+    elif format == "json":
+        jsonpath.collection(text)
+    elif text != ROW:
+        raise PathError(f"expected '{ROW}', which every block of csv has, got {text!r}")
+
+
+def check_children(format: Format, text: str, inside: int) -> int:
+    """The path of a block in a block; returns by how many steps it leads down for sure.  Raises PathError."""
+    if format == "xml":
+        plain = xpath.plain(text)
+        if plain is not None and plain.attribute:
+            raise PathError("expected a path to elements")
+        if not isinstance(xpath.compile(text, {}, inside)(etree.Element("sample")), list):
+            raise PathError("expected a path to elements")
+        return xpath.depth(text)
+    if format == "json":
+        jsonpath.query(text)
+    elif text != SAME_ROW:
+        raise PathError(f"expected '{SAME_ROW}', the same row, as a block in a block of csv has, got {text!r}")
+    return 0
+
+
+def check_value(format: Format, text: str, inside: int) -> None:
+    """The path of a field.  Raises PathError."""
+    if not text:
+        raise PathError("expected a path")
+    if format == "xml":
+        xpath.compile(text, {}, inside)
+    elif format == "json":
+        jsonpath.query(text)
+
+
+def check_encoding(name: str) -> None:
+    """Raises ValueError unless text can be read in this encoding."""
+    try:
+        find_encoding(name)
+    except (LookupError, ValueError):
+        raise ValueError(f"expected an encoding such as utf-8 or windows-1252, got {name!r}") from None

@@ -1,0 +1,250 @@
+"""The functions and arithmetic of the languages: argument types, result type, SQL.
+
+Each template is total: over whatever a row holds it gives null where PostgreSQL would raise, for it may be evaluated on rows of
+another company.  Arithmetic is numeric, which has no overflow within the bounds that the checker keeps.
+"""
+
+from __future__ import annotations
+
+from app.query.tree import INTEGERS, NUMBERS, Function, Type
+
+# All that Unicode calls white space.
+SPACES = (
+    r"U&' \0009\000A\000B\000C\000D\0085\00A0\1680\2000\2001\2002\2003\2004\2005\2006\2007\2008\2009\200A\2028\2029\202F\205F\3000'"
+)
+
+# Simple case mapping of all of Unicode, in any database, and compared by code point again.
+CASE = '({} ({{0}} collate "pg_catalog"."pg_c_utf8") collate "C")'
+
+PARTS = {
+    "year": "year",
+    "month": "month",
+    "day": "day",
+    "quarter": "quarter",
+    "week": "week",
+    "dayofweek": "isodow",
+}
+CLOCK = {"hour": "extract(hour from {0})", "minute": "extract(minute from {0})", "second": "floor(extract(second from {0}))"}
+
+LOCAL = "({0} at time zone 'UTC')"
+
+# Boundaries are computed where their result is a timestamp that exists.  A date that is read from these is their day.
+FIRST_MOMENT = "4713-01-01 00:00:00+00 BC"
+LAST_MOMENT = "294275-12-31 23:59:59+00"
+DAYS = f"case when {{{{0}}}} between date '{FIRST_MOMENT}' and date '{LAST_MOMENT}' then {{}} end"
+MOMENTS = (
+    f"case when {{{{0}}}} between timestamptz '{FIRST_MOMENT}' and timestamptz '{LAST_MOMENT}' then ({{}} at time zone 'UTC') end"
+)
+
+# How OData writes values.  PostgreSQL also reads 'now', 'Jan 5 2026' or ' 0x1F ': by the clock, or by its own habits.
+_DAY = "[0-9]{4}-[0-9]{2}-[0-9]{2}"
+_CLOCK = "[0-9]{2}:[0-9]{2}(:[0-9]{2}([.][0-9]{1,12})?)?"
+FORMS: dict[Type, str] = {
+    **dict.fromkeys(("int2", "int4", "int8"), "[-+]?[0-9]+"),
+    "numeric": "[-+]?[0-9]+([.][0-9]+)?([eE][-+]?[0-9]+)?",
+    "date": _DAY,
+    "time": _CLOCK,
+    "timestamptz": f"{_DAY}[Tt]{_CLOCK}([Zz]|[-+][0-9]{{2}}:[0-9]{{2}})",
+    "uuid": "[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}",
+}
+
+
+def _text() -> list[Function]:
+    return [
+        Function("contains", ("text", "text"), "bool", "(strpos({0}, {1}) > 0)"),
+        Function("startswith", ("text", "text"), "bool", "starts_with({0}, {1})"),
+        Function("endswith", ("text", "text"), "bool", "starts_with(reverse({0}), reverse({1}))"),
+        Function("tolower", ("text",), "text", CASE.format("lower")),
+        Function("toupper", ("text",), "text", CASE.format("upper")),
+        Function("concat", ("text", "text"), "text", "({0} || {1})", growing=True),
+        Function("indexof", ("text", "text"), "int4", "(strpos({0}, {1}) - 1)"),
+        Function("length", ("text",), "int4", "char_length({0})"),
+        Function("trim", ("text",), "text", f"btrim({{0}}, {SPACES})"),
+        Function("substring", ("text", "integer"), "text", f"substring({{0}} from {_position(1)})"),
+        Function(
+            "substring",
+            ("text", "integer", "integer"),
+            "text",
+            f"substring({{0}} from {_position(1)} for {_length(2)})",
+        ),
+    ]
+
+
+def _position(argument: int) -> str:
+    this = f"{{{argument}}}"
+    return f"case when {this} < 0 then 1 when {this} > 2147483646 then 2147483647 else {this}::int4 + 1 end"
+
+
+def _length(argument: int) -> str:
+    this = f"{{{argument}}}"
+    return f"case when {this} < 0 then 0 when {this} > 2147483647 then 2147483647 else {this}::int4 end"
+
+
+def _arithmetic() -> list[Function]:
+    whole, number = ("integer", "integer"), ("number", "number")
+    functions = []
+    for name, template in (("add", "({0} + {1})"), ("sub", "({0} - {1})"), ("mul", "({0} * {1})")):
+        functions.append(Function(name, whole, "whole", template, growing=True))
+        functions.append(Function(name, number, "numeric", template, growing=True))
+    return [
+        *functions,
+        Function("div", whole, "whole", "div({0}, nullif({1}, 0))", partial=True, growing=True),
+        Function("div", number, "numeric", "({0} / nullif({1}, 0))", partial=True, growing=True),
+        Function("mod", whole, "whole", "mod({0}, nullif({1}, 0))", partial=True, growing=True),
+        Function("mod", number, "numeric", "mod({0}, nullif({1}, 0))", partial=True, growing=True),
+        Function("-", ("integer",), "whole", "(- {0})", growing=True),
+        Function("-", ("number",), "numeric", "(- {0})", growing=True),
+        Function("round", ("number",), "numeric", "round({0})"),
+        Function("floor", ("number",), "numeric", "floor({0})"),
+        Function("ceiling", ("number",), "numeric", "ceil({0})"),
+    ]
+
+
+def _calendar() -> list[Function]:
+    functions = []
+    for name, part in PARTS.items():
+        functions.append(Function(name, ("date",), "whole", f"extract({part} from {{0}})", partial=True))
+        functions.append(Function(name, ("timestamptz",), "whole", f"extract({part} from {LOCAL})", partial=True))
+    for name, template in CLOCK.items():
+        functions.append(Function(name, ("time",), "whole", template))
+        functions.append(Function(name, ("timestamptz",), "whole", template.format(LOCAL), partial=True))
+    for unit in ("Year", "Month", "Day", "Hour"):
+        part = unit.lower()
+        first = f"date_trunc('{part}', {LOCAL})"
+        last = f"({first} + interval '1 {part}' - interval '1 microsecond')"
+        functions.append(Function(f"startOf{unit}", ("timestamptz",), "timestamptz", MOMENTS.format(first), partial=True))
+        functions.append(Function(f"endOf{unit}", ("timestamptz",), "timestamptz", MOMENTS.format(last), partial=True))
+        if unit != "Hour":
+            day = f"date_trunc('{part}', {{0}}::timestamp)"
+            last = f"({day} + interval '1 {part}' - interval '1 day')"
+            functions.append(Function(f"startOf{unit}", ("date",), "date", DAYS.format(f"{day}::date"), partial=True))
+            functions.append(Function(f"endOf{unit}", ("date",), "date", DAYS.format(f"{last}::date"), partial=True))
+    return [
+        *functions,
+        Function("date", ("date",), "date", "{0}"),
+        Function("date", ("timestamptz",), "date", f"{LOCAL}::date"),
+        Function("time", ("timestamptz",), "time", f"{LOCAL}::time", partial=True),
+        Function("now", (), "timestamptz", "now()"),
+    ]
+
+
+FUNCTIONS: dict[str, list[Function]] = {}
+for _function in (*_text(), *_arithmetic(), *_calendar()):
+    FUNCTIONS.setdefault(_function.name, []).append(_function)
+
+# Of OData, and not here: to be told from a misspelling.
+UNSUPPORTED = frozenset(
+    (
+        *("isof", "fractionalseconds", "totaloffsetminutes", "totalseconds", "mindatetime", "maxdatetime"),
+        *("matchesPattern", "case", "hassubset", "hassubsequence"),
+    )
+)
+
+# What the SQL-like filter has beyond comparisons.  The checker refuses a pattern that ends in the middle of an escape.
+PATTERNS = {
+    "like": Function("LIKE", ("text", "text"), "bool", "({0} like {1})"),
+    "ilike": Function("ILIKE", ("text", "text"), "bool", '({0} collate "pg_catalog"."pg_c_utf8" ilike {1})'),
+}
+
+
+def _aggregates() -> list[Function]:
+    sums: list[tuple[str, Type]] = [
+        ("int2", "int8"),
+        ("int4", "int8"),
+        ("int8", "whole"),
+        ("whole", "whole"),
+        ("number", "numeric"),
+    ]
+    ordered: tuple[Type, ...] = ("int2", "int4", "int8", "whole", "numeric", "float8", "date", "time", "timestamptz")
+    functions = [Function("sum", (type,), total, "sum({0})", partial=True) for type, total in sums]
+    for name in ("avg", "average"):
+        functions += [Function(name, (type,), "numeric", "avg({0})", partial=True) for type, _ in sums]
+    for name, truth in (("min", "bool_and"), ("max", "bool_or")):
+        functions += [Function(name, (type,), type, f"{name}({{0}})", partial=True) for type in ordered]
+        functions.append(Function(name, ("text",), "text", f'{name}({{0}} collate "C")', partial=True))
+        functions.append(Function(name, ("bool",), "bool", f"{truth}({{0}})", partial=True))
+    return [
+        *functions,
+        Function("count", ("any",), "int8", "count({0})"),
+        Function("countdistinct", ("any",), "int8", "count(distinct {0})"),
+    ]
+
+
+# What $apply makes of the values of a group, null left out.
+AGGREGATES: dict[str, list[Function]] = {}
+for _function in _aggregates():
+    AGGREGATES.setdefault(_function.name, []).append(_function)
+ROWS = Function("$count", (), "int8", "count(*)")
+PRESENT = Function("present", ("any",), "bool", "nullif({0} is not null, false)", partial=True)
+
+# Conversions that the checker puts in.  A numeric without bounds is null where it is too large to reckon with.
+NUMERIC = Function("numeric", ("number",), "numeric", "{0}::numeric")
+WHOLE = Function("numeric", ("integer",), "whole", "{0}::numeric")
+BOUNDED = Function("numeric", ("number",), "numeric", "case when abs({0}) < 1e308::numeric then {0} end", partial=True)
+WITHOUT_ZONE = Function("local", ("timestamptz",), "timestamp", LOCAL)
+
+EDM: dict[str, Type] = {
+    "Edm.String": "text",
+    "Edm.Boolean": "bool",
+    "Edm.Int16": "int2",
+    "Edm.Int32": "int4",
+    "Edm.Int64": "int8",
+    "Edm.Decimal": "numeric",
+    "Edm.Double": "numeric",
+    "Edm.Date": "date",
+    "Edm.TimeOfDay": "time",
+    "Edm.DateTimeOffset": "timestamptz",
+    "Edm.Guid": "uuid",
+}
+LIMITS: dict[Type, tuple[int, int]] = {"int2": (-(2**15), 2**15 - 1), "int4": (-(2**31), 2**31 - 1), "int8": (-(2**63), 2**63 - 1)}
+
+
+def cast(source: Type, target: Type) -> Function | None:
+    """The function that casts, giving null for what cannot be; None where no value of `source` can be a `target`."""
+    template = _cast(source, target)
+    return Function("cast", ("any",), target, template, partial=True) if template else None
+
+
+def _cast(source: Type, target: Type) -> str | None:
+    match source, target:
+        case _, _ if source == target:
+            return "{0}"
+        case "timestamptz", "text":
+            return f'to_char({LOCAL}, \'YYYY-MM-DD"T"HH24:MI:SS.US"Z"\')'
+        case _, "text":
+            return '({0}::text collate "C")'
+        case "text", "bool":
+            return "case {0} when 'true' then true when 'false' then false end"
+        case "text", _:
+            return _read(target)
+        case _, "numeric" if source in NUMBERS:
+            return "{0}::numeric"
+        case _, "int2" | "int4" | "int8" if source in NUMBERS:
+            low, high = LIMITS[target]
+            return f"case when trunc({{0}}) between {low} and {high} then trunc({{0}})::{target} end"
+        case "timestamptz", "date" | "time":
+            return f"{LOCAL}::{target}"
+        case "date", "timestamptz":
+            return "case when {0} < date '294276-01-01' then ({0}::timestamp at time zone 'UTC') end"
+    return None
+
+
+def _read(target: Type) -> str:
+    """A text that is written as OData writes values of the type, and is one; of numbers, one that can be reckoned with."""
+    form = FORMS[target].replace("{", "{{").replace("}", "}}")
+    valid = f"{{0}} collate \"C\" ~ '^({form})$' and pg_input_is_valid({{0}}, '{target}')"
+    if target == "numeric":
+        return f"case when not ({valid}) then null when abs({{0}}::numeric) < 1e308::numeric then {{0}}::numeric end"
+    return f"case when {valid} then {{0}}::{target} end"
+
+
+def accepts(parameter: str, type: Type) -> bool:
+    """Whether an argument of this type may stand for the parameter; null may for any."""
+    match parameter:
+        case "any":
+            return True
+        case "number":
+            return type in NUMBERS or type == "null"
+        case "integer":
+            return type in INTEGERS or type == "null"
+    return type in (parameter, "null")

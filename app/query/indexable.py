@@ -1,0 +1,98 @@
+"""Conditions in forms that an index on the bare column serves, equal to those that were written whatever a row holds.
+
+contains, endswith of a constant      LIKE with an escaped pattern, which a trigram index serves
+year, date, startOf..., endOf...      a range: year(x) eq 2026 is x ge 2026-01-01 and x lt 2027-01-01
+
+Nodes are checked already, and what is not known here stays as it is: years outside of 1 to 9998, or what is no column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import cast
+
+from app.query.functions import FIRST_MOMENT, LAST_MOMENT, PATTERNS
+from app.query.tree import FLIPPED, Call, Column, Comparing, Comparison, Constant, Expression, Junction
+
+PATTERN = {"contains": "%{}%", "endswith": "%{}"}
+
+# What a function cuts a time to, and how many parts of a time are left then; no unit is longer than this.
+UNITS = {"year": "Year", "date": "Day", "cast": "Day"}
+PARTS = {"Year": 1, "Month": 2, "Day": 3, "Hour": 4}
+LONGEST = {"Year": timedelta(366), "Month": timedelta(31), "Day": timedelta(1), "Hour": timedelta(hours=1)}
+
+READ: dict[str, Callable[[str], datetime]] = {
+    "int8": lambda year: datetime(int(year), 1, 1),
+    "date": datetime.fromisoformat,
+    "timestamptz": lambda moment: datetime.fromisoformat(moment).replace(tzinfo=None),
+}
+
+
+def indexable(node: Expression) -> Expression:
+    """The node, or one that is equal to it and that an index serves."""
+    match node:
+        case Call(function=function, arguments=(text, Constant(type="text", value=str(value)))) if function.name in PATTERN:
+            escaped = value.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+            pattern = Constant(node.arguments[1].at, "text", PATTERN[function.name].format(escaped))
+            return replace(node, function=PATTERNS["like"], arguments=(text, pattern))
+        case Comparison(left=Constant(), right=Call()):
+            return _range(replace(node, operator=FLIPPED[node.operator], left=node.right, right=node.left)) or node
+        case Comparison(left=Call(), right=Constant()):
+            return _range(node) or node
+    return node
+
+
+def _range(node: Comparison) -> Expression | None:
+    """A comparison of a function's result with a constant as one of the function's argument; None if it is none."""
+    call, constant = cast(Call, node.left), cast(Constant, node.right)
+    if node.operator == "ne" or not node.null_is_value or len(call.arguments) != 1 or constant.value is None:
+        return None
+    column, name = call.arguments[0], call.function.name
+    unit = UNITS.get(name) or name.removeprefix("startOf").removeprefix("endOf")
+    wanted = "int8" if name == "year" else call.type
+    if not isinstance(column, Column) or column.type not in ("date", "timestamptz") or unit not in PARTS or constant.type != wanted:
+        return None
+    if name in ("date", "cast") and (column.type, call.type) != ("timestamptz", "date"):
+        return None
+    try:
+        low, high = _bounds(name, unit, READ[wanted](constant.value), timedelta(1) if wanted == "date" else timedelta.resolution)
+    except (ValueError, OverflowError):  # beyond the years that Python knows
+        return None
+    tests = [
+        replace(node, operator=operator, left=column, right=Constant(constant.at, column.type, value))
+        for operator, value in _tests(node.operator, _written(column, low), _written(column, high), name in UNITS)
+    ]
+    return tests[0] if len(tests) == 1 else Junction(node.at, "bool", "and", tuple(tests))
+
+
+def _bounds(name: str, unit: str, constant: datetime, tick: timedelta) -> tuple[datetime, datetime]:
+    """The first time at which the function's result reaches the constant, and the first at which it is beyond."""
+    start = _cut(unit, constant)
+    if name.startswith("endOf"):  # one tick before the next unit
+        return start, _cut(unit, constant + tick)
+    following = _cut(unit, start + LONGEST[unit])
+    return start if start == constant else following, following
+
+
+def _cut(unit: str, moment: datetime) -> datetime:
+    """The start of the unit in which the moment is."""
+    return datetime(*(*moment.timetuple()[: PARTS[unit]], 1, 1)[: max(PARTS[unit], 3)])  # type: ignore[arg-type]
+
+
+def _tests(operator: str, low: str, high: str, endless: bool) -> Iterator[tuple[Comparing, str]]:
+    """What the range asks of the column.  Unless `endless`, the function is null far from our time, and the range ends there."""
+    if operator in ("eq", "ge", "gt"):
+        yield "ge", high if operator == "gt" else low
+    elif not endless:
+        yield "ge", FIRST_MOMENT
+    if operator in ("eq", "le", "lt"):
+        yield "lt", low if operator == "lt" else high
+    elif not endless:
+        yield "le", LAST_MOMENT
+
+
+def _written(column: Column, moment: datetime) -> str:
+    """A bound as PostgreSQL writes it."""
+    return moment.date().isoformat() if column.type == "date" else f"{moment.isoformat(sep=' ')}+00:00"

@@ -1,0 +1,144 @@
+"""Literals: from the notation of a language to PostgreSQL's own, checked here so that no cast of a parameter can fail there.
+
+Each reader takes a text and gives the value as PostgreSQL writes it, or raises ValueError with what was expected.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import UTC, date, datetime, time, timedelta, timezone
+from decimal import Decimal
+from uuid import UUID
+
+from app.query.tree import INTEGERS, Type
+
+INT8 = range(-(2**63), 2**63)
+LARGEST_EXPONENT = 308  # of a number, as of a double: results of arithmetic stay far below what numeric can hold
+MOST_DIGITS = 1_000
+CYCLE = timedelta(days=146_097)  # 400 years
+
+_NUMBER = re.compile(r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d{1,9})?", re.ASCII)
+_DATE = re.compile(r"(\d{4})-(\d\d)-(\d\d)", re.ASCII)
+_TIME = re.compile(r"(\d\d):(\d\d)(?::(\d\d)(?:\.(\d{1,12}))?)?", re.ASCII)
+_ZONE = re.compile(r"[Zz]|[-+ ](\d\d):?(\d\d)?", re.ASCII)
+
+
+def number(text: str) -> tuple[Type, str]:
+    """A number and its narrowest type: int8 if it is whole and fits, else whole or numeric."""
+    if not _NUMBER.fullmatch(text):
+        raise ValueError("expected a number")
+    value = Decimal(text)
+    if len(value.as_tuple().digits) > MOST_DIGITS:
+        raise ValueError(f"expected a number of at most {MOST_DIGITS:,} digits")
+    if value and not -LARGEST_EXPONENT <= value.adjusted() <= LARGEST_EXPONENT:
+        raise ValueError(f"expected a number of at most {LARGEST_EXPONENT} digits before or zeros after its point")
+    if value == value.to_integral_value():
+        whole = int(value)
+        return ("int8" if whole in INT8 else "whole"), str(whole)
+    return "numeric", format(value, "f")
+
+
+def day(text: str) -> str:
+    try:
+        if match := _DATE.fullmatch(text):
+            return date(*map(int, match.groups())).isoformat()
+    except ValueError:
+        pass
+    raise ValueError("expected a date such as 2026-11-20")
+
+
+def clock(text: str) -> str:
+    try:
+        return _clock(text).isoformat()
+    except ValueError:
+        raise ValueError("expected a time such as 08:15:30") from None
+
+
+def timestamp(text: str, *, strict: bool = False) -> str:
+    """A timestamp in UTC.  Unless strict, a date alone is its midnight, the zone may be missing (UTC) and a space may stand for T.
+
+    Digits beyond microseconds are cut: the database keeps none, and a reader that goes on after such a time then misses nothing.
+    """
+    day, mark, rest = text[:10], text[10:11], text[11:]
+    try:
+        match = _ZONE.search(rest)
+        zone = _offset(match, rest) if match else None
+        if (strict and (zone is None or mark not in ("T", "t"))) or mark not in ("T", "t", " ", ""):
+            raise ValueError
+        moment = _clock(rest[: match.start()] if match else rest) if mark else time()
+        days = date(*map(int, _DATE.fullmatch(day).groups()))  # type: ignore[union-attr]
+        return _universal(datetime.combine(days, moment, zone or UTC))
+    except (ValueError, AttributeError):
+        raise ValueError("expected a timestamp such as 2026-11-20T08:15:30Z") from None
+
+
+def _universal(moment: datetime) -> str:
+    """In UTC, where even what lies hours outside of the years 1 to 9999 is a time: the calendar repeats itself after 400 years."""
+    try:
+        return moment.astimezone(UTC).isoformat(sep=" ")
+    except OverflowError:
+        early = moment.year == 1
+        rest = (moment + (CYCLE if early else -CYCLE)).astimezone(UTC).isoformat(sep=" ")[4:]
+        return f"0001{rest} BC" if early else f"10000{rest}"
+
+
+def _clock(text: str) -> time:
+    match = _TIME.fullmatch(text)
+    if not match:
+        raise ValueError
+    hour, minute, second, fraction = match.groups()
+    return time(int(hour), int(minute), int(second or 0), int((fraction or "0")[:6].ljust(6, "0")))
+
+
+def _offset(match: re.Match[str], rest: str) -> timezone:
+    # A + that arrived as a space is a +, as URLs have it.
+    if match.end() != len(rest):
+        raise ValueError
+    hours, minutes = (int(part or 0) for part in match.groups())
+    offset = timedelta(hours=hours, minutes=minutes)
+    return timezone(-offset if match.group().startswith("-") else offset)
+
+
+def truth(text: str) -> str:
+    if text.lower() not in ("true", "false"):
+        raise ValueError("expected true or false")
+    return text.lower()
+
+
+def uuid(text: str) -> str:
+    if not re.fullmatch(r"[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}", text):
+        raise ValueError("expected a UUID such as 01234567-89ab-cdef-0123-456789abcdef")
+    return str(UUID(text))
+
+
+def storable(text: str) -> str:
+    """A text that PostgreSQL can hold."""
+    if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
+        raise ValueError("expected a text without U+0000 and without lone surrogates")
+    return text
+
+
+# what a quoted literal is read as, by the type of the field that it is compared with
+QUOTED: dict[Type, Callable[[str], str]] = {
+    "text": storable,
+    "bool": truth,
+    "date": day,
+    "time": clock,
+    "timestamptz": timestamp,
+    "uuid": uuid,
+}
+
+
+def typed(text: str, type: Type) -> tuple[Type, str]:
+    """A quoted literal as a value of `type`; a number keeps its own narrowest type, a date that has a time is a timestamp."""
+    if type in INTEGERS:
+        kind, value = number(text.strip())
+        if kind == "numeric":
+            raise ValueError("expected a whole number")
+        return kind, value
+    if type in ("numeric", "float8"):
+        return number(text.strip())
+    if type == "date" and len(text) > len("2026-11-20"):
+        return "timestamptz", timestamp(text)
+    return type, QUOTED[type](text)

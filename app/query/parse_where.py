@@ -1,0 +1,106 @@
+"""The SQL-like filter and sort of /c, hooks and @where as syntax trees, in OData's operators: one compiler serves both."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from lark import Token, Transformer, v_args
+
+from app.errors import QueryError
+from app.query.nodes import Literal, Name, Node, Operation, Path, Sorting
+from app.query.parser import Language, bounded, position
+from app.query.tree import FLIPPED
+
+OPERATORS = {"=": "eq", "!=": "ne", "<>": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge"}
+KINDS = {"STRING": "text", "NUMBER": "number", "BOOL": "bool", "NULL": "null"}
+
+WORDS = {
+    **dict.fromkeys(("COMPARISON", "LIKE", "IN", "BETWEEN", "IS"), "an operator (= != < <= > >= LIKE ILIKE IN BETWEEN IS)"),
+    **dict.fromkeys(("STRING", "NUMBER", "BOOL", "NULL"), "a literal"),
+    **dict.fromkeys(("NAME", "QUOTED"), "a field"),
+    **{word: word for word in ("AND", "OR", "NOT")},
+    "DIRECTION": "asc, desc",
+    "SIGN": "-",
+}
+
+
+@v_args(inline=True)
+class _Builder(Transformer[Token, Any]):
+    def filter(self, condition: Node) -> Node:
+        return condition
+
+    def sort(self, *keys: Sorting) -> tuple[Sorting, ...]:
+        return keys
+
+    def sorting(self, first: Path | Token, second: Path | Token | None) -> Sorting:
+        if isinstance(first, Path):
+            return Sorting(first.at, first, str(second or "").lower() == "desc")
+        return Sorting(position(first), cast(Path, second), first == "-")
+
+    def name(self, token: Token) -> Path:
+        text = token[1:-1].replace('""', '"') if token.type == "QUOTED" else str(token)
+        return Path(position(token), (Name(position(token), text),))
+
+    def literal(self, token: Token) -> Literal:
+        text = token[1:-1].replace("''", "'") if token.type == "STRING" else str(token)
+        return Literal(position(token), cast(Any, KINDS[token.type]), text)
+
+    def disjunction(self, *parts: Node | Token) -> Node:
+        return _junction("or", parts)
+
+    def conjunction(self, *parts: Node | Token) -> Node:
+        return _junction("and", parts)
+
+    def negation(self, operator: Token, operand: Node) -> Node:
+        return Operation(position(operator), "not", (operand,))
+
+    def comparison(self, left: Node, token: Token, right: Node) -> Node:
+        operator = OPERATORS[token]
+        if isinstance(left, Literal):
+            operator, left, right = FLIPPED[operator], right, left
+        return _test(operator, position(token), left, right)
+
+    def like(self, field: Node, negated: Token | None, operator: Token, pattern: Node) -> Node:
+        return _negated(negated, _test(operator.lower(), position(operator), field, pattern))
+
+    def membership(self, field: Node, negated: Token | None, operator: Token, *values: Node) -> Node:
+        return _negated(negated, _test("in", position(operator), field, *bounded(values)))
+
+    def between(self, field: Node, negated: Token | None, operator: Token, low: Node, _: Token, high: Node) -> Node:
+        at = position(operator)
+        return _negated(negated, Operation(at, "and", (_test("ge", at, field, low), _test("le", at, field, high))))
+
+    def isnull(self, field: Node, operator: Token, negated: Token | None, null: Token) -> Node:
+        return _negated(negated, _test("eq", position(operator), field, Literal(position(null), "null", "null")))
+
+
+def _junction(operator: str, parts: tuple[Node | Token, ...]) -> Node:
+    operands = tuple(part for part in parts if isinstance(part, Node))
+    return Operation(operands[0].at, operator, operands)
+
+
+def _negated(negated: Token | None, test: Node) -> Node:
+    return Operation(position(negated), "not", (test,)) if negated else test
+
+
+def _test(operator: str, at: int, field: Node, *values: Node) -> Node:
+    """An operation between a field and literals, which is all that the language has."""
+    if not isinstance(field, Path):
+        raise QueryError("expected a field on one side", position=min(field.at, values[0].at))
+    for value in values:
+        if not isinstance(value, Literal):
+            raise QueryError("expected a literal on one side: a text stands in single quotes", position=value.at)
+    return Operation(at, operator, (field, *values))
+
+
+_language = Language("where.lark", ["filter", "sort"], _Builder(), WORDS)
+
+
+def parse_filter(text: str) -> Node | None:
+    """The condition of a filter; None if it is empty."""
+    return cast(Node, _language.parse(text, "filter")) if text.strip() else None
+
+
+def parse_sort(text: str) -> tuple[Sorting, ...]:
+    """The keys of a sort."""
+    return cast("tuple[Sorting, ...]", _language.parse(text, "sort"))

@@ -1,0 +1,248 @@
+"""A query as one value: what OData's options, or the parameters of other interfaces, ask of one entity.
+
+Everything that reads rows (OData, /c, export) compiles a Query; nobody else knows what the options looked like.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+from app.database.catalog import Catalog, Entity, Field, Navigation
+from app.errors import QueryError
+from app.query import parse_odata
+from app.query.check_apply import Filtering, Groups, Ordering, check_apply
+from app.query.check_key import Key, Origin, read_key
+from app.query.check_odata import OData
+from app.query.nodes import Path
+from app.query.tree import Call, Column, Constant, Count, Expression, Junction, Order, Quantifier, walk
+
+# The options that each kind of path takes.
+OPTIONS = "$filter $select $orderby $top $skip $count $search $format $expand $apply $compute $levels $deltatoken $skiptoken"
+COLLECTION = frozenset(OPTIONS.split())
+ROW = frozenset(("$select", "$expand", "$format", "$compute", "$levels"))
+COUNT = frozenset(("$filter", "$search", "$format"))
+VALUE = frozenset(("$format",))
+REFERENCES = frozenset(("$filter", "$orderby", "$top", "$skip", "$count", "$search", "$format"))
+EXPORT = frozenset(("$filter", "$select", "$orderby", "$expand", "$top", "$skip"))
+
+UNSUPPORTED = frozenset(("$compute", "$levels", "$deltatoken", "$skiptoken"))
+
+# Of $top and $skip; more is the same as this, for no collection is as long.
+LARGEST_PAGE = 10**15
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What is asked: conditions, fields, order and page over one entity."""
+
+    catalog: Catalog
+    entity: Entity
+    filter: Expression | None = None
+    select: tuple[Field, ...] | None = None  # None: every field
+    expand: tuple[Navigation, ...] = ()  # related rows that come inside
+    order: tuple[Order, ...] = ()  # the id follows by itself
+    top: int | None = None
+    skip: int = 0
+    count: bool = False  # the total without page is asked for
+    search: bool = False  # a $search was given, which has no effect
+    single: bool = False  # restricted to one row by a key
+    origin: Origin | None = None  # the row from which a navigation leads to these
+    nested: bool = False  # child collections come with their rows
+    groups: Groups | None = None  # made of the rows; then order, page and count are of groups
+    key: Constant | None = None  # the value that the path names one row by
+    parts: tuple[Expression, ...] = field(init=False)  # every node of the filter, the order and the groups
+    entities: tuple[str, ...] = field(init=False)  # all that it reads, its own first
+    volatile: bool = field(init=False)  # the answer depends on the time too: now()
+
+    def __post_init__(self) -> None:
+        start = self.origin.condition if self.origin else None
+        roots = (start, self.filter, *(order.key for order in self.order), *(self.groups.expressions if self.groups else ()))
+        parts = tuple(part for root in roots if root for part in walk(root))
+        ways = (step.target for part in parts for step in _steps(part))
+        children = (child.target for child in self.entity.children) if self.nested else ()
+        object.__setattr__(self, "parts", parts)
+        expanded = (step.target for step in self.expand)
+        origin = (self.origin.entity,) if self.origin else ()
+        object.__setattr__(self, "entities", tuple(dict.fromkeys((self.entity.name, *origin, *ways, *children, *expanded))))
+        object.__setattr__(self, "volatile", any(isinstance(part, Call) and part.function.name == "now" for part in parts))
+
+    @property
+    def shape(self) -> Hashable:
+        """Equal for queries that differ in values only, hence are the same SQL."""
+        return (
+            *(self.catalog.version, self.entity.name, self.filter, self.order),
+            *(self.select, self.expand, self.top is None, self.skip == 0, self.count, self.single, self.groups, self.origin),
+            self.entities,
+        )
+
+
+def parse_query(
+    catalog: Catalog,
+    entity: Entity,
+    options: Sequence[tuple[str, str]],
+    *,
+    key: str | None = None,
+    member: Navigation | Field | None = None,
+    takes: frozenset[str] | None = None,
+) -> Query:
+    """The query of OData's options, decoded, in their order; those without $ are ignored.
+
+    `key` is the text between the parentheses of a path to one row; `member` is what follows it: a navigation, to query the rows to
+    which it leads, or a field, to select it behind the id.  `takes` are the options that the path takes: COLLECTION, ROW (with a
+    key), COUNT, VALUE, REFERENCES, EXPORT (whose $select takes references by name, too).  Raises QueryError with the option as its
+    target ("key" for the key), and the position in its value.
+    """
+    given = _given(options, takes or (ROW if key is not None else COLLECTION))
+    if key is None:
+        return _asked(given, catalog, entity, references=takes is EXPORT)
+    with about("key"):
+        row = read_key(catalog, entity, key)
+    if isinstance(member, Navigation):
+        return _behind(row, member, _asked(given, catalog, catalog[member.target]))
+    query = replace(_asked(given, catalog, entity), filter=row.row(), single=True, key=row.value)
+    return replace(query, select=tuple(dict.fromkeys((entity.fields["id"], member)))) if member else query
+
+
+def _behind(row: Key, step: Navigation, query: Query) -> Query:
+    """The query restricted to what a navigation leads to."""
+    condition = row.behind(step)
+    if query.filter is not None:
+        condition = Junction(condition.at, "bool", "and", (condition, query.filter))
+    return replace(query, filter=condition, origin=row.origin(), single=not step.many, key=row.value)
+
+
+def _asked(given: dict[str, str], catalog: Catalog, entity: Entity, *, references: bool = False) -> Query:
+    """The query of options alone.  references: whether $select takes a reference by its own name, as an export calls it."""
+    groups = _option(given, "$apply", lambda text: check_apply(catalog, entity, parse_odata.parse_apply(text)))
+    _option(given, "$search", parse_odata.parse_search)
+    query = Query(
+        catalog,
+        entity,
+        top=_option(given, "$top", _page),
+        skip=_option(given, "$skip", _page) or 0,
+        count=_option(given, "$count", _truth) or False,
+        search="$search" in given,
+    )
+    if groups is not None:
+        return _grouped(given, query, groups)
+    checker = OData(catalog, entity)
+    return replace(
+        query,
+        filter=_option(given, "$filter", lambda text: checker.condition(parse_odata.parse_filter(text))),
+        select=_option(given, "$select", lambda text: _select(entity, text, references)),
+        expand=_option(given, "$expand", lambda text: _expand(entity, text)) or (),
+        order=_option(given, "$orderby", lambda text: checker.order(parse_odata.parse_orderby(text))) or (),
+    )
+
+
+def _grouped(given: dict[str, str], query: Query, groups: Groups) -> Query:
+    """The query with its rows in groups, on which the options work."""
+    for name in ("$select", "$expand"):
+        if name in given:
+            raise QueryError(f"{name} cannot be given with $apply", target=name)
+    filtering = Filtering(query.catalog, query.entity, groups)
+    ordering = Ordering(query.catalog, query.entity, groups)
+    rows, having = _option(given, "$filter", lambda text: filtering.split(parse_odata.parse_filter(text))) or (None, None)
+    order = _option(given, "$orderby", lambda text: ordering.order(parse_odata.parse_orderby(text))) or ()
+    return replace(query, filter=rows, order=order, groups=replace(groups, having=having))
+
+
+@contextmanager
+def about(target: str) -> Iterator[None]:
+    """Names the option or parameter that a QueryError raised here is about."""
+    try:
+        yield
+    except QueryError as error:
+        error.target = target
+        raise
+
+
+def _steps(part: Expression) -> tuple[Navigation, ...]:
+    """The navigations that an expression itself follows."""
+    match part:
+        case Column(way=way):
+            return way
+        case Quantifier(rows=rows) | Count(rows=rows):
+            return (rows.navigation,)
+    return ()
+
+
+def _given(options: Sequence[tuple[str, str]], takes: frozenset[str]) -> dict[str, str]:
+    """The options that begin with $, each once, known, supported and of this path."""
+    given: dict[str, str] = {}
+    for name, value in options:
+        if not name.startswith("$"):
+            continue
+        if name not in COLLECTION:
+            hint = f": it is written {name.lower()}" if name.lower() in COLLECTION else ""
+            raise QueryError(f"there is no option {name}{hint}", target=name)
+        if name in given:
+            raise QueryError(f"{name} is given twice", target=name)
+        if name in UNSUPPORTED:
+            raise QueryError(f"{name} is not supported", target=name, code="not_supported")
+        if name not in takes:
+            raise QueryError(f"{name} cannot be given here", target=name)
+        given[name] = value
+    return given
+
+
+def _option(given: dict[str, str], name: str, read: Callable[[str], T]) -> T | None:
+    """What `read` makes of the option; None if it is not given."""
+    if name not in given:
+        return None
+    with about(name):
+        return read(given[name])
+
+
+def _page(text: str) -> int:
+    if not (text.isascii() and text.isdigit()):
+        raise QueryError("expected a whole number from 0", position=1)
+    return min(int(text[-16:]) if not text[:-16].strip("0") else LARGEST_PAGE, LARGEST_PAGE)
+
+
+def _truth(text: str) -> bool:
+    if text not in ("true", "false"):
+        raise QueryError("expected true or false", position=1)
+    return text == "true"
+
+
+def _select(entity: Entity, text: str, references: bool) -> tuple[Field, ...] | None:
+    items = parse_odata.parse_select(text)
+    fields = tuple(dict.fromkeys(_selected(entity, path, references) for path in items if path))
+    return None if None in items else fields
+
+
+def _selected(entity: Entity, path: Path, references: bool) -> Field:
+    first, *rest = path.names
+    step = entity.navigations.get(first.text)
+    if references and step and not step.many and not rest:
+        return entity.fields[step.field]
+    if step:
+        raise QueryError(f"{first.text} is a navigation property; expected a field", position=first.at)
+    if first.text not in entity.fields:
+        raise QueryError(f"{entity.name} has no field {first.text}", position=first.at)
+    if rest:
+        raise QueryError(f"{first.text} is no navigation property: nothing follows it", position=rest[0].at)
+    return entity.fields[first.text]
+
+
+def _expand(entity: Entity, text: str) -> tuple[Navigation, ...]:
+    steps: dict[Navigation, None] = {}
+    for path in parse_odata.parse_expand(text):
+        steps |= dict.fromkeys([_expanded(entity, path)] if path else entity.navigations.values())
+    return tuple(steps)
+
+
+def _expanded(entity: Entity, path: Path) -> Navigation:
+    first, *rest = path.names
+    if first.text not in entity.navigations:
+        what = "a field; expected a" if first.text in entity.fields else "no"
+        raise QueryError(f"{first.text} is {what} navigation property of {entity.name}", position=first.at)
+    if rest:
+        raise QueryError(f"expected {first.text} alone: $expand goes one step", position=rest[0].at)
+    return entity.navigations[first.text]

@@ -1,0 +1,155 @@
+"""A row as JSON that PostgreSQL writes.
+
+Objects are concatenated by hand, at 1.1 times the cost of a plain row_to_json, times in UTC included; json_build_object takes 1.5.
+A value is never null here, for null would swallow the row that it is concatenated to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from psycopg.sql import SQL, Composable, Composed, Identifier, Literal
+
+from app.database.catalog import Catalog, Entity, Field, Navigation
+
+NAMESPACE = "bds"  # of the entities' types in OData
+
+# Types that a reader of JSON would not guess.
+EDM_TYPES = {
+    "int2": "Int16",
+    "int4": "Int32",
+    "int8": "Int64",
+    "numeric": "Decimal",
+    "date": "Date",
+    "time": "TimeOfDay",
+    "timestamptz": "DateTimeOffset",
+    "uuid": "Guid",
+}
+
+# The change log reads like an entity: its view, with the names that the API gives.
+CHANGES = SQL(
+    '(select c.company_id, c.id, c.entity, c.row_id as "rowId", c.operation, c.change_set_id as "changeSetId",'
+    ' c.created_at as "createdAt" from bds.changes as c)'
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """How a row is written."""
+
+    numbers_as_strings: bool = False  # Int64 and Decimal, as IEEE754Compatible asks
+    base: str | None = None  # the service root's URL, for OData's full metadata inside the row
+    ids_as_strings: bool = False  # id and every xId
+    references_as_strings: bool = False  # every xId
+    nested: bool = False  # children inside their parents
+    references: bool = False  # the @odata.id alone, relative to the service root unless there is a base
+
+
+ODATA = Style()
+IEEE754 = Style(numbers_as_strings=True)
+NESTED = Style(ids_as_strings=True, nested=True)
+RECORDS = Style(references_as_strings=True)  # of the change log, whose own ids are numbers
+
+
+def view(entity: str) -> Composable:
+    """Where the rows of an entity are read.  (No entity can be called changes: paths use the word.)"""
+    return CHANGES if entity == "changes" else Identifier("api", entity)
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """Writes rows in a style.  `company` and `base` are the parameters that stand for them."""
+
+    catalog: Catalog
+    style: Style
+    company: Composable
+    base: Composable
+
+    def row(self, entity: Entity, alias: str, fields: Iterable[Field], inside: Iterable[Navigation] = ()) -> Composed:
+        """The text of a JSON object: the fields in order, then the related rows inside, or if the style nests them the children."""
+        members: list[tuple[str, Composable]] = []
+        if self.style.references:
+            members, fields = [("@odata.id", self.link(entity, alias))], ()
+        elif self.style.base:
+            members += self.metadata(entity, alias)
+        for field in fields:
+            if self.style.base and field.type in EDM_TYPES:
+                members.append((f"{field.name}@odata.type", Literal(f'"#{EDM_TYPES[field.type]}"')))
+            members.append((field.name, self.value(alias, field)))
+        for step in entity.children if self.style.nested else inside:
+            members.append((step.name, self.related(step, alias)))
+        parts: list[Composable] = []
+        for number, (name, text) in enumerate(members):
+            parts += [Literal(f'{"," if number else "{"}"{name}":'), text]
+        return SQL(" || ").join([*parts, Literal("}")])
+
+    def metadata(self, entity: Entity, alias: str) -> Iterator[tuple[str, Composable]]:
+        """OData's control information of a row."""
+        yield "@odata.type", Literal(f'"#{NAMESPACE}.{entity.singular}"')
+        yield "@odata.id", self.link(entity, alias)
+        for name in entity.navigations:
+            yield f"{name}@odata.associationLink", self.link(entity, alias, f"/{name}/$ref")
+            yield f"{name}@odata.navigationLink", self.link(entity, alias, f"/{name}")
+
+    def link(self, entity: Entity, alias: str, rest: str = "") -> Composed:
+        """The URL of a row, or of what is behind it."""
+        return SQL("to_json({base} || {prefix} || {id}::text || {suffix})::text").format(
+            base=self.base if self.style.base else Literal(""),
+            prefix=Literal(f"{entity.name}("),
+            id=Identifier(alias, "id"),
+            suffix=Literal(f"){rest}"),
+        )
+
+    def value(self, alias: str, field: Field) -> Composed:
+        """The JSON text of a field."""
+        text, total = self.template(field)
+        json = SQL(text).format(Identifier(alias, field.name))
+        return json if total and field.required else SQL("coalesce({}, 'null')").format(json)
+
+    def template(self, field: Field) -> tuple[str, bool]:
+        """The JSON text of a column, and whether there is one for every value (an infinite timestamp has none)."""
+        match field.type:
+            case "int2" | "int4" | "int8":
+                quoted = (
+                    (self.style.numbers_as_strings and field.type == "int8")
+                    or (self.style.ids_as_strings and _is_id(field))
+                    or (self.style.references_as_strings and field.reference is not None)
+                )
+                return ("""'"' || {}::text || '"'""" if quoted else "{}::text"), True
+            case "bool":
+                return "{}::text", True
+            case "numeric" if self.style.numbers_as_strings:
+                return """'"' || {}::text || '"'""", True
+            case "timestamptz":
+                return r"""to_char({} at time zone interval '0', '\"YYYY-MM-DD"T"HH24:MI:SS.US"Z"\"')""", False
+            case "numeric":  # to_json looks at the text again, whether it is a number; with a precision that can be NaN alone
+                text = "nullif({0}::text, 'NaN')"
+                if not field.precision:
+                    text = f"nullif(nullif({text}, 'Infinity'), '-Infinity')"
+                return f"coalesce({text}, to_json({{0}})::text)", True
+        return "to_json({})::text", True
+
+    def related(self, step: Navigation, alias: str) -> Composed:
+        """The JSON text of what a navigation leads to: one row or null, or an array of rows by their id."""
+        entity, name = self.catalog[step.target], f"{alias}_{step.name}"
+        row = self.row(entity, name, entity.fields.values())
+        if step.many:
+            text, key, id = "select '[' || string_agg({row}, ',' order by {this}.id) || ']'", step.field, "id"
+        else:
+            text, key, id = "select {row}", "id", step.field
+        return SQL(
+            f"coalesce(({text} from {{view}} as {{this}} where {{this}}.company_id = {{company}} and {{key}} = {{id}}), {{none}})"
+        ).format(
+            row=row,
+            view=view(entity.name),
+            this=Identifier(name),
+            company=self.company,
+            key=Identifier(name, key),
+            id=Identifier(alias, id),
+            none=Literal("[]" if step.many else "null"),
+        )
+
+
+def _is_id(field: Field) -> bool:
+    return field.name == "id" or field.reference is not None

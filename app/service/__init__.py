@@ -1,0 +1,1 @@
+"""What runs: routes, middleware, the HTTP server, its processes and periodic maintenance."""

@@ -1,0 +1,78 @@
+"""/metrics: who may read them, and what has to be looked up for them."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+
+import psycopg
+from aiohttp import web
+
+from app import metrics
+from app.auth.tokens import same
+from app.database.database import Database
+from app.errors import ServiceError
+from app.metrics import QUEUE_LIMIT, Backlog, Sampler
+from app.service.middleware import DATABASE
+
+log = logging.getLogger("bds.http")
+
+EVERY = 1.0  # seconds between two samples
+PATIENCE = 2.0  # seconds for what is looked up in the database
+FORWARDED = ("Forwarded", "X-Forwarded-For", "X-Real-IP", "Via")
+
+
+def require_observer(request: web.Request) -> None:
+    """Raises unauthorized or forbidden unless the sender may read the metrics.
+
+    That is who has the token, if one is set; else who asks from this machine and not through a proxy, which would look the same.
+    """
+    token = request.app[DATABASE].config.metrics_token
+    if token is not None:
+        scheme, _, given = request.headers.get("Authorization", "").partition(" ")
+        if scheme.lower() != "bearer" or not same(given.strip(), token):
+            challenge = {"WWW-Authenticate": 'Bearer realm="metrics"'}
+            raise ServiceError("unauthorized", "expected the token of BDS_METRICS_TOKEN", headers=challenge)
+    elif not _is_near(request):
+        raise ServiceError("forbidden", "metrics are read from the machine itself, or with the token of BDS_METRICS_TOKEN")
+
+
+def _is_near(request: web.Request) -> bool:
+    try:
+        is_loopback = ipaddress.ip_address(request.remote or "").is_loopback
+    except ValueError:
+        return False
+    return is_loopback and not any(name in request.headers for name in FORWARDED)
+
+
+async def metrics_of(database: Database, sampler: Sampler, request: web.Request) -> web.Response:
+    """All metrics, of all processes."""
+    sampler.sample(database.pools())
+    is_up = await database.answers()
+    backlog = await _backlog(database) if is_up else None
+    accept = request.headers.get("Accept", "")
+    body, media_type = await asyncio.to_thread(metrics.exposition, is_up, backlog, accept)
+    return web.Response(body=body, headers={"Content-Type": media_type, "Cache-Control": "no-store"})
+
+
+async def _backlog(database: Database) -> Backlog | None:
+    """What waits; None if the database does not say so in time."""
+    try:
+        async with asyncio.timeout(PATIENCE), database.service() as connection:
+            cursor = await connection.execute("select deliveries, overdue, imports from bds.backlog(%s)", (QUEUE_LIMIT,))
+            row = await cursor.fetchone()
+    except (psycopg.Error, TimeoutError) as error:
+        log.warning("what waits could not be counted: %s", type(error).__name__)
+        return None
+    return Backlog(row[0], float(row[1]), row[2]) if row else None
+
+
+async def sampling_of(database: Database, sampler: Sampler) -> None:
+    """Sample again and again, whatever one sample meets."""
+    while True:
+        try:
+            sampler.sample(database.pools())
+        except Exception:
+            log.exception("the metrics could not be sampled")
+        await asyncio.sleep(EVERY)

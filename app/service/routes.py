@@ -1,0 +1,360 @@
+"""Routes, three lines each, and what goes on beside the requests."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from functools import wraps
+
+import psycopg
+from aiohttp import web
+
+from app import metrics
+from app.auth import Gate, Identity
+from app.auth.login import Login, identify
+from app.changes import read as changes
+from app.database.catalog import Entity
+from app.database.database import Database
+from app.errors import ServiceError
+from app.export import response as exports
+from app.feed import receive
+from app.mapper import store as mappers
+from app.metrics import Sampler
+from app.odata.response import respond
+from app.service.housekeeping import keep_house
+from app.service.middleware import DATABASE, FAILURE_PAGE, ODATA, Handler, around, expect, finish
+from app.service.observe import metrics_of, require_observer, sampling_of
+from app.tasks import end
+from app.web import Site, routes
+from app.webhooks import registration
+from app.wire import answers, bodies, urls
+
+GATE = web.AppKey("gate", Gate)
+LOGIN = web.AppKey("login", Login)
+STREAMS = web.AppKey("streams", answers.Streams)
+SAMPLER = web.AppKey("sampler", Sampler)
+JSON = {"Content-Type": "application/json"}
+RENEWALS = 3  # of the model, for one request
+
+
+def create_app(database: Database, stall: float = 60.0, keeps_house: bool = True) -> web.Application:
+    """The service as an application.
+
+    stall: seconds after which a client that takes nothing of its answer is cut off; keeps_house: whether no other process does it.
+    """
+    app = web.Application(middlewares=[around])
+    app[DATABASE], app[GATE] = database, Gate(database)
+    app[LOGIN] = Login(database, app[GATE])
+    app[STREAMS] = answers.Streams(database.config.pool_size, database.config.statement_timeout, stall)
+    app[SAMPLER] = Sampler(database.limits())
+    app.cleanup_ctx.append(sampling)
+    app.on_response_prepare.append(finish)
+    if keeps_house:
+        app.cleanup_ctx.append(housekeeping)
+    site = Site(database, app[GATE], app[LOGIN])
+    app[FAILURE_PAGE] = site.failure
+    for method, path, handler in (*routes(site), *ROUTES):
+        app.router.add_route(method, path, handler, expect_handler=expect)
+        if method == "GET":
+            app.router.add_route("HEAD", path, handler, expect_handler=expect)
+    return app
+
+
+def current(handler: Handler) -> Handler:
+    """The handler, which begins again where the model has changed between what it understood and what it read."""
+
+    @wraps(handler)
+    async def handle(request: web.Request) -> web.StreamResponse:
+        for _ in range(RENEWALS):
+            try:
+                return await handler(request)
+            except (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn, psycopg.errors.DeadlockDetected):
+                if request.writer.output_size:
+                    raise
+                await request.app[DATABASE].renew()
+        return await handler(request)
+
+    return handle
+
+
+# Routes ---------------------------------------------------------------------------------------------------------------------------
+
+
+@current
+async def odata(request: web.Request) -> web.StreamResponse:
+    identity = await identify(request.app[GATE], request, basic_only=True)
+    identity.require("read", company_of(request))
+    return await respond(request.app[DATABASE], request, request.app[STREAMS])
+
+
+@current
+async def rows(request: web.Request) -> web.StreamResponse:
+    company, entity = await readable(request), entity_of(request)
+    options = urls.decode_query(request.rel_url.raw_path_qs)
+    return await data(request, await changes.read_rows(request.app[DATABASE], company, entity, options))
+
+
+@current
+async def row(request: web.Request) -> web.StreamResponse:
+    company, entity = await readable(request), entity_of(request)
+    urls.no_options(request.rel_url.raw_path_qs)
+    return await data(request, await changes.read_row(request.app[DATABASE], company, entity, request.match_info["id"]))
+
+
+async def change_log(request: web.Request) -> web.StreamResponse:
+    company, options = await readable(request), urls.decode_query(request.rel_url.raw_path_qs)
+    return await data(request, await changes.read_changes(request.app[DATABASE], company, options))
+
+
+async def list_hooks(request: web.Request) -> web.StreamResponse:
+    company, page = await hookable(request, lists=True), urls.page(urls.decode_query(request.rel_url.raw_path_qs))
+    return web.json_response(await registration.listing(request.app[DATABASE], company, page))
+
+
+async def create_hook(request: web.Request) -> web.StreamResponse:
+    company = await hookable(request)
+    hook = await registration.create(request.app[DATABASE], company, await bodies.small_body(request))
+    return web.json_response(hook, status=201, headers={"Location": f"/c/{company}/hooks/{hook['id']}"})
+
+
+async def show_hook(request: web.Request) -> web.StreamResponse:
+    company = await hookable(request)
+    return web.json_response(await registration.show(request.app[DATABASE], company, request.match_info["id"]))
+
+
+async def update_hook(request: web.Request) -> web.StreamResponse:
+    company, body = await hookable(request), await bodies.small_body(request)
+    return web.json_response(await registration.update(request.app[DATABASE], company, request.match_info["id"], body))
+
+
+async def delete_hook(request: web.Request) -> web.StreamResponse:
+    await registration.delete(request.app[DATABASE], await hookable(request), request.match_info["id"])
+    return web.Response(status=204)
+
+
+async def test_hook(request: web.Request) -> web.StreamResponse:
+    company = await hookable(request)
+    return web.json_response(await registration.test(request.app[DATABASE], company, request.match_info["id"]), status=202)
+
+
+async def deliveries(request: web.Request) -> web.StreamResponse:
+    company, page = await hookable(request, lists=True), urls.page(urls.decode_query(request.rel_url.raw_path_qs))
+    return web.json_response(await registration.deliveries(request.app[DATABASE], company, request.match_info["id"], page))
+
+
+async def retry_delivery(request: web.Request) -> web.StreamResponse:
+    company, named = await hookable(request), request.match_info
+    return web.json_response(await registration.retry(request.app[DATABASE], company, named["id"], named["delivery"]), status=202)
+
+
+async def import_document(request: web.Request) -> web.StreamResponse:
+    company, actor = await importable(request)
+    status, report = await receive.receive(request.app[DATABASE], request, company, actor)
+    headers = {"Location": f"/api/{company}/imports/{report['importId']}"}
+    return web.Response(status=status, body=receive.dump(report), content_type="application/json", headers=headers)
+
+
+async def imports(request: web.Request) -> web.StreamResponse:
+    (company, _), options = await importable(request), urls.decode_query(request.rel_url.raw_path_qs)
+    return await answers.send(request, receive.dump(await receive.imports(request.app[DATABASE], company, options)), JSON)
+
+
+async def import_report(request: web.Request) -> web.StreamResponse:
+    company, _ = await importable(request)
+    return await answers.send(
+        request, receive.dump(await receive.show(request.app[DATABASE], company, request.match_info["id"])), JSON
+    )
+
+
+async def cancel_import(request: web.Request) -> web.StreamResponse:
+    company, _ = await importable(request)
+    await receive.cancel(request.app[DATABASE], company, request.match_info["id"])
+    return web.Response(status=204)
+
+
+async def import_errors(request: web.Request) -> web.StreamResponse:
+    (company, _), options = await importable(request), urls.decode_query(request.rel_url.raw_path_qs)
+    page = await receive.errors(request.app[DATABASE], company, request.match_info["id"], options)
+    return await answers.send(request, receive.dump(page), JSON)
+
+
+async def mapper_list(request: web.Request) -> web.StreamResponse:
+    company, _ = await importable(request)
+    limit, offset = urls.page(urls.decode_query(request.rel_url.raw_path_qs))
+    return await answers.send(request, receive.dump(await mappers.listed(request.app[DATABASE], company, limit, offset)), JSON)
+
+
+async def mapper_text(request: web.Request) -> web.StreamResponse:
+    company, _ = await importable(request)
+    stored = await mappers.show(request.app[DATABASE], company, request.match_info["name"])
+    return await answers.send(
+        request, stored.text.encode(), {"Content-Type": "text/plain; charset=utf-8", "X-Content-Type-Options": "nosniff"}
+    )
+
+
+async def put_mapper(request: web.Request) -> web.StreamResponse:
+    (company, actor), name = await importable(request), request.match_info["name"]
+    if request.content_type != "text/plain":
+        raise ServiceError("unsupported_media_type", f"expected text/plain, got {request.content_type}")
+    async with bodies.body_in_time():
+        text = await request.read()
+    created = await mappers.put(request.app[DATABASE], company, name, text, actor)
+    return web.Response(status=201, headers={"Location": request.rel_url.raw_path}) if created else web.Response(status=204)
+
+
+async def delete_mapper(request: web.Request) -> web.StreamResponse:
+    company, _ = await importable(request)
+    await mappers.delete(request.app[DATABASE], company, request.match_info["name"])
+    return web.Response(status=204)
+
+
+async def preview_mapper(request: web.Request) -> web.StreamResponse:
+    company, _ = await importable(request)
+    document = await receive.preview(request.app[DATABASE], request, company, request.match_info["name"])
+    return await answers.send(request, document, JSON)
+
+
+@current
+async def export(request: web.Request) -> web.StreamResponse:
+    identity, names = await known(request), request.match_info
+    app, company = request.app, names.get("company")
+    return await exports.respond(app[DATABASE], request, app[STREAMS], identity, company, names["entity"])
+
+
+async def login(request: web.Request) -> web.StreamResponse:
+    return await request.app[LOGIN].login(request, await bodies.small_body(request))
+
+
+async def logout(request: web.Request) -> web.StreamResponse:
+    return await request.app[LOGIN].logout(await known(request), request)
+
+
+async def password(request: web.Request) -> web.StreamResponse:
+    return await request.app[LOGIN].change_password(await known(request), request, await bodies.small_body(request))
+
+
+async def alive(_request: web.Request) -> web.StreamResponse:
+    return web.json_response({"status": "ok"})
+
+
+async def ready(request: web.Request) -> web.StreamResponse:
+    if not await request.app[DATABASE].answers():
+        raise ServiceError("busy", "the database does not answer", headers={"Retry-After": "1"})
+    return web.json_response({"status": "ok"})
+
+
+async def show_metrics(request: web.Request) -> web.StreamResponse:
+    require_observer(request)
+    return await metrics_of(request.app[DATABASE], request.app[SAMPLER], request)
+
+
+# method, path, handler; GET includes HEAD
+ROUTES: tuple[tuple[str, str, Handler], ...] = (
+    ("*", ODATA, odata),
+    ("*", ODATA + "/{path:(?s:.*)}", odata),
+    ("GET", "/c/{company}/changes", change_log),
+    ("GET", "/c/{company}/hooks", list_hooks),
+    ("POST", "/c/{company}/hooks", create_hook),
+    ("GET", "/c/{company}/hooks/{id}", show_hook),
+    ("PATCH", "/c/{company}/hooks/{id}", update_hook),
+    ("DELETE", "/c/{company}/hooks/{id}", delete_hook),
+    ("POST", "/c/{company}/hooks/{id}/test", test_hook),
+    ("GET", "/c/{company}/hooks/{id}/deliveries", deliveries),
+    ("POST", "/c/{company}/hooks/{id}/deliveries/{delivery}/retry", retry_delivery),
+    ("GET", "/c/{company}/{entity}", rows),
+    ("GET", "/c/{company}/{entity}/{id}", row),
+    ("POST", "/api/{company}/import", import_document),
+    ("GET", "/api/{company}/imports", imports),
+    ("GET", "/api/{company}/imports/{id}", import_report),
+    ("DELETE", "/api/{company}/imports/{id}", cancel_import),
+    ("GET", "/api/{company}/imports/{id}/errors", import_errors),
+    ("GET", "/api/{company}/mappers", mapper_list),
+    ("GET", "/api/{company}/mappers/{name}", mapper_text),
+    ("PUT", "/api/{company}/mappers/{name}", put_mapper),
+    ("DELETE", "/api/{company}/mappers/{name}", delete_mapper),
+    ("POST", "/api/{company}/mappers/{name}/preview", preview_mapper),
+    ("POST", "/auth/login", login),
+    ("POST", "/auth/logout", logout),
+    ("POST", "/auth/password", password),
+    ("GET", "/healthz", alive),
+    ("GET", "/readyz", ready),
+    ("GET", "/metrics", show_metrics),
+    # last, for what they end in may be any word
+    ("GET", "/api/{company}/{entity:(?!(?:import|imports|mappers)$)[^{}/]+}", export),
+    ("GET", "/api/{entity}", export),
+)
+
+
+def company_of(request: web.Request) -> str:
+    """The company that a path under /api/odata names; '' if none."""
+    segments = request.rel_url.raw_path.split("/", 4)
+    return urls.decode(segments[3], "the path") if len(segments) > 3 else ""
+
+
+async def readable(request: web.Request) -> str:
+    """The company of a path that names one, which the sender may read.  Raises malformed_request, unauthorized or forbidden."""
+    urls.decode_path(request.rel_url.raw_path)  # the router is lenient
+    identity = await identify(request.app[GATE], request)
+    identity.require("read", request.match_info["company"])
+    return request.match_info["company"]
+
+
+async def hookable(request: web.Request, *, lists: bool = False) -> str:
+    """The company of a path whose hooks the sender may manage.  Raises as `readable`, and about parameters unless it lists."""
+    urls.decode_path(request.rel_url.raw_path)
+    identity = await identify(request.app[GATE], request)
+    identity.require("hooks", request.match_info["company"])
+    if not lists:
+        urls.no_options(request.rel_url.raw_path_qs)
+    return request.match_info["company"]
+
+
+async def importable(request: web.Request) -> tuple[str, str]:
+    """The company of a path into which the sender may import, and who that is.  Raises as `readable`."""
+    urls.decode_path(request.rel_url.raw_path)
+    identity = await identify(request.app[GATE], request)
+    identity.require("import", request.match_info["company"])
+    return request.match_info["company"], identity.actor
+
+
+async def known(request: web.Request) -> Identity:
+    """Who sends a request, the path of which is well formed.  Raises malformed_request or unauthorized."""
+    urls.decode_path(request.rel_url.raw_path)
+    return await identify(request.app[GATE], request)
+
+
+def entity_of(request: web.Request) -> Entity:
+    """The entity that the path names.  Raises not_found."""
+    catalog, name = request.app[DATABASE].catalog, request.match_info["entity"]
+    if name not in catalog:
+        raise ServiceError("not_found", f"there is no entity {name}")
+    return catalog[name]
+
+
+async def data(request: web.Request, answer: changes.Answer) -> web.StreamResponse:
+    """An answer of /c: JSON with a tag made of the data's position, or 304."""
+    if answer.body is None:
+        raise ServiceError("not_found", "there is no such row")
+    tag = answers.weak_tag(request.app[DATABASE].catalog.version, request.rel_url.raw_path_qs, answer.position, answer.first)
+    headers = {"Content-Type": "application/json", "ETag": tag, "Cache-Control": "private, no-cache", "Vary": "Accept-Encoding"}
+    if answers.matches(request.headers, tag):
+        return web.Response(status=304, headers=headers)
+    return await answers.send(request, answer.body, headers)
+
+
+# What goes on beside the requests ------------------------------------------------------------------------------------------------
+
+
+async def sampling(app: web.Application) -> AsyncIterator[None]:
+    """Measurements that only this process can make, for whichever answers."""
+    task = asyncio.create_task(sampling_of(app[DATABASE], app[SAMPLER]))
+    yield
+    await end(task)
+    metrics.http.settle()
+
+
+async def housekeeping(app: web.Application) -> AsyncIterator[None]:
+    """What goes on beside the requests."""
+    tasks = [asyncio.create_task(keep_house(app[DATABASE])), asyncio.create_task(app[GATE].throttle.keep_forgetting())]
+    yield
+    await end(*tasks)

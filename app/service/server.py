@@ -1,0 +1,242 @@
+"""The listening process: connections whose refusals look like every other error, and a stop that lets running work finish.
+
+The HTTP parser refuses what it cannot read before any route is known; here those refusals get their room's shape, and the client
+the time to read them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import logging
+import multiprocessing
+import re
+import signal
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import uvloop
+from aiohttp import web
+from aiohttp.http_exceptions import BadHttpMethod, LineTooLong
+from aiohttp.web_protocol import _ErrInfo
+
+from app import metrics
+from app.config import Config
+from app.database.database import Database
+from app.errors import ServiceError
+from app.feed.under_way import finish
+from app.metrics import Sampler
+from app.service.housekeeping import keep_house
+from app.service.middleware import error_response, wrong_method
+from app.service.observe import sampling_of
+from app.service.routes import create_app
+from app.service.sockets import free_address, not_listening
+from app.tasks import UNANSWERED, Stopped, end
+from app.webhooks.worker import working
+
+log = logging.getLogger("bds.http")
+
+MAX_URL = 64 << 10  # bytes
+MAX_HEADER = 16 << 10  # bytes, of one header line
+IDLE = 75.0  # seconds that a connection may stay without a request: longer than reverse proxies keep theirs
+LINGER = 2.0  # seconds that a refused client has for reading why
+GRACE = 30.0  # seconds that running requests and imports have when the service stops
+TELL = 2.0  # the last of them, in which an import that has not ended is stopped and its client told so
+REQUEST_LINE = re.compile(rb"(?:\r?\n)*[!#$%&'*+.^_`|~0-9A-Za-z-]+ +(/[^\s?#]*)")
+
+
+class Refusal(web.Response):
+    """An answer to what cannot be read: closing with unread bytes would reset the connection and take the answer with it."""
+
+    connection: Connection
+
+    async def write_eof(self, data: bytes = b"") -> None:
+        await super().write_eof(data)
+        transport = self.connection.transport
+        if transport is not None and transport.can_write_eof():
+            transport.write_eof()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LINGER):
+                await self.connection.lost.wait()
+
+
+class Connection(web.RequestHandler):
+    """One client's connection."""
+
+    def __init__(self, manager: web.Server, app: web.Application, **settings: Any) -> None:
+        super().__init__(manager, **settings)
+        self._app = app
+        self.lost = asyncio.Event()
+        self._path = ""  # of the request that is being read, as far as one can tell before it is parsed
+        self._has_begun = False
+
+    async def start(self) -> None:
+        self._has_begun = True
+        await super().start()
+
+    def close(self) -> None:
+        super().close()
+        if not self._has_begun and not self._messages:
+            self._force_close = True  # or it would begin to wait for a request after it was told to end, as long as a stop may take
+
+    def data_received(self, data: bytes) -> None:
+        line = REQUEST_LINE.match(data)
+        if line:
+            self._path = line[1].decode("latin-1")
+        super().data_received(data)
+        if self._messages and isinstance(self._messages[-1][0], _ErrInfo):
+            self._break_body()
+
+    def _break_body(self) -> None:
+        """Where the parser fails within a body, whoever reads that must not wait for its end; nothing further is a request."""
+        if len(self._messages) > 1:
+            body = self._messages[-2][1]
+        elif self._current_request is not None:
+            body = self._current_request.content
+        else:
+            return
+        if not body.is_eof():
+            self._messages.pop()
+            body.set_exception(ServiceError("malformed_request", "the chunks of the body cannot be told from each other"))
+            body.feed_eof()
+            self.close()
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        super().connection_lost(exc)
+        self.lost.set()
+
+    def handle_error(
+        self, request: web.BaseRequest, status: int = 500, exc: BaseException | None = None, message: str | None = None
+    ) -> web.StreamResponse:
+        """The answer to a request that could not be read; none if another one has begun."""
+        if request.writer.output_size:
+            raise ConnectionResetError("the answer had begun")
+        if status == 500:
+            log.error("a request failed", exc_info=exc)
+        metrics.requests.labels("none", "other", str(status)).inc()
+        answer = error_response(self.refusal(exc if status != 500 else None), self._path)
+        response = Refusal(status=answer.status, body=answer.body, headers=answer.headers)
+        response.connection = self
+        response.force_close()
+        self.close()  # reads no further request
+        return response
+
+    def refusal(self, error: BaseException | None) -> ServiceError:
+        """What a client is told whose request the parser refused."""
+        match error:
+            case None:
+                return ServiceError("internal", "the service failed")
+            case BadHttpMethod() if self._path:
+                return wrong_method(self._app, self._path)
+            case LineTooLong() if error.args[1] == MAX_URL:
+                return ServiceError("uri_too_long", f"the URL is longer than {MAX_URL} bytes")
+            case LineTooLong():
+                return ServiceError("malformed_request", f"a header is longer than {MAX_HEADER} bytes")
+        return ServiceError("malformed_request", "this is not an HTTP request that can be read")
+
+
+@contextlib.asynccontextmanager
+async def serving(
+    database: Database, host: str, port: int, *, stall: float = 60.0, reuse_port: bool = False, keeps_house: bool = True
+) -> AsyncIterator[tuple[str, int]]:
+    """Serve until the block ends, then stop: accept no more, let running requests finish.  Gives the address listened on.
+
+    A handler is cancelled when its client leaves, so that what it holds is free for others; work that must go on needs a task of
+    its own.  reuse_port: share the address with other processes; keeps_house: of which one does what has to be done now and then.
+    """
+    app = create_app(database, stall, keeps_house)
+    runner = web.AppRunner(app, shutdown_timeout=GRACE, handler_cancellation=True)
+    await runner.setup()
+    loop, manager = asyncio.get_running_loop(), runner.server
+    assert manager is not None  # since setup
+    settings = {
+        "loop": loop,
+        "max_line_size": MAX_URL,
+        "max_field_size": MAX_HEADER,
+        "keepalive_timeout": IDLE,
+        "auto_decompress": False,  # whoever takes a body bounds what it becomes
+        "access_log": None,
+    }
+    try:
+        listening = await loop.create_server(
+            lambda: Connection(manager, app, **settings), host, port, backlog=1024, reuse_port=reuse_port
+        )
+    except OSError as error:
+        await runner.cleanup()  # what goes on beside the requests has begun
+        raise not_listening(host, port, error) from None
+    try:
+        yield listening.sockets[0].getsockname()[:2]
+    finally:
+        listening.close()
+        await asyncio.gather(runner.cleanup(), finish(GRACE - TELL))
+
+
+async def run(
+    config: Config, host: str, port: int, announce: Callable[[str, int], None], *, worker: bool = True, **settings: Any
+) -> None:
+    """Serve until SIGTERM or SIGINT, and deliver webhooks beside it.  `announce` is called once requests are accepted."""
+    stop = stopping()
+    if not settings.get("reuse_port"):
+        free_address(host, port)  # else nothing is begun
+    database = await opened(config, stop)
+    try:
+        async with contextlib.AsyncExitStack() as stack:
+            if worker:
+                await stack.enter_async_context(working(database))
+            address = await stack.enter_async_context(serving(database, host, port, **settings))
+            announce(*address)
+            gc.collect()
+            gc.freeze()  # what is there now stays: the collector need not look at it again and again
+            await stop.wait()
+    finally:
+        await database.close()
+
+
+async def work(config: Config, announce: Callable[[], None], *, keeps_house: bool = True) -> None:
+    """Deliver webhooks until SIGTERM or SIGINT, and keep house.  `announce` is called once the worker has begun."""
+    stop = stopping()
+    database = await opened(config, stop)
+    try:
+        async with working(database):
+            tasks = [asyncio.create_task(sampling_of(database, Sampler(database.limits())))]
+            if keeps_house:
+                tasks.append(asyncio.create_task(keep_house(database)))
+            announce()
+            await stop.wait()
+            await end(*tasks)
+    finally:
+        await database.close()
+
+
+async def opened(config: Config, stop: asyncio.Event) -> Database:
+    """The database, once it answers.  Raises Stopped if the service is to end before that."""
+    opening, stopped = asyncio.create_task(Database.open(config)), asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait({opening, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        if opening.done():
+            return opening.result()
+        raise Stopped(UNANSWERED)
+    finally:
+        await end(opening, stopped)
+
+
+def stopping() -> asyncio.Event:
+    """An event that SIGTERM and SIGINT set; and the end of the parent, in one of several processes."""
+    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+    for each in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(each, stop.set)
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+
+        def orphaned() -> None:
+            loop.remove_reader(parent.sentinel)
+            stop.set()
+
+        loop.add_reader(parent.sentinel, orphaned)
+    return stop
+
+
+def serve(config: Config, host: str, port: int, announce: Callable[[str, int], None], **settings: Any) -> None:
+    """`run` in an event loop of its own.  Port 0 takes any free one.  Raises OSError, psycopg.Error."""
+    uvloop.run(run(config, host, port, announce, **settings))

@@ -1,0 +1,1 @@
+"""HTTP without routes: URLs, bodies, answers, content codings, reverse proxies."""

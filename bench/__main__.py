@@ -1,0 +1,53 @@
+"""Measure everything in one run, on a PostgreSQL of its own: results on standard output, progress on standard error."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator
+
+from bench import export, feed, history, linkage, log, mapper, memory, overview, peer, read, small, webhooks, whole
+from bench.place import Place, place
+from bench.table import Result, describe, print_json, print_table, say
+
+SUBJECTS: dict[str, Callable[[Place, argparse.Namespace], Iterator[Result]]] = {
+    "feed": lambda where, options: feed.measure(where, options.rows, options.items),
+    "whole": lambda where, options: whole.measure(where, options.scale),
+    "linkage": lambda where, options: linkage.measure(where, options.items // 5),
+    "dlt": lambda where, options: peer.measure(where, options.rows),
+    "mapper": lambda where, options: mapper.measure(where, options.rows),
+    "memory": lambda where, options: memory.measure(where, options.scale),
+    "read": lambda where, options: read.measure(where, options.rows),
+    "small": lambda where, options: small.measure(where, options.rows // 2, options.items * 2),
+    "log": lambda where, _: log.measure(where),
+    "history": lambda where, options: history.measure(where, options.records),
+    "overview": lambda where, options: overview.measure(where, options.rows),
+    "webhooks": lambda where, _: webhooks.measure(where),
+    "export": lambda where, options: export.measure(where, options.rows),
+}
+
+
+def main() -> None:
+    options = parser().parse_args()
+    results: list[Result] = []
+    with place() as where:
+        for name in options.only or SUBJECTS:
+            for result in SUBJECTS[name](where, options):
+                say(describe(result))
+                results.append(result)
+    (print_json if options.json else print_table)(results)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line's grammar."""
+    each = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    each.add_argument("--rows", type=int, default=200_000, help="products (%(default)s)")
+    each.add_argument("--items", type=int, default=100_000, help="invoice items (%(default)s)")
+    each.add_argument("--scale", type=int, default=40, help="size of the documents of everything (%(default)s)")
+    each.add_argument("--records", type=int, default=20_000_000, help="records of the change log that is read (%(default)s)")
+    each.add_argument("--only", action="append", choices=SUBJECTS, help="this subject; may be repeated (all)")
+    each.add_argument("--json", action="store_true", help="JSON instead of a table")
+    return each
+
+
+if __name__ == "__main__":
+    main()

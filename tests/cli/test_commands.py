@@ -1,0 +1,233 @@
+"""The bds command as an operator runs it: results on standard output, everything else on standard error, exit codes."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import urllib.request
+from base64 import b64encode
+from pathlib import Path
+
+import pytest
+from argon2 import PasswordHasher
+
+from tests.conftest import Operator
+
+BDS = [sys.executable, "-m", "app.cli"]
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def environment(database_url: str) -> dict[str, str]:
+    return {**os.environ, "BDS_DATABASE_URL": database_url}
+
+
+def bds(environment: dict[str, str], *arguments: str, input: str | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*BDS, *arguments], env=environment, cwd=ROOT, input=input, capture_output=True, text=True, timeout=120)
+
+
+def test_a_company_and_its_keys(environment: dict[str, str]) -> None:
+    assert bds(environment, "company", "create", "acme", "--tenant", "t1").returncode == 0
+    again = bds(environment, "company", "create", "acme")
+    assert (again.returncode, again.stdout, again.stderr) == (1, "", "bds: company 'acme' exists already\n")
+
+    made = bds(environment, "key", "create", "--company", "acme", "--scope", "read")
+    assert re.fullmatch(r"bds_[A-Za-z0-9_-]{43}\n", made.stdout), "the key alone"
+    listed = bds(environment, "key", "list").stdout
+    assert made.stdout.strip() not in listed
+    key_id, *rest = listed.splitlines()[1].split()
+    assert rest[1:3] == ["acme", "read"] and rest[-1] == "valid"
+    assert bds(environment, "key", "revoke", key_id).returncode == 0
+    assert "revoked" in bds(environment, "key", "list").stdout
+    assert bds(environment, "key", "revoke", key_id).returncode == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (("key", "create", "--company", "nowhere"), 1, "there is no company 'nowhere'"),
+        (("key", "create", "--company", "acme", "--scope", "write"), 2, "expected some of read,import,hooks, got 'write'"),
+        (
+            ("key", "create", "--company", "acme", "--expires", "9999-12-31T23:59-12:00"),
+            2,
+            "expected a moment before the year 10000",
+        ),
+        (("company", "create", "Acme"), 1, "expected 1 to 63 characters of a-z 0-9 - _"),
+        (("company", "create", "products"), 1, "'products' is taken"),
+        (("import", "none.json", "--company", "acme"), 1, "none.json: no such file or directory"),
+        (("import", "-", "--company", "nowhere"), 1, "there is no company 'nowhere'"),
+        (("frobnicate",), 2, "invalid choice: 'frobnicate'"),
+        (("stop",), 1, "is not ours to stop"),
+        (("key", "revoke", "xyz"), 2, "argument ID: expected an id as `bds key list` shows it, got 'xyz'"),
+        (
+            ("key", "revoke", "00000000-0000-0000-0000-000000000000"),
+            1,
+            "there is no valid key 00000000-0000-0000-0000-000000000000",
+        ),
+        (("import", "-", "--company", "acme", "--mapper", ""), 2, "argument --mapper: expected a name, got an empty one"),
+    ],
+)
+def test_what_is_wrong_is_said_in_a_line(environment: dict[str, str], arguments: tuple[str, ...], code: int, says: str) -> None:
+    ended = bds(environment, *arguments, input="{}")
+    assert ended.returncode == code
+    assert says in ended.stderr and "Traceback" not in ended.stderr
+    assert ended.stdout == ""
+
+
+def test_dsn_prints_the_database_in_use(environment: dict[str, str]) -> None:
+    assert bds(environment, "dsn").stdout == environment["BDS_DATABASE_URL"] + "\n"
+
+
+def test_migrate_has_nothing_to_do_twice(environment: dict[str, str]) -> None:
+    ended = bds(environment, "migrate")
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
+
+
+def test_the_demo_is_the_same_every_time(environment: dict[str, str], operator: Operator) -> None:
+    first = bds(environment, "demo")
+    assert first.stdout.startswith("bds_") and first.returncode == 0, first.stderr
+    sign_in = re.search(r"sign in as demo@example\.com with (\S+)", first.stderr)
+    assert sign_in is not None
+    [(hashed,)] = operator.rows("select password_hash from bds.users where email = 'demo@example.com' and companies = '{demo}'")
+    assert PasswordHasher().verify(hashed, sign_in[1])
+    before = operator.rows("select last_id from bds.clocks")
+    assert bds(environment, "demo").returncode == 0
+    assert operator.rows("select last_id from bds.clocks") == before
+    assert operator.rows("select (select count(*) from data.products), (select count(*) from data.invoice_items) > 1000") == [
+        (240, True)
+    ]
+
+
+def test_serve_serves_until_sigterm(environment: dict[str, str], operator: Operator) -> None:
+    operator.company("acme")
+    key = operator.key("acme")
+    server = subprocess.Popen([*BDS, "serve", "--port", "0"], env=environment, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    assert server.stderr is not None
+    base = next(found[1] for line in server.stderr if (found := re.search(r"serving on (http://127.0.0.1:\d+)", line)))
+    authorization = "Basic " + b64encode(f"api:{key}".encode()).decode()
+    request = urllib.request.Request(f"{base}/api/odata/acme/products/$count", headers={"Authorization": authorization})
+    with urllib.request.urlopen(request, timeout=10) as answer:
+        assert answer.read() == b"0"
+    server.send_signal(signal.SIGTERM)
+    rest = server.communicate(timeout=30)[1]
+    assert server.returncode == 0, rest
+    assert key not in rest
+
+
+@pytest.mark.parametrize("name", ["", "evil\x1b[31m", "two\nlines", "x" * 101])
+def test_a_key_has_a_name_that_lists_can_show(environment: dict[str, str], name: str) -> None:
+    bds(environment, "company", "create", "acme")
+    refused = bds(environment, "key", "create", "--company", "acme", "--name", name)
+    assert (refused.returncode, refused.stdout) == (1, "") and "expected a name of 1 to 100 printable characters" in refused.stderr
+
+
+def test_a_report_shows_control_characters_and_does_not_obey_them(environment: dict[str, str]) -> None:
+    bds(environment, "company", "create", "acme")
+    told = bds(environment, "import", "-", "--company", "acme", input='{"units": [{"code": "A\\u001b[31m", "na\\u001b[2Jme": 1}]}')
+    assert "\x1b" not in told.stdout and "A\\x1b[31m" in told.stdout and "na\\x1b[2Jme" in told.stdout
+
+
+@pytest.mark.parametrize("port", ["99999", "-1", "http"])
+def test_a_port_that_is_none_is_wrong_usage(environment: dict[str, str], port: str) -> None:
+    refused = bds(environment, "serve", f"--port={port}")
+    assert refused.returncode == 2 and "expected a port from 0 to 65535" in refused.stderr
+
+
+FORMATS = "json, xml, csv, excel, pdf, html, custom, xsd"
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (("--format", "nope"), f"argument --format: expected one of {FORMATS}, got 'nope'"),
+        (("--format", ""), f"argument --format: expected one of {FORMATS}, got ''"),
+        (("--format", "csv", "--top", "abc"), "argument --top: expected a whole number from 0, got 'abc'"),
+        (("--format", "csv", "--top", "-1"), "argument --top: expected a whole number from 0, got '-1'"),
+        (("--format", "csv", "--skip", "1.5"), "argument --skip: expected a whole number from 0, got '1.5'"),
+        (("--format", "csv", "--mapper", ""), "argument --mapper: expected a name, got an empty one"),
+        (("--format", "custom"), "--format custom: expected --mapper"),
+        ((), "expected --mapper, or --format: one of json, xml, csv, excel, pdf, html, custom"),
+    ],
+)
+def test_a_wrong_option_of_an_export_is_wrong_usage_whatever_the_database(options: tuple[str, ...], says: str) -> None:
+    nowhere = {**os.environ, "BDS_DATABASE_URL": "host=127.0.0.1 port=1"}
+    refused = bds(nowhere, "export", "products", "--company", "acme", *options)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert refused.stderr.endswith(f"error: {says}\n") and "--format F" in refused.stderr
+
+
+def test_a_format_is_known_in_any_case(environment: dict[str, str], operator: Operator) -> None:
+    operator.company("acme")
+    exported = bds(environment, "export", "units", "--company", "acme", "--format", "CSV", "--top", "5")
+    assert (exported.returncode, exported.stderr) == (0, "") and "id,code" in exported.stdout
+
+
+NOT_UTF_8 = "caf\udce9"  # as Python has an argument that is not
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("company", "create", NOT_UTF_8),
+        ("company", "create", "acme", "--tenant", NOT_UTF_8),
+        ("key", "create", "--company", NOT_UTF_8),
+        ("key", "create", "--company", "acme", "--name", NOT_UTF_8),
+        ("key", "create", "--company", "acme", "--scope", NOT_UTF_8),
+        ("key", "create", "--company", "acme", "--expires", NOT_UTF_8),
+        ("key", "revoke", NOT_UTF_8),
+        ("user", "create", NOT_UTF_8, "--company", "acme"),
+        ("user", "create", "anna@example.com", "--company", "acme", "--company", NOT_UTF_8),
+        ("user", "password", NOT_UTF_8),
+        ("user", "delete", NOT_UTF_8),
+        ("explain", f"/api/odata/acme/units?$filter=code eq '{NOT_UTF_8}'"),
+        ("import", "none.json", "--company", NOT_UTF_8),
+        ("import", "none.json", "--company", "acme", "--mapper", NOT_UTF_8),
+        ("export", NOT_UTF_8, "--company", "acme", "--format", "json"),
+        ("export", "units", "--company", NOT_UTF_8, "--format", "json"),
+        ("export", "units", "--company", "acme", "--format", "json", "--filter", NOT_UTF_8),
+        ("export", "units", "--company", "acme", "--format", NOT_UTF_8),
+        ("serve", "--host", NOT_UTF_8),
+        (NOT_UTF_8,),
+    ],
+)
+def test_an_argument_that_is_not_utf_8_is_wrong_usage(environment: dict[str, str], arguments: tuple[str, ...]) -> None:
+    refused = bds(environment, *arguments)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "Traceback" not in refused.stderr and "codec" not in refused.stderr
+    assert refused.stderr.splitlines()[-1].startswith("bds") and "caf\\udce9" in refused.stderr
+
+
+def test_files_may_have_names_that_are_not_utf_8(environment: dict[str, str], operator: Operator, tmp_path: Path) -> None:
+    operator.company("acme")
+    file = f"{tmp_path}/{NOT_UTF_8}.json"
+    exported = bds(environment, "export", "units", "--company", "acme", "--format", "json", "--output", file)
+    assert (exported.returncode, exported.stderr) == (0, "")
+    assert bds(environment, "import", file, "--company", "acme").returncode == 0
+    missing = bds(environment, "import", file + "x", "--company", "acme")
+    assert missing.returncode == 1 and missing.stderr.endswith("\\udce9.jsonx: no such file or directory\n")
+
+
+@pytest.mark.parametrize("name", ["BDS_DATABASE_URL", "BDS_SECRET", "BDS_TRUSTED_PROXIES", "BDS_LOG_LEVEL", "BDS_POOL_SIZE"])
+def test_a_setting_that_is_not_utf_8_is_named(environment: dict[str, str], name: str) -> None:
+    refused = bds({**environment, name: NOT_UTF_8}, "key", "list")
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert refused.stderr == f"bds: {name}: expected UTF-8\n"
+
+
+def test_a_command_that_is_interrupted_while_it_loads_says_so_alone() -> None:
+    program = """if True:
+        import os, signal, sys
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background ignores it
+        class Interrupted:
+            def find_spec(self, name, path, target=None):
+                if name == "psycopg":
+                    os.kill(os.getpid(), signal.SIGINT)
+        from app.cli.__main__ import main
+        sys.meta_path.insert(0, Interrupted())
+        sys.exit(main())
+    """
+    ended = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (1, "", "bds: interrupted\n")

@@ -1,0 +1,156 @@
+"""Commands whose standard streams are closed, full, or read by nobody: a line says so, and nothing is made that was not shown."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Operator
+
+BDS = f"{sys.executable} -m app.cli"
+ROOT = Path(__file__).resolve().parents[2]
+FULL, CLOSED, UNREAD = ">/dev/full", ">&-", "| true"
+SAYS = {
+    FULL: "bds: standard output: no space left on device\n",
+    CLOSED: "bds: standard output: it is closed\n",
+    UNREAD: "bds: standard output: broken pipe\n",
+}
+KEYS = "select (select count(*) from bds.api_keys where revoked_at is null), (select count(*) from bds.users)"
+
+
+@pytest.fixture
+def company(operator: Operator) -> str:
+    return operator.company("acme")
+
+
+def shell(url: str, command: str, input: str | None = "") -> subprocess.CompletedProcess[str]:
+    """Run `bds` with redirections as a shell makes them; the exit code is that of `bds`, whatever it is piped to."""
+    script = f'set -o pipefail; bds() {{ {BDS} "$@"; }}; {command}'
+    environment = {**os.environ, "BDS_DATABASE_URL": url}
+    return subprocess.run(
+        ["bash", "-c", script], env=environment, cwd=ROOT, input=input, capture_output=True, text=True, timeout=120
+    )
+
+
+PRINTING = [
+    "key list",
+    "user list",
+    "dsn",
+    "explain '/api/odata/acme/units?$top=1'",
+    "export units --company acme --format json",
+    "export units --company acme --format excel",
+    "key create --company acme",
+    "user create anna@example.com --company acme",
+]
+
+
+@pytest.mark.parametrize("command", PRINTING)
+@pytest.mark.parametrize("where", [FULL, CLOSED])
+def test_a_result_that_cannot_be_written_is_an_error_and_nothing_is_made(
+    database_url: str, operator: Operator, company: str, command: str, where: str
+) -> None:
+    before = operator.rows(KEYS)
+    ended = shell(database_url, f"bds {command} {where}")
+    assert (ended.returncode, ended.stdout, ended.stderr) == (1, "", SAYS[where])
+    assert operator.rows(KEYS) == before
+
+
+@pytest.mark.parametrize("where", [FULL, CLOSED])
+def test_a_password_that_cannot_be_shown_is_not_changed(database_url: str, operator: Operator, company: str, where: str) -> None:
+    assert shell(database_url, "bds user create anna@example.com --company acme").returncode == 0
+    before = operator.rows("select password_hash from bds.users")
+    ended = shell(database_url, f"bds user password anna@example.com {where}")
+    assert (ended.returncode, ended.stderr) == (1, SAYS[where])
+    assert operator.rows("select password_hash from bds.users") == before
+    assert shell(database_url, f"bds user password anna@example.com {where}", "another password\n").returncode == 0, (
+        "nothing to show"
+    )
+
+
+def test_who_reads_no_more_ends_an_export_in_a_line(database_url: str, operator: Operator, company: str) -> None:
+    operator.write(
+        "acme",
+        "insert into data.units (company_id, code, name) select 'acme', g, repeat('x', 100) from generate_series(1, 20000) g",
+    )
+    ended = shell(database_url, f"bds export units --company acme --format csv {UNREAD}")
+    assert (ended.returncode, ended.stderr) == (1, SAYS[UNREAD])
+
+
+def test_an_import_whose_report_has_no_place_to_go_is_not_begun(database_url: str, operator: Operator, company: str) -> None:
+    document = '{"units": [{"code": "A", "name": "a"}]}'
+    ended = shell(database_url, "bds import - --company acme >&-", document)
+    assert (ended.returncode, ended.stderr) == (1, SAYS[CLOSED])
+    assert operator.rows("select count(*) from bds.imports") == [(0,)]
+
+
+@pytest.mark.parametrize("option", ["", "--json"])
+def test_an_import_whose_report_is_lost_says_how_it_has_ended(
+    database_url: str, operator: Operator, company: str, option: str
+) -> None:
+    ended = shell(database_url, f"bds import - --company acme {option} >/dev/full", '{"units": [{"code": "A", "name": "a"}]}')
+    [(number,)] = operator.rows("select id from bds.imports where state = 'completed'")
+    said = f"bds: completed, import {number}; its report could not be written\n{SAYS[FULL]}"
+    assert (ended.returncode, ended.stderr) == (1, said)
+
+
+def test_what_is_read_from_a_closed_standard_input_is_no_document(database_url: str, operator: Operator, company: str) -> None:
+    ended = shell(database_url, "bds import - --company acme <&-")
+    assert (ended.returncode, ended.stdout, ended.stderr) == (1, "", "bds: standard input: it is closed\n")
+    assert operator.rows("select count(*) from bds.imports") == [(0,)]
+
+
+def test_a_user_whose_password_comes_from_a_closed_standard_input_gets_one_that_is_made(database_url: str, company: str) -> None:
+    ended = shell(database_url, "bds user create anna@example.com --company acme <&-")
+    assert (ended.returncode, ended.stderr) == (0, "") and len(ended.stdout.strip()) == 20
+
+
+def test_a_password_that_is_not_utf_8_is_refused(database_url: str, operator: Operator, company: str) -> None:
+    for locale in ("C.UTF-8", "C"):
+        ended = shell(
+            database_url, rf"printf 'caf\xe9 caf\xe9\n' | LC_ALL={locale} bds user create anna@example.com --company acme"
+        )
+        assert (ended.returncode, ended.stderr) == (1, "bds: the password on standard input: expected UTF-8\n")
+
+
+@pytest.mark.parametrize("where", ["2>&-", "2>/dev/full"])
+def test_what_cannot_be_said_on_standard_error_is_not_said_elsewhere_and_stops_nothing(
+    database_url: str, operator: Operator, company: str, where: str
+) -> None:
+    made = shell(database_url, f"bds key create --company acme {where}")
+    assert made.returncode == 0 and made.stdout.startswith("bds_") and made.stdout.count("\n") == 1
+    refused = shell(database_url, f"bds key create --company nowhere {where}")
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert shell(database_url, f"bds frobnicate {where}").returncode == 2
+
+
+@pytest.mark.parametrize("where", [FULL, CLOSED])
+def test_help_that_cannot_be_written_is_an_error(database_url: str, where: str) -> None:
+    for command in ("", "key create"):
+        ended = shell(database_url, f"bds {command} --help {where}")
+        assert (ended.returncode, ended.stderr) == (1, SAYS[where])
+
+
+def test_commands_without_a_result_need_no_standard_output(database_url: str, operator: Operator) -> None:
+    for command in ("company create other", "migrate"):
+        ended = shell(database_url, f"bds {command} <&- >&-")
+        assert (ended.returncode, ended.stderr) == (0, "")
+    assert operator.rows("select id from bds.companies") == [("other",)]
+
+
+@pytest.mark.parametrize("option", ["", "--json"])
+def test_what_the_encoding_of_standard_output_lacks_is_escaped(
+    database_url: str, operator: Operator, company: str, option: str
+) -> None:
+    document = '{"@atomic": false, "products": [{"code": "\u00c41", "price": "abc"}, {"code": "B", "name": "b"}]}'
+    ended = shell(database_url, f"PYTHONIOENCODING=ascii bds import - --company acme {option}", document)
+    assert ended.returncode == 3, ended.stderr
+    if option:
+        assert "code:\u00c41" in {each["record"] for each in json.loads(ended.stdout)["errors"]}
+    else:
+        assert "\\xc41" in ended.stdout
+    assert operator.rows("select code from data.products") == [("B",)]

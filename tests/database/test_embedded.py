@@ -1,0 +1,60 @@
+"""The embedded server starts again after whatever has ended it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from app.database import embedded
+
+
+def killed(data_dir: Path) -> str:
+    """A server with a table, the file of which has outlived it; its connection string."""
+    url = embedded.start(data_dir)
+    with psycopg.connect(url) as connection:
+        connection.execute("create table kept as select 1 as n")
+    pid_file = data_dir / "postgres" / "postmaster.pid"
+    os.kill(int(pid_file.read_text().split()[0]), signal.SIGKILL)
+    assert pid_file.exists()
+    return url
+
+
+@pytest.mark.parametrize("pid", [None, 1])
+def test_a_killed_server_starts_again_with_what_it_had(tmp_path: Path, pid: int | None) -> None:
+    """Its number may have become another process's."""
+    tmp_path.chmod(0o755)
+    url = killed(tmp_path)
+    if pid is not None:
+        file = tmp_path / "postgres" / "postmaster.pid"
+        file.write_text("\n".join([str(pid), *file.read_text().split("\n")[1:]]))
+    try:
+        assert embedded.start(tmp_path) == url
+        with psycopg.connect(url) as connection:
+            assert connection.execute("select n from kept").fetchone() == (1,)
+    finally:
+        assert embedded.stop(tmp_path)
+
+
+def test_of_two_first_commands_one_makes_the_server_and_the_other_finds_it(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    code = "import sys; from pathlib import Path; from app.database import embedded; print(embedded.start(Path(sys.argv[1])))"
+    both = [subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    try:
+        said = [process.communicate(timeout=120)[0] for process in both]
+        assert [process.returncode for process in both] == [0, 0]
+        assert said[0] == said[1] != ""
+    finally:
+        assert embedded.stop(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["a b", "it's", "a$b", "\udcff"])
+def test_a_path_that_its_commands_could_not_use_is_refused_at_once(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ValueError, match="BDS_DATA_DIR: expected a path "):
+        embedded.start(tmp_path / name)
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,79 @@
+"""The packages of `app` form layers: each imports only packages below it, no two modules import each other in a circle."""
+
+from __future__ import annotations
+
+import ast
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+APP = Path(__file__).resolve().parents[2] / "app"
+
+# From the top layer down; packages in one layer do not import each other.
+LAYERS = (
+    ("cli",),
+    ("service",),
+    ("web",),
+    ("export", "feed"),
+    ("mapper", "odata", "changes", "webhooks"),
+    ("auth",),
+    ("query",),
+    ("database", "wire"),
+)
+LOOSE = {"config", "errors", "logs", "metrics", "resources", "tasks"}  # modules below all packages
+LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms} | dict.fromkeys(LOOSE, len(LAYERS))
+
+
+def module_name(path: Path) -> str:
+    return ".".join(path.relative_to(APP.parent).with_suffix("").parts).removesuffix(".__init__")
+
+
+FILES = {module_name(path): path for path in sorted(APP.rglob("*.py"))}
+
+
+def imported(path: Path) -> set[str]:
+    """Names of the modules of `app` that a module imports, inside functions too, but for type checking."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "app":
+            for alias in node.names:
+                name = f"{node.module}.{alias.name}"
+                found.add(name if name in FILES else node.module)
+        elif isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names if alias.name.split(".")[0] == "app"}
+    return found - {"app"}
+
+
+GRAPH = {name: imported(path) for name, path in FILES.items() if name != "app"}
+
+
+def room(name: str) -> str:
+    return name.split(".")[1]
+
+
+def test_every_package_has_a_layer() -> None:
+    assert {room(name) for name in GRAPH} == set(LEVEL)
+
+
+def test_few_modules_are_loose() -> None:
+    assert {path.stem for path in APP.glob("*.py")} - {"__init__"} == LOOSE
+    assert len(LOOSE) <= 8
+
+
+@pytest.mark.parametrize("name", sorted(GRAPH))
+def test_imports_point_down(name: str) -> None:
+    upward = {
+        other
+        for other in GRAPH[name]
+        if room(other) != room(name) and room(name) not in LOOSE and LEVEL[room(other)] <= LEVEL[room(name)]
+    }
+    from_below = {other for other in GRAPH[name] if room(name) in LOOSE and room(other) not in LOOSE}
+    assert not upward | from_below
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    try:
+        tuple(TopologicalSorter(GRAPH).static_order())
+    except CycleError as circle:
+        pytest.fail(" -> ".join(circle.args[1]))

@@ -1,0 +1,89 @@
+"""The nine entities of the service as a hand-made catalog, for tests that need no database."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from app.database.catalog import Catalog, Entity, Field, Navigation, Type
+from app.query.sql_select import Statement
+
+TABLES: dict[str, tuple[str, str]] = {
+    "units": ("unit", "code!* name* symbol"),
+    "categories": ("category", "code!* name* parent>categories:children"),
+    "products": (
+        "product",
+        "code!* name* description barcode! price:numeric active:bool* weight:float8 launched:date"
+        " category>categories:products unit>units:products",
+    ),
+    "productVariants": ("productVariant", "code!* name barcode! price:numeric product>products:variants^*"),
+    "customers": ("customer", "code!* name* email! country city active:bool*"),
+    "orders": ("order", "code!* orderDate:date* status* total:numeric customer>customers:orders"),
+    "orderItems": ("orderItem", "description quantity:numeric* order>orders:items^* product>products:orderItems"),
+    "invoices": ("invoice", "code!* invoiceDate:date* dueDate:date token:uuid opens:time total:numeric order>orders:invoices"),
+    "invoiceItems": ("invoiceItem", "quantity:numeric* invoice>invoices:items^* product>products:invoiceItems"),
+}
+
+
+def catalog() -> Catalog:
+    """The catalog; a field reads `name:type`, marked ! unique, * required; `name>target:inverse` is a reference, ^ to a parent."""
+    fields: dict[str, dict[str, Field]] = {}
+    navigations: dict[str, dict[str, Navigation]] = {name: {} for name in TABLES}
+    for entity, (_, text) in TABLES.items():
+        own = [_field("id", "int8", "*")]
+        for word in text.split():
+            plain = word.rstrip("!*^")
+            marks = word[len(plain) :]
+            if ">" not in plain:
+                name, _, type = plain.partition(":")
+                own.append(_field(name, type or "text", marks))  # type: ignore[arg-type]
+                continue
+            name, _, rest = plain.partition(">")
+            target, _, inverse = rest.partition(":")
+            own.append(_field(f"{name}Id", "int8", marks, name))
+            child, required = "^" in marks, "*" in marks
+            navigations[entity][name] = Navigation(name, False, target, f"{name}Id", inverse, False, required)
+            navigations[target][inverse] = Navigation(inverse, True, entity, f"{name}Id", name, child, False)
+        fields[entity] = {field.name: field for field in (*own, _field("updatedAt", "timestamptz", "*"))}
+    return Catalog({name: _entity(name, fields[name], navigations[name]) for name in TABLES}, "1")
+
+
+def _field(name: str, type: Type, marks: str, reference: str | None = None) -> Field:
+    numeric = type == "numeric"
+    return Field(
+        name=name,
+        column=name,
+        type=type,
+        precision=19 if numeric else None,
+        scale=4 if numeric else None,
+        max_length=None,
+        required="*" in marks,
+        has_default=False,
+        generated=False,
+        unique="!" in marks,
+        reference=reference,
+        description=None,
+    )
+
+
+def _entity(name: str, fields: dict[str, Field], navigations: dict[str, Navigation]) -> Entity:
+    return Entity(
+        name=name,
+        singular=TABLES[name][0],
+        table=f"data.{name}",
+        parent=None,
+        parent_navigation=None,
+        collection=None,
+        fields=fields,
+        navigations=navigations,
+        description=None,
+    )
+
+
+def condition(statement: Statement) -> tuple[str, list[Any]]:
+    """What a count's WHERE says beyond the company, with $n for the n-th parameter, and their values."""
+    text = statement.text.as_string().split(' where "t".company_id = %(company)s::text and ', 1)[1].split(') as "count"')[0]
+    names = list(dict.fromkeys(re.findall(r"%\((p\d+)\)s", text)))
+    for number, name in enumerate(names, 1):
+        text = text.replace(f"%({name})s", f"${number}")
+    return text.replace('"t".', "").replace('"', ""), [statement.parameters[name] for name in names]

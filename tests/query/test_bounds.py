@@ -1,0 +1,78 @@
+"""What parsing may cost at most: LALR takes each token once, and the tokens of every text are bounded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from lark import Token
+
+from app.database.catalog import Catalog
+from app.errors import QueryError
+from app.query import parse_odata, parse_where, sql_select
+from app.query.parse_odata import MAX_OTHER
+from app.query.parser import MAX_TOKENS, Bounds
+from app.query.query import parse_query
+
+PARSERS: list[tuple[Callable[[str], Any], int, str, str]] = [
+    # parser, bound, a text that repeats, what stands between
+    (parse_odata.parse_filter, MAX_TOKENS, "a", "or "),
+    (parse_odata.parse_orderby, MAX_OTHER, "a", ","),
+    (parse_odata.parse_select, MAX_OTHER, "a", ","),
+    (parse_odata.parse_expand, MAX_OTHER, "a", ","),
+    (parse_odata.parse_search, MAX_OTHER, "a", " OR "),
+    (parse_where.parse_sort, MAX_TOKENS, "a", ","),
+]
+
+
+def repeated(text: str, between: str, tokens: int) -> str:
+    """A text of so many tokens, an odd number."""
+    return f"{text} {between}" * (tokens // 2) + text
+
+
+@pytest.mark.parametrize(("parse", "bound", "text", "between"), PARSERS, ids=[parser[0].__name__ for parser in PARSERS])
+def test_a_text_of_more_tokens_than_the_bound_is_refused(parse: Callable[[str], Any], bound: int, text: str, between: str) -> None:
+    parse(repeated(text, between, bound - 1))
+    longer = repeated(text, between, bound + 1)
+    with pytest.raises(QueryError, match=f"too long: at most {bound:,} ") as raised:
+        parse(longer)
+    assert (raised.value.status, raised.value.position) == (400, len(longer))
+
+
+def test_so_is_a_filter_of_a_listing_a_key_and_a_grouping() -> None:
+    for parse, text in (
+        (parse_where.parse_filter, " or ".join(["a=1"] * (MAX_TOKENS // 4 + 1))),
+        (parse_odata.parse_key, ",".join(["a=1"] * (MAX_OTHER // 4 + 1))),
+        (parse_odata.parse_apply, f"groupby(({','.join(['a'] * MAX_OTHER)}))"),
+    ):
+        with pytest.raises(QueryError, match="too long"):
+            parse(text)
+
+
+def test_what_is_beyond_the_bound_is_not_read() -> None:
+    read = 0
+
+    def tokens() -> Any:
+        nonlocal read
+        while True:
+            read += 1
+            yield Token("NAME", "a", start_pos=read - 1)
+
+    with pytest.raises(QueryError) as raised:
+        list(Bounds(10).process(tokens()))
+    assert (read, raised.value.position) == (11, 11)
+
+
+def test_one_request_has_a_bounded_number_of_tokens() -> None:
+    options = ("$orderby", "$select", "$expand", "$apply", "$search")
+    assert MAX_TOKENS + len(options) * MAX_OTHER <= 15_000
+
+
+def test_the_text_of_a_large_statement_is_not_kept(catalog: Catalog) -> None:
+    kept = (sql_select._texts._values, sql_select._kept.cache_info)
+    before = (len(kept[0]), kept[1]().currsize)
+    large = " or ".join([f"endOfYear(updatedAt) eq {year}-12-31" for year in range(1000, 1800)])
+    statement = sql_select.rows(parse_query(catalog, catalog["products"], [("$filter", large)]), "acme")
+    assert len(statement.ready().text) > sql_select.LONGEST
+    assert (len(kept[0]), kept[1]().currsize) == before

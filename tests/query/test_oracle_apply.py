@@ -1,0 +1,149 @@
+"""Random groupings: PostgreSQL answers what Python reckons."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import date, datetime, time
+from fractions import Fraction
+from typing import Any
+
+from hypothesis import given, reject
+from hypothesis import strategies as st
+
+from app.query import sql_select
+from app.query.query import parse_query
+from tests.query import oracle, samples
+from tests.query.conftest import Judged
+from tests.query.maker import BOUNDED, Maker
+from tests.query.oracle import Sample, Undecided
+
+METHODS = {"text": ("min", "max"), "bool": ("min", "max"), "whole": ("min", "max", "sum"), "decimal": ("min", "max", "sum")}
+ANY = ("count", "countdistinct")
+Group = dict[tuple[str, ...], object]
+
+
+@dataclass(frozen=True)
+class Grouping:
+    """groupby of paths, with aggregates under the aliases a0, a1 ..., and filters of the rows and of the groups."""
+
+    paths: list[tuple[int, str]]  # how many parents up, and the field
+    aggregates: list[tuple[str, Sample | None]]  # method and what it is of; $count is of nothing
+    rows: Sample
+    least: int | None  # a0 is at least this
+
+    @property
+    def apply(self) -> str:
+        made = ",".join(
+            f"$count as a{n}" if value is None else f"{value.inside(oracle.OR)} with {method} as a{n}"
+            for n, (method, value) in enumerate(self.aggregates)
+        )
+        fields = ",".join("/".join((*["parent"] * up, name)) for up, name in self.paths)
+        return f"groupby(({fields}),aggregate({made}))" if fields else f"aggregate({made})"
+
+    @property
+    def filter(self) -> str:
+        return self.rows.inside(oracle.AND) + ("" if self.least is None else f" and a0 ge {self.least}")
+
+    def groups(self, rows: list[samples.Row]) -> list[Group]:
+        """Each as what it shows, by path."""
+        found: dict[tuple[object, ...], list[samples.Row]] = {} if self.paths else {(): []}
+        for row in rows:
+            if self.rows.worth({"": row}) is True:
+                found.setdefault(tuple(_behind(row, up, name) for up, name in self.paths), []).append(row)
+        groups = []
+        for key, members in found.items():
+            aggregates = [_aggregated(method, value, members) for method, value in self.aggregates]
+            if self.least is None or (aggregates[0] is not None and aggregates[0] >= self.least):
+                shown = {(*["parent"] * up, name): value for (up, name), value in zip(self.paths, key, strict=True)}
+                groups.append(shown | {(f"a{n}",): value for n, value in enumerate(aggregates)})
+        return groups
+
+
+class Missing:
+    """There is no row."""
+
+
+def _behind(row: samples.Row, up: int, name: str) -> object:
+    above: samples.Row | None = row
+    for steps in range(up):
+        above = above and above.parent
+        if above is None:
+            return (Missing, steps)
+    assert above is not None
+    return above[name]
+
+
+def _aggregated(method: str, value: Sample | None, rows: list[samples.Row]) -> Any:
+    if value is None:
+        return len(rows)
+    known = [worth for row in rows if (worth := value.worth({"": row})) is not None]
+    if any(isinstance(each, oracle.Rounded) for each in known):
+        raise Undecided
+    match method:
+        case "count":
+            return len(known)
+        case "countdistinct":
+            return len(set(known))
+        case "sum":
+            return sum(known, Fraction(0)) if known else None
+        case "min":
+            return min(known, default=None)
+    return max(known, default=None)
+
+
+def _told(group: Group) -> str:
+    """A group as a text that is equal for equal groups."""
+    told = {}
+    for path, value in group.items():
+        if isinstance(value, tuple):  # an object is null where no row is
+            told["/".join(path[: value[1] + 1])] = "null"
+        elif isinstance(value, bool):
+            told["/".join(path)] = str(value).lower()
+        elif isinstance(value, int | Fraction):
+            told["/".join(path)] = str(Fraction(value))
+        else:
+            told["/".join(path)] = "null" if value is None else f"'{written_json(value)}'"
+    return str(sorted(told.items()))
+
+
+def written_json(value: object) -> str:
+    if isinstance(value, datetime):
+        return f"{value.isoformat(timespec='microseconds')}Z"
+    return value.isoformat() if isinstance(value, date | time) else str(value)
+
+
+def _answered(answer: dict[str, Any], before: tuple[str, ...] = ()) -> Group:
+    group: Group = {}
+    for name, value in answer.items():
+        group |= _answered(value, (*before, name)) if isinstance(value, dict) else {(*before, name): value}
+    return group
+
+
+@st.composite
+def groupings(draw: st.DrawFn) -> Grouping:
+    maker = Maker(draw)
+    fields = [name for names in samples.FIELDS.values() for name in names if name != "id"]
+    paths = [(draw(st.sampled_from((0, 0, 1, 2))), maker.choose(*fields)) for _ in range(draw(st.integers(0, 3)))]
+    aggregates: list[tuple[str, Sample | None]] = [("count", None)]
+    for _ in range(draw(st.integers(0, 3))):
+        type = maker.choose(*METHODS)
+        aggregates.append((maker.choose(*METHODS[type], *ANY), maker.make(type, 1)))
+    rows = maker.make("bool", 1) if draw(st.booleans()) else oracle.constant("id gt 0", True)
+    return Grouping(
+        list(dict.fromkeys(paths)), aggregates, Sample(rows.text, oracle.OR, rows.worth), draw(st.sampled_from((None, 1, 2, 5)))
+    )
+
+
+@BOUNDED
+@given(groupings())
+def test_groups_are_the_same(judged: Judged, grouping: Grouping) -> None:
+    try:
+        expected = grouping.groups(judged.rows)
+    except Undecided:
+        reject()
+    query = parse_query(judged.catalog, judged.catalog["samples"], [("$apply", grouping.apply), ("$filter", grouping.filter)])
+    statement = sql_select.rows(query, "acme")
+    rows = judged.reader.execute(statement.text, statement.parameters).fetchall()
+    answered = [_answered(json.loads(row, parse_float=Fraction, parse_int=Fraction)) for (row,) in rows]
+    assert sorted(map(_told, answered)) == sorted(map(_told, expected))

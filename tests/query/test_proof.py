@@ -1,0 +1,132 @@
+"""PostgreSQL's own parser proves what the compiler makes: one SELECT over the views, each restricted to the company."""
+
+from __future__ import annotations
+
+import re
+
+import pglast
+import pytest
+from pglast import ast
+from pglast.visitors import Visitor
+
+from app.changes.read import CHANGES, list_query
+from app.database.catalog import Catalog
+from app.query import sql_select
+from app.query.query import parse_query
+from app.query.sql_rows import NESTED, Style
+from tests.query.test_apply import ANSWERS as APPLIES
+from tests.query.test_filter import PAIRS
+from tests.query.test_matching import ANSWERS, ORDERS
+from tests.query.test_where import PAIRS as WHERE
+
+FULL = Style(base="http://localhost/api/odata/acme/")
+
+
+class Relations(Visitor):
+    """Every table or view that a statement reads."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def visit_RangeVar(self, ancestors: object, node: ast.RangeVar) -> None:
+        if node.schemaname:
+            self.names.append(f"{node.schemaname}.{node.relname}")
+
+
+# All that a compiled statement may be made of: a SELECT and its expressions, nothing that writes, locks or calls by cursor.
+ALLOWED = {
+    "A_ArrayExpr", "A_Const", "A_Expr", "A_Indirection", "Alias", "BoolExpr", "Boolean", "CaseExpr", "CaseWhen", "CoalesceExpr", "CollateClause",
+    "ColumnRef", "CommonTableExpr", "BooleanTest", "Float", "FuncCall", "Integer", "JoinExpr", "List", "MinMaxExpr", "NullTest", "ParamRef", "RangeSubselect",
+    "RangeVar", "RawStmt", "ResTarget", "SelectStmt", "SortBy", "String", "SubLink", "TypeCast", "TypeName", "WindowDef", "WithClause",
+}  # fmt: skip
+
+
+class Kinds(Visitor):
+    """The kinds of nodes that a statement holds."""
+
+    def __init__(self) -> None:
+        self.found: set[str] = set()
+
+    def visit(self, ancestors: object, node: ast.Node) -> None:
+        self.found.add(type(node).__name__)
+
+
+def prove(statement: sql_select.Statement, catalog: Catalog) -> None:
+    numbered = list(statement.parameters)
+    text = re.sub(r"%\((\w+)\)s", lambda match: f"${numbered.index(match[1]) + 1}", statement.text.as_string())
+    (parsed,) = pglast.parse_sql(text)
+    assert isinstance(parsed.stmt, ast.SelectStmt)
+    kinds = Kinds()
+    kinds(parsed)
+    assert kinds.found <= ALLOWED, kinds.found - ALLOWED
+    relations = Relations()
+    relations(parsed.stmt)
+    assert set(relations.names) <= {
+        *(f"api.{name}" for name in catalog.entities),
+        "bds.changes",
+        "bds.positions",
+        "bds.company_positions",
+    }
+    assert text.count("company_id = $1") == len(relations.names)
+
+
+@pytest.mark.parametrize("filter", [pair[0] for pair in (*PAIRS, *ANSWERS)])
+def test_a_filter_on_products_is_one_select(filter: str, catalog: Catalog) -> None:
+    options = [("$filter", filter), ("$orderby", "category/name desc,price"), ("$top", "5"), ("$count", "true")]
+    query = parse_query(catalog, catalog["products"], options)
+    for statement in (
+        sql_select.rows(query, "acme"),
+        sql_select.page(query, "acme", FULL),
+        sql_select.count(query, "acme"),
+        sql_select.position(query, "acme"),
+    ):
+        prove(statement, catalog)
+
+
+@pytest.mark.parametrize("style", [sql_select.ODATA, FULL, Style(references=True)], ids=["plain", "full", "references"])
+@pytest.mark.parametrize("key", ["1", "code='A'"])
+@pytest.mark.parametrize("name", ["category", "variants"])
+def test_what_is_behind_a_row_is_one_select(name: str, key: str, style: Style, catalog: Catalog) -> None:
+    products = catalog["products"]
+    query = parse_query(catalog, products, [("$expand", "*")], key=key, member=products.navigations[name])
+    for statement in (
+        sql_select.rows(query, "acme", style),
+        sql_select.page(query, "acme", style),
+        sql_select.count(query, "acme"),
+    ):
+        prove(statement, catalog)
+    assert query.entities[:2] == (products.navigations[name].target, "products")
+
+
+@pytest.mark.parametrize("filter", [order[0] for order in ORDERS])
+def test_a_filter_on_orders_is_one_select(filter: str, catalog: Catalog) -> None:
+    prove(sql_select.page(parse_query(catalog, catalog["orders"], [("$filter", filter)]), "acme"), catalog)
+
+
+@pytest.mark.parametrize("apply", [answer[0] for answer in APPLIES])
+def test_groups_are_one_select(apply: str, catalog: Catalog) -> None:
+    for top in ([], [("$top", "5")]):
+        options = [("$apply", apply), ("$filter", "category/name ne 'x' and variants/any()"), ("$count", "true"), *top]
+        query = parse_query(catalog, catalog["products"], options)
+        for statement in (sql_select.rows(query, "acme"), sql_select.page(query, "acme", FULL), sql_select.count(query, "acme")):
+            prove(statement, catalog)
+
+
+@pytest.mark.parametrize("filter", [pair[0] for pair in WHERE])
+def test_a_listing_is_one_select(filter: str, catalog: Catalog) -> None:
+    query = list_query(catalog, catalog["products"], [("filter", filter), ("sort", "updatedAt,name")])
+    for ties in (True, False):
+        prove(sql_select.listing(query, "acme", NESTED, ties=ties), catalog)
+
+
+def test_the_change_log_is_one_select(catalog: Catalog) -> None:
+    prove(sql_select.listing(list_query(catalog, CHANGES, [("filter", "id > 5")]), "acme", sql_select.ODATA, ties=False), catalog)
+
+
+def test_no_value_of_a_client_is_in_the_text(catalog: Catalog) -> None:
+    hostile = "x'' or 1=1 --%s %(company)s"
+    filter = f"contains(name,'{hostile}') or startswith(name,'{hostile}') or name in ('{hostile}')"
+    query = parse_query(catalog, catalog["products"], [("$filter", filter)])
+    statement = sql_select.page(query, "acme")
+    assert "1=1" not in statement.text.as_string()
+    assert hostile.replace("''", "'") in statement.parameters.values()

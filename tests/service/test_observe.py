@@ -1,0 +1,36 @@
+"""Metrics go on being taken, whatever one look at them meets."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from app.config import Config
+from app.database.database import Database
+from app.metrics import Sampler
+from app.service import observe
+from app.tasks import end
+
+
+def test_a_sample_that_fails_is_logged_and_the_next_one_is_taken(
+    module_database_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def run() -> None:
+        database = await Database.open(Config(database_url=module_database_url))
+        pools, taken = database.pools, asyncio.Event()
+
+        def failing_once() -> dict[str, dict[str, int]]:
+            monkeypatch.setattr(database, "pools", lambda: (taken.set(), pools())[1])
+            raise ValueError("of the pool")
+
+        monkeypatch.setattr(database, "pools", failing_once)
+        monkeypatch.setattr(observe, "EVERY", 0.01)
+        task = asyncio.create_task(observe.sampling_of(database, Sampler(database.limits())))
+        async with asyncio.timeout(30):
+            await taken.wait()
+        await end(task)
+        await database.close()
+
+    asyncio.run(run())
+    assert [record.getMessage() for record in caplog.records if record.name == "bds.http"] == ["the metrics could not be sampled"]

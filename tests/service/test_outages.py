@@ -1,0 +1,214 @@
+"""The database goes away and comes back, and clients leave at any moment: nobody waits in vain, nothing is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import os
+import shutil
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+import uvloop
+from psycopg.conninfo import make_conninfo
+
+from app.config import Config
+from app.database import embedded, migrate
+from app.database.pools import Pool
+from app.database.pulse import Pulse
+from tests.feed.test_restart import Own
+from tests.service.serving import PATIENCE, running, wait_until
+
+
+@pytest.fixture(scope="module")
+def own() -> Iterator[Own]:
+    """A PostgreSQL of the tests' own, that may be stopped."""
+    directory = Path(tempfile.mkdtemp(prefix="bds-outage-"))
+    directory.chmod(0o755)
+    try:
+        url = embedded.start(directory)
+        migrate.migrate(url)
+        yield Own(directory, url)
+    finally:
+        embedded.stop(directory)
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def start(own: Own) -> None:
+    embedded._wheel().PostgresServer._instances.pop(own.directory / "postgres", None)
+    embedded.start(own.directory)
+
+
+def test_readiness_follows_the_database_and_waiting_requests_are_served_when_it_is_back(own: Own) -> None:
+    with running(own.url) as service:
+        assert service.ask("/readyz", authorization=None).status == 200
+        assert (service.ask("/c/demo/units").status, service.ask("/c/demo/hooks").status) == (200, 200)
+        embedded.stop(own.directory)
+        began = time.monotonic()
+        away = service.ask("/readyz", authorization=None)
+        assert (away.status, away.headers["Retry-After"], away.json["code"]) == (503, "1", "busy")
+        assert time.monotonic() - began < PATIENCE / 2, "at once, not after a timeout"
+        assert service.ask("/healthz", authorization=None).status == 200, "the process lives"
+        assert b"\nbds_database_up 0.0\n" in service.ask("/metrics", authorization=None).body
+
+        statuses: list[int] = []
+        paths = ("/c/demo/units", "/api/odata/demo/units", "/c/demo/hooks", "/api/demo/units?format=json&export=true") * 3
+        askers = [threading.Thread(target=lambda path=path: statuses.append(service.ask(path).status)) for path in paths]
+        for asker in askers:
+            asker.start()
+        start(own)
+        wait_until(lambda: service.ask("/readyz", authorization=None).status == 200)
+        assert {service.ask(path).status for path in paths} == {200}, "ready means ready"
+        for asker in askers:
+            asker.join()
+        assert set(statuses) <= {200, 503}
+
+
+def test_connections_that_the_server_has_ended_are_replaced_before_anybody_meets_them(own: Own) -> None:
+    with running(own.url, company=None) as service:
+        assert service.ask("/c/demo/units").status == 200
+        service.operator.rows(
+            "select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()"
+        )
+        wait_until(lambda: service.ask("/readyz", authorization=None).status == 200)
+        assert [service.ask("/c/demo/units").status for _ in range(20)] == [200] * 20
+
+
+def test_a_database_that_is_away_fails_no_later_than_a_few_seconds(own: Own) -> None:
+    with running(own.url, company=None) as service:
+        embedded.stop(own.directory)
+        try:
+            wait_until(lambda: service.ask("/readyz", authorization=None).status == 503)
+            refused = service.ask("/c/demo/units")
+            assert (refused.status, refused.headers["Retry-After"]) == (503, "5")
+        finally:
+            start(own)
+
+
+async def _hand_over(url: str) -> bool:
+    """Whether a request gets the connection of one that was cancelled while it gave it back."""
+    pool = Pool(Config(database_url=url), url, "bds_reader", 1)
+    await pool.open(wait=True)
+    holds = asyncio.Event()
+    may_end = asyncio.Event()
+
+    async def first() -> None:
+        async with pool.take():
+            holds.set()
+            await may_end.wait()
+
+    async def second() -> bool:
+        async with pool.take() as connection:
+            return (await (await connection.execute("select true")).fetchone()) == (True,)
+
+    leaving = asyncio.create_task(first())
+    await holds.wait()
+    waiting = asyncio.create_task(second())
+    while not pool.stats()["requests_waiting"]:
+        await asyncio.sleep(0)
+    async with pool._pool._lock:  # so that giving back takes a moment
+        may_end.set()
+        for _ in range(5):
+            await asyncio.sleep(0)
+        leaving.cancel()
+        await asyncio.sleep(0)
+    try:
+        async with asyncio.timeout(PATIENCE):
+            return await waiting
+    except TimeoutError:
+        return False
+    finally:
+        await asyncio.gather(leaving, return_exceptions=True)
+        await pool.close()
+
+
+def test_a_client_that_leaves_with_the_last_byte_takes_no_connection_along(database_url: str) -> None:
+    assert asyncio.run(_hand_over(database_url))
+
+
+async def _read_after_loss(url: str) -> set[str]:
+    """What readers meet whose pool holds three sessions that were ended while they were idle."""
+    pool = Pool(Config(database_url=url), url, "bds_reader", 3)
+    await pool.open(wait=True)
+    async with contextlib.AsyncExitStack() as held:
+        taken = [await held.enter_async_context(pool.take()) for _ in range(3)]
+        ended = [connection.info.backend_pid for connection in taken]
+    async with await psycopg.AsyncConnection.connect(url, autocommit=True) as operator:
+        await operator.execute("select pg_terminate_backend(pid, 60000) from unnest(%s::int[]) as p (pid)", (ended,))
+    met = set()
+    for _ in range(6):
+        async with pool.take() as connection:
+            try:
+                await connection.execute("select 1")
+                met.add("an answer")
+            except psycopg.OperationalError as error:
+                met.add(type(error).__name__)
+    await pool.close()
+    return met
+
+
+def test_sessions_that_were_ended_while_idle_are_given_to_nobody(database_url: str) -> None:
+    assert asyncio.run(_read_after_loss(database_url)) == {"an answer"}
+
+
+def test_connections_to_an_address_where_nobody_answers_are_given_up(database_url: str) -> None:
+    from app.database.pools import parameters
+
+    assert parameters(database_url)["connect_timeout"] == 10
+    own = make_conninfo(database_url, connect_timeout=3, application_name="mine")
+    assert "connect_timeout" not in parameters(own) and "application_name" not in parameters(own), "the string has its own"
+    with psycopg.connect(own, **parameters(own)) as connection:
+        assert connection.execute("show application_name").fetchone() == ("mine",)
+
+
+async def _stop_while_asking(url: str) -> None:
+    """A pulse that is stopped, and asked by somebody who leaves, while its question is under way."""
+    for _ in range(20):
+        pulse = Pulse("the database", url)
+        await pulse.start()
+        asking = [asyncio.create_task(pulse.ask()) for _ in range(3)]
+        await asyncio.sleep(0)
+        asking[0].cancel()
+        await pulse.stop()
+        await asyncio.gather(*asking, return_exceptions=True)
+
+
+def test_a_pulse_leaves_the_event_loop_nothing_to_watch(database_url: str) -> None:
+    for _ in range(3):
+        uvloop.run(_stop_while_asking(database_url))
+        gc.collect()
+
+
+async def _hung(url: str) -> tuple[bool, float, bool]:
+    """What a pulse says of a server that does not answer any more, after how long; and when it does again."""
+    pulse = Pulse("the database", url)
+    await pulse.start()
+    with psycopg.connect(url, autocommit=True) as operator:
+        row = operator.execute(
+            "select pid from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid() and application_name = 'bds'"
+        ).fetchone()
+        assert row
+        os.kill(row[0], signal.SIGSTOP)
+        try:
+            began = time.monotonic()
+            answers = await pulse.ask()
+            took = time.monotonic() - began
+        finally:
+            os.kill(row[0], signal.SIGCONT)
+    while not pulse.is_up:
+        await asyncio.sleep(0.05)
+    again = await pulse.ask()
+    await pulse.stop()
+    return answers, took, again
+
+
+def test_a_server_that_hangs_is_noticed_and_so_is_its_return(database_url: str) -> None:
+    answers, took, again = asyncio.run(_hung(database_url))
+    assert (answers, again) == (False, True) and took < PATIENCE

@@ -1,0 +1,246 @@
+"""Several processes on one address: real ones, started as an operator does, killed and stopped while requests run."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.conftest import Operator
+from tests.service.serving import PATIENCE, Reply
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+BDS = [sys.executable, "-m", "app.cli"]
+
+
+@dataclass
+class Served:
+    """`bds serve --processes N`, as its clients and its operator see it."""
+
+    parent: subprocess.Popen[str]
+    port: int
+    key: str
+    said: list[str] = field(default_factory=list)
+
+    def ask(self, path: str, method: str = "GET", body: bytes | None = None, key: str | None = None) -> Reply:
+        """One request over a connection of its own, which any of the processes may take."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE * 3)
+        try:
+            headers = {"X-API-Key": key or self.key, "Content-Type": "application/json"}
+            connection.request(method, path, body=body, headers=headers)
+            response = connection.getresponse()
+            return Reply(response.status, response.headers, response.read())
+        finally:
+            connection.close()
+
+    def children(self, name: str) -> list[int]:
+        """The processes of a name: `bds http` or `bds webhooks`."""
+        found = []
+        for child in psutil.Process(self.parent.pid).children():
+            with suppress(OSError, psutil.Error):
+                if Path(f"/proc/{child.pid}/comm").read_text().strip() == name:
+                    found.append(child.pid)
+        return sorted(found)
+
+    def answering(self, tries: int = 60) -> set[str]:
+        """Which processes answer, by what the ids of their requests begin with."""
+        found = set()
+        for _ in range(tries):
+            with suppress(ConnectionError):  # one that is being ended
+                found.add(self.ask("/healthz").headers["X-Request-Id"][:12])
+        return found
+
+    def metrics(self) -> dict[str, float]:
+        """Every measurement by its name and labels."""
+        lines = (line.rpartition(" ") for line in self.ask("/metrics").body.decode().splitlines() if not line.startswith("#"))
+        return {name: float(value) for name, _, value in lines}
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        self.parent.send_signal(number)
+        return self.parent.wait(timeout=60)
+
+
+@contextmanager
+def serve(url: str, key: str, *arguments: str, **settings: str) -> Iterator[Served]:
+    environment = {**os.environ, "BDS_DATABASE_URL": url, "BDS_LOG_FORMAT": "json", **settings}
+    command = [*BDS, "serve", "--port", "0", *arguments]
+    parent = subprocess.Popen(command, env=environment, cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    assert parent.stderr is not None
+    said: list[str] = []
+    port = None
+    for line in parent.stderr:
+        said.append(line)
+        found = re.search(r"serving on http://127.0.0.1:(\d+)", line)
+        if found:
+            port = int(found[1])
+            break
+    assert port is not None, "".join(said)
+    reader = threading.Thread(target=lambda: said.extend(parent.stderr or ()), daemon=True)
+    reader.start()
+    try:
+        yield Served(parent, port, key, said)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(parent.pid, signal.SIGKILL)  # a session of its own: nothing of it is left
+        parent.wait()
+        reader.join()
+
+
+@pytest.fixture
+def key(operator: Operator) -> str:
+    operator.company("acme")
+    return operator.key("acme")
+
+
+def test_every_process_answers_and_one_delivers(database_url: str, key: str) -> None:
+    with serve(database_url, key, "--processes", "2") as served:
+        assert len(served.children("bds http")) == 2 and len(served.children("bds webhooks")) == 1
+        assert len(served.answering()) == 2
+        assert served.stop() == 0
+    assert not [line for line in served.said if '"error"' in line]
+
+
+def test_no_process_delivers_if_it_is_told_not_to(database_url: str, key: str) -> None:
+    with serve(database_url, key, "--processes", "2", "--no-worker") as served:
+        assert (len(served.children("bds http")), served.children("bds webhooks")) == (2, [])
+        assert served.stop(signal.SIGINT) == 0
+
+
+def test_a_revoked_key_and_a_new_entity_are_known_to_every_process_at_once(database_url: str, key: str, operator: Operator) -> None:
+    with serve(database_url, key, "--processes", "3") as served:
+        assert {served.ask("/c/acme/units").status for _ in range(40)} == {200}
+        operator.connection.execute(
+            'create table data.things (company_id text collate "C" not null, id bigint generated by default as identity,'
+            " name text, updated_at timestamptz not null, primary key (company_id, id))"
+        )
+        operator.rows("select bds.register('data.things')")
+        wait_until(lambda: {served.ask("/c/acme/things").status for _ in range(30)} == {200})
+        operator.rows("select bds.revoke_key(id) from bds.api_keys")
+        wait_until(lambda: {served.ask("/c/acme/units").status for _ in range(10)} == {401})
+        assert {served.ask("/c/acme/units").status for _ in range(9)} <= {401, 429}
+
+
+def test_a_killed_process_is_replaced_while_the_others_serve(database_url: str, key: str) -> None:
+    with serve(database_url, key, "--processes", "2") as served:
+        first, second = served.children("bds http")
+        statuses: list[int] = []
+        resets = 0
+        done = threading.Event()
+
+        def ask_on_and_on() -> None:
+            nonlocal resets
+            while not done.is_set():
+                try:
+                    statuses.append(served.ask("/c/acme/units").status)
+                except (ConnectionError, http.client.HTTPException):
+                    resets += 1  # it had reached the one that died
+
+        askers = [threading.Thread(target=ask_on_and_on) for _ in range(4)]
+        for asker in askers:
+            asker.start()
+        wait_until(lambda: len(statuses) > 20)
+        os.kill(first, signal.SIGKILL)
+        wait_until(lambda: len(served.children("bds http")) == 2 and first not in served.children("bds http"))
+        wait_until(lambda: len(served.answering(20)) == 2)
+        done.set()
+        for asker in askers:
+            asker.join()
+        # what the killed one had is lost, and what the kernel still gives it while it takes its socket away
+        assert set(statuses) == {200} and resets <= 10 * len(askers)
+        assert second in served.children("bds http")
+        assert any("http 1" in line and "killed by SIGKILL" in line and "started again" in line for line in served.said)
+        assert served.metrics()["bds_processes"] == 3
+        assert served.stop() == 0
+
+
+def test_sigterm_to_one_process_replaces_it_and_lets_its_work_end(database_url: str, key: str) -> None:
+    with serve(database_url, key, "--processes", "2") as served:
+        first, _ = served.children("bds http")
+        os.kill(first, signal.SIGTERM)
+        wait_until(lambda: first not in served.children("bds http") and len(served.children("bds http")) == 2)
+        wait_until(lambda: len(served.answering(20)) == 2)
+        assert served.stop() == 0
+
+
+def test_sigterm_finishes_what_runs(database_url: str, key: str, operator: Operator) -> None:
+    operator.write(
+        "acme",
+        "insert into data.units (company_id, code, name) select 'acme', g, repeat('x', 200) from generate_series(1, 30000) g",
+    )
+    with serve(database_url, key, "--processes", "2") as served:
+        streams = []
+        for _ in range(6):
+            client = socket.create_connection(("127.0.0.1", served.port), timeout=PATIENCE)
+            client.sendall(f"GET /api/acme/units?format=json&export=true HTTP/1.1\r\nHost: x\r\nX-API-Key: {key}\r\n\r\n".encode())
+            response = http.client.HTTPResponse(client)
+            response.begin()
+            streams.append(response)
+        served.parent.send_signal(signal.SIGTERM)
+        wait_until(lambda: not accepts(served.port))
+        assert [len(json.loads(stream.read())["units"]) for stream in streams] == [30000] * 6
+        assert served.parent.wait(timeout=60) == 0
+
+
+def test_processes_end_with_a_parent_that_was_killed(database_url: str, key: str) -> None:
+    with serve(database_url, key, "--processes", "2") as served:
+        children = served.children("bds http") + served.children("bds webhooks")
+        served.parent.kill()
+        wait_until(lambda: not any(psutil.pid_exists(pid) for pid in children))
+
+
+def test_counts_of_all_processes_are_summed(database_url: str, key: str) -> None:
+    with serve(database_url, key, "--processes", "2") as served:
+        for _ in range(30):
+            served.ask("/c/acme/units")
+        served.ask("/api/acme/import", "POST", b'{"units": [{"code": "a", "name": "A"}, {"code": "b", "name": "B"}]}')
+        label = 'bds_http_requests_total{method="GET",room="changes",status="200"}'
+        wait_until(lambda: served.metrics().get(label) == 30)  # each process counts once a second
+        assert all(served.metrics()[label] == 30 for _ in range(10)), "whichever process answers"
+        found = served.metrics()
+        assert found['bds_http_request_duration_seconds_count{method="GET",room="changes"}'] == 30
+        assert found['bds_imports_total{dry_run="false",state="completed"}'] == 1
+        assert found['bds_import_records_total{outcome="created"}'] == 2
+        assert (found["bds_processes"], found["bds_database_up"]) == (3, 1)
+        first, _ = served.children("bds http")
+        os.kill(first, signal.SIGKILL)
+        wait_until(lambda: len(served.answering(20)) == 2)
+        assert served.metrics()[label] == 30, "what a process has counted outlives it"
+        assert served.metrics()["bds_processes"] == 3
+
+
+def test_processes_that_cannot_start_end_the_service(database_url: str) -> None:
+    environment = {**os.environ, "BDS_DATABASE_URL": database_url, "BDS_READ_DATABASE_URL": database_url + "_none"}
+    command = [*BDS, "serve", "--processes", "2", "--port", "0"]
+    ended = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 1 and "Traceback" not in ended.stderr
+    assert "could not start: exit code 1" in ended.stderr
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Wait for something that takes as long as starting processes does."""
+    deadline = time.monotonic() + PATIENCE * 6
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.05)
+
+
+def accepts(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=PATIENCE).close()
+    except ConnectionError:
+        return False
+    return True

@@ -1,0 +1,190 @@
+"""Who gets in where, what an error looks like, and what is said about it in the log."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import logging
+import socket
+
+import pytest
+from aiohttp import web
+
+from app.service.server import Connection
+from tests.service.serving import Service, running, wait_until
+
+PATHS = [
+    # path, credentials, status
+    ("/api/odata/demo", "basic", 200),
+    ("/api/odata/demo", "bearer", 401),
+    ("/api/odata/demo", "header", 401),
+    ("/api/odata/demo", "none", 401),
+    ("/api/odata/demo", "wrong", 401),
+    ("/api/odata/demo/nothing", "none", 401),
+    ("/api/odata/other", "none", 401),
+    ("/api/odata/other/products", "basic", 403),
+    ("/api/odata/none/products", "basic", 403),
+    ("/api/odata", "basic", 403),
+    ("/api/odata/demo/nothing", "basic", 404),
+    ("/api/odatademo", "basic", 404),
+    ("/api/%6Fdata/other/products", "basic", 403),
+    ("/api/odata/%64emo/units", "basic", 200),
+    ("/api/odata/demo%2F..%2Fother/units", "basic", 403),
+    ("/api/odata/demo/%0A", "basic", 404),
+    ("/api/odata/demo/%ff", "basic", 400),
+    ("/c/demo/products", "none", 401),
+    ("/c/demo/products", "wrong", 401),
+    ("/c/demo/products", "basic", 200),
+    ("/c/demo/products", "bearer", 200),
+    ("/c/demo/products", "header", 200),
+    ("/c/other/products", "bearer", 403),
+    ("/c/none/products", "bearer", 403),
+    ("/c/other/nothing", "bearer", 403),
+    ("/c/demo/nothing", "bearer", 404),
+    ("/c/demo/products/0", "bearer", 404),
+    ("/c/demo/products/%00", "bearer", 400),
+    ("/c/demo/products?filter=%zz", "bearer", 400),
+    ("/c/demo/changes", "bearer", 200),
+    ("/c/none/changes", "bearer", 403),
+    ("/nothing", "none", 404),
+    ("/healthz", "none", 200),
+    ("/readyz", "none", 200),
+]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _another_company(service: Service) -> None:
+    service.operator.company("other")
+
+
+def credentials(service: Service, kind: str) -> dict[str, str]:
+    return {
+        "basic": {"authorization": service.basic},
+        "bearer": {"authorization": f"Bearer {service.key}"},
+        "header": {"X_API_Key": service.key},
+        "wrong": {"authorization": f"Bearer {service.key[:-1]}"},
+        "none": {},
+    }[kind]
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+@pytest.mark.parametrize(("path", "kind", "status"), PATHS)
+def test_who_gets_in_where(service: Service, path: str, kind: str, status: int, method: str) -> None:
+    reply = service.ask(path, method, **{"authorization": None, **credentials(service, kind)})
+    assert reply.status == status
+    assert reply.headers["Content-Type"] and reply.headers["X-Request-Id"]
+    if path.startswith(("/api/odata/", "/api/%6F")):
+        assert reply.headers["OData-Version"] == "4.0"
+        assert reply.headers["ETag"]
+    if status == 401:
+        scheme = "Basic" if path.startswith("/api/odata/") else "Bearer"
+        assert reply.headers["WWW-Authenticate"].startswith(f'{scheme} realm="')
+    if status >= 400 and method == "GET":
+        shape = reply.json["error"] if "OData-Version" in reply.headers else reply.json
+        assert shape["code"] in ("unauthorized", "forbidden", "not_found", "malformed_request")
+    if method == "HEAD":
+        assert reply.body == b""
+
+
+def test_a_key_without_the_read_scope_reads_nothing(service: Service) -> None:
+    key = service.operator.key("demo", scopes=("import",))
+    assert service.ask("/c/demo/products", authorization=f"Bearer {key}").status == 403
+
+
+def test_a_company_that_the_key_may_not_read_looks_like_none(service: Service) -> None:
+    existing, missing = service.ask("/api/odata/other/products"), service.ask("/api/odata/none/products")
+    assert (existing.status, existing.body) == (missing.status, missing.body)
+
+
+def test_a_revoked_key_opens_nothing_any_more(service: Service) -> None:
+    key = service.operator.key("demo")
+    assert service.ask("/c/demo/units", authorization=f"Bearer {key}").status == 200
+    service.operator.rows("select bds.revoke_key(id) from bds.api_keys order by created_at desc limit 1")
+    wait_until(lambda: service.ask("/c/demo/units", authorization=f"Bearer {key}").status == 401)
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "PROPFIND"])
+def test_other_methods_are_refused_with_those_that_are_not(service: Service, method: str) -> None:
+    for path in ("/api/odata/demo", "/api/odata/demo/products", "/api/odata/demo/products(1)"):
+        reply = service.ask(path, method)
+        assert (reply.status, reply.headers["Allow"]) == (405, "GET, HEAD")
+        assert reply.headers["OData-Version"] == "4.0"
+        assert reply.json["error"]["code"] == "method_not_allowed"
+    reply = service.ask("/c/demo/products", method)
+    assert (reply.status, set(reply.headers["Allow"].split(","))) == (405, {"GET", "HEAD"})
+    assert reply.headers["Content-Type"] == "application/problem+json"
+
+
+def test_problems_have_the_members_of_rfc_9457(service: Service) -> None:
+    problem = service.ask("/c/demo/nothing").json
+    assert problem["type"] == "urn:bds:error:not_found"
+    assert (problem["status"], problem["title"], problem["detail"]) == (404, "There is nothing here", "there is no entity nothing")
+
+
+def test_the_log_has_a_line_for_each_request_and_no_key(service: Service, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG):
+        reply = service.ask(f"/c/demo/units?key={service.key}", authorization=f"Bearer {service.key}", X_Request_Id="mine")
+        wait_until(lambda: any(record.name == "bds.access" for record in caplog.records))
+    line = json.loads(next(record.getMessage() for record in caplog.records if record.name == "bds.access"))
+    assert reply.headers["X-Request-Id"] == line["id"] == "mine"
+    assert (line["method"], line["path"], line["status"]) == ("GET", "/c/demo/units", 400), (
+        "a path as it is asked for, without its query"
+    )
+    assert service.key not in caplog.text and service.basic not in caplog.text
+
+
+def test_etags_work_outside_odata_too(service: Service) -> None:
+    service.operator.write("demo", "insert into data.units (company_id, code, name) values ('demo', 'H87', 'piece')")
+    first = service.ask("/c/demo/units")
+    assert service.ask("/c/demo/units", If_None_Match=first.headers["ETag"]).status == 304
+    service.operator.write("demo", "update data.units set name = 'pieces'")
+    again = service.ask("/c/demo/units", If_None_Match=first.headers["ETag"])
+    assert (again.status, again.headers["ETag"] != first.headers["ETag"]) == (200, True)
+
+
+def test_what_runs_when_the_service_stops_is_finished(database_url: str) -> None:
+    with running(database_url) as service:
+        service.operator.write(
+            "demo",
+            "insert into data.units (company_id, code, name) select 'demo', g, repeat('x', 200) from generate_series(1, 30000) g",
+        )
+        with service.connect(receive_buffer=1 << 16) as client:
+            client.sendall(service.request("/units"))
+            response = http.client.HTTPResponse(client)
+            response.begin()
+            service.stop()
+            wait_until(lambda: not accepts(service))
+            assert len(json.loads(response.read())["value"]) == 30000
+
+
+def accepts(service: Service) -> bool:
+    try:
+        service.connect().close()
+    except ConnectionError:
+        return False
+    return True
+
+
+def test_a_connection_that_is_told_to_end_before_it_has_begun_ends() -> None:
+    """As one does that was accepted just before the service stops."""
+
+    class Told(Connection):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            super().connection_made(transport)
+            self.close()
+
+    async def refuse(_request: web.BaseRequest) -> web.StreamResponse:
+        raise AssertionError("nothing was asked")
+
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        ours, theirs = socket.socketpair()
+        connection = Told(web.Server(refuse), web.Application(), loop=loop)
+        await loop.connect_accepted_socket(lambda: connection, ours)
+        async with asyncio.timeout(20):
+            await connection.shutdown(60)
+            await connection.lost.wait()
+        theirs.close()
+
+    asyncio.run(run())
