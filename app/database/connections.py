@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 from collections.abc import AsyncIterator
 from typing import Any, LiteralString
 
@@ -14,14 +13,8 @@ from psycopg.rows import tuple_row
 from app.config import Config
 from app.database import embedded, migrate
 from app.database.catalog import MODEL, Catalog
-from app.database.pools import Session as Session  # of what the pools give
 from app.database.pools import parameters
 from app.errors import ServiceError
-
-log = logging.getLogger("bds.db")
-
-RECONNECT = 0.5  # seconds between attempts of the listener
-CHANNELS: tuple[LiteralString, ...] = ("bds_catalog", "bds_keys")
 
 
 def resolve(config: Config) -> str:
