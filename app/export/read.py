@@ -19,7 +19,7 @@ from app.export import statements
 from app.export.forms import LineForm
 from app.export.request import Asked
 from app.export.shape import Lines
-from app.query.sql_select import Statement
+from app.query.sql_parameters import Statement
 
 BLOCK = 256 << 10  # bytes of rows that are handed on together, at most
 WORTHWHILE = 64 << 10  # bytes that are handed on when the server has no more for the moment
@@ -41,8 +41,8 @@ class Reader:
         pgconn = self.connection.pgconn
         async with contextlib.AsyncExitStack() as stack:
             async with asyncio.timeout(self.patience):
-                # COPY takes no parameters: the driver writes them into the text as literals
-                await stack.enter_async_context(self.connection.cursor().copy(statement.text, statement.parameters))
+                # COPY takes no parameters
+                await stack.enter_async_context(self.connection.cursor().copy(statement.literal(self.connection)))
                 block, count, ended = await self.connection.wait(_take(pgconn))
             while block:
                 self.on_rows(count)
@@ -62,7 +62,7 @@ class Reader:
     async def one(self, statement: Statement) -> tuple[Any, ...]:
         """The one row of a statement."""
         async with asyncio.timeout(self.patience):
-            row = await (await self.connection.execute(statement.text, statement.parameters)).fetchone()
+            row = await (await psycopg.AsyncRawCursor(self.connection).execute(statement.text, statement.values)).fetchone()
         assert row is not None  # these statements give one row whatever the data
         return tuple(row)
 

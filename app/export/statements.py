@@ -14,9 +14,9 @@ from app.database.catalog import Navigation
 from app.export.forms import LineForm, RecordForm, element
 from app.export.shape import NESTED, Child, Lines, Member, Record, Related
 from app.query.query import Query
-from app.query.sql_expressions import COMPANY
+from app.query.sql_parameters import COMPANY, SKIP, TOP, Statement
 from app.query.sql_rows import ODATA, view
-from app.query.sql_select import SKIP, TOP, Select, Statement, statement
+from app.query.sql_select import Select, statement
 from app.query.tree import Expression
 
 

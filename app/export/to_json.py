@@ -9,7 +9,7 @@ from app.export.forms import Json
 from app.export.read import Reader
 from app.export.request import Asked
 from app.export.shape import plan_record, plan_related
-from app.query.sql_select import Statement
+from app.query.sql_parameters import Statement
 
 
 async def write(asked: Asked, reader: Reader) -> AsyncGenerator[bytes, None]:

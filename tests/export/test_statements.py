@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import pglast
-import psycopg
 import pytest
 from pglast import ast
 from pglast.visitors import Visitor
 
 from app.database.catalog import Catalog
 from app.export import forms, shape, statements
-from app.query import sql_select
 from app.query.query import EXPORT, Query, parse_query
+from app.query.sql_parameters import Statement
 from tests.export.conftest import Shop
 
 HOSTILE = "'') to program ''id''; drop table data.products; -- %s %(company)s \\"
@@ -41,7 +40,7 @@ class Found(Visitor):
             self.texts.append(node.val.sval)
 
 
-def compiled(query: Query, form: Form) -> list[sql_select.Statement]:
+def compiled(query: Query, form: Form) -> list[Statement]:
     if isinstance(form, forms.Values):
         return [statements.values(query, "demo", form, shape.plan_values(query))]
     if isinstance(form, forms.Json | forms.Xml):
@@ -59,7 +58,7 @@ def test_an_export_is_one_copy_of_the_companys_views(shop: Shop, form: Form, opt
     query = parse_query(catalog, catalog["invoices"], options, takes=EXPORT)
     hostile = sum(value.count(HOSTILE) for _, value in options)
     for statement in compiled(query, form):
-        text = psycopg.ClientCursor(shop.service.operator.connection).mogrify(statement.text, statement.parameters)
+        text = statement.literal(shop.service.operator.connection).decode()
         (parsed,) = pglast.parse_sql(text)
         assert isinstance(parsed.stmt, ast.CopyStmt) and isinstance(parsed.stmt.query, ast.SelectStmt)
         assert not parsed.stmt.is_from and not parsed.stmt.is_program and parsed.stmt.filename is None
@@ -77,4 +76,4 @@ def test_one_shape_of_a_query_is_one_text(shop: Shop) -> None:
         for value, top in (("a", "1"), ("b", "2"))
     ]
     first, second = (statements.lines(query, "demo", forms.Csv(), shape.plan_lines(query)) for query in queries)
-    assert first.text is second.text and first.parameters != second.parameters
+    assert first.text is second.text and first.values != second.values

@@ -11,7 +11,7 @@ from multidict import CIMultiDict
 from app.database.catalog import Catalog
 from app.database.connections import read_catalog
 from app.errors import ServiceError
-from app.odata.request import Format, Kind, Request, read_request
+from app.odata.request import JsonFormat, Kind, ODataRequest, read_request
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +20,7 @@ def catalog(module_database_url: str) -> Iterator[Catalog]:
         yield read_catalog(connection)
 
 
-def read(catalog: Catalog, path: str, method: str = "GET", **headers: str) -> Request:
+def read(catalog: Catalog, path: str, method: str = "GET", **headers: str) -> ODataRequest:
     named = CIMultiDict({name.replace("_", "-"): value for name, value in headers.items()})
     return read_request(catalog, method, "/api/odata/demo" + path, named)
 
@@ -131,23 +131,23 @@ def test_a_client_must_understand_version_4(catalog: Catalog, version: str, fine
 
 JSON = "application/json"
 FORMATS = [
-    ("*/*", Format()),
-    ("application/*;q=0.1", Format()),
-    (JSON, Format()),
-    (f"{JSON};odata.metadata=none", Format("none")),
-    (f"{JSON}; odata.metadata = full ; odata.streaming=true", Format("full")),
-    (f"{JSON};metadata=full", Format("full")),
-    (f"{JSON};IEEE754Compatible=true", Format(ieee754=True)),
-    (f"{JSON};odata.metadata=none;IEEE754Compatible=true", Format("none", True)),
-    (f"{JSON};odata.metadata=none;q=0.5, {JSON};odata.metadata=full", Format("full")),
-    (f"{JSON};odata.metadata=bogus, */*", Format()),
-    (f'text/html;x="a,b", {JSON};odata.metadata="none"', Format("none")),
-    ("Application/JSON;ODATA.METADATA=NONE", Format("none")),
+    ("*/*", JsonFormat()),
+    ("application/*;q=0.1", JsonFormat()),
+    (JSON, JsonFormat()),
+    (f"{JSON};odata.metadata=none", JsonFormat("none")),
+    (f"{JSON}; odata.metadata = full ; odata.streaming=true", JsonFormat("full")),
+    (f"{JSON};metadata=full", JsonFormat("full")),
+    (f"{JSON};IEEE754Compatible=true", JsonFormat(ieee754=True)),
+    (f"{JSON};odata.metadata=none;IEEE754Compatible=true", JsonFormat("none", True)),
+    (f"{JSON};odata.metadata=none;q=0.5, {JSON};odata.metadata=full", JsonFormat("full")),
+    (f"{JSON};odata.metadata=bogus, */*", JsonFormat()),
+    (f'text/html;x="a,b", {JSON};odata.metadata="none"', JsonFormat("none")),
+    ("Application/JSON;ODATA.METADATA=NONE", JsonFormat("none")),
 ]
 
 
 @pytest.mark.parametrize(("accept", "expected"), FORMATS)
-def test_formats_that_are_honoured(catalog: Catalog, accept: str, expected: Format) -> None:
+def test_formats_that_are_honoured(catalog: Catalog, accept: str, expected: JsonFormat) -> None:
     assert read(catalog, "/products", Accept=accept).format == expected
 
 
@@ -175,5 +175,5 @@ def test_a_count_is_text_whatever_is_accepted(catalog: Catalog) -> None:
 
 
 def test_the_content_type_says_what_was_honoured() -> None:
-    assert Format().content_type == "application/json;odata.metadata=minimal"
-    assert Format("none", True).content_type == "application/json;odata.metadata=none;IEEE754Compatible=true"
+    assert JsonFormat().content_type == "application/json;odata.metadata=minimal"
+    assert JsonFormat("none", True).content_type == "application/json;odata.metadata=none;IEEE754Compatible=true"

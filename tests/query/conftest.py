@@ -14,6 +14,7 @@ from app.database import catalog as catalogs
 from app.database.connections import connect, read_catalog
 from app.query import sql_select
 from app.query.query import Query, parse_query
+from app.query.sql_parameters import Statement
 from tests.query import model, samples
 
 
@@ -29,8 +30,8 @@ class Company:
     catalog: catalogs.Catalog
     connection: psycopg.Connection[Any]
 
-    def run(self, statement: sql_select.Statement) -> list[tuple[Any, ...]]:
-        return self.connection.execute(statement.text, statement.parameters).fetchall()
+    def run(self, statement: Statement) -> list[tuple[Any, ...]]:
+        return psycopg.RawCursor(self.connection).execute(statement.text, statement.values).fetchall()
 
     def query(self, entity: str, **options: str) -> Query:
         return parse_query(self.catalog, self.catalog[entity], [(f"${name}", text) for name, text in options.items()])
@@ -98,7 +99,7 @@ class Judged:
     def ids(self, option: str, text: str) -> list[int]:
         query = parse_query(self.catalog, self.catalog["samples"], [(option, text), ("$select", "id")])
         statement = sql_select.rows(query, "acme")
-        return [json.loads(row)["id"] for (row,) in self.reader.execute(statement.text, statement.parameters)]
+        return [json.loads(row)["id"] for (row,) in psycopg.RawCursor(self.reader).execute(statement.text, statement.values)]
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from pglast.visitors import Visitor
 
 from app.database.catalog import Catalog
 from app.errors import QueryError
-from app.query.sql_conditions import compile_any, compile_filter
+from app.query.sql_conditions import compile_any, compile_filter, sql_condition
 from tests.query.test_where import PAIRS
 
 ALLOWED = (
@@ -61,6 +61,11 @@ def test_values_are_never_part_of_the_text(catalog: Catalog) -> None:
     compiled = compile_filter(catalog, catalog["products"], "name = 'it''s \"$1\" %s %(company)s {0}' or name like '100\\%%'")
     assert compiled and compiled.values == ('it\'s "$1" %s %(company)s {0}', "100\\%%")
     assert compiled.condition == '(("t"."name" = h.p0) or ("t"."name" like h.p1))'
+
+
+def test_literals_of_a_mass_update_are_unchanged(catalog: Catalog) -> None:
+    condition = sql_condition(catalog, catalog["products"], "name = 'it''s \"$1\" %% %s {0}' or name like '100\\%%'")
+    assert condition == """(("v"."name" = 'it''s "$1" %% %s {0}'::text) or ("v"."name" like  E'100\\\\%%'::text))"""
 
 
 def test_without_an_entity_a_filter_is_compiled_for_each_that_it_fits(catalog: Catalog) -> None:

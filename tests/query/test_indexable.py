@@ -107,7 +107,7 @@ class Edges:
         """How many rows fulfil one of the conditions."""
         filter = conditions[0] if len(conditions) == 1 else Junction(0, "bool", "or", conditions)
         statement = sql_select.count(replace(self.query("true"), filter=filter), "acme")
-        ((count, _),) = self.reader.execute(statement.text, statement.parameters).fetchall()
+        ((count, _),) = psycopg.RawCursor(self.reader).execute(statement.text, statement.values).fetchall()
         return int(count)
 
     def differing(self, conditions: list[str]) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import psycopg
 import pytest
 
 from app.database.connections import connect
@@ -64,6 +65,6 @@ def test_an_index_serves(acme: Company, entity: str, filter: str, searched: str)
     statement = sql_select.count(acme.query(entity, filter=filter), "acme")
     with acme.connection.transaction(force_rollback=True):
         acme.connection.execute("set local enable_seqscan = off")
-        plan = acme.connection.execute(b"explain (costs off) " + statement.text.as_string().encode(), statement.parameters)
+        plan = psycopg.RawCursor(acme.connection).execute(b"explain (costs off) " + statement.text, statement.values)
         conditions = [line for (line,) in plan if "Index Cond" in line]
     assert any(searched in line for line in conditions), conditions

@@ -8,6 +8,7 @@ from datetime import date, datetime, time
 from fractions import Fraction
 from typing import Any
 
+import psycopg
 from hypothesis import given, reject
 from hypothesis import strategies as st
 
@@ -144,6 +145,6 @@ def test_groups_are_the_same(judged: Judged, grouping: Grouping) -> None:
         reject()
     query = parse_query(judged.catalog, judged.catalog["samples"], [("$apply", grouping.apply), ("$filter", grouping.filter)])
     statement = sql_select.rows(query, "acme")
-    rows = judged.reader.execute(statement.text, statement.parameters).fetchall()
+    rows = psycopg.RawCursor(judged.reader).execute(statement.text, statement.values).fetchall()
     answered = [_answered(json.loads(row, parse_float=Fraction, parse_int=Fraction)) for (row,) in rows]
     assert sorted(map(_told, answered)) == sorted(map(_told, expected))

@@ -127,7 +127,7 @@ GROWING = [
 def test_arithmetic_on_results_raises_nothing(apply: str, condition: str, extremes: tuple[Catalog, psycopg.Connection]) -> None:
     catalog, reader = extremes
     statement = sql_select.rows(parse_query(catalog, catalog["extremes"], [("$apply", apply), ("$orderby", condition)]), "acme")
-    assert reader.execute(statement.text, statement.parameters).fetchall() is not None
+    assert psycopg.RawCursor(reader).execute(statement.text, statement.values).fetchall() is not None
 
 
 @pytest.fixture(scope="module")
@@ -151,7 +151,7 @@ def test_extreme_values_raise_nothing(filter: str, extremes: tuple[Catalog, psyc
     catalog, reader = extremes
     for options in ([("$filter", filter)], [("$filter", f"not ({filter})")], [("$orderby", filter)]):
         statement = sql_select.rows(parse_query(catalog, catalog["extremes"], options), "acme")
-        assert reader.execute(statement.text, statement.parameters).fetchall() is not None
+        assert psycopg.RawCursor(reader).execute(statement.text, statement.values).fetchall() is not None
 
 
 @pytest.mark.parametrize("apply", APPLIES, ids=[apply[:50] for apply in APPLIES])
@@ -159,7 +159,7 @@ def test_groups_of_extreme_values_raise_nothing(apply: str, extremes: tuple[Cata
     catalog, reader = extremes
     for style in (sql_select.ODATA, sql_select.Style(base="http://x/")):
         statement = sql_select.rows(parse_query(catalog, catalog["extremes"], [("$apply", apply), *RESULTS]), "acme", style)
-        rows = reader.execute(statement.text, statement.parameters).fetchall()
+        rows = psycopg.RawCursor(reader).execute(statement.text, statement.values).fetchall()
         assert all(json.loads(row, parse_int=str) for (row,) in rows)
 
 
@@ -167,7 +167,7 @@ def test_what_has_no_json_of_its_own_is_written_as_text_or_null(extremes: tuple[
     catalog, reader = extremes
     select = [("$select", "exact,double,day,moment"), ("$orderby", "id"), ("$top", "1")]
     statement = sql_select.rows(parse_query(catalog, catalog["extremes"], select), "acme")
-    assert reader.execute(statement.text, statement.parameters).fetchall() == [
+    assert psycopg.RawCursor(reader).execute(statement.text, statement.values).fetchall() == [
         ('{"exact":"NaN","double":"NaN","day":"infinity","moment":null}',)
     ]
 
@@ -176,4 +176,4 @@ def test_what_has_no_json_of_its_own_is_written_as_text_or_null(extremes: tuple[
 def test_the_rows_of_a_neighbour_are_never_felt(entity: str, filter: str, extremes: tuple[Catalog, psycopg.Connection]) -> None:
     catalog, reader = extremes
     statement = sql_select.count(parse_query(catalog, catalog[entity], [("$filter", filter)]), "acme")
-    assert reader.execute(statement.text, statement.parameters).fetchone() == (0, 0)
+    assert psycopg.RawCursor(reader).execute(statement.text, statement.values).fetchone() == (0, 0)
