@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class Cache(Generic[T]):
-    """Keeps the `size` values that were used last."""
+    """Keeps the `size` values that were used last.  Threads may share it: at worst a value is made twice."""
 
     def __init__(self, size: int) -> None:
         self._size = size

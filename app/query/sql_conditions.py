@@ -22,7 +22,7 @@ from app.query.tree import Column, Comparison, Constant, Expression, Membership,
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A hook's condition: SQL on t and h, the joins from t that it needs, and its values, all in PostgreSQL's notation."""
+    """A hook's condition: SQL on t and h, the joins from t that it needs, and its values in PostgreSQL's notation."""
 
     entity: str
     joins: str
@@ -71,7 +71,7 @@ def sql_condition(catalog: Catalog, entity: Entity, text: str) -> str:
     if parsed is None:
         raise QueryError("expected a condition, got nothing", position=1)
     filter = WhereChecker(catalog, entity).condition(parsed)
-    direct = _MassUpdateCompiler({})
+    direct = _LiteralCompiler({})
     condition = direct.compile(filter, loose=True).as_string()
     if len(direct.aliases) == 1:
         return condition
@@ -88,7 +88,7 @@ def sql_condition(catalog: Catalog, entity: Entity, text: str) -> str:
 
 def compile_condition(catalog: Catalog, entity: Entity, filter: Expression) -> Condition:
     """Compile a checked condition on an entity."""
-    compiler = _HookCompiler({})
+    compiler = _ColumnCompiler({})
     columns = (part for part in walk(filter) if isinstance(part, Column))
     paths = dict.fromkeys(column.path[:end] for column in columns for end in range(1, len(column.path) + 1))
     joins = SQL("").join([compiler.join(path, 0) for path in paths]).as_string()
@@ -97,7 +97,7 @@ def compile_condition(catalog: Catalog, entity: Entity, filter: Expression) -> C
 
 
 @dataclass(slots=True)
-class _HookCompiler(Compiler):
+class _ColumnCompiler(Compiler):
     """Compiles constants to columns of h."""
 
     types: list[str] = field(default_factory=list)
@@ -122,7 +122,7 @@ class _HookCompiler(Compiler):
 
 
 @dataclass(slots=True)
-class _MassUpdateCompiler(Compiler):
+class _LiteralCompiler(Compiler):
     """Compiles constants to literals, on a row v alone: the id behind a lookup is found once, by a subquery."""
 
     aliases: dict[tuple[int, tuple[Navigation, ...]], str] = field(default_factory=lambda: {(0, ()): "v"})

@@ -1,4 +1,4 @@
-"""A catalog made by hand, and a company whose rows a real PostgreSQL answers from."""
+"""Fixtures: a hand-made catalog, and companies with rows in a real PostgreSQL."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def catalog() -> catalogs.Catalog:
 
 @dataclass(frozen=True)
 class Company:
-    """The company acme as the reader sees it."""
+    """The company acme, read as bds_reader."""
 
     catalog: catalogs.Catalog
     connection: psycopg.Connection[Any]
@@ -76,7 +76,7 @@ def acme(module_database_url: str) -> Iterator[Company]:
 
 @pytest.fixture
 def where(catalog: catalogs.Catalog) -> Callable[..., tuple[str, list[Any]]]:
-    """The condition that a $filter on products compiles to, and its parameters in order."""
+    """Compiles a $filter on products to its condition and the values of $2, $3 ..."""
 
     def where(filter: str, entity: str = "products") -> tuple[str, list[Any]]:
         query = parse_query(catalog, catalog[entity], [("$filter", filter)])
@@ -85,7 +85,7 @@ def where(catalog: catalogs.Catalog) -> Callable[..., tuple[str, list[Any]]]:
     return where
 
 
-SAMPLES = 60  # rows by which the oracle judges
+SAMPLES = 60  # rows in PostgreSQL and in Python
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The nine entities of the service as a hand-made catalog, for tests that need no database."""
+"""A hand-made catalog of nine entities, for tests without a database."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ TABLES: dict[str, tuple[str, str]] = {
 
 
 def catalog() -> Catalog:
-    """The catalog; a field reads `name:type`, marked ! unique, * required; `name>target:inverse` is a reference, ^ to a parent."""
+    """Make the catalog of TABLES.
+
+    A field is `name:type`, with the marks ! unique and * required.  `name>target:inverse` is a reference, with ^ to a parent.
+    """
     fields: dict[str, dict[str, Field]] = {}
     navigations: dict[str, dict[str, Navigation]] = {name: {} for name in TABLES}
     for entity, (_, text) in TABLES.items():

@@ -1,4 +1,4 @@
-"""$filter: conditions and the SQL and parameters that they become."""
+"""$filter: the SQL that it compiles to, with the values of $2, $3 ...; $1 is the company."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ PAIRS = [
     ("contains(name,code) or contains(name,null)", "((strpos(name, code) > 0) or (strpos(name, null::text) > 0))", []),
     ("endswith(name,'x')", "(name like $2::text)", ["%x"]),
     ("length(name) gt 3", "(char_length(name) > $2::int8)", ["3"]),
-    # parts and boundaries of dates are ranges of the bare column
+    # parts and boundaries of dates: ranges of the bare column
     ("year(launched) eq 2026", "((launched >= $2::date) and (launched < $3::date))", ["2026-01-01", "2027-01-01"]),
     ("2026 lt year(launched)", "(launched >= $2::date)", ["2027-01-01"]),
     ("year(updatedAt) le 2026", "(updatedAt < $2::timestamptz)", ["2027-01-01 00:00:00+00:00"]),
@@ -84,7 +84,7 @@ PAIRS = [
         ["2026-03-01 00:00:00+00:00", "294275-12-31 23:59:59+00"],
     ),
     ("cast(id,Edm.String) eq '5'", "((id::text collate C) = $2::text)", ["5"]),
-    # lambdas and counts: one more view each, of the same company
+    # lambdas and counts: another view each, of the same company
     ("variants/any()", "exists (select from api.productVariants as t1 where t1.company_id = $1::text and t1.productId = id)", []),
     (
         "variants/any(v: v/price gt 1 and v/code ne code)",
@@ -129,5 +129,5 @@ PAIRS = [
 
 
 @pytest.mark.parametrize(("filter", "text", "parameters"), PAIRS, ids=[pair[0] for pair in PAIRS])
-def test_a_filter_becomes(filter: str, text: str, parameters: list[Any], where: Callable[..., tuple[str, list[Any]]]) -> None:
+def test_a_filter_compiles_to(filter: str, text: str, parameters: list[Any], where: Callable[..., tuple[str, list[Any]]]) -> None:
     assert where(filter) == (text, parameters)

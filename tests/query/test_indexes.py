@@ -1,4 +1,4 @@
-"""Conditions in forms that an index can serve: PostgreSQL's plan has them as conditions of the index, not as a filter."""
+"""Conditions that an index serves: PostgreSQL's plan has them as index conditions, not as filters."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from app.query import sql_select
 from tests.query.conftest import Company
 
 FORMS = [
-    # entity, $filter, what the index is searched by
+    # entity, $filter, the index condition
     ("products", "id eq 3", "(id = '3'::bigint)"),
     ("products", "id in (1,3)", "(id = ANY ("),
     ("products", "code eq 'A'", "(code = 'A'::text)"),
@@ -35,7 +35,7 @@ FORMS = [
     ("products", "contains(tolower(name),'mmer')", "~~ '%mmer%'::text)"),
 ]
 
-# What a DBA may add to the indexes that the service has.
+# Further indexes that a DBA may create.
 INDEXES = """
 create extension pg_trgm;
 create index on data.orders (company_id, order_date);
@@ -43,7 +43,7 @@ create index on data.products using gin (name gin_trgm_ops);
 create index on data.products using gin (description gin_trgm_ops);
 create index on data.products using gin ((lower(name collate "pg_catalog"."pg_c_utf8") collate "C") gin_trgm_ops);
 """
-# so many rows that the planner weighs one index against the other
+# Enough rows for the planner to choose between indexes.
 ROWS = """
 insert into data.products (company_id, id, code, name, description)
 select 'acme', 100 + n, 'P' || n, 'Product ' || md5(n::text), md5((n + 1)::text) from generate_series(1, 5000) n;

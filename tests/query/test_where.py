@@ -1,4 +1,4 @@
-"""The SQL-like filter and sort of /c: what they become, and what is wrong with them where."""
+"""The SQL-like filter and sort of /c: the SQL that they compile to, and errors with their positions."""
 
 from __future__ import annotations
 
@@ -97,26 +97,26 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("filter", "text", "parameters"), PAIRS, ids=[pair[0] for pair in PAIRS])
-def test_a_filter_becomes(filter: str, text: str | None, parameters: list[Any] | None, catalog: Catalog) -> None:
+def test_a_filter_compiles_to(filter: str, text: str | None, parameters: list[Any] | None, catalog: Catalog) -> None:
     found, values = condition(sql_select.count(list_query(catalog, catalog["products"], [("filter", filter)]), "acme"))
     assert text is None or found == text
     assert parameters is None or values == parameters
 
 
 @pytest.mark.parametrize(("name", "text", "position", "message"), WRONG, ids=[f"{w[0]}={w[1][:40]}" for w in WRONG])
-def test_a_wrong_parameter_is_refused_at(name: str, text: str, position: int, message: str, catalog: Catalog) -> None:
+def test_a_wrong_parameter_is_an_error_at(name: str, text: str, position: int, message: str, catalog: Catalog) -> None:
     with pytest.raises(QueryError) as raised:
         list_query(catalog, catalog["products"], [(name, text)])
     assert (raised.value.status, raised.value.target, raised.value.position) == (400, name, position)
     assert message in raised.value.message
 
 
-def test_a_reserved_word_is_a_name(catalog: Catalog) -> None:
+def test_a_reserved_word_can_be_a_name(catalog: Catalog) -> None:
     query = list_query(catalog, catalog["orderItems"], [("filter", "order = 'code:X'")])
     assert condition(sql_select.count(query, "acme")) == ("(t1.code = $2::text)", ["X"])
 
 
-def test_the_change_log_is_filtered_by_the_names_of_the_api(catalog: Catalog) -> None:
+def test_the_change_log_is_filtered_by_its_api_names(catalog: Catalog) -> None:
     query = list_query(catalog, CHANGES, [("filter", "(entity = 'a' OR ENTITY = 'b') and id > 7 and rowId = 12")])
     assert condition(sql_select.count(query, "acme")) == (
         "(((entity = $2::text) or (entity = $3::text)) and (id > $4::int8) and (rowId = $5::int8))",
@@ -129,6 +129,6 @@ def test_an_empty_filter_is_none(filter: str, catalog: Catalog) -> None:
     assert list_query(catalog, catalog["products"], [("filter", filter)]).filter is None
 
 
-def test_a_parameter_is_given_once(catalog: Catalog) -> None:
+def test_a_repeated_parameter_is_an_error(catalog: Catalog) -> None:
     with pytest.raises(QueryError, match="twice"):
         list_query(catalog, catalog["products"], [("sort", "id"), ("sort", "id")])

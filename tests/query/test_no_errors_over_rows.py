@@ -1,4 +1,4 @@
-"""No expression raises, whatever the rows hold: it may meet those of another company before the view hides them."""
+"""No expression raises an error over any row: the planner may evaluate it on rows of another company."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ select bds.register('data.extremes');
 select bds.create_company('acme');
 select bds.create_company('neighbour');
 """
-# as in tables that are older than the checks
+# Drops the checks against infinite values, which older tables do not have.
 UNCHECKED = """
 do $$
 declare
@@ -124,7 +124,7 @@ GROWING = [
 
 
 @pytest.mark.parametrize(("apply", "condition"), GROWING, ids=[growing[0][-30:] for growing in GROWING])
-def test_arithmetic_on_results_raises_nothing(apply: str, condition: str, extremes: tuple[Catalog, psycopg.Connection]) -> None:
+def test_arithmetic_on_results_raises_no_error(apply: str, condition: str, extremes: tuple[Catalog, psycopg.Connection]) -> None:
     catalog, reader = extremes
     statement = sql_select.rows(parse_query(catalog, catalog["extremes"], [("$apply", apply), ("$orderby", condition)]), "acme")
     assert psycopg.RawCursor(reader).execute(statement.text, statement.values).fetchall() is not None
@@ -147,7 +147,7 @@ def extremes(module_database_url: str) -> Iterator[tuple[Catalog, psycopg.Connec
 
 
 @pytest.mark.parametrize("filter", FILTERS, ids=[filter[:50] for filter in FILTERS])
-def test_extreme_values_raise_nothing(filter: str, extremes: tuple[Catalog, psycopg.Connection]) -> None:
+def test_extreme_values_raise_no_error(filter: str, extremes: tuple[Catalog, psycopg.Connection]) -> None:
     catalog, reader = extremes
     for options in ([("$filter", filter)], [("$filter", f"not ({filter})")], [("$orderby", filter)]):
         statement = sql_select.rows(parse_query(catalog, catalog["extremes"], options), "acme")
@@ -155,7 +155,7 @@ def test_extreme_values_raise_nothing(filter: str, extremes: tuple[Catalog, psyc
 
 
 @pytest.mark.parametrize("apply", APPLIES, ids=[apply[:50] for apply in APPLIES])
-def test_groups_of_extreme_values_raise_nothing(apply: str, extremes: tuple[Catalog, psycopg.Connection]) -> None:
+def test_groups_of_extreme_values_raise_no_error(apply: str, extremes: tuple[Catalog, psycopg.Connection]) -> None:
     catalog, reader = extremes
     for style in (sql_select.ODATA, sql_select.Style(base="http://x/")):
         statement = sql_select.rows(parse_query(catalog, catalog["extremes"], [("$apply", apply), *RESULTS]), "acme", style)
@@ -163,7 +163,7 @@ def test_groups_of_extreme_values_raise_nothing(apply: str, extremes: tuple[Cata
         assert all(json.loads(row, parse_int=str) for (row,) in rows)
 
 
-def test_what_has_no_json_of_its_own_is_written_as_text_or_null(extremes: tuple[Catalog, psycopg.Connection]) -> None:
+def test_values_without_json_are_texts_or_null(extremes: tuple[Catalog, psycopg.Connection]) -> None:
     catalog, reader = extremes
     select = [("$select", "exact,double,day,moment"), ("$orderby", "id"), ("$top", "1")]
     statement = sql_select.rows(parse_query(catalog, catalog["extremes"], select), "acme")
@@ -173,7 +173,7 @@ def test_what_has_no_json_of_its_own_is_written_as_text_or_null(extremes: tuple[
 
 
 @pytest.mark.parametrize(("entity", "filter"), [("products", a[0]) for a in ANSWERS] + [("orders", a[0]) for a in ORDERS])
-def test_the_rows_of_a_neighbour_are_never_felt(entity: str, filter: str, extremes: tuple[Catalog, psycopg.Connection]) -> None:
+def test_rows_of_another_company_raise_no_error(entity: str, filter: str, extremes: tuple[Catalog, psycopg.Connection]) -> None:
     catalog, reader = extremes
     statement = sql_select.count(parse_query(catalog, catalog[entity], [("$filter", filter)]), "acme")
     assert psycopg.RawCursor(reader).execute(statement.text, statement.values).fetchone() == (0, 0)

@@ -1,4 +1,4 @@
-"""A filter that the database keeps: an expression over a row and values, proved by PostgreSQL's own parser."""
+"""Stored filters of hooks and mass updates, checked by PostgreSQL's own parser."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ ALLOWED = (
 )  # fmt: skip
 
 
-class Everything(Visitor):
-    """The tables that are read, the values that are named, and nodes that have no business there."""
+class Nodes(Visitor):
+    """The tables and values in a statement, and its nodes that are not allowed."""
 
     def __init__(self) -> None:
         self.tables: set[str] = set()
@@ -40,7 +40,7 @@ def test_a_condition_is_one_expression_over_the_row_and_the_values(filter: str, 
     compiled = compile_filter(catalog, catalog["products"], filter)
     assert compiled is not None
     (statement,) = pglast.parse_sql(f"select from t{compiled.joins} join h on {compiled.condition}")
-    found = Everything()
+    found = Nodes()
     found(statement.stmt)
     assert not found.others
     assert found.tables <= {"t", "h", *(f"api.{name}" for name in catalog.entities)}
@@ -48,7 +48,7 @@ def test_a_condition_is_one_expression_over_the_row_and_the_values(filter: str, 
     assert compiled.joins.count("company_id = $1") == compiled.joins.count("api")
 
 
-def test_filters_that_differ_in_values_alone_are_one_text(catalog: Catalog) -> None:
+def test_filters_that_differ_only_in_values_share_one_text(catalog: Catalog) -> None:
     first, second = (
         compile_filter(catalog, catalog["products"], f"code in ('{a}', 'x') and price > {n}") for a, n in (("A", 1), ("B", 2))
     )
@@ -68,7 +68,7 @@ def test_literals_of_a_mass_update_are_unchanged(catalog: Catalog) -> None:
     assert condition == """(("v"."name" = 'it''s "$1" %% %s {0}'::text) or ("v"."name" like  E'100\\\\%%'::text))"""
 
 
-def test_without_an_entity_a_filter_is_compiled_for_each_that_it_fits(catalog: Catalog) -> None:
+def test_a_filter_without_an_entity_is_compiled_for_each_entity_that_it_fits(catalog: Catalog) -> None:
     assert [each.entity for each in compile_any(catalog, None, "price > 1")] == [
         entity.name for entity in catalog.entities.values() if "price" in entity.fields
     ]

@@ -1,4 +1,4 @@
-"""Reading under /c: rows with their children, pages, cursors, the change log."""
+"""Reads under /c: rows with their children, pages, cursors, the change log."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Ask = Callable[[Callable[[Database], Coroutine[Any, Any, Answer]]], Answer]
 
 @pytest.fixture
 def ask(database_url: str, operator: Operator) -> Iterator[Ask]:
-    """Ask a database in which the company acme has some rows."""
+    """Runs a read in a database in which the company acme has some rows."""
     operator.company("acme")
     operator.write("acme", "insert into data.categories (company_id, id, code, name) values ('acme', 7, 'C', 'Cats')")
     operator.write(
@@ -60,7 +60,7 @@ def codes(answer: dict[str, Any]) -> list[str]:
     return [row["code"] for row in answer["data"]]
 
 
-def test_a_row_holds_its_fields_and_its_children(ask: Ask) -> None:
+def test_a_row_has_its_fields_and_its_children(ask: Ask) -> None:
     answer = ask(lambda database: read_row(database, "acme", database.catalog["products"], "1"))
     assert answer.body is not None
     row = json.loads(answer.body)
@@ -104,7 +104,7 @@ def test_references_are_filtered_by_lookup(ask: Ask) -> None:
     assert codes(rows(ask, "productVariants", filter="product = 'code:P1'", sort="-code")) == ["b", "a"]
 
 
-def test_ilike_knows_all_of_unicode(ask: Ask, operator: Operator) -> None:
+def test_ilike_ignores_case_in_all_of_unicode(ask: Ask, operator: Operator) -> None:
     operator.write("acme", "update data.products set name = 'Äpfel 10%%' where code = 'P3'")
     for filter, found in {
         "name ilike 'äP%'": ["P3"],
@@ -153,7 +153,7 @@ def test_the_change_log_has_six_fields_and_is_read_by_id(ask: Ask) -> None:
     assert [change["id"] for change in changes(ask, sort="-id", limit="2")["data"]] == every[:-3:-1]
 
 
-def test_the_position_goes_up_with_every_change(ask: Ask, operator: Operator) -> None:
+def test_the_position_rises_with_every_change(ask: Ask, operator: Operator) -> None:
     def positions() -> tuple[int, int, int]:
         return (
             ask(lambda database: read_rows(database, "acme", database.catalog["products"], [])).position,
@@ -176,7 +176,7 @@ def test_errors_name_the_parameter(ask: Ask) -> None:
 
 
 @pytest.mark.parametrize("name", ["offset", "Filter", "$filter", "fields", ""])
-def test_a_parameter_that_is_not_known_is_refused(name: str, ask: Ask) -> None:
+def test_an_unknown_parameter_is_an_error(name: str, ask: Ask) -> None:
     for read in (rows, changes):
         with pytest.raises(QueryError) as raised:
             read(ask, **{name: "1"})
