@@ -61,7 +61,7 @@ def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
     program = tmp_path / "bds"
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)
-    unit.write_text((DEPLOY / "bds.service").read_text().replace("/opt/bds/.venv/bin/bds", str(program)))
+    unit.write_text((DEPLOY / "bds.service").read_text().replace("/opt/bds/bin/bds", str(program)))
     checked = subprocess.run(["systemd-analyze", "verify", str(unit)], capture_output=True, text=True, timeout=60)
     assert (checked.returncode, checked.stderr) == (0, "")
 
