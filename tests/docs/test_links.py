@@ -36,9 +36,7 @@ def test_links_lead_somewhere(document: str) -> None:
         if "://" in link:
             continue
         target = (ROOT / document).parent / path if path else ROOT / document
-        if not target.exists():
-            wrong.append(link)
-        elif anchor and anchor not in anchors(target.resolve().relative_to(ROOT).as_posix()):
+        if not target.exists() or (anchor and anchor not in anchors(target.resolve().relative_to(ROOT).as_posix())):
             wrong.append(link)
     assert not wrong
 
