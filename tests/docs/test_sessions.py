@@ -6,21 +6,16 @@ What is printed under a command has to come out: times, ids and secrets aside, a
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
-import signal
-import subprocess
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import pytest
 
-from app.database import embedded
-from tests.docs.documents import PROMPT, Checkout, Example, documents, examples, session
-from tests.service.serving import unused_port
+from tests.docs import checkout
+from tests.docs.checkout import Checkout
+from tests.docs.documents import PROMPT, Example, documents, examples, session
 
 pytestmark = pytest.mark.slow
 
@@ -64,10 +59,11 @@ def runs(example: Example) -> bool:
 
 
 @dataclass
-class Demo(Checkout):
+class Demo:
     """A checkout in which the demo company is served; `announced` is what the command printed."""
 
-    announced: str = ""
+    checkout: Checkout
+    announced: str
     done: set[str] = field(default_factory=set)
 
     def run(self, document: str) -> None:
@@ -81,11 +77,11 @@ class Demo(Checkout):
             elif example.is_psql:
                 self.check_psql(example)
             else:
-                self.psql(example.text)
+                self.checkout.psql(example.text)
 
     def check_shell(self, example: Example) -> None:
         typed = session(example.text)
-        for (command, shown), output in zip(typed, self.type([command for command, _ in typed]), strict=True):
+        for (command, shown), output in zip(typed, self.checkout.type([command for command, _ in typed]), strict=True):
             assert "urn:bds:error" not in output, f"{command}\nprinted\n{output}"
             if shown:
                 same = re.fullmatch(pattern(shown), alike(output, BROKEN), re.DOTALL)
@@ -95,7 +91,7 @@ class Demo(Checkout):
         lines = [line for line in example.text.splitlines() if not line.startswith("$ ")]
         script = "\n".join(line[6:] for line in lines if PROMPT.match(line))
         shown = "\n".join(line for line in lines if not PROMPT.match(line))
-        output = self.psql(script)
+        output = self.checkout.psql(script)
         assert alike(output, RULED) == alike(shown, RULED), f"{script}\nprinted\n{output}\nexpected\n{shown}"
 
 
@@ -113,28 +109,8 @@ def pattern(shown: str) -> str:
 def demo() -> Iterator[Demo]:
     if shutil.which("curl") is None:
         pytest.skip("the sessions need curl")
-    folder = Path(tempfile.mkdtemp(prefix="bds-docs-"))
-    folder.chmod(0o755)
-    port = unused_port()
-    environment = {**os.environ, "BDS_DATA_DIR": str(folder / "data"), "URL": f"http://127.0.0.1:{port}"}
-    Checkout(folder)
-    words = [".venv/bin/bds", "demo", "--serve", "--port", str(port)]
-    with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(words, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=log, text=True)
-    try:
-        assert process.stdout is not None
-        announced = ""
-        while "Ctrl-C" not in announced:
-            line = process.stdout.readline()
-            assert line, (folder / "log").read_text()
-            announced += line
-        environment["KEY"] = announced.partition("API key:")[2].split()[0]
-        yield Demo(folder, environment, announced)
-    finally:
-        process.send_signal(signal.SIGINT)
-        process.communicate()
-        embedded.stop(folder / "data")
-        shutil.rmtree(folder, ignore_errors=True)
+    with checkout.demo() as (here, printed):
+        yield Demo(here, printed)
 
 
 def test_every_example_is_run() -> None:
@@ -174,9 +150,9 @@ def test_sql_does_what_its_page_says(demo: Demo) -> None:
     demo.run("docs/feed.md")
     demo.run("docs/sql.md")
     imports = "select bds.import_report(company_id, id) -> 'entities' -> 'products' from bds.imports where company_id = 'acme'"
-    report = json.loads(demo.psql(f"{imports} order by number desc limit 1", "-At"))
+    report = json.loads(demo.checkout.psql(f"{imports} order by number desc limit 1", "-At"))
     assert (report["created"], report["updated"]) == (1, 1)
-    assert demo.psql("select count(*) from api.warehouses", "-At") == "0\n"
+    assert demo.checkout.psql("select count(*) from api.warehouses", "-At") == "0\n"
 
 
 def test_a_follower_in_sql_reads_every_change_once(demo: Demo) -> None:
@@ -186,7 +162,7 @@ def test_a_follower_in_sql_reads_every_change_once(demo: Demo) -> None:
     read = [1000]
     ids: list[int] = list(range(1, 1001))  # of the first round, when the examples ran
     while read[-1]:
-        rows = [line.split("|") for line in demo.psql(round, "-At").splitlines()]
+        rows = [line.split("|") for line in demo.checkout.psql(round, "-At").splitlines()]
         ids += [int(row[0]) for row in rows]
         read.append(len(rows))
     assert ids == list(range(1, len(ids) + 1)) and len(ids) > 5_000
