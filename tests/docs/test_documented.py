@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from app.cli import commands
+from app.cli import main, parser
 from app.config import Config
 from app.errors import ERRORS, SQLSTATES
 
@@ -49,11 +49,11 @@ def commands_of(parser: argparse.ArgumentParser, path: str = "") -> Iterator[str
         yield path
 
 
-@pytest.mark.parametrize("command", list(commands_of(commands.parser())))
+@pytest.mark.parametrize("command", list(commands_of(parser.parser())))
 def test_a_command_is_documented_and_helps(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert f"bds {command}" in README or f"`{command}" in README
     with pytest.raises(SystemExit) as ended:
-        commands.main([*command.split(), "--help"])
+        main.main([*command.split(), "--help"])
     assert ended.value.code == 0
     said = capsys.readouterr().out
     assert "usage: bds" in said
@@ -62,9 +62,9 @@ def test_a_command_is_documented_and_helps(command: str, capsys: pytest.CaptureF
 
 def test_the_overview_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        commands.main(["--help"])
+        main.main(["--help"])
     said = capsys.readouterr().out
-    for command in commands_of(commands.parser()):
+    for command in commands_of(parser.parser()):
         assert f"    {command.partition(' ')[0]} " in said
     assert "Exit codes" in said and "BDS_DATABASE_URL" in said
 
