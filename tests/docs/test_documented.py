@@ -9,7 +9,7 @@ from dataclasses import fields
 
 import pytest
 
-from app.cli import commands
+from app.cli import main, parser
 from app.config import Config
 from app.errors import ERRORS, SQLSTATES
 from app.service.routes import ROUTES
@@ -93,11 +93,11 @@ def commands_of(parser: argparse.ArgumentParser, path: str = "") -> Iterator[str
         yield path
 
 
-@pytest.mark.parametrize("command", list(commands_of(commands.parser())))
+@pytest.mark.parametrize("command", list(commands_of(parser.parser())))
 def test_a_command_is_documented_and_helps(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert re.search(rf"`bds {command}\b", "".join(row[0] for row in rows("Commands")))
     with pytest.raises(SystemExit) as ended:
-        commands.main([*command.split(), "--help"])
+        main.main([*command.split(), "--help"])
     assert ended.value.code == 0
     printed = capsys.readouterr().out
     assert "usage: bds" in printed
@@ -106,9 +106,9 @@ def test_a_command_is_documented_and_helps(command: str, capsys: pytest.CaptureF
 
 def test_the_overview_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        commands.main(["--help"])
+        main.main(["--help"])
     printed = capsys.readouterr().out
-    for command in commands_of(commands.parser()):
+    for command in commands_of(parser.parser()):
         assert f"    {command.partition(' ')[0]} " in printed
     assert "Exit codes" in printed and "BDS_DATABASE_URL" in printed
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from app.cli import commands
+from app.cli import main
 from tests.conftest import Operator
 from tests.docs.documents import examples
 
@@ -35,7 +35,7 @@ def test_the_examples_write_what_they_describe(
         operator.write("demo", "select bds.put_mapper('demo', %s, %s, %s)", (name, text.split()[1], text))
         path = tmp_path / source
         path.write_text(FILES[source], encoding="utf-8")
-        commands.main(["import", str(path), "--company", "demo", "--mapper", name, *dry_run.split()])
+        main.main(["import", str(path), "--company", "demo", "--mapper", name, *dry_run.split()])
         said = capsys.readouterr()
         assert re.sub(r"[0-9a-f-]{36}\n$", "", said.out) == expected, said.err
     rows = operator.rows(
@@ -74,7 +74,7 @@ def test_its_mappers_read_a_retailers_real_data(
         path = tmp_path / f"{name}.{format}"
         subprocess.run([sys.executable, shared / "tools" / "make_feed.py", "--as", format, "-o", path], check=True)
         operator.write("demo", "select bds.put_mapper('demo', %s, %s, %s)", (name, format, FILES[f"{name}.mapper"]))
-        assert commands.main(["import", str(path), "--company", "demo", "--mapper", name]) == 0, capsys.readouterr()
+        assert main.main(["import", str(path), "--company", "demo", "--mapper", name]) == 0, capsys.readouterr()
         said = capsys.readouterr().out
         assert "completed" in said and "invoiceItems" in said, said
     assert operator.rows("select count(*) from data.invoices") == [(1275,)]

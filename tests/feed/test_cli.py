@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from app.cli import commands
+from app.cli import commands, main
 from tests.feed.conftest import Feed
 
 Command = Callable[..., tuple[int, str, str]]
@@ -27,7 +27,7 @@ def bds(feed: Feed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pyt
     def run(document: bytes, *options: str) -> tuple[int, str, str]:
         path = tmp_path / "feed.json"
         path.write_bytes(document)
-        code = commands.main(["import", str(path), "--company", feed.company, *options])
+        code = main.main(["import", str(path), "--company", feed.company, *options])
         said = capsys.readouterr()
         return code, said.out, said.err
 
@@ -88,6 +88,6 @@ def test_standard_input(feed: Feed) -> None:
 
 def test_a_file_that_is_not_there(feed: Feed, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     missing = tmp_path / "missing.json"
-    assert commands.main(["import", str(missing), "--company", feed.company]) == commands.FAILED
+    assert main.main(["import", str(missing), "--company", feed.company]) == commands.FAILED
     assert capsys.readouterr().err == f"bds: {missing}: no such file or directory\n"
     assert not feed.ask("select from bds.imports where company_id = %s", feed.company)
