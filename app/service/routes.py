@@ -149,7 +149,7 @@ async def retry_delivery(request: web.Request) -> web.StreamResponse:
 
 async def import_document(request: web.Request) -> web.StreamResponse:
     company, actor = await importable(request)
-    status, report = await receive.receive(request.app[DATABASE], request, company, actor)
+    status, report = await receive.import_request(request.app[DATABASE], request, company, actor)
     headers = {"Location": f"/api/{company}/imports/{report['importId']}"}
     return web.Response(status=status, body=receive.dump(report), content_type="application/json", headers=headers)
 

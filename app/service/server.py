@@ -25,7 +25,7 @@ from app import metrics
 from app.config import Config
 from app.database.database import Database
 from app.errors import ServiceError
-from app.feed.under_way import finish
+from app.feed.background import stop_imports
 from app.metrics import Sampler
 from app.service.housekeeping import keep_house
 from app.service.middleware import error_response, wrong_method
@@ -169,7 +169,7 @@ async def serving(
         yield listening.sockets[0].getsockname()[:2]
     finally:
         listening.close()
-        await asyncio.gather(runner.cleanup(), finish(GRACE - TELL))
+        await asyncio.gather(runner.cleanup(), stop_imports(GRACE - TELL))
 
 
 async def run(

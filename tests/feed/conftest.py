@@ -48,7 +48,7 @@ class Feed:
                 feed.receive(data[at : at + chunk])
             return feed.run()
         except BaseException:
-            feed.abort()
+            feed.fail()
             raise
 
     def good(self, document: Any = None, /, **collections: Any) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from app.feed import run
+from app.feed import heartbeat
 from tests.feed.conftest import Feed
 from tests.service.serving import wait_until
 
@@ -142,12 +142,12 @@ def test_an_interrupted_import_says_so_and_leaves_nothing(feed: Feed, phase: str
         assert process.stderr.read().decode().splitlines()[-1] == "bds: interrupted"
     assert state(feed) == "failed" and feed.staged() == 0 and not feed.log()
     message = "select e.code, e.message from bds.import_errors e join bds.imports i on i.id = e.import_id where i.company_id = %s"
-    assert feed.ask(message, feed.company) == [("aborted", "it was interrupted at the command line")]
+    assert feed.ask(message, feed.company) == [("aborted", "the import was interrupted at the command line")]
 
 
 def test_a_table_that_is_just_being_staged_is_dropped_with_the_others(feed: Feed) -> None:
     importing = feed.begin()
-    importing._stopped.set()  # as if the process were gone: no sign of life follows
+    importing._heartbeat.stop()  # as if the process were gone: no sign of life follows
     stage = f"select bds.import_stage('{feed.company}', '{importing.id}', 'units')"
     with psycopg.connect(feed.url) as dying:
         dying.execute("select bds.set_context(%s)", (feed.company,))
@@ -167,7 +167,7 @@ def _write(process: subprocess.Popen[bytes], data: bytes) -> None:
 
 
 def test_an_import_that_waits_shows_that_it_lives(feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run, "HEARTBEAT", 0.01)
+    monkeypatch.setattr(heartbeat, "HEARTBEAT", 0.01)
 
     def beats() -> None:
         query = "select heartbeat_at, state from bds.imports where company_id = %s order by number desc limit 1"
@@ -194,11 +194,12 @@ def test_staged_rows_that_a_crash_of_the_database_took_are_missed(feed: Feed) ->
     importing = feed.begin()
     importing.receive(b'{"units": [' + units(0, LARGE // 1000))
     wait_until(lambda: bool(feed.ask("select from bds.imports where id = %s and records > 0", importing.id)))
-    feed.operator.connection.execute(f"truncate staging.i{importing._number}_units".encode())
+    [(number,)] = feed.ask("select number from bds.imports where id = %s", importing.id)
+    feed.operator.connection.execute(f"truncate staging.i{number}_units".encode())
     importing.receive(b"," + units(LARGE // 1000, LARGE // 1000 + 10) + b"]}")
     with pytest.raises(psycopg.Error) as failed:
         importing.run()
-    importing.abort()
+    importing.fail()
     assert failed.value.sqlstate == "BD003"
     assert state(feed) == "failed" and not feed.log()
 

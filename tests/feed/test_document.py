@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.errors import ServiceError
-from app.feed import document
+from app.feed import cutter, document
 from app.feed.document import Directive, Document, Records
 
 JSON_SPACE = st.text(" \t\n\r", max_size=3)
@@ -85,7 +85,7 @@ def test_a_document_gives_its_records_however_it_is_cut(
     data, members = text
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(document, "BLOCK", block)
-        patch.setattr(document, "GUESSES", guesses)
+        patch.setattr(cutter, "GUESSES", guesses)
         assert read(chunks(data, sizes)) == list(expected(members))
         assert read(chunks(data, [1])) == list(expected(members))
         assert read([data]) == list(expected(members))

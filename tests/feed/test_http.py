@@ -346,7 +346,7 @@ def test_only_imports_that_are_there_can_be_cancelled(service: Service) -> None:
 
 
 def test_a_body_that_stalls_is_cut(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(receive, "PATIENCE", 0.2)
+    monkeypatch.setattr(receive, "BODY_TIMEOUT", 0.2)
     with begin(service, 1000, b'{"units": [') as client:
         response = http.client.HTTPResponse(client)
         response.begin()

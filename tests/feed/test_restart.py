@@ -79,7 +79,7 @@ def test_a_document_that_was_half_staged_has_to_be_sent_again(own: Own) -> None:
     feed.receive(b"]}")
     with pytest.raises(psycopg.Error) as refused:
         feed.run()
-    feed.abort()
+    feed.fail()
     assert refused.value.sqlstate == "BD003"
     assert (own.state(), own.staged(), own.rows("select count(*) from data.units")) == ("failed", 0, [(0,)])
 
@@ -103,7 +103,7 @@ def test_an_import_that_ran_wrote_nothing_and_holds_nothing(own: Own) -> None:
         own.crash()
         worker.join()
     assert failures
-    feed.abort()
+    feed.fail()
     assert (own.state(), own.staged(), own.rows("select count(*) from data.units")) == ("failed", 0, [(0,)])
     again = own.begin()
     again.receive(b'{"units": [{"code": "A", "name": "a"}]}')
@@ -113,8 +113,8 @@ def test_an_import_that_ran_wrote_nothing_and_holds_nothing(own: Own) -> None:
 def test_an_import_whose_process_died_with_the_server_is_reaped(own: Own) -> None:
     feed = own.begin()
     feed.receive(b'{"units": [{"code": "B", "name": "b"}]}')
-    feed.complete()
-    feed._stopped.set()  # as if the process were gone: no sign of life follows
+    feed.received()
+    feed._heartbeat.stop()  # as if the process were gone: no sign of life follows
     own.crash()
     own.rows("update bds.imports set heartbeat_at = heartbeat_at - interval '1 minute' where finished_at is null returning 1")
     assert own.rows("select bds.reap_imports()") == [(1,)]
@@ -128,10 +128,10 @@ def test_an_import_that_waited_through_a_crash_removes_nothing(own: Own) -> None
     before = own.rows("select count(*) from data.units")
     feed = own.begin()
     feed.receive(b'{"units@removeAll": true, "units": [{"code": "K1", "name": "k"}, {"code": "K2", "name": "k"}]}')
-    feed.complete()
+    feed.received()
     own.crash()
     with pytest.raises(psycopg.Error) as refused:
         feed.run()
-    feed.abort(refused.value)
+    feed.fail(refused.value)
     assert refused.value.sqlstate == "BD003" and own.state() == "failed"
     assert own.rows("select count(*) from data.units") == before

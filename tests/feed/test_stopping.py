@@ -14,7 +14,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from app.feed.under_way import Served
+from app.feed.run import Import
 from app.service import server
 from tests.conftest import Operator
 from tests.feed.test_http import begin, held, send
@@ -22,7 +22,7 @@ from tests.service.serving import PATIENCE, Service, running, wait_until
 from tests.service.test_processes import serve
 
 DOCUMENT = b'{"units": [{"code": "A", "name": "a"}]}'
-STOPPED = "the service was stopped before the import had ended; nothing of it was written"
+STOPPED = "the service was stopped before the import had ended; nothing was written"
 
 
 @pytest.fixture
@@ -163,18 +163,18 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Imports fail, when they are let, by what nobody foresaw."""
     may_fail = threading.Event()
 
-    def run(_feed: Served) -> Any:
+    def run(_importing: Import) -> Any:
         assert may_fail.wait(PATIENCE)
         raise ZeroDivisionError
 
-    monkeypatch.setattr(Served, "run", run)
+    monkeypatch.setattr(Import, "run", run)
     return may_fail.set
 
 
 def failure(operator: Operator, caplog: pytest.LogCaptureFixture) -> logging.LogRecord:
     """What the log has of the one import that failed."""
     [(number,)] = operator.rows("select id::text from bds.imports")
-    assert ended(operator) == ("failed", "internal", f"the service failed; its log has import {number}")
+    assert ended(operator) == ("failed", "internal", f"the service failed; see its log for import {number}")
     wait_until(lambda: bool(said(caplog, f"import {number} of demo failed")))
     [record] = [each for each in caplog.records if each.levelno >= logging.ERROR]
     assert record.exc_info and record.exc_info[0] is ZeroDivisionError

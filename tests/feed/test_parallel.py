@@ -205,13 +205,13 @@ def plans_of(feed: Feed, document: dict[str, Any]) -> list[str]:
     messages: list[str] = []
     staged = feed.begin()
     staged.receive(json.dumps(document).encode())
-    staged.complete()
+    staged.received()
     with psycopg.connect(feed.url, autocommit=True) as connection:
         connection.add_notice_handler(lambda notice: messages.append(notice.message_primary or ""))
         try:
             connection.execute("load 'auto_explain'")
         except psycopg.errors.UndefinedFile:
-            staged.abort()
+            staged.fail()
             pytest.skip("this PostgreSQL has no auto_explain")
         for name, value in (
             ("log_min_duration", "2"),
@@ -223,7 +223,7 @@ def plans_of(feed: Feed, document: dict[str, Any]) -> list[str]:
             connection.execute(sql.SQL("set {} = {}").format(sql.Identifier("auto_explain", name), value))
         connection.execute("set auto_explain.log_level = notice")
         report = connection.execute("select bds.import_run(%s, %s)", (feed.company, staged.id)).fetchone()
-    staged.abort()  # it has ended: its signs of life end, too
+    staged.fail()  # it has ended: its signs of life end, too
     assert report is not None and report[0]["state"] == "completed"
     return [message.partition("plan:")[2] for message in messages if "plan:" in message]
 
