@@ -108,7 +108,7 @@ async def change_log(request: web.Request) -> web.StreamResponse:
 
 async def list_hooks(request: web.Request) -> web.StreamResponse:
     company, page = await hookable(request, lists=True), urls.page(urls.decode_query(request.rel_url.raw_path_qs))
-    return web.json_response(await registration.listing(request.app[DATABASE], company, page))
+    return web.json_response(await registration.hooks(request.app[DATABASE], company, page))
 
 
 async def create_hook(request: web.Request) -> web.StreamResponse:
