@@ -53,15 +53,18 @@ class Buffer:
             at = len(block) if error.position is None else error.position
             raise self.malformed(at - prefix, error.reason) from None
 
-    def position(self, at: int) -> dict[str, Any]:
-        """Offset (from 0), line and column (from 1) of a byte in the document."""
+    def malformed(self, at: int, reason: str) -> ServiceError:
+        """The error `malformed_document` at a byte."""
+        return self.error("malformed_document", at, reason)
+
+    def error(self, code: str, at: int, reason: str, target: str | None = None) -> ServiceError:
+        """An error at a byte, with its position in the document: offset from 0, line and column from 1."""
+        position = self._position(at)
+        message = f"line {position['line']}, column {position['column']} (byte {position['offset']}): {reason}"
+        return ServiceError(code, message, target=target, **position)
+
+    def _position(self, at: int) -> dict[str, Any]:
         before = bytes(self.data[: max(at, 0)])
         lines = before.count(b"\n")
         column = len(before) - before.rindex(b"\n") if lines else self._column + len(before)
         return {"offset": self._offset + len(before), "line": self._line + lines, "column": column}
-
-    def malformed(self, at: int, reason: str) -> ServiceError:
-        """The error `malformed_document` at a byte."""
-        position = self.position(at)
-        message = f"line {position['line']}, column {position['column']} (byte {position['offset']}): {reason}"
-        return ServiceError("malformed_document", message, **position)

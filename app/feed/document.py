@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from app.errors import ServiceError
 from app.feed.buffer import Buffer
 from app.feed.cutter import Cutter
 
@@ -129,13 +128,11 @@ class Document:
             if value is None:
                 self._after_value()
                 return Records(self._name, [], False)
-        message = f"expected an array of records for {self._name}"
-        raise ServiceError("invalid_document", message, **self._buffer.position(0))
+        raise self._buffer.error("invalid_document", 0, f"expected an array of records for {self._name}")
 
     def _directive(self, opening: bytes) -> Directive | None:
         if opening in (b"{", b"["):
-            message = f"{self._name}: expected a single value"
-            raise ServiceError("invalid_directive", message, target=self._name, **self._buffer.position(0))
+            raise self._buffer.error("invalid_directive", 0, f"{self._name}: expected a single value", self._name)
         before = len(self._buffer.data)
         value = self._scalar()
         if len(self._buffer.data) == before:
@@ -200,5 +197,4 @@ class Document:
             self._buffer.decode(prefix + bytes(self._buffer.data), len(prefix))  # raises the exact error, if there is one
             raise self._buffer.malformed(len(self._buffer.data), reason)
         if len(self._buffer.data) > LARGEST_RECORD:
-            message = f"a record of {self._name} is larger than {LARGEST_RECORD >> 20} MB"
-            raise ServiceError("invalid_document", message, **self._buffer.position(0))
+            raise self._buffer.error("invalid_document", 0, f"a record of {self._name} is larger than {LARGEST_RECORD >> 20} MB")

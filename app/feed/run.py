@@ -6,16 +6,16 @@ The states of an import, and what moves it on:
                     |                            |
                     +------- fail(reason) -------+-----------------> failed | cancelled
 
-begin, receive, received and run are called by whoever has the document; each may raise, and fail() must follow.  Who else ends it:
+The caller moves it on; if a call raises, the caller calls fail().  What else ends it:
 
-a cancel           cancel_import() in any process marks the import; its heartbeat notices that, the next call raises `cancelled`,
-                   and fail() leaves the state cancelled
-the service        stop() before it ends: the next call raises `aborted`
-maintenance        bds.reap_imports fails an import without a sign of life for 20 seconds, code `aborted`: its process is dead
+cancel        cancel_import(), in any process, marks the import.  The heartbeat finds the mark, the caller's next or running call
+              raises `cancelled`, and after fail() the state is cancelled
+service stop  stop(): the caller's next or running call raises `aborted`, and after fail() the state is failed
+dead process  no sign of life for 20 seconds: maintenance (bds.reap_imports) ends the import, code `aborted`
 
-run() leaves it completed if no record failed, partial if some did, failed if all did (or one, if the document is @atomic).
-The same transitions in SQL: bds.import_begin, import_received, import_run, import_fail, import_cancel.  Business rows are written
-only by run(), in one transaction.
+run() leaves the import completed if no record failed, failed if every record did (one is enough with @atomic true), else partial.
+The same transitions in SQL: bds.import_begin, import_received, import_run, import_fail, import_cancel.  Only run() writes business
+rows, in one transaction.
 """
 
 from __future__ import annotations
