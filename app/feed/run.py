@@ -104,11 +104,11 @@ class Import:
                 return
             self._staging.finish()
             self.raise_if_ended()
-            staged = self._staging
+            staged, directives = self._staging, self._staging.directives
             with self._connection.use() as connection:
                 connection.execute(
                     "select bds.import_received(%s, %s, %s, %s, %s, %s)",
-                    (self.company, self.id, staged.atomic, staged.bytes, staged.records, staged.remove_all),
+                    (self.company, self.id, directives.atomic, staged.bytes, staged.records, directives.remove_all),
                 )
             self._is_received = True
 

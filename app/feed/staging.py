@@ -48,7 +48,7 @@ class Staging:
         self._converter = converter  # of the received bytes into those of a document; None: they are one
         self._document = Document()
         self._rows = Rows(catalog)
-        self._directives = Directives(self._rows)
+        self.directives = Directives(self._rows)
         self._tables: dict[str, str] = {}  # entity -> staging table
         self._copier = ThreadPoolExecutor(1, "staging")
         self._copying: Future[None] | None = None  # the block that is being copied
@@ -57,15 +57,6 @@ class Staging:
     def records(self) -> int:
         """Top-level records read so far."""
         return self._rows.records
-
-    @property
-    def atomic(self) -> str:
-        return self._directives.atomic
-
-    @property
-    def remove_all(self) -> list[str]:
-        """Collections that the document gives whole."""
-        return self._directives.remove_all
 
     def begin(self, import_id: UUID, number: int) -> None:
         """Name the import that the records belong to."""
@@ -86,7 +77,7 @@ class Staging:
             self._add(part)
         for part in self._document.finish():
             self._add(part)
-        self._directives.finish()
+        self.directives.finish()
         self._copy_lines()
         self._await_copy()
         self._copier.shutdown()
@@ -101,9 +92,9 @@ class Staging:
 
     def _add(self, part: Records | Directive) -> None:
         if isinstance(part, Directive):
-            self._directives.add(part)
+            self.directives.add(part)
             return
-        self._directives.note(part.collection)
+        self.directives.note(part.collection)
         self._rows.add(part.collection, part.records, part.has_control_escapes)
         if self._rows.size > STAGE_BYTES:
             self._copy_lines()
