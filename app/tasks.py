@@ -57,8 +57,8 @@ def _handled(handler: Callable[[int, Any], None], *numbers: signal.Signals) -> I
 async def end(*tasks: asyncio.Task[Any]) -> None:
     """Cancel tasks and wait until they have ended, with whatever result.
 
-    A cancellation can be lost: `asyncio.wait_for` of Python 3.11, which connection pools use, forgets one that arrives together with
-    its result.  So tasks are cancelled again every AGAIN seconds.
+    A cancellation can be lost: `asyncio.wait_for` of Python 3.11, which connection pools use, forgets one that arrives together
+    with its result.  So tasks are cancelled again every AGAIN seconds.
     """
     left = {task for task in tasks if not task.done()}
     while left:
@@ -69,7 +69,7 @@ async def end(*tasks: asyncio.Task[Any]) -> None:
 
 
 async def in_daemon(work: Callable[..., T], *arguments: Any) -> T:
-    """Run `work` in a daemon thread and return its result.  Unlike the event loop's own threads it never delays the process's end."""
+    """Run `work` in a daemon thread and return its result.  Unlike the event loop's threads it cannot delay the process's end."""
     loop = asyncio.get_running_loop()
     outcome: asyncio.Future[T] = loop.create_future()
 

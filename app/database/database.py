@@ -166,7 +166,7 @@ class Database:
             await asyncio.sleep(RECONNECT)
 
     def on_notify(self, channel: str, callback: Callable[[str], None]) -> None:
-        """Call `callback` in the event loop with the payload of each notification on one of CHANNELS; with '' after each connect."""
+        """Call `callback` in the event loop with each payload on one of CHANNELS, and with '' after each connect."""
         self._callbacks[channel].append(callback)
 
     @property

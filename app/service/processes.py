@@ -1,8 +1,8 @@
 """Several processes that serve one address: a parent, which serves nothing itself, starts, watches and ends them.
 
 Each HTTP process listens on the address with SO_REUSEPORT, and the kernel distributes connections among them; one more process
-delivers webhooks.  A process that dies is started again, after a delay that grows with each death.  The parent passes on SIGTERM and
-SIGINT, and ends when all children have ended.  If the parent is killed, its children end as by SIGTERM.
+delivers webhooks.  A process that dies is started again, after a delay that grows with each death.  The parent passes on SIGTERM
+and SIGINT, and ends when all children have ended.  If the parent is killed, its children end as by SIGTERM.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ RELOADS = 3  # of the catalog, for one request
 def create_app(database: Database, stall: float = 60.0, maintains: bool = True) -> web.Application:
     """The service as an application.
 
-    stall: seconds after which a client that reads nothing of its answer is cut off; maintains: whether this process runs maintenance.
+    stall: seconds after which a client that reads nothing of its answer is cut off; maintains: whether to run maintenance.
     """
     app = web.Application(middlewares=[around])
     app[DATABASE], app[GATE] = database, Gate(database)
@@ -112,7 +112,7 @@ async def change_log(request: web.Request) -> web.StreamResponse:
 
 async def list_hooks(request: web.Request) -> web.StreamResponse:
     company, page = await hookable(request, lists=True), urls.page(urls.decode_query(request.rel_url.raw_path_qs))
-    return web.json_response(await registration.listing(request.app[DATABASE], company, page))
+    return web.json_response(await registration.hooks(request.app[DATABASE], company, page))
 
 
 async def create_hook(request: web.Request) -> web.StreamResponse:
@@ -153,7 +153,7 @@ async def retry_delivery(request: web.Request) -> web.StreamResponse:
 
 async def import_document(request: web.Request) -> web.StreamResponse:
     company, actor = await importable(request)
-    status, report = await receive.receive(request.app[DATABASE], request, company, actor)
+    status, report = await receive.import_request(request.app[DATABASE], request, company, actor)
     headers = {"Location": f"/api/{company}/imports/{report['importId']}"}
     return web.Response(status=status, body=receive.dump(report), content_type="application/json", headers=headers)
 

@@ -3,8 +3,8 @@
 The HTTP parser refuses unreadable requests before a route is known; here those refusals get the form of their area (OData or
 problem+json), and the client gets time to read them.
 
-Private parts of aiohttp in use: RequestHandler._messages, _current_request, _force_close, and _ErrInfo (tests/service/test_refusals.py
-fails if they change).
+Private parts of aiohttp in use: RequestHandler._messages, _current_request, _force_close, and _ErrInfo;
+tests/service/test_refusals.py fails if they change.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from app import metrics
 from app.config import Config
 from app.database.database import Database
 from app.errors import ServiceError
-from app.feed.under_way import finish
+from app.feed.background import stop_imports
 from app.metrics import Sampler
 from app.service.maintenance import run_maintenance
 from app.service.middleware import error_response, wrong_method
@@ -93,7 +93,7 @@ class Connection(web.RequestHandler):
             self._break_body()
 
     def _break_body(self) -> None:
-        """End a body in which the parser failed, so that its reader does not wait; nothing further on the connection is a request."""
+        """End a body in which the parser failed, so that its reader does not wait; the rest of the connection is ignored."""
         if len(self._messages) > 1:
             body = self._messages[-2][1]
         elif self._current_request is not None:
@@ -174,7 +174,7 @@ async def serving(
         yield listening.sockets[0].getsockname()[:2]
     finally:
         listening.close()
-        await asyncio.gather(runner.cleanup(), finish(GRACE - REPORT))
+        await asyncio.gather(runner.cleanup(), stop_imports(GRACE - REPORT))
 
 
 async def run(
