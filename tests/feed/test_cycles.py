@@ -1,4 +1,4 @@
-"""References that lead back to where they came from: in one entity, and through several."""
+"""Cycles of references, within one entity and through several."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def staff(database_url: str) -> Iterator[Feed]:
     yield from with_tables(database_url, TABLES)
 
 
-def test_rows_of_one_entity_may_refer_to_one_another(feed: Feed) -> None:
+def test_a_cycle_within_one_entity(feed: Feed) -> None:
     categories = [
         {"code": "A", "name": "a", "parent": "code:B"},
         {"code": "B", "name": "b", "parent": "code:A"},
@@ -51,7 +51,7 @@ def test_rows_of_one_entity_may_refer_to_one_another(feed: Feed) -> None:
     assert len(feed.log()) == 3
 
 
-def test_rows_of_two_entities_may_refer_to_one_another(staff: Feed) -> None:
+def test_a_cycle_through_two_entities(staff: Feed) -> None:
     document = {
         "badges": [{"code": "X", "person": "code:ann"}],
         "people": [{"code": "ann", "team": "code:red"}, {"code": "bob", "team": "code:red"}],
@@ -67,7 +67,7 @@ def test_rows_of_two_entities_may_refer_to_one_another(staff: Feed) -> None:
     assert staff.good(teams=[{"code": "blue", "lead": "code:ann"}]) == {"teams": {"updated": 1}}
 
 
-def test_a_reference_that_has_to_wait_counts_as_a_change(staff: Feed) -> None:
+def test_a_deferred_reference_counts_as_a_change(staff: Feed) -> None:
     staff.good(teams=[{"code": "red"}, {"code": "blue"}])
     report = staff.good(
         {"teams": [{"code": "red", "lead": "code:cid"}, {"code": "blue"}], "people": [{"code": "cid", "team": "code:red"}]}
@@ -75,7 +75,7 @@ def test_a_reference_that_has_to_wait_counts_as_a_change(staff: Feed) -> None:
     assert report == {"teams": {"updated": 1, "unchanged": 1}, "people": {"created": 1}}
 
 
-def test_what_fails_in_a_circle_takes_along_what_refers_to_it(staff: Feed) -> None:
+def test_a_failed_record_of_a_cycle_fails_the_records_that_refer_to_it(staff: Feed) -> None:
     report = staff.send({
         "@atomic": False,
         "people": [{"code": "ann", "team": "code:red", "shoe": 7}, {"code": "bob", "team": "code:blue"}],
@@ -91,7 +91,7 @@ GONE = {"people": [{"@operation": "delete", "code": "ann"}], "teams": [{"@operat
 
 
 @pytest.fixture
-def circle(staff: Feed) -> Feed:
+def cycle(staff: Feed) -> Feed:
     """Ann is in team red, which she leads; so is bob."""
     staff.good(
         {
@@ -103,7 +103,7 @@ def circle(staff: Feed) -> Feed:
 
 
 def refuse(staff: Feed, event: str, condition: str) -> None:
-    """A rule that only the table of people knows."""
+    """Make a trigger refuse an event on people."""
     staff.operator.connection.execute(
         f"""
         create function data.refuse() returns trigger language plpgsql as $$ begin raise check_violation using message = 'secret'; end $$;
@@ -113,60 +113,60 @@ def refuse(staff: Feed, event: str, condition: str) -> None:
 
 
 @pytest.mark.parametrize("atomic", ["batch", True, False])
-def test_rows_that_refer_to_one_another_are_deleted_together(circle: Feed, atomic: str | bool) -> None:
-    last = circle.log()[-1][0]
-    report = circle.good({"@atomic": atomic, **GONE, "people": [*GONE["people"], {"@operation": "delete", "code": "bob"}]})
+def test_the_rows_of_a_cycle_are_deleted_together(cycle: Feed, atomic: str | bool) -> None:
+    last = cycle.log()[-1][0]
+    report = cycle.good({"@atomic": atomic, **GONE, "people": [*GONE["people"], {"@operation": "delete", "code": "bob"}]})
     assert report == {"people": {"deleted": 2}, "teams": {"deleted": 1}}
-    assert sorted((entity, operation) for n, entity, operation, _ in circle.log() if n > last) == [
+    assert sorted((entity, operation) for n, entity, operation, _ in cycle.log() if n > last) == [
         ("people", "delete"), ("people", "delete"), ("teams", "delete"),
     ]  # fmt: skip
 
 
-def test_a_row_that_stays_keeps_what_it_refers_to_and_so_on(circle: Feed) -> None:
-    """Bob keeps the team, and that its lead."""
-    report = circle.send({"@atomic": False, **GONE})
+def test_a_remaining_row_keeps_the_rows_that_it_refers_to(cycle: Feed) -> None:
+    """Bob keeps the team, and the team keeps its lead."""
+    report = cycle.send({"@atomic": False, **GONE})
     assert sorted(errors(report)) == [("people[0]", "in_use"), ("teams[0]", "in_use")]
-    assert circle.rows("people", "code") == [("ann",), ("bob",)]
+    assert cycle.rows("people", "code") == [("ann",), ("bob",)]
 
 
-def test_a_circle_is_kept_by_what_stands_outside_of_it(circle: Feed) -> None:
-    circle.good(badges=[{"code": "X", "person": "code:ann"}])
+def test_a_reference_from_outside_keeps_a_cycle(cycle: Feed) -> None:
+    cycle.good(badges=[{"code": "X", "person": "code:ann"}])
     document = {"@atomic": False, **GONE, "people": [*GONE["people"], {"@operation": "delete", "code": "bob"}]}
-    report = circle.send(document)
+    report = cycle.send(document)
     assert sorted(errors(report)) == [("people[0]", "in_use"), ("teams[0]", "in_use")]
-    assert circle.rows("people", "code") == [("ann",)]
-    assert circle.good({**GONE, "badges": [{"@operation": "delete", "code": "X"}]}) == {
+    assert cycle.rows("people", "code") == [("ann",)]
+    assert cycle.good({**GONE, "badges": [{"@operation": "delete", "code": "X"}]}) == {
         "people": {"deleted": 1}, "teams": {"deleted": 1}, "badges": {"deleted": 1}}  # fmt: skip
 
 
-def test_a_row_that_the_database_does_not_delete_keeps_its_circle(circle: Feed) -> None:
-    refuse(circle, "delete", "old.code = 'ann'")
-    circle.good({"people": [{"code": "eve", "team": "code:blue"}], "teams": [{"code": "blue", "lead": "code:eve"}]})
+def test_a_refused_delete_keeps_its_cycle(cycle: Feed) -> None:
+    refuse(cycle, "delete", "old.code = 'ann'")
+    cycle.good({"people": [{"code": "eve", "team": "code:blue"}], "teams": [{"code": "blue", "lead": "code:eve"}]})
     document = {
         "@atomic": False,
         "people": [{"@operation": "delete", "code": code} for code in ("ann", "bob", "eve")],
         "teams": [{"@operation": "delete", "code": code} for code in ("red", "blue")],
     }
-    report = circle.send(document)
+    report = cycle.send(document)
     assert sorted(errors(report)) == [("people[0]", "invalid_value"), ("teams[0]", "in_use")]
-    assert circle.rows("people", "code") == [("ann",)] and circle.rows("teams", "code") == [("red",)]
+    assert cycle.rows("people", "code") == [("ann",)] and cycle.rows("teams", "code") == [("red",)]
 
 
-def test_circles_are_removed_together(circle: Feed) -> None:
-    assert circle.good({"people": [], "people@removeAll": True, "teams": [], "teams@removeAll": True}) == {
+def test_the_rows_of_a_cycle_are_removed_together(cycle: Feed) -> None:
+    assert cycle.good({"people": [], "people@removeAll": True, "teams": [], "teams@removeAll": True}) == {
         "people": {"deleted": 2}, "teams": {"deleted": 1}}  # fmt: skip
 
 
-def test_a_row_that_the_database_does_not_remove_stays_and_is_told(circle: Feed) -> None:
-    refuse(circle, "delete", "old.code = 'ann'")
-    report = circle.send({"people": [{"code": "new"}], "people@removeAll": True, "teams": [], "teams@removeAll": True})
+def test_a_refused_removal_is_reported(cycle: Feed) -> None:
+    refuse(cycle, "delete", "old.code = 'ann'")
+    report = cycle.send({"people": [{"code": "new"}], "people@removeAll": True, "teams": [], "teams@removeAll": True})
     assert [(e["path"], e["record"], e["code"]) for e in report["errors"]] == [
         ("teams@removeAll", "code:red", "in_use"), ("people@removeAll", "code:ann", "invalid_value"),
     ]  # fmt: skip
-    assert circle.rows("people", "code", order="code") == [("ann",), ("new",)] and report["state"] == "partial"
+    assert cycle.rows("people", "code", order="code") == [("ann",), ("new",)] and report["state"] == "partial"
 
 
-def test_what_the_database_refuses_of_a_reference_that_had_to_wait_fails_its_record(staff: Feed) -> None:
+def test_a_refused_deferred_reference_fails_its_record(staff: Feed) -> None:
     staff.operator.connection.execute("""
         create function data.refuse() returns trigger language plpgsql as $$ begin raise check_violation using message = 'secret'; end $$;
         create trigger refuse before insert or update on data.teams for each row when (new.code = 'red' and new.lead_id is not null) execute function data.refuse()
@@ -198,8 +198,8 @@ select bds.register('data.leads');
 """
 
 
-def test_in_a_circle_what_is_required_is_written_first(database_url: str) -> None:
-    """Whichever was registered first."""
+def test_a_cycle_is_written_beginning_with_its_required_reference(database_url: str) -> None:
+    """In either order of registration."""
     with psycopg.connect(database_url, autocommit=True) as connection:
         connection.execute(NEEDED_LAST.encode())
         with connections.connect(database_url) as reader:

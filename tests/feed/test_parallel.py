@@ -1,4 +1,4 @@
-"""What a large import divides among processes comes out as if one had done it; few records are looked up one by one."""
+"""Plans of large and small imports: parallel workers give the same result, few records are looked up by index."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ AGAIN: dict[str, Any] = {
 
 
 @contextlib.contextmanager
-def divided(operator: Operator, workers: int) -> Iterator[None]:
-    """Within the block imports find every table worth dividing, and so many processes to be had for nothing."""
+def in_parallel(operator: Operator, workers: int) -> Iterator[None]:
+    """Within the block the planner uses so many parallel workers for every table."""
     name = sql.Identifier(operator.connection.info.dbname)
     for setting, value in (("min_parallel_table_scan_size", 0), ("max_parallel_workers_per_gather", workers)):
         operator.connection.execute(sql.SQL("alter database {} set {} = {}").format(name, sql.Identifier(setting), value))
@@ -75,11 +75,11 @@ def outcome(feed: Feed, document: dict[str, Any]) -> tuple[Any, ...]:
     return report["state"], report["entities"], sorted(errors(report)), categories, products, variants, len(feed.log())
 
 
-def test_a_divided_import_is_the_same_import(companies: Callable[[], Feed]) -> None:
+def test_an_import_with_parallel_workers_gives_the_same(companies: Callable[[], Feed]) -> None:
     outcomes, helpers = [], []
     for workers in (0, 2):
         feed = companies()
-        with divided(feed.operator, workers):
+        with in_parallel(feed.operator, workers):
             outcomes.append([outcome(feed, document) for document in (DOCUMENT, AGAIN, AGAIN)])
         helpers.append(launched(feed.operator))
         assert feed.staged() == 0
@@ -98,7 +98,7 @@ READ = """
 
 @contextlib.contextmanager
 def counting(feed: Feed) -> Iterator[list[int]]:
-    """Afterwards: rows of products that were read from beginning to end, and those that were read by an index."""
+    """The rows of products that the block reads by sequential scans, and by index scans; filled in at its end."""
     ((whole, written, probed),) = feed.operator.rows(READ)
     found: list[int] = []
     yield found
@@ -108,12 +108,12 @@ def counting(feed: Feed) -> Iterator[list[int]]:
 
 
 @pytest.fixture
-def known_and_not(companies: Callable[[], Feed]) -> tuple[Feed, Feed]:
-    """A company of 200,000 products that the statistics know, and one of 3,000 that they do not: the planner expects a single row of it."""
+def analysed_and_not(companies: Callable[[], Feed]) -> tuple[Feed, Feed]:
+    """A company with 200,000 analysed products, and one with 3,000 that are not analysed: the planner expects one row of it."""
     known, unknown = companies(), companies()
     connection = known.operator.connection
     for feed, rows in ((known, 200_000), (unknown, 3000)):
-        connection.execute("set session_replication_role = replica")  # nobody reads the log of these rows
+        connection.execute("set session_replication_role = replica")  # without change records
         connection.execute(
             "insert into data.products (company_id, code, name, updated_at) "
             "select %s, 'P' || n, 'n', now() from generate_series(1, %s) n",
@@ -128,8 +128,8 @@ def known_and_not(companies: Callable[[], Feed]) -> tuple[Feed, Feed]:
     return known, unknown
 
 
-def test_few_records_are_looked_up_by_the_right_index(known_and_not: tuple[Feed, Feed]) -> None:
-    for feed, many in zip(known_and_not, (3000, 900), strict=True):
+def test_few_records_are_looked_up_by_index(analysed_and_not: tuple[Feed, Feed]) -> None:
+    for feed, many in zip(analysed_and_not, (3000, 900), strict=True):
         for changed in (1, many):
             records = [{"code": f"P{n}", "name": f"m{changed}" if n <= changed else "n"} for n in range(1, many + 1)]
             with counting(feed) as read:
@@ -137,24 +137,24 @@ def test_few_records_are_looked_up_by_the_right_index(known_and_not: tuple[Feed,
             assert read[0] == 0 and read[1] < 20 * many
 
 
-def test_few_rows_are_deleted_by_the_right_index(known_and_not: tuple[Feed, Feed]) -> None:
-    for feed, many in zip(known_and_not, (3000, 900), strict=True):
+def test_few_rows_are_deleted_by_index(analysed_and_not: tuple[Feed, Feed]) -> None:
+    for feed, many in zip(analysed_and_not, (3000, 900), strict=True):
         with counting(feed) as read:
             records = [{"code": f"P{n}", "@operation": "delete"} for n in range(1, many + 1)]
             assert feed.good(products=records) == {"products": {"deleted": many}}
         assert read[0] == 0 and read[1] < 20 * many
 
 
-def test_what_a_collection_no_longer_contains_is_read_a_few_times(known_and_not: tuple[Feed, Feed]) -> None:
-    _, feed = known_and_not
+def test_a_removal_reads_the_table_a_few_times(analysed_and_not: tuple[Feed, Feed]) -> None:
+    _, feed = analysed_and_not
     with counting(feed) as read:
         records = [{"code": f"P{n}", "name": "n"} for n in range(1, 901)]
         assert feed.good({"products": records, "products@removeAll": True})["products"] == {"unchanged": 900, "deleted": 2100}
     assert sum(read) < 20 * 203_000
 
 
-def test_no_statement_joins_all_with_all(feed: Feed) -> None:
-    """Nor do those of the triggers, whatever the import has set for its own; asked of every plan that takes its time."""
+def test_no_statement_joins_every_row_with_every_row(feed: Feed) -> None:
+    """Checks every plan that takes two milliseconds or more, those of triggers included."""
     many, few = 1500, 900
     plans: list[str] = []
 
@@ -195,23 +195,23 @@ def test_no_statement_joins_all_with_all(feed: Feed) -> None:
 
 
 def rows_seen(step: dict[str, Any]) -> float:
-    """How many rows that step of a plan has met that has met most, each time that it was gone through."""
+    """The most rows that one step of a plan has read, over all its loops."""
     met = sum(step.get(name, 0) for name in ("Actual Rows", "Rows Removed by Filter", "Rows Removed by Join Filter"))
     return max([float(met * step["Actual Loops"]), *map(rows_seen, step.get("Plans", []))])
 
 
 def plans_of(feed: Feed, document: dict[str, Any]) -> list[str]:
-    """The plans of an import's statements that take two milliseconds or more, JSON.  Skips the test where auto_explain is missing."""
+    """The plans of an import's statements of two milliseconds or more, as JSON.  Skips the test without auto_explain."""
     messages: list[str] = []
     staged = feed.begin()
     staged.receive(json.dumps(document).encode())
-    staged.complete()
+    staged.received()
     with psycopg.connect(feed.url, autocommit=True) as connection:
         connection.add_notice_handler(lambda notice: messages.append(notice.message_primary or ""))
         try:
             connection.execute("load 'auto_explain'")
         except psycopg.errors.UndefinedFile:
-            staged.abort()
+            staged.fail()
             pytest.skip("this PostgreSQL has no auto_explain")
         for name, value in (
             ("log_min_duration", "2"),
@@ -223,13 +223,13 @@ def plans_of(feed: Feed, document: dict[str, Any]) -> list[str]:
             connection.execute(sql.SQL("set {} = {}").format(sql.Identifier("auto_explain", name), value))
         connection.execute("set auto_explain.log_level = notice")
         report = connection.execute("select bds.import_run(%s, %s)", (feed.company, staged.id)).fetchone()
-    staged.abort()  # it has ended: its signs of life end, too
+    staged.fail()  # no effect on the import, which has ended; stops the heartbeat
     assert report is not None and report[0]["state"] == "completed"
     return [message.partition("plan:")[2] for message in messages if "plan:" in message]
 
 
 def launched(operator: Operator) -> int | None:
-    """How many processes have been started to help others; PostgreSQL 18 counts them."""
+    """The parallel workers started so far, which PostgreSQL 18 counts."""
     known = "select from pg_attribute where attrelid = 'pg_stat_database'::regclass and attname = 'parallel_workers_launched'"
     if not operator.rows(known):
         return None

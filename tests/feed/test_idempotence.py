@@ -1,4 +1,4 @@
-"""The same document again changes nothing; a change changes what it says and no more."""
+"""The same document again changes nothing; a changed document changes only what differs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DOCUMENT: dict[str, Any] = {
 }  # fmt: skip
 
 
-def test_sending_again_changes_nothing(feed: Feed) -> None:
+def test_the_same_document_again_changes_nothing(feed: Feed) -> None:
     assert {name: each["created"] for name, each in feed.good(DOCUMENT).items()} == {
         "units": 1, "categories": 2, "products": 2, "productVariants": 2, "customers": 1, "orders": 1, "orderItems": 3, "invoices": 1,
         "invoiceItems": 1}  # fmt: skip
@@ -53,7 +53,7 @@ def test_a_parent_is_updated_only_by_its_own_fields(feed: Feed) -> None:
     ]  # fmt: skip
 
 
-def test_the_import_is_the_change_set_of_all_it_writes(feed: Feed) -> None:
+def test_an_import_is_one_change_set(feed: Feed) -> None:
     report = feed.send(DOCUMENT)
     assert feed.ask("select distinct change_set_id::text, actor from bds.changes where company_id = %s", feed.company) == [
         (report["changeSetId"], feed.operator.connection.info.user)]  # fmt: skip
@@ -61,14 +61,14 @@ def test_the_import_is_the_change_set_of_all_it_writes(feed: Feed) -> None:
     assert feed.ask("select count(distinct transaction_id) from bds.changes where company_id = %s", feed.company) == [(1,)]
 
 
-def test_any_chunks_give_the_same(feed: Feed) -> None:
+def test_chunks_of_any_size_give_the_same(feed: Feed) -> None:
     data = json.dumps(DOCUMENT, indent=1, ensure_ascii=False).encode()
     report = feed.send(data, chunk=7)
     assert (report["state"], report["progress"]["bytes"], report["progress"]["records"]) == ("completed", len(data), 8)
     assert all(each.keys() == {"unchanged"} for each in feed.good(data).values())
 
 
-def test_the_real_feed(feed: Feed, shared: Path, tmp_path: Path) -> None:
+def test_a_document_of_real_data(feed: Feed, shared: Path, tmp_path: Path) -> None:
     expected = {
         "units": 2136,
         "categories": 5595,
@@ -96,6 +96,6 @@ def test_the_real_feed(feed: Feed, shared: Path, tmp_path: Path) -> None:
     changed = feed.good(next_data)
     touched = feed.ask("select count(*) from bds.changes where company_id = %s", feed.company)[0][0] - log
     own = sum(n for each in changed.values() for kind, n in each.items() if kind != "unchanged")
-    assert 0 < own <= touched <= 2 * own, "each change is one record, and at most one of its parent"
+    assert 0 < own <= touched <= 2 * own, "each change has one change record, and at most one of its parent"
     assert all(each.keys() == {"unchanged"} for each in feed.good(next_data).values())
     assert not feed.ask('select from api."invoiceItems" i where not exists (select from api.invoices v where v.id = i."invoiceId")')

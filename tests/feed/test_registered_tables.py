@@ -1,4 +1,4 @@
-"""Tables of somebody else's: keys that are no texts, texts of a limited length, rules that cannot be evaluated, long names, few indexes."""
+"""Newly registered tables: keys that are not text, text of limited length, checks that raise, long names, missing indexes."""
 
 from __future__ import annotations
 
@@ -45,16 +45,16 @@ def stock(database_url: str) -> Iterator[Feed]:
     yield from with_tables(database_url, TABLES)
 
 
-def test_a_text_that_is_too_long_is_no_other_text(stock: Feed) -> None:
+def test_a_key_that_is_too_long_does_not_match_a_shorter_one(stock: Feed) -> None:
     stock.good(labels=[{"code": "ABCDE", "note": "old"}])
     for long, short in (("ABCDEFGH", "ABCDE"), ("VWXYZ!", "VWXYZ")):
         report = stock.send({"@atomic": False, "labels": [{"code": long, "note": "wrong"}, {"code": short, "note": "right"}]})
         assert errors(report) == [("labels[0].code", "invalid_value")]
     assert stock.rows("labels", "code", "note", order="code") == [("ABCDE", "right"), ("VWXYZ", "right")]
-    assert stock.good(labels=[{"code": "\x01BCDE"}]) == {"labels": {"created": 1}}  # as long as may be
+    assert stock.good(labels=[{"code": "\x01BCDE"}]) == {"labels": {"created": 1}}  # exactly as long as allowed
 
 
-def test_keys_are_looked_up_by_what_they_are(stock: Feed) -> None:
+def test_keys_are_looked_up_by_value_not_by_text(stock: Feed) -> None:
     uses = [
         {"code": "a", "size": "size:1.5"}, {"code": "b", "size": "size:1.50"}, {"code": "c", "day": "day:2026-01-01"},
         {"code": "d", "day": "day:2026-01-01T00:00:00"}, {"code": "e", "label": "code:ABCDE"},
@@ -66,7 +66,7 @@ def test_keys_are_looked_up_by_what_they_are(stock: Feed) -> None:
     assert errors(report) == [("uses[0].label", "lookup_not_found")]
 
 
-def test_a_rule_that_cannot_be_evaluated_fails_the_record_alone(stock: Feed) -> None:
+def test_a_check_that_raises_fails_only_its_record(stock: Feed) -> None:
     records = [
         {"code": "half", "part": 1, "whole": 2},
         {"code": "nothing", "part": 1, "whole": 0},
@@ -77,7 +77,7 @@ def test_a_rule_that_cannot_be_evaluated_fails_the_record_alone(stock: Feed) -> 
     assert stock.rows("ratios", "code") == [("half",)]
 
 
-def test_an_error_is_told_once_however_often_all_is_compared(stock: Feed) -> None:
+def test_an_error_is_reported_once(stock: Feed) -> None:
     document: dict[str, Any] = {
         "@atomic": False,
         "sizes": [{"size": "y"}],
@@ -93,7 +93,7 @@ def test_an_error_is_told_once_however_often_all_is_compared(stock: Feed) -> Non
     assert counts(report) == {"sizes": {"failed": 1}, "guarded": {"created": 1, "failed": 3}}
 
 
-def test_long_names_of_references_are_told_apart(stock: Feed) -> None:
+def test_long_names_of_references_stay_distinct(stock: Feed) -> None:
     record = {"code": "x", "preferredSupplierA": "code:A", "preferredSupplierB": "code:B"}
     labels = [{"code": "A"}, {"code": "B"}]
     assert stock.good({"labels": labels, LONG: [record]})[LONG] == {"created": 1}
@@ -102,7 +102,7 @@ def test_long_names_of_references_are_told_apart(stock: Feed) -> None:
     assert stock.good({LONG: [*many, record]})[LONG] == {"unchanged": 1501}
 
 
-def test_a_report_says_texts_as_they_were_sent(stock: Feed) -> None:
+def test_a_report_quotes_texts_as_sent(stock: Feed) -> None:
     report = stock.send({"@atomic": False, "units": [{"code": "\x01v"}, {"id": "\x01q", "name": "n"}]})
     assert [(each["record"], each["code"]) for each in report["errors"]] == [("code:\x01v", "required"), ("\x01q", "invalid_value")]
     assert "got '\x01q'" in report["errors"][1]["message"]

@@ -1,4 +1,4 @@
-"""Whatever a document says, an import ends with a report that is true, and the same document again finds nothing to do."""
+"""Random documents: the report matches the database, and the same document again changes nothing."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ DOCUMENTS = st.fixed_dictionaries(
 
 @settings(max_examples=15)
 @given(DOCUMENTS)
-def test_any_document_is_reported_truly(feed: Feed, document: dict[str, Any]) -> None:
+def test_the_report_of_a_random_document_is_true(feed: Feed, document: dict[str, Any]) -> None:
     before, log = feed.stored(), len(feed.log())
     tried = feed.send(document, dry_run=True)
     assert (feed.stored(), len(feed.log())) == (before, log)
