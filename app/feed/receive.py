@@ -22,7 +22,7 @@ from app.feed import under_way
 from app.feed.run import ask_to_end
 from app.feed.under_way import Served
 from app.mapper import store
-from app.mapper.document import MappedSource
+from app.mapper.document import SourceConverter
 from app.wire.bodies import body_in_time
 from app.wire.coding import decoded
 from app.wire.urls import page
@@ -45,7 +45,7 @@ async def receive(database: Database, request: web.Request, company: str, actor:
     if "mapper" in request.query:
         mapper = await store.load_source(database, company, request.query["mapper"])
         store.require_type(mapper, request.content_type)
-        source = MappedSource(mapper, request.charset)
+        source = SourceConverter(mapper, request.charset)
     else:
         _require_json(request)
     bodies = decoded(gathered(lambda: _read(request.content)), request.headers.get("Content-Encoding", ""))
@@ -58,7 +58,7 @@ async def take(
     company: str,
     actor: str,
     bodies: AsyncIterator[bytes],
-    source: MappedSource | None = None,
+    source: SourceConverter | None = None,
     *,
     dry_run: bool = False,
     is_async: bool = False,

@@ -1,7 +1,7 @@
 """Mappers turn a supplier's XML, JSON or CSV into an import document, and stored rows back into the supplier's format.
 
     text of a mapper    language/parse.py (grammars/mapper.lark) -> language/check.py -> language/tree.py: Mapper
-    source to document  document.py: MappedSource passes bytes to a reader from sources/open.py;
+    source to document  document.py: SourceConverter passes bytes to a reader from sources/open.py;
                         sources/{xml,json,csv}_source.py find the elements at each block's path;
                         sources/base.py: RecordMaker evaluates the fields (language/expressions.py) and makes records;
                         document.py encodes them as an import document, which app/feed imports

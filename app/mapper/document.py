@@ -19,8 +19,8 @@ IN_MEMORY = 1 << 20  # numbers of a list that are kept in memory, 8 bytes each
 _encode = msgspec.json.Encoder().encode
 
 
-class MappedSource:
-    """The import document of a source, with the source position of each record."""
+class SourceConverter:
+    """Converts a source into an import document, and tells the source position of each record."""
 
     def __init__(self, mapper: Mapper, charset: str | None = None) -> None:
         self._source = open_source(mapper, self._add, charset)

@@ -77,7 +77,7 @@ async def _find(connection: AsyncConnection[Any], company: str, name: str) -> St
 
 
 async def listed(database: Database, company: str, limit: int, offset: int) -> dict[str, Any]:
-    """Return a page of the company's mappers, the last changed first."""
+    """A page of the company's mappers, newest first."""
     async with database.session(company) as connection:
         cursor = await connection.execute(
             "select json_object('name': name, 'type': format,"

@@ -10,7 +10,7 @@ import pytest
 
 from app.database import connections
 from app.database.catalog import Catalog
-from app.mapper.document import MappedSource
+from app.mapper.document import SourceConverter
 from app.mapper.language.parse import read
 from app.mapper.language.tree import Mapper
 
@@ -31,7 +31,7 @@ def run(catalog: Catalog) -> Run:
     def run(text: str, source: str | bytes, chunk: int = 1 << 20, charset: str | None = None) -> Document:
         mapper = read(text, catalog)
         assert isinstance(mapper, Mapper)
-        mapped = MappedSource(mapper, charset)
+        mapped = SourceConverter(mapper, charset)
         data = source.encode() if isinstance(source, str) else source
         out = b"".join(mapped.feed(data[at : at + chunk]) for at in range(0, len(data), chunk)) + mapped.finish()
         return document(out)

@@ -11,7 +11,7 @@ import pytest
 
 from app.database.catalog import Catalog
 from app.errors import ServiceError
-from app.mapper.document import MappedSource, Preview
+from app.mapper.document import Preview, SourceConverter
 from app.mapper.language.parse import read
 from app.mapper.language.tree import Mapper
 from app.mapper.sources.open import open_source
@@ -72,7 +72,7 @@ def parsing() -> set[threading.Thread]:
 @pytest.mark.parametrize("end", ["finished", "malformed at the end", "closed", "closed before it began"])
 def test_the_thread_ends_with_the_document(mapper: Mapper, end: str) -> None:
     before = parsing()
-    mapped = MappedSource(mapper)
+    mapped = SourceConverter(mapper)
     if end != "closed before it began":
         mapped.feed(b"<units><unit code='a'/>")
         assert len(parsing() - before) == 1

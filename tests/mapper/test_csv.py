@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from app.errors import ServiceError
-from app.mapper.document import MappedSource
+from app.mapper.document import SourceConverter
 from app.mapper.sources import csv_source
 from tests.mapper.conftest import Run
 
@@ -96,6 +96,12 @@ def test_columns_are_numbers_without_a_header(run: Run) -> None:
     assert run(text, "x;1;a\ny;2\n")["products"] == [{"code": "1", "name": "a"}, {"code": "2"}]
 
 
+def test_without_a_header_a_mapper_may_read_no_column(run: Run) -> None:
+    assert run("type csv @header = 'false'\nunits = 'row' { code = \"1\" name = \"x\" }", "a,b\n")["units"] == [
+        {"code": "1", "name": "x"}
+    ]
+
+
 def test_neighbouring_rows_with_one_id_become_one_record(run: Run) -> None:
     source = "no,note,who,what,many\n1,a,c1,p,1\n1,,c2,q,2\n2,b,,,\n1,d,,p,3\n,x,,p,4\n,x,,p,5\n"
     for chunk in (1, 1 << 20):
@@ -173,7 +179,7 @@ def test_errors_are_placed_by_the_lines_of_records_and_children(catalog: Any) ->
 
     mapper = read(LINES.format(""), catalog)
     assert isinstance(mapper, Mapper)
-    mapped = MappedSource(mapper)
+    mapped = SourceConverter(mapper)
     for piece in (b'no,note,who,what,many\n1,"a\nb",,p,1\n', b"1,,,q,2\n\n2,,,", b"p,3\n2,,,q,4"):
         mapped.feed(piece)
     mapped.finish()

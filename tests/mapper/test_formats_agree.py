@@ -16,7 +16,7 @@ import psycopg
 import pytest
 
 from app.database import connections
-from app.mapper.document import MappedSource
+from app.mapper.document import SourceConverter
 from app.mapper.language.parse import read
 from app.mapper.language.tree import Mapper
 from tests.conftest import Operator
@@ -78,7 +78,7 @@ def send(feed: Feed, source: bytes, mapper: str | None) -> dict[str, Any]:
     if mapper is not None:
         checked = read(mapper, feed.catalog)
         assert isinstance(checked, Mapper)
-        mapped = MappedSource(checked)
+        mapped = SourceConverter(checked)
     importing = feed.begin(source=mapped)
     for at in range(0, len(source), 1 << 20):
         importing.receive(source[at : at + (1 << 20)])

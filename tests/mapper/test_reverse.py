@@ -12,7 +12,7 @@ import pytest
 from app.database import connections
 from app.database.catalog import Catalog
 from app.errors import ServiceError
-from app.mapper.document import MappedSource
+from app.mapper.document import SourceConverter
 from app.mapper.language.parse import read
 from app.mapper.language.tree import Mapper
 from app.mapper.reverse.base import ReverseWriter, write_document
@@ -146,6 +146,7 @@ WRITTEN: list[tuple[str, str, list[dict[str, Any]], str]] = [
     ("type csv units = 'row' { code = 'c' name = 'n' symbol = 's' }", "units", [{"code": "1", "name": 'a "b",\nc', "symbol": None}], 'c,n,s\r\n1,"a ""b"",\nc",\r\n'),
     ("type csv units = 'row' { code = 'c' name = 'n' symbol = 's' }", "units", [{"code": "1", "symbol": "=1+1"}], "c,s\r\n1,=1+1\r\n"),
     ("type csv units = 'row' { code = 'c' name = 'n' }", "units", [], "c,n\r\n"),
+    ("type csv @quote = \"'\" units = 'row' { code = 'a,b' }", "units", [], "'a,b'\r\n"),
     ("type csv @header = 'false' @delimiter = '|' units = 'row' { code = '3' name = '1' }", "units", [{"code": "1", "name": "a"}], "a||1\r\n"),
     ("type csv products = 'row' { id[code] = 'c' price = 'p' active = 'a' }", "products", [{"code": "1", "price": "2.5500", "active": True}], "c,p,a\r\n1,2.5500,true\r\n"),
     ("type csv products = 'row' { id = 'c' price = 'p' }", "products", [{"id": 12, "price": None}], "c,p\r\n12,\r\n"),
@@ -176,6 +177,13 @@ def test_the_written_source(
     assert source.decode() == expected
     assert len(run(text, source)[entity]) == len(records)
     assert b"".join(write_document(writer(text, entity, catalog), iter(records))) == source
+
+
+def test_a_byte_order_mark_is_written_once(catalog: Catalog, run: Run) -> None:
+    text = "type csv @encoding = 'utf-16' units = 'row' { code = 'c' }"
+    source = written(text, "units", catalog, [{"code": str(n)} for n in range(4)], batch=2)
+    assert source.decode("utf-16") == "c\r\n0\r\n1\r\n2\r\n3\r\n"
+    assert [record["code"] for record in run(text, source)["units"]] == ["0", "1", "2", "3"]
 
 
 # mapper, entity, record, part of the message
@@ -229,6 +237,6 @@ def test_a_file_is_written_as_it_was_read(catalog: Catalog) -> None:
     source = b"invoice,date,customer,product,description,quantity,price\r\nA,2026-11-20,C1,P1,x,1,2.50\r\nA,2026-11-20,C1,P2,,2,3\r\nB,2026-11-21,,,,,\r\n"
     mapper = read(LINES, catalog)
     assert isinstance(mapper, Mapper)
-    mapped = MappedSource(mapper)
+    mapped = SourceConverter(mapper)
     read_in = document(mapped.feed(source) + mapped.finish())
     assert written(LINES, "invoices", catalog, read_in["invoices"]) == source

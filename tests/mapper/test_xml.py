@@ -12,7 +12,7 @@ import pytest
 
 from app.database.catalog import Catalog
 from app.errors import ServiceError
-from app.mapper.document import MappedSource
+from app.mapper.document import SourceConverter
 from app.mapper.language.parse import read
 from app.mapper.language.tree import Mapper
 from app.mapper.sources import base, xml_source
@@ -216,11 +216,11 @@ def test_a_record_that_is_too_large_is_refused(run: Run, monkeypatch: pytest.Mon
 
 MEASURE = """
 import sys, resource
-from app.mapper.document import MappedSource
+from app.mapper.document import SourceConverter
 from app.mapper.language.parse import read
 import pickle
 catalog = pickle.load(open(sys.argv[1], "rb"))
-mapped = MappedSource(read("type xml products = '/c/p' { id[code] = '@code' name = 'name' description = 'd' }", catalog))
+mapped = SourceConverter(read("type xml products = '/c/p' { id[code] = '@code' name = 'name' description = 'd' }", catalog))
 mapped.feed(b"<c>")
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 record = b"<p code='%d'><name>name</name><d>" + b"text " * 40 + b"</d></p>\\n"
@@ -257,7 +257,7 @@ def test_memory_does_not_grow_with_the_source(catalog: Catalog, tmp_path: Path) 
 def test_line_numbers_are_right_beyond_65535(catalog: Catalog, body: str) -> None:
     mapper = read("type xml products = '/c/p' { code = '@code' name = 'name' }", catalog)
     assert isinstance(mapper, Mapper)
-    mapped, records, lines = MappedSource(mapper), 140_000 // body.count("\n"), body.count("\n")
+    mapped, records, lines = SourceConverter(mapper), 140_000 // body.count("\n"), body.count("\n")
     source = ("<c>\n" + "".join(body.format(number) for number in range(records)) + "</c>").encode()
     for at in range(0, len(source), 1 << 20):
         mapped.feed(source[at : at + (1 << 20)])

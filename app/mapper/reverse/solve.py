@@ -51,7 +51,7 @@ class Solver:
     def _solve_call(self, call: FunctionCall, value: Any, solution: Solution) -> None:
         first = call.arguments[0]
         match call.name:
-            case "default" | "plus":
+            case "default":
                 self.solve(first, value, solution)
             case "minus":
                 self.solve(first, -_decimal(value), solution)
@@ -69,8 +69,8 @@ class Solver:
                 self._solve_arithmetic(call, _decimal(value), solution)
             case name if FUNCTIONS[name].gives == "bool":
                 self._solve_condition(call, value is True or value == "true", solution)
-            case _:  # upper, lower, trim: the result itself may have been the argument
-                self.solve(first, to_text(value), solution)
+            case name:  # such as upper: the result itself may have been the argument
+                self.solve(first, value if FUNCTIONS[name].gives == "number" else to_text(value), solution)
 
     def _constant(self, expression: MapperExpression) -> Any:
         """The value of an expression without paths; ABSENT for one with paths."""
