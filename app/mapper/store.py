@@ -22,7 +22,8 @@ CONTENT_TYPES = {
     "json": ("application/json", "text/json"),
     "csv": ("text/csv", "application/csv", "text/tab-separated-values", "application/vnd.ms-excel"),
 }
-UNTYPED = ("application/octet-stream", "text/plain", "application/x-www-form-urlencoded")  # defaults of clients, accepted for any
+# what clients send by default; accepted for each format
+UNTYPED = ("application/octet-stream", "text/plain", "application/x-www-form-urlencoded")
 DEFAULT_LIMIT, LARGEST_LIMIT = 10, 1_000  # records of a preview
 
 TEXT = "select text from bds.mappers where company_id = %s and name = %s"
@@ -37,7 +38,7 @@ class StoredMapper:
 
 
 async def find(connection: AsyncConnection[Any], catalog: Catalog, company: str, name: str) -> Mapper | TemplateMapper:
-    """Load and check a mapper of the company that the connection has named.  Raises not_found, invalid_mapper."""
+    """Load and check a mapper of the company set on the connection.  Raises not_found, invalid_mapper."""
     return read((await _find(connection, company, name)).text, catalog)
 
 

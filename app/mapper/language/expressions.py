@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any
@@ -92,14 +93,17 @@ class Evaluator:
         assert work is not None
         kinds = [takes[min(number, len(takes) - 1)] for number in range(len(arguments))]
         converters = [self._reader.number if kind == NUMBERS else to_text for kind in kinds]
+        if len(arguments) == 1:
+            convert = converters[0]
+            return _applied(arguments[0], lambda value: work(convert(value)))
 
         def get(element: Any) -> Any:
-            values = [argument(element) for argument in arguments]
-            if ABSENT in values:
-                return ABSENT
-            if None in values:
-                return None
-            return work(*[convert(value) for convert, value in zip(converters, values, strict=True)])
+            values, has_null = [argument(element) for argument in arguments], False
+            for value in values:
+                if value is ABSENT:
+                    return ABSENT
+                has_null = has_null or value is None
+            return None if has_null else work(*map(operator.call, converters, values))
 
         return get
 

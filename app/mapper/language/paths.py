@@ -25,7 +25,7 @@ def check_collection(format: Format, text: str) -> None:
 
 
 def check_children(format: Format, text: str, inside: int) -> int:
-    """Check the path of a nested block; return how many steps down it leads at least.  Raises PathError."""
+    """Check the path of a nested block; return the least number of steps that it leads down.  Raises PathError."""
     if format == "xml":
         plain = xpath.plain(text)
         if plain is not None and plain.attribute:

@@ -83,7 +83,7 @@ def plain(text: str) -> PlainPath | None:
 
 
 def depth(text: str) -> int:
-    """How many steps down a path leads at least."""
+    """The least number of steps that a path leads down."""
     bare = PREDICATE.sub("", text)
     steps = plain(bare)
     return len(steps.steps) if steps else int(bare.startswith(".//"))

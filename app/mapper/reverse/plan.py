@@ -29,7 +29,7 @@ class ReverseBlock:
     rules: tuple[Rule, ...]  # plain paths first, because the first solution of a path wins
     members: tuple[tuple[str, Getter], ...]  # evaluate the mapper on a solution
     solver: Solver
-    keeps_types: bool  # JSON: numbers and booleans stay so
+    keeps_types: bool  # JSON: numbers and booleans do not become text
     omits_empty: bool  # XML: an empty text would be read as null, but a missing element leaves the field unchanged
 
     @classmethod
@@ -95,7 +95,7 @@ class ReverseBlock:
 
 
 def _value(rule: Rule, record: Record) -> Any:
-    """The record's value for a rule, of a lookup without its kind; ABSENT if it has none.  Raises ServiceError for another kind."""
+    """The record's value for a rule, without the kind of a lookup; ABSENT if missing.  Raises ServiceError for another kind."""
     if rule.name == "id":
         return _identity(rule, record)
     value = record.get(rule.name, ABSENT)

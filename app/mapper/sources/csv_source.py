@@ -42,7 +42,7 @@ class CsvSource(SourceReader):
         self._delimiter = mapper.delimiter
         self._quote = mapper.quote
         self._pending = ""
-        self._wait = 0  # length of the pending text before the end of a long row is searched again, for linear time
+        self._wait = 0  # characters; a shorter pending text is not parsed again, so that a long row takes linear time
         self._line = 0  # lines before the pending text
         self._wanted = {path for block in mapper.blocks for path in paths_of(block)}
         self._width = -1  # columns of the header; -1 before it is read, 0 without one

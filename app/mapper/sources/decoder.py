@@ -22,7 +22,7 @@ BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
-# text encodings of Python that no file has
+# Python's text encodings that files do not use
 EXCLUDED = ("idna", "punycode", "undefined", "unicode-escape", "raw-unicode-escape", "unicode_escape", "raw_unicode_escape")
 
 
@@ -51,7 +51,7 @@ class TextDecoder:
         self._start = b""
         self._decoder: codecs.IncrementalDecoder | None = None
         self._name = ""
-        self._ascii = True  # so far, so that the code page is still possible
+        self._ascii = True  # so far; the code page is not tried after other text
         self._lines = 0
 
     def decode(self, data: bytes, final: bool = False) -> str:

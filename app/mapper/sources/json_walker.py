@@ -36,7 +36,7 @@ class Walker:
         self._built: list[Any] = []  # open containers of the value under construction, the outermost first
         self._keys: list[str] = []  # of its open members
         self._size = 0
-        self.found = any(each.anywhere for each, _ in blocks)  # whether a value was at a block's path; `anywhere` needs none
+        self.found = any(each.anywhere for each, _ in blocks)  # a block's path; one at any depth always counts as found
         self._deep = any(each.anywhere for each, _ in blocks) or len({len(each.steps) for each, _ in blocks}) > 1
 
     def grow(self, size: int) -> int:
