@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from app.mapper.language import functions
 from tests.mapper.conftest import Run
 
 ABSENT = "(absent)"
@@ -160,3 +161,15 @@ def test_arithmetic_and_comparisons_read_paths_by_the_language(run: Run) -> None
         "type csv @delimiter = ';' @language = 'de'\norders = 'row' { code = 'k' total = 'a' / 2 note = if('a' > 1000, \"large\") }"
     )
     assert run(text, "k;a\n1;1.001,50\n")["orders"] == [{"code": "1", "total": "500.75", "note": "large"}]
+
+
+def test_an_entry_in_the_table_is_a_new_function(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    takes = (functions.TEXTS, functions.NUMBERS)
+    left = functions.Signature(takes, 2, 2, "text", lambda text, size: text[: int(size)])
+    monkeypatch.setitem(functions.FUNCTIONS, "left", left)  # type: ignore[arg-type]
+    text = "type csv units = 'row' { code = 'c' name = left('a', 'n') }"
+    assert run(text, "c,a,n\n1,abc,2\n2,,2\n3,abc,x\n")["units"] == [
+        {"code": "1", "name": "ab"},
+        {"code": "2", "name": None},
+        {"code": "3", "name": {"@invalid": "expected a number, got 'x'"}},
+    ]

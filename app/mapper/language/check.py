@@ -16,11 +16,11 @@ from app.mapper.language.tree import (
     Block,
     BlockSyntax,
     FieldSyntax,
-    Format,
     Mapper,
     MapperSyntax,
     Rule,
     SettingSyntax,
+    SourceFormat,
     SourcePath,
     ValueType,
     paths_in,
@@ -56,7 +56,7 @@ class _Check:
         name = self._syntax.format.lower()
         if name not in FORMATS:
             raise self._error(self._syntax.at, f"expected {_any((*FORMATS, 'template'))}, got {self._syntax.format}")
-        self._format = cast(Format, name)
+        self._format = cast(SourceFormat, name)
         settings = self._settings()
         self._header = settings.get("header", True)
         blocks = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from lxml import etree
 
 from app.mapper.language import jsonpath, xpath
-from app.mapper.language.tree import Format
+from app.mapper.language.tree import SourceFormat
 from app.mapper.language.xpath import PathError
 from app.mapper.sources.decoder import find_encoding
 
@@ -14,7 +14,7 @@ __all__ = ["PathError", "check_children", "check_collection", "check_encoding", 
 ROW, SAME_ROW = "row", "."
 
 
-def check_collection(format: Format, text: str) -> None:
+def check_collection(format: SourceFormat, text: str) -> None:
     """Check the path of a top-level block.  Raises PathError."""
     if format == "xml":
         xpath.block_path(text)
@@ -24,7 +24,7 @@ def check_collection(format: Format, text: str) -> None:
         raise PathError(f"expected '{ROW}', the path of each csv block, got {text!r}")
 
 
-def check_children(format: Format, text: str, inside: int) -> int:
+def check_children(format: SourceFormat, text: str, inside: int) -> int:
     """Check the path of a nested block; return the least number of steps that it leads down.  Raises PathError."""
     if format == "xml":
         plain = xpath.plain(text)
@@ -40,7 +40,7 @@ def check_children(format: Format, text: str, inside: int) -> int:
     return 0
 
 
-def check_value(format: Format, text: str, inside: int) -> None:
+def check_value(format: SourceFormat, text: str, inside: int) -> None:
     """Check the path of a field.  Raises PathError."""
     if not text:
         raise PathError("expected a path")

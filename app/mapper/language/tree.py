@@ -13,7 +13,7 @@ from typing import Literal as Choice
 from app.database.catalog import Entity, Field
 from app.query.nodes import Node
 
-Format = Choice["xml", "json", "csv"]
+SourceFormat = Choice["xml", "json", "csv"]
 # `source` is the type of a path: text (in JSON also a number or a boolean), converted to the type that its context expects
 ValueType = Choice["source", "text", "number", "date", "timestamp", "bool", "null"]
 
@@ -116,7 +116,7 @@ class Block(Node):
 class Mapper:
     """A checked mapper from a source format to import documents."""
 
-    format: Format
+    format: SourceFormat
     blocks: tuple[Block, ...]
     text: str  # for positions of errors
     atomic: str | bool | None = None
