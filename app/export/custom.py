@@ -73,7 +73,7 @@ class Reversed:
 async def find_mapper(connection: AsyncConnection[Any], asked: Asked, name: str) -> Template | Reversed:
     """The company's mapper of a name, for rows of the entity that is asked for.  Raises ServiceError."""
     mapper = await store.find(connection, asked.query.catalog, asked.company, name)
-    if isinstance(mapper, tree.Template):
+    if isinstance(mapper, tree.TemplateMapper):
         return Template(mapper.media_type.partition(";")[0].strip(), mapper.source)
     writer = open_writer(mapper, asked.entity.name)
     return Reversed(writer.media_type, writer.extension, lambda records: write_document(writer, records))
