@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -26,7 +27,7 @@ from app.export.request import Asked
 from app.export.shape import Record, plan_record, plan_values
 from app.mapper import store
 from app.mapper.language import tree
-from app.mapper.reverse.base import write_document
+from app.mapper.reverse.base import Writer
 from app.mapper.reverse.open import open_writer
 
 MEDIA_TYPE = re.compile(r"[a-z0-9][a-z0-9!#$&^_.+-]{0,126}/[a-z0-9][a-z0-9!#$&^_.+-]{0,126}", re.IGNORECASE)
@@ -59,15 +60,11 @@ class Template:
 
 @dataclass(frozen=True, slots=True)
 class Reversed:
-    """An import mapping to be run backwards.
-
-    `write` takes records in the shape of the import document, numbers with a point as text, and gives the source's bytes; it runs
-    in a thread, and takes records as it needs them.
-    """
+    """An import mapping in reverse: `writer` writes records in the source's format."""
 
     media_type: str
     extension: str
-    write: Callable[[Iterable[dict[str, Any]]], Iterator[bytes]]
+    writer: Writer
 
 
 async def find_mapper(connection: AsyncConnection[Any], asked: Asked, name: str) -> Template | Reversed:
@@ -76,7 +73,7 @@ async def find_mapper(connection: AsyncConnection[Any], asked: Asked, name: str)
     if isinstance(mapper, tree.Template):
         return Template(mapper.media_type.partition(";")[0].strip(), mapper.source)
     writer = open_writer(mapper, asked.entity.name)
-    return Reversed(writer.media_type, writer.extension, lambda records: write_document(writer, records))
+    return Reversed(writer.media_type, writer.extension, writer)
 
 
 async def render(asked: Asked, reader: Reader, template: Template, now: datetime) -> AsyncGenerator[bytes, None]:
@@ -110,19 +107,14 @@ def types(record: Record) -> dict[str, Any]:
 
 
 async def reverse(asked: Asked, reader: Reader, mapping: Reversed) -> AsyncGenerator[bytes, None]:
-    """What the mapping run backwards makes of the rows."""
-    loop = asyncio.get_running_loop()
+    """Yield the rows in the mapping's source format."""
     record = plan_record(asked.query)
-    blocks = reader.rows(statements.records(asked.query, asked.company, Json(), record))
+    yield mapping.writer.begin()
+    async with aclosing(reader.rows(statements.records(asked.query, asked.company, Json(), record))) as blocks:
+        async for block in blocks:
+            yield await asyncio.to_thread(_write_block, mapping.writer, block)
+    yield mapping.writer.end()
 
-    def records() -> Iterator[dict[str, Any]]:
-        while (block := asyncio.run_coroutine_threadsafe(anext(blocks, None), loop).result()) is not None:
-            for line in block.splitlines():
-                yield _decode(line[1:])
 
-    try:
-        written = mapping.write(records())
-        while (data := await asyncio.to_thread(next, written, None)) is not None:
-            yield data
-    finally:
-        await blocks.aclose()
+def _write_block(writer: Writer, block: bytes) -> bytes:
+    return writer.write(_decode(line[1:]) for line in block.splitlines())  # without the comma before each

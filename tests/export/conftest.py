@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 from app.database import connections
 from tests.conftest import Operator
 from tests.feed.conftest import Feed
-from tests.service.serving import Reply, Service, running
+from tests.service.serving import PATIENCE, Reply, Service, running
 
 TEXTS = (
     "plain",
@@ -111,6 +112,15 @@ def fill(shop: Shop) -> None:
             ],
         }
     )  # fmt: skip
+
+
+def put_mapper(service: Service, name: str, text: str) -> None:
+    """Store a mapper of company demo."""
+    connection = http.client.HTTPConnection(service.host, service.port, timeout=PATIENCE)
+    headers = {"Authorization": service.basic, "Content-Type": "text/plain"}
+    connection.request("PUT", f"/api/demo/mappers/{name}", text.encode(), headers)
+    assert connection.getresponse().status in (201, 204)
+    connection.close()
 
 
 def allow_all(operator: Operator, table: str) -> None:

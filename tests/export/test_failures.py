@@ -18,6 +18,7 @@ import pytest
 from app.errors import ServiceError
 from app.export import to_pdf
 from app.export.process import piped
+from tests.export.conftest import put_mapper
 from tests.service.serving import Service, running, wait_until
 
 ROWS = 60_000
@@ -32,6 +33,8 @@ def service(module_database_url: str) -> Iterator[Service]:
             "insert into data.units (company_id, code, name) select 'demo', g, repeat(md5(g::text), 10) from generate_series(1, %s) g",
             (ROWS,),
         )
+        put_mapper(service, "reverse", "type csv\nunits = 'row' {\n  code = 'Number'\n  name = 'Title'\n}\n")
+        put_mapper(service, "template", "type template text/plain\n{% for row in rows %}{{ row.name }}\n{% endfor %}")
         yield service
 
 
@@ -45,7 +48,7 @@ def exporting(service: Service) -> list[int]:
     ]
 
 
-@pytest.mark.parametrize("format", ["json", "xml", "csv", "html", "excel"])
+@pytest.mark.parametrize("format", ["json", "xml", "csv", "html", "excel", "custom&mapper=reverse"])
 def test_an_export_that_fails_midway_is_cut(service: Service, format: str) -> None:
     with service.connect(receive_buffer=4096) as client:
         request = f"GET /api/demo/units?export=true&format={format} HTTP/1.1\r\nHost: x\r\nAuthorization: {service.basic}\r\n\r\n"
@@ -63,13 +66,18 @@ def test_an_export_that_fails_midway_is_cut(service: Service, format: str) -> No
     assert service.ask("/api/demo/units?export=true&format=json&$top=1").status == 200
 
 
-def test_a_client_that_leaves_frees_its_connection(service: Service) -> None:
-    with service.connect(receive_buffer=4096) as client:
-        client.sendall(
-            f"GET /api/demo/units?export=true&format=csv HTTP/1.1\r\nHost: x\r\nAuthorization: {service.basic}\r\n\r\n".encode()
-        )
-        client.recv(100)
-        wait_until(lambda: bool(exporting(service)))
+@pytest.mark.parametrize("format", ["csv", "excel", "custom&mapper=reverse", "custom&mapper=template"])
+def test_a_client_that_leaves_frees_its_connection(service: Service, format: str) -> None:
+    request = f"GET /api/demo/units?export=true&format={format} HTTP/1.1\r\nHost: x\r\nAuthorization: {service.basic}\r\n\r\n"
+    for _ in range(4):
+        with service.connect(receive_buffer=4096) as client:  # leaves while the service waits for it
+            client.sendall(request.encode())
+            client.recv(100)
+            wait_until(lambda: bool(exporting(service)))
+        with service.connect() as client:  # leaves while the service makes the next block
+            client.sendall(request.encode())
+            for _ in range(10):
+                client.recv(4096)
     wait_until(lambda: not exporting(service))
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -18,8 +18,7 @@ from app.export import custom
 from app.export.custom import Bounds, Reversed, Template
 from app.export.read import Reader
 from app.export.request import read_parameters, read_request
-from tests.export.conftest import TEXTS, Shop
-from tests.service.serving import PATIENCE
+from tests.export.conftest import TEXTS, Shop, put_mapper
 
 NOW = datetime(2026, 11, 21, 8, 15, 30, tzinfo=UTC)
 PLAIN = "text/plain"
@@ -140,18 +139,10 @@ def test_no_media_type_splits_a_header() -> None:
             Template(wrong, "")
 
 
-def put_mapper(shop: Shop, name: str, text: str) -> None:
-    """Store a mapper of the company."""
-    service = shop.service
-    connection = http.client.HTTPConnection(service.host, service.port, timeout=PATIENCE)
-    headers = {"Authorization": service.basic, "Content-Type": "text/plain"}
-    connection.request("PUT", f"/api/demo/mappers/{name}", text.encode(), headers)
-    assert connection.getresponse().status in (201, 204)
-    connection.close()
-
-
 def test_a_template_is_sent_as_a_file_that_cannot_run(shop: Shop) -> None:
-    put_mapper(shop, "page", "type template text/html\n<h1>{{ entity }}</h1>{% for row in rows %}{{ row.name }}{% endfor %}")
+    put_mapper(
+        shop.service, "page", "type template text/html\n<h1>{{ entity }}</h1>{% for row in rows %}{{ row.name }}{% endfor %}"
+    )
     reply = shop.get("products", "custom", mapper="page", top=7, orderby="id")
     assert (reply.status, reply.headers["Content-Type"]) == (200, "text/html; charset=utf-8")
     assert reply.headers["Content-Disposition"] == 'attachment; filename="products.html"'
@@ -162,25 +153,44 @@ def test_a_template_is_sent_as_a_file_that_cannot_run(shop: Shop) -> None:
 
 
 def test_a_template_that_is_wrong_is_an_error_over_http(shop: Shop) -> None:
-    put_mapper(shop, "page", f"type template {PLAIN}\n{{{{ nope }}}}")
+    put_mapper(shop.service, "page", f"type template {PLAIN}\n{{{{ nope }}}}")
     reply = shop.get("products", "custom", mapper="page")
     assert (reply.status, reply.json["line"]) == (400, 1) and "'nope' is undefined" in reply.json["detail"]
 
 
 def test_a_template_that_fails_midway_cuts_the_connection(shop: Shop) -> None:
-    put_mapper(shop, "page", f"type template {PLAIN}\n{{% for n in range(9999) %}}{{{{ 'x' * 100 }}}}{{% endfor %}}{{{{ nope }}}}")
+    put_mapper(
+        shop.service, "page", f"type template {PLAIN}\n{{% for n in range(9999) %}}{{{{ 'x' * 100 }}}}{{% endfor %}}{{{{ nope }}}}"
+    )
     with pytest.raises((http.client.IncompleteRead, ConnectionResetError)):
         shop.get("products", "custom", mapper="page")
 
 
-def test_a_mapping_run_backwards_gets_records_of_the_import_document(shop: Shop) -> None:
-    def write(records: Iterable[dict[str, Any]]) -> Iterator[bytes]:
-        for record in records:
-            yield json.dumps(record).encode() + b"\n"
+class RecordLines:
+    """A writer of records as lines of JSON."""
 
-    lines = rendered(shop, Reversed("text/plain", "txt", write), "invoices", orderby="code").splitlines()
+    media_type, extension = PLAIN, "txt"
+    lookups: ClassVar[dict[str, str]] = {}
+    children = ()
+
+    def begin(self) -> bytes:
+        return b"begin\n"
+
+    def write(self, records: Iterable[dict[str, Any]]) -> bytes:
+        return b"".join(json.dumps(record).encode() + b"\n" for record in records)
+
+    def end(self) -> bytes:
+        return b"end\n"
+
+
+def test_a_mapping_run_backwards_gets_records_of_the_import_document(shop: Shop) -> None:
+    mapping = Reversed(PLAIN, "txt", RecordLines())
+    first_line, *lines, last_line = rendered(shop, mapping, "invoices", orderby="code").splitlines()
     first = json.loads(lines[0])
-    assert len(lines) == 2 and (first["customer"], first["items"][2]["quantity"]) == ("code:C1", "0.000001")
+    assert (first_line, last_line, len(lines)) == ("begin", "end", 2) and (first["customer"], first["items"][2]["quantity"]) == (
+        "code:C1",
+        "0.000001",
+    )
 
 
 def test_a_mapping_can_be_run_backwards_over_http(shop: Shop) -> None:
@@ -190,7 +200,7 @@ products = 'row' {
     name = 'Title'
 }
 """
-    put_mapper(shop, "sheet", text)
+    put_mapper(shop.service, "sheet", text)
     reply = shop.get("products", "csv", mapper="sheet", orderby="code", top=2)
     assert reply.status == 200 and reply.headers["Content-Type"].startswith("text/csv")
     assert reply.body.decode("utf-8-sig").splitlines()[0].replace('"', "") == "Number,Title" and len(reply.body.splitlines()) >= 3
