@@ -78,7 +78,7 @@ async def respond(
     url = schema_url(f"{request.scheme}://{request.host}{request.path}", given)
     async with AsyncExitStack() as held:
         if isinstance(format.mapper, Template):
-            await held.enter_async_context(streams.process())
+            await held.enter_async_context(streams.process_slot())
         reader = await held.enter_async_context(_reading(database, streams, asked))
         return await _answer(request, asked, format, write(asked, reader, format, url), streams.stall)
 
@@ -86,14 +86,14 @@ async def respond(
 @asynccontextmanager
 async def _reading(database: Database, streams: Streams, asked: Asked) -> AsyncIterator[Reader]:
     """What reads the rows, all as of one moment."""
-    async with streams.place(), database.snapshot(asked.company) as connection:
+    async with streams.slot(), database.snapshot(asked.company) as connection:
         await connection.execute("set local statement_timeout = 0")  # the reader has its own, to the first rows
         yield Reader(connection, database.config.statement_timeout)
 
 
 async def _pages(database: Database, streams: Streams, asked: Asked) -> AsyncGenerator[bytes, None]:
     """A PDF: laid out when the connection has been given back, sent when its process has ended."""
-    async with streams.process():
+    async with streams.process_slot():
         async with _reading(database, streams, asked) as reader:
             rows = await to_pdf.read(asked, reader, datetime.now(UTC))
         made = [block async for block in to_pdf.lay_out(rows)]

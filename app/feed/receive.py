@@ -23,9 +23,9 @@ from app.feed.run import ask_to_end
 from app.feed.under_way import Served
 from app.mapper import store
 from app.mapper.document import Mapped
-from app.wire.bodies import body_in_time
+from app.wire.bodies import body_deadline
 from app.wire.coding import decoded
-from app.wire.urls import page
+from app.wire.urls import read_page
 
 T = TypeVar("T")
 
@@ -202,7 +202,7 @@ async def _read(body: StreamReader) -> bytes:
     Raises ConnectionError if the client has left before that, ServiceError `request_timeout` if it sends nothing.
     """
     try:
-        async with body_in_time(PATIENCE, "more of the body"):
+        async with body_deadline(PATIENCE, "more of the body"):
             return await body.readany()
     except ConnectionError:
         if not body.is_eof():
@@ -233,7 +233,7 @@ async def cancel(database: Database, company: str, import_id: str) -> None:
 
 async def imports(database: Database, company: str, options: list[tuple[str, str]]) -> dict[str, Any]:
     """A page of imports, newest first, without their errors."""
-    limit, offset = page(options)
+    limit, offset = read_page(options)
     async with database.session(company) as connection:
         cursor = await connection.execute(
             "select bds.import_report(i.company_id, i.id, false) from bds.imports i where i.company_id = %s"
@@ -246,7 +246,7 @@ async def imports(database: Database, company: str, options: list[tuple[str, str
 
 async def errors(database: Database, company: str, import_id: str, options: list[tuple[str, str]]) -> dict[str, Any]:
     """A page of an import's errors, in the document's order.  Raises not_found."""
-    limit, offset = page(options)
+    limit, offset = read_page(options)
     async with database.session(company) as connection:
         await connection.execute("select bds.find_import(%s, %s)", (company, _uuid(import_id)))
         cursor = await connection.execute(

@@ -155,7 +155,7 @@ async def _page(reading: Reading) -> web.StreamResponse:
 async def _collection(reading: Reading) -> web.StreamResponse:
     """Stream; what fits into the first block is sent whole."""
     plan = reading.plan
-    async with reading.streams.place(), reading.database.snapshot(plan.company) as connection:
+    async with reading.streams.slot(), reading.database.snapshot(plan.company) as connection:
         count = None
         if plan.query.count:
             count, position = await reading.one(connection, plan.count)

@@ -24,7 +24,7 @@ from app.errors import ERRORS, SQLSTATES, ServiceError
 from app.logs import REQUEST, Answered, answered
 from app.odata.request import refused_method
 from app.wire import answers
-from app.wire.proxies import seen_through
+from app.wire.proxies import apply_forwarded
 
 log = logging.getLogger("bds.http")
 
@@ -48,7 +48,7 @@ async def around(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Name the request, answer what is raised, write the log's line."""
     given = request.headers.get("X-Request-Id")
     id = given if given and GIVEN_ID.fullmatch(given) else f"{PROCESS}{next(_numbers):x}"
-    seen = seen_through(request, request.app[DATABASE].config.trusted_proxies)
+    seen = apply_forwarded(request, request.app[DATABASE].config.trusted_proxies)
     request[REQUEST_ID], request[IS_SECURE] = id, seen.secure
     if seen is not request:
         seen[REQUEST_ID], seen[IS_SECURE] = id, seen.secure

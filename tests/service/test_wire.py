@@ -8,7 +8,7 @@ from asyncio import run
 import pytest
 
 from app.errors import ServiceError
-from app.wire.answers import IN_THREAD, Gzip, accepts_gzip, matches, quality, weak_tag
+from app.wire.answers import IN_THREAD, GzipEncoder, accepts_gzip, matches, quality, weak_tag
 from app.wire.urls import decode_path, decode_query
 
 PATHS = [
@@ -96,7 +96,7 @@ def test_gzip_when_the_client_accepts_it(header: str | None, expected: bool) -> 
 
 def test_each_piece_of_gzip_can_be_read_at_once() -> None:
     async def check() -> None:
-        gzip, reader = Gzip(), zlib.decompressobj(31)
+        gzip, reader = GzipEncoder(), zlib.decompressobj(31)
         for piece in (b"first", b"x" * (IN_THREAD + 1), b"last"):
             assert reader.decompress(await gzip.piece(piece)) == piece
         assert reader.decompress(gzip.end()) == b"" and reader.eof
