@@ -74,14 +74,17 @@ def read_parameters(pairs: Sequence[tuple[str, str]]) -> dict[str, str]:
 def check_export(given: dict[str, str]) -> None:
     """Raises malformed_request without export=true, which protects from exports by mistake."""
     if given.get("export") != "true":
-        raise ServiceError("malformed_request", f"expected export=true, {_got(given.get('export'))}", target="export")
+        found = f", got {given['export']!r}" if "export" in given else ""
+        raise ServiceError("malformed_request", f"expected export=true{found}", target="export")
 
 
 def read_format(text: str | None) -> str:
     """Return the name of a format in lower case.  Raises malformed_request."""
     name = (text or "").lower()
     if name not in FORMATS and name != SCHEMA:
-        raise ServiceError("malformed_request", f"expected one of {', '.join(FORMATS)}, {_got(text)}", target="format")
+        expected = f"expected one of {', '.join(FORMATS)}"
+        message = f"format is missing: {expected}" if text is None else f"{expected}, got {text!r}"
+        raise ServiceError("malformed_request", message, target="format")
     return name
 
 
@@ -98,7 +101,3 @@ def read_request(catalog: Catalog, entity: Entity, company: str, given: dict[str
     if mapper is None and FILE_TYPES[name].is_flat:
         line_shape(export.query)  # raises if no flat table can hold the query
     return export
-
-
-def _got(text: str | None) -> str:
-    return "got none" if text is None else f"got {text!r}"

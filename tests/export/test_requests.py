@@ -22,9 +22,9 @@ KINDS = {
 # path, status, code, target, part of the detail
 BAD = [
     ("/api/demo/products?format=json", 400, "malformed_request", "export", "expected export=true"),
-    ("/api/demo/products?format=json&export=false", 400, "malformed_request", "export", "expected export=true"),
-    ("/api/demo/products?format=json&export=TRUE", 400, "malformed_request", "export", "expected export=true"),
-    ("/api/demo/products?export=true", 400, "malformed_request", "format", "expected one of json, xml, csv, excel, pdf, html, custom"),
+    ("/api/demo/products?format=json&export=false", 400, "malformed_request", "export", "export=true, got 'false'"),
+    ("/api/demo/products?format=json&export=TRUE", 400, "malformed_request", "export", "export=true, got 'TRUE'"),
+    ("/api/demo/products?export=true", 400, "malformed_request", "format", "missing: expected one of json, xml, csv, excel, pdf, html, custom"),
     ("/api/demo/products?export=true&format=doc", 400, "malformed_request", "format", "got 'doc'"),
     ("/api/demo/products?export=true&format=", 400, "malformed_request", "format", "got ''"),
     ("/api/demo/products?export=true&format=custom", 400, "malformed_request", "mapper", "needs a mapper"),
