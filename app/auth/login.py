@@ -17,7 +17,7 @@ from app.auth.passwords import Passwords, renewed
 from app.auth.tokens import COOKIE, LASTS, same
 from app.database.database import Database
 from app.errors import ServiceError
-from app.wire.bodies import body_in_time
+from app.wire.bodies import body_deadline
 
 ACTOR = web.RequestKey("actor", str)  # who sends a request, as the change log names them; for the log
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -39,7 +39,7 @@ async def _csrf_of(request: web.Request) -> str:
         with contextlib.suppress(
             ValueError, LookupError
         ):  # a body that is no form, or in a coding that nobody knows, proves nothing
-            async with body_in_time():
+            async with body_deadline():
                 header = str((await request.post()).get("csrf", ""))
     return header or ""
 

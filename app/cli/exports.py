@@ -16,8 +16,8 @@ from app.errors import ServiceError
 from app.export import statements, to_xml
 from app.export.read import Reader
 from app.export.request import SCHEMA, read_parameters, read_request
-from app.export.response import find_format, write
-from app.export.shape import plan_lines
+from app.export.response import find_format, write_export
+from app.export.shape import line_shape
 
 RECORDS = ("json", "xml", "custom")  # one for each row; of the other formats, lines
 
@@ -38,7 +38,7 @@ async def _run(url: str, config: Config, company: str, entity: str, given: Mappi
         if asked.format == SCHEMA:
             out.write(to_xml.schema(asked))
             return
-        inner = None if asked.format in RECORDS else plan_lines(asked.query).inner
+        inner = None if asked.format in RECORDS else line_shape(asked.query).collection
         reader = Reader(connection, config.statement_timeout)
         (total,) = await reader.one(statements.count(asked.query, company, inner))
         rows = written = 0
@@ -48,7 +48,7 @@ async def _run(url: str, config: Config, company: str, entity: str, given: Mappi
             rows += count
 
         reader.on_rows = on_rows
-        async with contextlib.aclosing(write(asked, reader, format, f"{entity}.{SCHEMA}")) as blocks:
+        async with contextlib.aclosing(write_export(asked, reader, format, f"{entity}.{SCHEMA}")) as blocks:
             async for block in blocks:
                 await asyncio.to_thread(out.write, block)
                 written += len(block)

@@ -1,128 +1,131 @@
-"""Any format at all: a template that somebody wrote, rendered where it can do no harm.
-
-A mapper is a Template (rendered forwards) or a Reversed mapping (rows in the shape of the import document become bytes of the
-source's format).
-"""
+"""Exports that a mapper writes: a template, rendered in a sandbox, or in reverse an import mapping, in the source's format."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import re
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
 import msgspec
 from psycopg import AsyncConnection
+from psycopg.sql import Composable
 
 from app.errors import ServiceError
 from app.export import statements
-from app.export.forms import Json, Values
-from app.export.process import piped
+from app.export.process import CpuLimitExceeded, pipe_through
 from app.export.read import Reader
-from app.export.request import Asked
-from app.export.shape import Record, plan_record, plan_values
+from app.export.request import ExportRequest
+from app.export.shape import ExportField, RecordShape, template_shape
+from app.export.to_json import JsonRecords
 from app.mapper import store
 from app.mapper.language import tree
-from app.mapper.reverse.base import write_document
+from app.mapper.reverse.base import ReverseWriter
 from app.mapper.reverse.open import open_writer
 
 MEDIA_TYPE = re.compile(r"[a-z0-9][a-z0-9!#$&^_.+-]{0,126}/[a-z0-9][a-z0-9!#$&^_.+-]{0,126}", re.IGNORECASE)
-ESCAPED = ("html", "xml")  # media types that end so have their texts escaped
+ESCAPED = ("html", "xml")  # endings of media types in which values are escaped
 
-_decode = msgspec.json.Decoder(float_hook=str).decode
+_decode = msgspec.json.Decoder(float_hook=str).decode  # numbers with a point as text, which keeps their digits
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
-    """What one template may take."""
+class TemplateLimits:
+    """What rendering one template may use."""
 
-    seconds: int = 60  # of a processor
+    seconds: int = 60  # of CPU time
     memory: int = 512 << 20  # bytes of address space
     output: int = 1 << 30  # bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Template:
-    """A Jinja2 template with the names rows, entity, company and now."""
+class ExportTemplate:
+    """A Jinja2 template, in which `rows`, `entity`, `company` and `now` are defined."""
 
     media_type: str
     text: str
-    bounds: Bounds = Bounds()
+    limits: TemplateLimits = TemplateLimits()
 
     def __post_init__(self) -> None:
         if not MEDIA_TYPE.fullmatch(self.media_type):
-            raise ServiceError("malformed_request", f"{self.media_type!r} is no media type", target="mapper")
+            message = f"expected a media type such as text/plain, got {self.media_type!r}"
+            raise ServiceError("malformed_request", message, target="mapper")
 
 
-@dataclass(frozen=True, slots=True)
-class Reversed:
-    """An import mapping to be run backwards.
-
-    `write` takes records in the shape of the import document, numbers with a point as text, and gives the source's bytes; it runs
-    in a thread, and takes records as it needs them.
-    """
-
-    media_type: str
-    extension: str
-    write: Callable[[Iterable[dict[str, Any]]], Iterator[bytes]]
+ExportMapper = ExportTemplate | ReverseWriter
 
 
-async def find_mapper(connection: AsyncConnection[Any], asked: Asked, name: str) -> Template | Reversed:
-    """The company's mapper of a name, for rows of the entity that is asked for.  Raises ServiceError."""
-    mapper = await store.find(connection, asked.query.catalog, asked.company, name)
+async def find_mapper(connection: AsyncConnection[Any], export: ExportRequest, name: str) -> ExportMapper:
+    """Return the company's mapper of a name: a template, or a writer for records of the exported entity.  Raises ServiceError."""
+    mapper = await store.find(connection, export.query.catalog, export.company, name)
     if isinstance(mapper, tree.TemplateMapper):
-        return Template(mapper.media_type.partition(";")[0].strip(), mapper.source)
-    writer = open_writer(mapper, asked.entity.name)
-    return Reversed(writer.media_type, writer.extension, lambda records: write_document(writer, records))
+        return ExportTemplate(mapper.media_type.partition(";")[0].strip(), mapper.source)
+    return open_writer(mapper, export.entity.name)
 
 
-async def render(asked: Asked, reader: Reader, template: Template, now: datetime) -> AsyncGenerator[bytes, None]:
-    """What the template makes of the rows.  Raises ServiceError about the template."""
-    async for block in piped("app.export.sandbox", _feed(asked, reader, template, now)):
-        yield block
+# In reverse -----------------------------------------------------------------------------------------------------------------------
 
 
-async def _feed(asked: Asked, reader: Reader, template: Template, now: datetime) -> AsyncGenerator[bytes, None]:
-    record = plan_values(asked.query)
-    described = {
+async def reverse(export: ExportRequest, reader: Reader, writer: ReverseWriter) -> AsyncGenerator[bytes, None]:
+    """Yield the rows as the mapper's own source format.  Raises ServiceError for a record that cannot be written so."""
+    yield writer.begin()
+    async with aclosing(reader.rows(statements.records(export.query, export.company, JsonRecords()))) as blocks:
+        async for block in blocks:
+            yield await asyncio.to_thread(_write_block, writer, block)
+    yield writer.end()
+
+
+def _write_block(writer: ReverseWriter, block: bytes) -> bytes:
+    return writer.write(_decode(line[1:]) for line in block.splitlines())  # without the comma before each
+
+
+# Templates ------------------------------------------------------------------------------------------------------------------------
+
+
+class TemplateRecords(JsonRecords):
+    """Objects with every value; references are the codes that they point to."""
+
+    importable = False
+
+    def value(self, field: ExportField, column: Composable) -> Composable:
+        return super().value(replace(field, lookup=None), column)
+
+
+async def render(export: ExportRequest, reader: Reader, template: ExportTemplate, now: datetime) -> AsyncGenerator[bytes, None]:
+    """Yield what the template makes of the rows.  Raises ServiceError for an error in the template."""
+    try:
+        async for block in pipe_through("app.export.sandbox", _sandbox_input(export, reader, template, now)):
+            yield block
+    except CpuLimitExceeded:
+        message = f"the template exceeded its limit of {template.limits.seconds} s of CPU time"
+        raise ServiceError("malformed_request", message, target="mapper") from None
+
+
+async def _sandbox_input(
+    export: ExportRequest, reader: Reader, template: ExportTemplate, now: datetime
+) -> AsyncGenerator[bytes, None]:
+    """Yield lines of JSON, as app.export.sandbox reads them: a description of the work, then the rows."""
+    description = {
         "template": template.text,
         "escape": template.media_type.lower().endswith(ESCAPED),
-        "types": types(record),
-        "entity": asked.entity.name,
-        "company": asked.company,
+        "types": field_types(template_shape(export.query)),
+        "entity": export.entity.name,
+        "company": export.company,
         "now": now.isoformat(),
-        "seconds": template.bounds.seconds,
-        "memory": template.bounds.memory,
-        "output": template.bounds.output,
+        "seconds": template.limits.seconds,
+        "memory": template.limits.memory,
+        "output": template.limits.output,
     }
-    yield json.dumps(described).encode() + b"\n"
-    async for block in reader.rows(statements.values(asked.query, asked.company, Values(), record)):
-        yield block[1:].replace(b"\n,", b"\n")  # without the commas; a line end is the row's own
+    yield json.dumps(description).encode() + b"\n"
+    async for block in reader.rows(statements.template_rows(export.query, export.company, TemplateRecords())):
+        yield block[1:].replace(b"\n,", b"\n")  # without the comma before each; a value holds no line end
 
 
-def types(record: Record) -> dict[str, Any]:
-    """The types of a record's members, and those of the rows inside it, by name."""
-    inside = {child.step.name: types(child.record) for child in record.children}
-    return {member.name: member.type for member in record.members} | inside
-
-
-async def reverse(asked: Asked, reader: Reader, mapping: Reversed) -> AsyncGenerator[bytes, None]:
-    """What the mapping run backwards makes of the rows."""
-    loop = asyncio.get_running_loop()
-    record = plan_record(asked.query)
-    blocks = reader.rows(statements.records(asked.query, asked.company, Json(), record))
-
-    def records() -> Iterator[dict[str, Any]]:
-        while (block := asyncio.run_coroutine_threadsafe(anext(blocks, None), loop).result()) is not None:
-            for line in block.splitlines():
-                yield _decode(line[1:])
-
-    try:
-        written = mapping.write(records())
-        while (data := await asyncio.to_thread(next, written, None)) is not None:
-            yield data
-    finally:
-        await blocks.aclose()
+def field_types(shape: RecordShape) -> dict[str, Any]:
+    """Return the types of a record's fields by name; for each child collection, those of its fields."""
+    children = {child.step.name: field_types(child.record) for child in shape.children}
+    return {field.name: field.type for field in shape.fields} | children

@@ -1,7 +1,7 @@
-"""Lays a table out on pages: `python -m app.export.layout` reads what it is and its rows, JSON on a line each, and writes a PDF.
+"""Lays a table out on pages: `python -m app.export.layout` reads lines of JSON, a description and then the rows, and writes a PDF.
 
-Columns get the width that their texts need.  If that is more than a sheet of A4 has, the sheet is turned, then A3, then long texts
-are broken; what is wider still is cut into parts that follow one another, each with the first column.
+Columns get the width that their texts need.  If A4 is too narrow, the paper becomes A4 landscape, then A3 landscape; then long
+texts are wrapped.  A table that is still too wide is cut into parts that follow one another; each repeats the first column.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from app.export.typeface import Typeface
 SIZE = 7.5  # points of the text
 EM = SIZE * 25.4 / 72  # mm
 LINE = EM * 1.32  # mm from one line to the next
-PAD = 1.3  # mm beside a cell's text
-GAP = 0.8  # mm above and below
+PAD = 1.3  # mm to the left and right of a cell's text
+GAP = 0.8  # mm above and below it
 MARGIN, TOP, BOTTOM = 11.0, 21.0, 13.0  # mm
-COMFORT, SHORT, LEAST = 48.0, 22.0, 9.0  # mm: of a column that is not broken needlessly, that is broken, at least
+COMFORTABLE, NARROW, LEAST = 48.0, 22.0, 9.0  # mm of a column: before its texts are wrapped, wrapped, at least
 PAPERS = ((210.0, 297.0), (297.0, 210.0), (420.0, 297.0))  # mm
 INK, PALE, RULE, SHADE = (27, 31, 36), (96, 104, 114), (214, 219, 225), (241, 243, 246)
 
@@ -30,38 +30,38 @@ Row = list[str]
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class PageColumn:
     name: str
     number: bool
-    width: float  # mm, its padding included
-    index: int  # in the row
+    width: float  # mm, with its padding
+    index: int  # of its value in a row
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """Columns that are side by side."""
+class TablePart:
+    """Columns that fit beside each other on a page."""
 
-    columns: tuple[Column, ...]
+    columns: tuple[PageColumn, ...]
     about: str
 
 
 def main() -> None:
-    described = json.loads(sys.stdin.buffer.readline())
+    description = json.loads(sys.stdin.buffer.readline())
     rows = [[value if value is not None else "" for value in json.loads(line)] for line in sys.stdin.buffer]
-    sys.stdout.buffer.write(laid_out(described, rows))
+    sys.stdout.buffer.write(render_pdf(description, rows))
 
 
-def laid_out(described: dict[str, Any], rows: Sequence[Row]) -> bytes:
-    """The PDF of a table."""
-    names = [column["name"] for column in described["columns"]]
-    face = Typeface(_texts(described, names, rows))
-    rows = [[face.cleaned(text) for text in row] for row in rows]
-    paper, parts = arrange(face, described["columns"], rows)
-    return Pages(face, paper, described).table(parts, rows)
+def render_pdf(description: dict[str, Any], rows: Sequence[Row]) -> bytes:
+    """Return the PDF of a table."""
+    names = [column["name"] for column in description["columns"]]
+    face = Typeface(_texts(description, names, rows))
+    rows = [[face.drawable(text) for text in row] for row in rows]
+    paper, parts = arrange(face, description["columns"], rows)
+    return Pages(face, paper, description).table(parts, rows)
 
 
-def _texts(described: dict[str, Any], names: Sequence[str], rows: Sequence[Row]) -> Iterator[str]:
-    yield from (described["title"], described["about"], *names)
+def _texts(description: dict[str, Any], names: Sequence[str], rows: Sequence[Row]) -> Iterator[str]:
+    yield from (description["title"], description["about"], *names)
     for row in rows:
         yield from row
 
@@ -69,18 +69,18 @@ def _texts(described: dict[str, Any], names: Sequence[str], rows: Sequence[Row])
 # Widths ---------------------------------------------------------------------------------------------------------------------------
 
 
-def arrange(face: Typeface, columns: Sequence[dict[str, Any]], rows: Sequence[Row]) -> tuple[tuple[float, float], list[Part]]:
-    """The paper, and the parts of the table with the widths of their columns."""
+def arrange(face: Typeface, columns: Sequence[dict[str, Any]], rows: Sequence[Row]) -> tuple[tuple[float, float], list[TablePart]]:
+    """Return the size of the paper, and the parts of the table with the widths of their columns."""
     natural = [_natural(face, column["name"], [row[n] for row in rows]) for n, column in enumerate(columns)]
     for paper in PAPERS:
         available = paper[0] - 2 * MARGIN
-        if sum(min(width, COMFORT) for width in natural) <= available:
+        if sum(min(width, COMFORTABLE) for width in natural) <= available:
             return paper, [_part(columns, range(len(columns)), _fit(natural, available), "")]
     paper = PAPERS[-1]
     available = paper[0] - 2 * MARGIN
-    if sum(min(width, SHORT) for width in natural) <= available:
+    if sum(min(width, NARROW) for width in natural) <= available:
         return paper, [_part(columns, range(len(columns)), _fit(natural, available), "")]
-    groups = _groups([min(width, COMFORT) for width in natural], available)
+    groups = _groups([min(width, COMFORTABLE) for width in natural], available)
     parts = []
     for number, group in enumerate(groups, 1):
         widths = _fit([natural[n] for n in group], available)
@@ -90,13 +90,13 @@ def arrange(face: Typeface, columns: Sequence[dict[str, Any]], rows: Sequence[Ro
 
 
 def _natural(face: Typeface, name: str, texts: Sequence[str]) -> float:
-    """The width of a column whose texts are not broken, in mm."""
+    """Return the width that a column needs to wrap no text, in mm."""
     longest = max((face.width(line) for text in texts for line in text.split("\n")), default=0.0)
     return max(face.width(name), longest, LEAST / EM) * EM + 2 * PAD + 0.1
 
 
 def _fit(natural: Sequence[float], available: float) -> list[float]:
-    """Widths that are available together: the widest give way to one another first."""
+    """Return widths whose sum is available: all columns above a common limit are cut to it."""
     if sum(natural) <= available:
         return list(natural)
     low, high = 0.0, max(natural)
@@ -107,7 +107,7 @@ def _fit(natural: Sequence[float], available: float) -> list[float]:
 
 
 def _groups(widths: Sequence[float], available: float) -> list[list[int]]:
-    """Columns that fit beside each other, the first one in each group."""
+    """Return groups of columns that fit beside each other, with the first column in each."""
     groups, used = [[0]], widths[0]
     for number, width in enumerate(widths[1:], 1):
         if used + width > available and len(groups[-1]) > 1:
@@ -118,9 +118,9 @@ def _groups(widths: Sequence[float], available: float) -> list[list[int]]:
     return groups
 
 
-def _part(columns: Sequence[dict[str, Any]], group: Sequence[int], widths: Sequence[float], about: str) -> Part:
-    return Part(
-        tuple(Column(columns[n]["name"], columns[n]["number"], width, n) for n, width in zip(group, widths, strict=True)), about
+def _part(columns: Sequence[dict[str, Any]], group: Sequence[int], widths: Sequence[float], about: str) -> TablePart:
+    return TablePart(
+        tuple(PageColumn(columns[n]["name"], columns[n]["number"], width, n) for n, width in zip(group, widths, strict=True)), about
     )
 
 
@@ -129,23 +129,23 @@ def _part(columns: Sequence[dict[str, Any]], group: Sequence[int], widths: Seque
 
 @dataclass(slots=True)
 class Pages:
-    """The document under construction."""
+    """A PDF under construction."""
 
     face: Typeface
     paper: tuple[float, float]
-    described: dict[str, Any]
+    description: dict[str, Any]
     pdf: FPDF = field(init=False)
-    y: float = 0.0  # where the next row begins
+    y: float = 0.0  # mm, of the top of the next row
 
-    def table(self, parts: Sequence[Part], rows: Sequence[Row]) -> bytes:
-        """All pages."""
+    def table(self, parts: Sequence[TablePart], rows: Sequence[Row]) -> bytes:
+        """Return the PDF of a table."""
         self.pdf = FPDF(format=(min(self.paper), max(self.paper)), orientation="L" if self.paper[0] > self.paper[1] else "P")
         self.pdf.set_auto_page_break(False)
-        self.pdf.set_title(self.described["title"])
+        self.pdf.set_title(self.description["title"])
         self.pdf.set_lang("en")
         self.face.load(self.pdf)
         for part in parts:
-            self.page(part)
+            self.start_page(part)
             for row in rows:
                 self.row(part, [row[column.index] for column in part.columns])
         return bytes(self.pdf.output())
@@ -154,26 +154,26 @@ class Pages:
     def bottom(self) -> float:
         return self.paper[1] - BOTTOM
 
-    def page(self, part: Part) -> None:
-        """A new page: what the table is, its header, the page's number."""
+    def start_page(self, part: TablePart) -> None:
+        """Start a page with a title, the page's number and the table's header."""
         pdf = self.pdf
         pdf.add_page()
         pdf.set_text_color(*INK)
         self.face.size(pdf, 12)
-        pdf.text(MARGIN, 12.5, self.described["title"])
+        pdf.text(MARGIN, 12.5, self.description["title"])
         self.face.size(pdf, SIZE)
         pdf.set_text_color(*PALE)
         pdf.set_xy(MARGIN, 14)
-        about = " · ".join(filter(None, (self.described["about"], part.about)))
+        about = " · ".join(filter(None, (self.description["about"], part.about)))
         self.face.cell(pdf, about, self.paper[0] - 2 * MARGIN, LINE, "L")
         pdf.set_xy(MARGIN, self.paper[1] - 10)
         pdf.cell(self.paper[0] - 2 * MARGIN, LINE, f"{pdf.page_no()} / {{nb}}", align="R")
         self.y = TOP
         self.header(part)
 
-    def header(self, part: Part) -> None:
+    def header(self, part: TablePart) -> None:
         pdf = self.pdf
-        lines = [self.face.broken(column.name, (column.width - 2 * PAD) / EM) for column in part.columns]
+        lines = [self.face.wrap(column.name, (column.width - 2 * PAD) / EM) for column in part.columns]
         height = max(map(len, lines)) * LINE + 2 * GAP
         pdf.set_fill_color(*SHADE)
         pdf.rect(MARGIN, self.y, sum(column.width for column in part.columns), height, style="F")
@@ -182,24 +182,24 @@ class Pages:
         self.y += height
         self.rule(part, 0.35)
 
-    def row(self, part: Part, texts: Row) -> None:
-        """A row, on one page if a page can hold it."""
-        lines = [self.face.broken(t, (c.width - 2 * PAD) / EM) for t, c in zip(texts, part.columns, strict=True)]
+    def row(self, part: TablePart, texts: Row) -> None:
+        """Draw a row: on the next page if this one has too little space, on several if it is higher than a page."""
+        lines = [self.face.wrap(t, (c.width - 2 * PAD) / EM) for t, c in zip(texts, part.columns, strict=True)]
         total = max(map(len, lines))
         if self.y + total * LINE + 2 * GAP > self.bottom and self.y > TOP + 20:
-            self.page(part)
+            self.start_page(part)
         done = 0
         while done < total:
-            room = max(1, int((self.bottom - self.y - 2 * GAP) / LINE))
-            self.cells(part, lines, done, min(total, done + room))
-            self.y += min(total - done, room) * LINE + 2 * GAP
-            done += room
+            fitting = max(1, int((self.bottom - self.y - 2 * GAP) / LINE))
+            self.cells(part, lines, done, min(total, done + fitting))
+            self.y += min(total - done, fitting) * LINE + 2 * GAP
+            done += fitting
             if done < total:
-                self.page(part)
+                self.start_page(part)
         self.rule(part, 0.1)
 
-    def cells(self, part: Part, lines: Sequence[Sequence[str]], first: int, last: int) -> None:
-        """Some lines of the cells of a row."""
+    def cells(self, part: TablePart, lines: Sequence[Sequence[str]], first: int, last: int) -> None:
+        """Draw the lines from `first` to before `last` of the cells of a row."""
         x = MARGIN
         for column, each in zip(part.columns, lines, strict=True):
             for number, line in enumerate(each[first:last]):
@@ -208,7 +208,7 @@ class Pages:
                     self.face.draw(self.pdf, line, x + PAD, y, column.width - 2 * PAD, LINE, column.number)
             x += column.width
 
-    def rule(self, part: Part, width: float) -> None:
+    def rule(self, part: TablePart, width: float) -> None:
         self.pdf.set_draw_color(*RULE)
         self.pdf.set_line_width(width)
         self.pdf.line(MARGIN, self.y, MARGIN + sum(column.width for column in part.columns), self.y)

@@ -1,6 +1,6 @@
-"""Work in a process of its own: what takes long does not keep other requests waiting, and what goes wrong ends with the process.
+"""Runs work in a child process: long work does not delay other requests, and no failure outlives the process.
 
-The process gets no environment, so that nothing it runs can read a setting.
+The process gets no environment, so nothing that it runs can read a setting.
 """
 
 from __future__ import annotations
@@ -18,11 +18,16 @@ from app.errors import ServiceError
 READ = 64 << 10  # bytes
 
 
-async def piped(module: str, feed: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
-    """What `python -m module` writes of what it is fed.
+class CpuLimitExceeded(Exception):
+    """The system ended the process because it used too much CPU time."""
 
-    A process that fails says why in a JSON object {"message", "target", ...} on standard error.  Raises ServiceError with that, and
-    what `feed` raises; then nothing more is given, and the process is ended before it can take the end of its input for a good one.
+
+async def pipe_through(module: str, feed: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+    """Run `python -m module`, write `feed` to its standard input and yield its standard output.
+
+    A process reports a failure as a JSON object {"message", "target", ...} on standard error, which is raised as a ServiceError.
+    Raises CpuLimitExceeded, and what `feed` raises: then the process is killed before it can take the end of its input for the
+    regular end.
     """
     command = (sys.executable, "-I", "-m", module)
     process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, stderr=PIPE, env={"LANG": "C.UTF-8"})
@@ -31,11 +36,11 @@ async def piped(module: str, feed: AsyncGenerator[bytes, None]) -> AsyncGenerato
     try:
         while data := await process.stdout.read(READ):
             yield data
-        reason = await process.stderr.read()
+        report = await process.stderr.read()
         code = await process.wait()
         await feeding
         if code:
-            raise failure(code, reason)
+            raise failure(code, report)
     finally:
         feeding.cancel()
         with contextlib.suppress(ProcessLookupError):
@@ -52,19 +57,19 @@ async def _feed(process: Process, feed: AsyncGenerator[bytes, None]) -> None:
                 await process.stdin.drain()
         process.stdin.close()
     except (BrokenPipeError, ConnectionResetError):
-        pass  # it has ended, and its exit code says why
+        pass  # the process has ended, and its exit code tells why
     except BaseException:
         with contextlib.suppress(ProcessLookupError):
             process.kill()
         raise
 
 
-def failure(code: int, reason: bytes) -> Exception:
-    """What a process has failed of."""
+def failure(code: int, report: bytes) -> Exception:
+    """Return the exception for a process that ended with an exit code and wrote `report` to standard error."""
     if code == -signal.SIGXCPU:
-        return ServiceError("malformed_request", "it takes more time than it may", target="mapper")
+        return CpuLimitExceeded()
     with contextlib.suppress(ValueError):
-        told = json.loads(reason.splitlines()[-1] if reason else b"")
-        if isinstance(told, dict) and "message" in told:
-            return ServiceError("malformed_request", **told)
-    return RuntimeError(f"the process ended with {code}: {reason.decode(errors='replace')[-2000:]}")
+        error = json.loads(report.splitlines()[-1] if report else b"")
+        if isinstance(error, dict) and "message" in error:
+            return ServiceError("malformed_request", **error)
+    return RuntimeError(f"the process ended with {code}: {report.decode(errors='replace')[-2000:]}")

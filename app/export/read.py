@@ -1,6 +1,6 @@
-"""Rows of an export as they come from the database: COPY, read with backpressure and without a step of Python for each row's wait.
+"""Reads the rows of an export from the database by COPY, with backpressure, and not one row at a time in Python.
 
-The server makes rows as long as they are taken: who reads slowly slows it down, and holds no more than a block in memory.
+PostgreSQL makes rows as fast as they are taken: a slow client slows it down, and no more than a block is held in memory.
 """
 
 from __future__ import annotations
@@ -16,61 +16,63 @@ from psycopg import errors, generators, pq
 from psycopg.waiting import Wait
 
 from app.export import statements
-from app.export.forms import LineForm
-from app.export.request import Asked
-from app.export.shape import Lines
+from app.export.request import ExportRequest
+from app.export.row_formats import LineFormat
 from app.query.sql_parameters import Statement
 
-BLOCK = 256 << 10  # bytes of rows that are handed on together, at most
-WORTHWHILE = 64 << 10  # bytes that are handed on when the server has no more for the moment
+BLOCK = 256 << 10  # bytes from which a block of rows is full
+WORTHWHILE = 64 << 10  # bytes from which a block is handed on while the server has no more rows ready
 
 
 @dataclass(slots=True)
 class Reader:
-    """Reads the statements of one export, in one snapshot.
+    """Reads the statements of one export in one snapshot.
 
-    patience: seconds that each may take to its first rows; on_rows: told how many rows came.
+    timeout: seconds that a statement may take to its first rows; on_rows: called with the number of rows in each block.
     """
 
     connection: psycopg.AsyncConnection[Any]
-    patience: float
+    timeout: float
     on_rows: Callable[[int], None] = lambda _: None
 
     async def rows(self, statement: Statement) -> AsyncGenerator[bytes, None]:
-        """The rows of a COPY in blocks, each row with its line end.  Raises TimeoutError if none comes in time, psycopg.Error."""
+        """Yield the rows of a COPY in blocks, each row with its line end.
+
+        Raises psycopg.Error, or TimeoutError if no row comes within `timeout`.
+        """
         pgconn = self.connection.pgconn
         async with contextlib.AsyncExitStack() as stack:
-            async with asyncio.timeout(self.patience):
-                # COPY takes no parameters
+            async with asyncio.timeout(self.timeout):
+                # COPY takes no parameters: they become literals
                 await stack.enter_async_context(self.connection.cursor().copy(statement.literal(self.connection)))
-                block, count, ended = await self.connection.wait(_take(pgconn))
+                block, count, ended = await self.connection.wait(_next_block(pgconn))
             while block:
                 self.on_rows(count)
                 yield bytes(block)
                 if ended:
                     return
-                block, count, ended = await self.connection.wait(_take(pgconn))
+                block, count, ended = await self.connection.wait(_next_block(pgconn))
 
-    async def lines(self, asked: Asked, form: LineForm, plan: Lines) -> AsyncGenerator[bytes, None]:
-        """The lines of an export in a form."""
-        if asked.whole:  # sort rows after their joins, instead of finding them one by one in order
+    async def lines(self, export: ExportRequest, format: LineFormat) -> AsyncGenerator[bytes, None]:
+        """Yield the lines of an export in a format, in blocks."""
+        if export.reads_all_rows:  # hash joins and a sort are faster than an index scan with a probe for each row
             await self.connection.execute("set local enable_nestloop = off")
-        async with contextlib.aclosing(self.rows(statements.lines(asked.query, asked.company, form, plan))) as blocks:
+        async with contextlib.aclosing(self.rows(statements.lines(export.query, export.company, format))) as blocks:
             async for block in blocks:
                 yield block
 
     async def one(self, statement: Statement) -> tuple[Any, ...]:
-        """The one row of a statement."""
-        async with asyncio.timeout(self.patience):
+        """Return the one row of a statement that always has one."""
+        async with asyncio.timeout(self.timeout):
             row = await (await psycopg.AsyncRawCursor(self.connection).execute(statement.text, statement.values)).fetchone()
-        assert row is not None  # these statements give one row whatever the data
+        assert row is not None
         return tuple(row)
 
 
-def _take(pgconn: pq.abc.PGconn) -> Generator[Any, Any, tuple[bytearray, int, bool]]:
-    """The rows that are there, waiting for the first ones; how many; whether they are the last.
+def _next_block(pgconn: pq.abc.PGconn) -> Generator[Any, Any, tuple[bytearray, int, bool]]:
+    """Take the rows that have arrived; wait for some if there are none.  Returns (rows, their number, whether they are the last).
 
-    psycopg's own generator gives a row at a time: for a million of them twice the time of the whole query.
+    psycopg's own generator yields one row at a time, which for a million rows takes as long again as the query.
     """
     block, count, size, take = bytearray(), 0, 0, pgconn.get_copy_data
     while True:

@@ -1,6 +1,6 @@
-"""What an export asks for: the rows of a query, in a format.
+"""Reads a request for an export: the rows of a query, in a format.
 
-Nothing is read here but parameters and the catalog; whatever is wrong raises a ServiceError that says what was expected.
+Uses nothing but the parameters and the catalog.  A wrong parameter raises a ServiceError that tells what was expected.
 """
 
 from __future__ import annotations
@@ -10,41 +10,61 @@ from dataclasses import dataclass
 
 from app.database.catalog import Catalog, Entity
 from app.errors import ServiceError
-from app.export.shape import plan_lines
+from app.export.shape import line_shape
 from app.query.query import EXPORT, Query, parse_query
 
-FORMATS = ("json", "xml", "csv", "excel", "pdf", "html", "custom")
-FLAT = ("csv", "excel", "pdf", "html")
-SCHEMA = "xsd"  # of the xml of the same query
+
+@dataclass(frozen=True, slots=True)
+class FileType:
+    """The file that a format makes.  is_flat: a table, one line a row; is_compressed: gzip would not make it smaller."""
+
+    media_type: str
+    extension: str
+    is_flat: bool = False
+    is_compressed: bool = False
+
+
+SCHEMA = "xsd"  # the format that gives the schema of the XML of the same query
+FILE_TYPES = {
+    "json": FileType("application/json", "json"),
+    "xml": FileType("application/xml", "xml"),
+    "csv": FileType("text/csv; charset=utf-8; header=present", "csv", is_flat=True),
+    "excel": FileType(
+        "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet", "xlsx", is_flat=True, is_compressed=True
+    ),
+    "pdf": FileType("application/pdf", "pdf", is_flat=True, is_compressed=True),
+    "html": FileType("text/html; charset=utf-8", "html", is_flat=True),
+    SCHEMA: FileType("application/xml", "xsd"),
+}
+FORMATS = (*(name for name in FILE_TYPES if name != SCHEMA), "custom")  # custom: a mapper chooses the file type
 PARAMETERS = ("format", "export", "companyId", "mapper")
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """An export of a company's rows."""
+class ExportRequest:
+    """An export of a company's rows.  mapper: the name of the mapper that writes them, instead of a format."""
 
     company: str
     query: Query
     format: str
-    mapper: str | None = None  # the name of the mapper to run
+    mapper: str | None = None
 
     @property
     def entity(self) -> Entity:
         return self.query.entity
 
     @property
-    def whole(self) -> bool:
-        """Whether every row is asked for."""
+    def reads_all_rows(self) -> bool:
         return self.query.filter is None and self.query.top is None
 
 
 def read_parameters(pairs: Sequence[tuple[str, str]]) -> dict[str, str]:
-    """The parameters, each given once and known; OData's options are among them.  Raises malformed_request."""
+    """Return the parameters by name.  Raises malformed_request for an unknown or repeated one; $options are not checked."""
     given: dict[str, str] = {}
     for name, value in pairs:
         if name not in PARAMETERS and not name.startswith("$"):
             expected = ", ".join((*PARAMETERS, *sorted(EXPORT)))
-            raise ServiceError("malformed_request", f"there is no parameter {name}: expected some of {expected}", target=name)
+            raise ServiceError("malformed_request", f"there is no parameter {name}: expected one of {expected}", target=name)
         if name in given:
             raise ServiceError("malformed_request", f"{name} is given twice", target=name)
         given[name] = value
@@ -52,30 +72,32 @@ def read_parameters(pairs: Sequence[tuple[str, str]]) -> dict[str, str]:
 
 
 def check_export(given: dict[str, str]) -> None:
-    """Raises unless an export is asked for."""
+    """Raises malformed_request without export=true, which protects from exports by mistake."""
     if given.get("export") != "true":
-        raise ServiceError("malformed_request", "expected export=true", target="export")
+        found = f", got {given['export']!r}" if "export" in given else ""
+        raise ServiceError("malformed_request", f"expected export=true{found}", target="export")
 
 
 def read_format(text: str | None) -> str:
-    """A format by its name in any case."""
+    """Return the name of a format in lower case.  Raises malformed_request."""
     name = (text or "").lower()
-    if name not in (*FORMATS, SCHEMA):
-        found = "none is given" if text is None else f"found {text!r}"
-        raise ServiceError("malformed_request", f"expected one of {', '.join(FORMATS)}; {found}", target="format")
+    if name not in FORMATS and name != SCHEMA:
+        expected = f"expected one of {', '.join(FORMATS)}"
+        message = f"format is missing: {expected}" if text is None else f"{expected}, got {text!r}"
+        raise ServiceError("malformed_request", message, target="format")
     return name
 
 
-def read_request(catalog: Catalog, entity: Entity, company: str, given: dict[str, str]) -> Asked:
-    """An export of the entity, of parameters that are known.  Raises QueryError about an option, ServiceError about the rest."""
+def read_request(catalog: Catalog, entity: Entity, company: str, given: dict[str, str]) -> ExportRequest:
+    """Return the export that known parameters ask for.  Raises QueryError for a wrong option, ServiceError for the rest."""
     format, mapper = given.get("format"), given.get("mapper")
     name = read_format(format) if format is not None or mapper is None else "custom"
     if name == "custom" and mapper is None:
-        raise ServiceError("malformed_request", "format=custom expects a mapper: mapper=<name>", target="mapper")
+        raise ServiceError("malformed_request", "format=custom needs a mapper: add mapper=<name>", target="mapper")
     if mapper == "":
-        raise ServiceError("malformed_request", "expected the name of a mapper", target="mapper")
-    options = [(name, value) for name, value in given.items() if name.startswith("$")]
-    asked = Asked(company, parse_query(catalog, entity, options, takes=EXPORT), name, mapper)
-    if name in FLAT and mapper is None:
-        plan_lines(asked.query)  # is there such a table?
-    return asked
+        raise ServiceError("malformed_request", "expected the name of a mapper, got ''", target="mapper")
+    options = [(option, value) for option, value in given.items() if option.startswith("$")]
+    export = ExportRequest(company, parse_query(catalog, entity, options, takes=EXPORT), name, mapper)
+    if mapper is None and FILE_TYPES[name].is_flat:
+        line_shape(export.query)  # raises if no flat table can hold the query
+    return export

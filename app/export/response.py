@@ -1,13 +1,13 @@
-"""Answers a request for an export: reads in one snapshot, writes in the format, sends as it comes.
+"""Answers a request for an export: reads in one snapshot, writes in the format, sends while it writes.
 
-What is short is sent whole, with its length.  All else is sent in pieces, and whatever fails then cuts the connection without the
-last piece, so that no half export looks whole.
+A short export is sent whole, with its length.  A longer one is sent in chunks; a failure then cuts the connection without the last
+chunk, so that an incomplete export never looks complete.
 """
 
 from __future__ import annotations
 
 import mimetypes
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -21,91 +21,82 @@ from app.auth import Identity
 from app.database.database import Database
 from app.errors import ServiceError
 from app.export import custom, to_csv, to_excel, to_html, to_json, to_pdf, to_xml
-from app.export.custom import Reversed, Template
+from app.export.custom import ExportMapper, ExportTemplate
 from app.export.read import Reader
-from app.export.request import SCHEMA, Asked, check_export, read_parameters, read_request
-from app.export.shape import plan_lines
+from app.export.request import FILE_TYPES, SCHEMA, ExportRequest, check_export, read_parameters, read_request
+from app.export.shape import line_shape
 from app.wire.answers import Streams, send, stream
 from app.wire.urls import decode_query
 
-# Of a format: the media type, the file's extension.
-TYPES = {
-    "json": ("application/json", "json"),
-    "xml": ("application/xml", "xml"),
-    "csv": ("text/csv; charset=utf-8; header=present", "csv"),
-    "excel": ("application/vnd.openxmlformats-officedocument.spreadsheetml.sheet", "xlsx"),
-    "pdf": ("application/pdf", "pdf"),
-    "html": ("text/html; charset=utf-8", "html"),
-    SCHEMA: ("application/xml", "xsd"),
-}
-COMPRESSED = ("excel", "pdf")  # by themselves
-WHOLE = 64 << 10  # bytes up to which an answer is sent with its length
+WHOLE = 64 << 10  # bytes up to which an export is sent whole
 SANDBOX = "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 
 @dataclass(frozen=True, slots=True)
-class Format:
-    """What an export is written as."""
+class ExportFormat:
+    """The format of one export.  mapper: the template or reverse writer, if a mapper writes it."""
 
     media_type: str
     extension: str
-    mapper: Template | Reversed | None = None
+    is_compressed: bool = False
+    mapper: ExportMapper | None = None
 
 
 async def respond(
     database: Database, request: web.Request, streams: Streams, identity: Identity, company: str | None, entity: str
 ) -> web.StreamResponse:
-    """Answer a request of somebody known for an entity of a company, which may be named by a parameter instead."""
-    given = dict(wide := decode_query(request.rel_url.raw_path_qs))
+    """Answer an authenticated request for an entity.  company: from the path, or None if a parameter may name it."""
+    options = decode_query(request.rel_url.raw_path_qs)
+    given = dict(options)
     company = choose_company(identity, company, given.get("companyId"))
-    catalog = database.catalog  # one model from the first byte to the last
+    catalog = database.catalog  # one model for the whole request
     if entity not in catalog:
         raise ServiceError("not_found", f"there is no entity {entity}")
-    given = read_parameters(wide)
+    given = read_parameters(options)
     check_export(given)
-    asked = read_request(catalog, catalog[entity], company, given)
-    async with database.session(company) as named:
-        format = await find_format(named, asked)
-    if asked.format == SCHEMA:
-        return await send(request, to_xml.schema(asked), headers(asked, format))
+    export = read_request(catalog, catalog[entity], company, given)
+    async with database.session(company) as connection:
+        format = await find_format(connection, export)
+    if export.format == SCHEMA:
+        return await send(request, to_xml.schema(export), headers(export, format))
     if request.method == "HEAD":
-        if asked.format == "pdf":
-            async with _reading(database, streams, asked) as reader:
-                await to_pdf.check(asked, reader, plan_lines(asked.query))
-        return web.Response(headers=headers(asked, format))
-    if asked.format == "pdf":
-        return await _answer(request, asked, format, _pages(database, streams, asked), streams.stall)
-    url = schema_url(f"{request.scheme}://{request.host}{request.path}", given)
-    async with AsyncExitStack() as held:
-        if isinstance(format.mapper, Template):
-            await held.enter_async_context(streams.process())
-        reader = await held.enter_async_context(_reading(database, streams, asked))
-        return await _answer(request, asked, format, write(asked, reader, format, url), streams.stall)
+        if export.format == "pdf":
+            async with _reading(database, streams, export) as reader:
+                await to_pdf.check_count(export, reader, line_shape(export.query))
+        return web.Response(headers=headers(export, format))
+    if export.format == "pdf":
+        return await _answer(request, export, format, _pdf(database, streams, export), streams.stall)
+    schema = schema_url(f"{request.scheme}://{request.host}{request.path}", given)
+    async with AsyncExitStack() as stack:
+        if isinstance(format.mapper, ExportTemplate):
+            await stack.enter_async_context(streams.process_slot())
+        reader = await stack.enter_async_context(_reading(database, streams, export))
+        return await _answer(request, export, format, write_export(export, reader, format, schema), streams.stall)
 
 
 @asynccontextmanager
-async def _reading(database: Database, streams: Streams, asked: Asked) -> AsyncIterator[Reader]:
-    """What reads the rows, all as of one moment."""
-    async with streams.place(), database.snapshot(asked.company) as connection:
-        await connection.execute("set local statement_timeout = 0")  # the reader has its own, to the first rows
+async def _reading(database: Database, streams: Streams, export: ExportRequest) -> AsyncIterator[Reader]:
+    """Hold a slot and a snapshot, and give the reader of both."""
+    async with streams.slot(), database.snapshot(export.company) as connection:
+        await connection.execute("set local statement_timeout = 0")  # the reader limits the time to the first rows
         yield Reader(connection, database.config.statement_timeout)
 
 
-async def _pages(database: Database, streams: Streams, asked: Asked) -> AsyncGenerator[bytes, None]:
-    """A PDF: laid out when the connection has been given back, sent when its process has ended."""
-    async with streams.process():
-        async with _reading(database, streams, asked) as reader:
-            rows = await to_pdf.read(asked, reader, datetime.now(UTC))
-        made = [block async for block in to_pdf.lay_out(rows)]
-    for block in made:
+async def _pdf(database: Database, streams: Streams, export: ExportRequest) -> AsyncGenerator[bytes, None]:
+    """Yield a PDF.  The connection is given back before the layout, the process slot before the client takes the pages."""
+    async with streams.process_slot():
+        async with _reading(database, streams, export) as reader:
+            table = await to_pdf.read_table(export, reader, datetime.now(UTC))
+        blocks = [block async for block in to_pdf.lay_out(table)]
+    for block in blocks:
         yield block
 
 
 async def _answer(
-    request: web.Request, asked: Asked, format: Format, blocks: AsyncGenerator[bytes, None], stall: float
+    request: web.Request, export: ExportRequest, format: ExportFormat, blocks: AsyncGenerator[bytes, None], stall: float
 ) -> web.StreamResponse:
-    """Send the blocks; whole, if they are short."""
-    compress, about = asked.format not in COMPRESSED, headers(asked, format)
+    """Send the blocks: whole if they are short, else as a stream."""
+    compress, about = not format.is_compressed, headers(export, format)
     async with aclosing(blocks):
         first, ended = b"", False
         while len(first) < WHOLE and not ended:
@@ -123,74 +114,77 @@ async def _answer(
 
 
 def choose_company(identity: Identity, in_path: str | None, in_query: str | None) -> str:
-    """The company that is meant, which the sender may read.  Raises malformed_request or forbidden."""
+    """Return the company to export, which the sender may read.  Raises malformed_request or forbidden."""
     if in_path and in_query and in_path != in_query:
-        raise ServiceError("malformed_request", "expected the company of the path", target="companyId")
+        message = f"expected {in_path}, the company of the path, got {in_query!r}"
+        raise ServiceError("malformed_request", message, target="companyId")
     company = in_path or in_query
     if company is None:
         if len(identity.companies) != 1 or "read" not in identity.scopes:
             identity.require("read", next(iter(identity.companies), ""))
-            raise ServiceError("malformed_request", "this key opens several companies: expected companyId=", target="companyId")
+            message = "this key has access to several companies: add companyId=<company>"
+            raise ServiceError("malformed_request", message, target="companyId")
         (company,) = identity.companies
     identity.require("read", company)
     return company
 
 
-async def find_format(connection: AsyncConnection[Any], asked: Asked) -> Format:
-    """What to write, by the mapper if one is named."""
-    if asked.mapper is None:
-        return Format(*TYPES[asked.format])
-    mapper = await custom.find_mapper(connection, asked, asked.mapper)
-    if isinstance(mapper, Reversed):
-        if asked.format not in ("custom", mapper.extension):
-            message = f"{asked.mapper} writes {mapper.extension}: expected format={mapper.extension}"
+async def find_format(connection: AsyncConnection[Any], export: ExportRequest) -> ExportFormat:
+    """Return the format to write: by the mapper if the export names one.  Raises ServiceError if the two do not go together."""
+    if export.mapper is None:
+        type = FILE_TYPES[export.format]
+        return ExportFormat(type.media_type, type.extension, type.is_compressed)
+    mapper = await custom.find_mapper(connection, export, export.mapper)
+    if not isinstance(mapper, ExportTemplate):
+        if export.format not in ("custom", mapper.extension):
+            message = f"{export.mapper} writes {mapper.extension}: expected format={mapper.extension}, got {export.format}"
             raise ServiceError("malformed_request", message, target="format")
-        return Format(mapper.media_type, mapper.extension, mapper)
-    if asked.format != "custom":
-        raise ServiceError("malformed_request", f"{asked.mapper} is a template: expected format=custom", target="format")
+        return ExportFormat(mapper.media_type, mapper.extension, mapper=mapper)
+    if export.format != "custom":
+        message = f"{export.mapper} is a template: expected format=custom, got {export.format}"
+        raise ServiceError("malformed_request", message, target="format")
     extension = (mimetypes.guess_extension(mapper.media_type, strict=False) or ".txt").removeprefix(".")
-    return Format(_with_charset(mapper.media_type), extension, mapper)
+    return ExportFormat(_with_charset(mapper.media_type), extension, mapper=mapper)
 
 
 def _with_charset(media_type: str) -> str:
     return f"{media_type}; charset=utf-8" if media_type.startswith("text/") else media_type
 
 
-def write(asked: Asked, reader: Reader, format: Format, schema: str, now: datetime | None = None) -> AsyncGenerator[bytes, None]:
-    """The export in its format, in blocks."""
-    now = now or datetime.now(UTC)
-    if isinstance(format.mapper, Template):
-        return custom.render(asked, reader, format.mapper, now)
-    if isinstance(format.mapper, Reversed):
-        return custom.reverse(asked, reader, format.mapper)
-    match asked.format:
+def write_export(export: ExportRequest, reader: Reader, format: ExportFormat, schema: str) -> AsyncGenerator[bytes, None]:
+    """Return the export in its format, in blocks.  schema: the URL of the schema that XML names."""
+    now = datetime.now(UTC)
+    if isinstance(format.mapper, ExportTemplate):
+        return custom.render(export, reader, format.mapper, now)
+    if format.mapper is not None:
+        return custom.reverse(export, reader, format.mapper)
+    match export.format:
         case "json":
-            return to_json.write(asked, reader)
+            return to_json.write(export, reader)
         case "xml":
-            return to_xml.write(asked, reader, schema)
+            return to_xml.write(export, reader, schema)
         case "csv":
-            return to_csv.write(asked, reader)
+            return to_csv.write(export, reader)
         case "excel":
-            return to_excel.write(asked, reader, now)
+            return to_excel.write(export, reader, now)
         case "pdf":
-            return to_pdf.write(asked, reader, now)
+            return to_pdf.write(export, reader, now)
         case "html":
-            return to_html.write(asked, reader, now)
-    raise ValueError(f"nothing writes {asked.format}")
+            return to_html.write(export, reader, now)
+    raise ValueError(f"no writer for {export.format}")
 
 
 def schema_url(url: str, given: dict[str, str]) -> str:
-    """Where the schema of an XML export is: the same query, asked for in another format."""
-    wanted: Sequence[str] = ("companyId", "$select", "$expand")
-    kept = "".join(f"&{quote(name, safe='$')}={quote(given[name])}" for name in wanted if name in given)
-    return f"{url}?format={SCHEMA}&export=true{kept}"
+    """Return the URL of the schema of an XML export: the same query in the format xsd."""
+    kept = [name for name in ("companyId", "$select", "$expand") if name in given]
+    return f"{url}?format={SCHEMA}&export=true" + "".join(f"&{quote(name, safe='$')}={quote(given[name])}" for name in kept)
 
 
-def headers(asked: Asked, format: Format) -> dict[str, str]:
-    """Of the answer: it is a file to be saved, and nothing in it may run where it is shown."""
+def headers(export: ExportRequest, format: ExportFormat) -> dict[str, str]:
+    """Return the headers of the response: a file to be saved, in which nothing may run if a browser shows it."""
     return {
         "Content-Type": format.media_type,
-        "Content-Disposition": disposition(file_name(asked, format)),
+        "Content-Disposition": content_disposition(f"{export.entity.name}.{format.extension}"),
         "X-Content-Type-Options": "nosniff",
         "Content-Security-Policy": SANDBOX,
         "Cache-Control": "private, no-store",
@@ -198,12 +192,7 @@ def headers(asked: Asked, format: Format) -> dict[str, str]:
     }
 
 
-def file_name(asked: Asked, format: Format) -> str:
-    """What the file is called: products.csv."""
-    return f"{asked.entity.name}.{format.extension}"
-
-
-def disposition(name: str) -> str:
-    """A Content-Disposition as in RFC 6266; the name again in UTF-8 where it is not plain."""
+def content_disposition(name: str) -> str:
+    """Return the header for a file name as in RFC 6266: repeated in UTF-8 unless it is plain ASCII."""
     plain = "".join(c if c.isascii() and c.isprintable() and c not in '"\\' else "_" for c in name)
     return f'attachment; filename="{plain}"' + (f"; filename*=UTF-8''{quote(name, safe='')}" if plain != name else "")

@@ -1,7 +1,7 @@
-"""Renders a template: `python -m app.export.sandbox` reads what it needs and then rows, JSON on a line each, and writes the text.
+"""Renders a template: `python -m app.export.sandbox` reads lines of JSON, a description and then the rows, and writes text.
 
-The template runs in Jinja2's sandbox, which keeps it from Python, and in a process whose time and memory the system bounds, which
-keeps it from the machine.  What is wrong with it is said in a JSON object on standard error.
+Jinja2's sandbox keeps the template from the Python objects behind its values; the system limits the CPU time and memory of the
+process.  An error in the template is reported as a JSON object on standard error.
 """
 
 from __future__ import annotations
@@ -19,30 +19,30 @@ import msgspec
 from jinja2 import StrictUndefined, TemplateError, TemplateSyntaxError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-WRITE = 64 << 10  # characters that are written together
+WRITE = 64 << 10  # characters from which pieces are written
 READERS = {"date": date.fromisoformat, "timestamptz": datetime.fromisoformat, "time": time.fromisoformat, "numeric": Decimal}
 ENCODER = msgspec.json.Encoder(decimal_format="number")
-TEMPLATE = "<template>"  # the file name that Jinja2 gives a template's lines
+TEMPLATE = "<template>"  # the file name in tracebacks that Jinja2 gives a template
 
 Row = dict[str, Any]
 
 
-class Refused(Exception):
-    """The template asked for more than it may have."""
+class OutputLimitExceeded(Exception):
+    """The template wrote more than it may."""
 
 
 def main() -> None:
-    described = json.loads(sys.stdin.buffer.readline())
-    seconds, memory = described["seconds"], described["memory"]
+    description = json.loads(sys.stdin.buffer.readline())
+    seconds, memory = description["seconds"], description["memory"]
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
     resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     try:
-        render(described)
+        render(description)
     except TemplateSyntaxError as error:
         fail(f"line {error.lineno} of the template: {error.message}", error.lineno)
     except MemoryError:
-        fail(f"it takes more than {memory >> 20} MB of memory")
-    except Refused as error:
+        fail(f"the template exceeded its limit of {memory >> 20} MB of memory")
+    except OutputLimitExceeded as error:
         fail(str(error))
     except (TemplateError, ArithmeticError, LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
         line = line_of(error)
@@ -50,21 +50,21 @@ def main() -> None:
         fail(f"{where}{str(error) or type(error).__name__}", line)
 
 
-def render(described: dict[str, Any]) -> None:
-    """Write what the template gives, in pieces."""
+def render(description: dict[str, Any]) -> None:
+    """Write the rendered template to standard output, in pieces."""
     environment = ImmutableSandboxedEnvironment(
-        autoescape=described["escape"],
+        autoescape=description["escape"],
         undefined=StrictUndefined,
         finalize=lambda value: "" if value is None else value,
         keep_trailing_newline=True,
     )
-    environment.policies |= {"json.dumps_function": dumped, "json.dumps_kwargs": {}}
-    template = environment.from_string(described["template"])
+    environment.policies |= {"json.dumps_function": to_json, "json.dumps_kwargs": {}}
+    template = environment.from_string(description["template"])
     names = {
-        "rows": rows(described["types"]),
-        "entity": described["entity"],
-        "company": described["company"],
-        "now": datetime.fromisoformat(described["now"]),
+        "rows": rows(description["types"]),
+        "entity": description["entity"],
+        "company": description["company"],
+        "now": datetime.fromisoformat(description["now"]),
     }
     pieces: list[str] = []
     size = written = 0
@@ -72,42 +72,42 @@ def render(described: dict[str, Any]) -> None:
         pieces.append(piece)
         size += len(piece)
         if size > WRITE:
-            written = write("".join(pieces), written, described["output"])
+            written = write("".join(pieces), written, description["output"])
             pieces, size = [], 0
-    write("".join(pieces), written, described["output"])
+    write("".join(pieces), written, description["output"])
     sys.stdout.buffer.flush()
 
 
-def dumped(value: Any, *, indent: int = 0) -> str:
-    """A value as `tojson` writes it: decimals with all of their digits, times as in ISO 8601."""
+def to_json(value: Any, *, indent: int = 0) -> str:
+    """Return a value as the filter `tojson` writes it: decimals with all their digits, times as in ISO 8601."""
     data = ENCODER.encode(value)
     return (msgspec.json.format(data, indent=indent) if indent else data).decode()
 
 
-def write(text: str, written: int, most: int) -> int:
-    """Write; returns how many bytes were written so far.  Raises Refused beyond the most."""
+def write(text: str, written: int, limit: int) -> int:
+    """Write text after `written` bytes; return the bytes written so far.  Raises OutputLimitExceeded."""
     data = text.encode("utf-8", "replace")
-    if written + len(data) > most:
-        raise Refused(f"it gives more than {most:,} bytes")
+    if written + len(data) > limit:
+        raise OutputLimitExceeded(f"the template exceeded its limit of {limit:,} bytes of output")
     sys.stdout.buffer.write(data)
     return written + len(data)
 
 
 def rows(types: dict[str, Any]) -> Iterator[Row]:
-    """The rows of standard input, one at a time."""
+    """Yield the rows from standard input, one at a time."""
     for line in sys.stdin.buffer:
-        yield typed(json.loads(line, parse_float=Decimal), types)
+        yield convert_row(json.loads(line, parse_float=Decimal), types)
 
 
-def typed(record: Row, types: dict[str, Any]) -> Row:
-    """A record with values of the types named, rows inside it too; what is called category.code stands inside category."""
+def convert_row(record: Row, types: dict[str, Any]) -> Row:
+    """Return a record with values of the given types, in its child rows too.  `category.code` becomes `code` inside `category`."""
     row: Row = {}
     for name, value in record.items():
         type = types.get(name)
         if isinstance(type, dict):
-            row[name] = [typed(each, type) for each in value]
+            row[name] = [convert_row(each, type) for each in value]
             continue
-        value = read(type, value)
+        value = convert(type, value)
         outer, dot, inner = name.partition(".")
         if not dot:
             row[name] = value
@@ -117,12 +117,12 @@ def typed(record: Row, types: dict[str, Any]) -> Row:
         row[outer][inner] = value
     for name, value in row.items():
         if isinstance(value, dict) and value.get("id") is None and f"{name}.id" in record:
-            row[name] = None  # a reference that is not set
+            row[name] = None  # the reference is not set
     return row
 
 
-def read(type: str | None, value: Any) -> Any:
-    """A value of the type; as it is where there is none for it, as for infinity."""
+def convert(type: str | None, value: Any) -> Any:
+    """Return a value in the Python type for its type; unchanged if there is none or it has no such value, as for infinity."""
     if value is None or type not in READERS or isinstance(value, Decimal):
         return value
     try:
@@ -132,14 +132,15 @@ def read(type: str | None, value: Any) -> Any:
 
 
 def line_of(error: BaseException) -> int | None:
-    """The line of the template where an error came from."""
+    """Return the line of the template that raised an error."""
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == TEMPLATE]
     return lines[-1] if lines else None
 
 
 def fail(message: str, line: int | None = None) -> None:
-    told = {"message": message, "target": "mapper"} | ({"line": line} if line else {})
-    sys.stderr.write(json.dumps(told))
+    """Report an error on standard error and end the process."""
+    error = {"message": message, "target": "mapper"} | ({"line": line} if line else {})
+    sys.stderr.write(json.dumps(error))
     sys.stderr.flush()
     sys.exit(1)
 

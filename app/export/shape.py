@@ -1,7 +1,7 @@
-"""What an export holds of each row, in the names of the import document: a reference is the code that it points to.
+"""The shape of an export: which values each row holds, under the names of the import document; a reference is a code.
 
-Records nest, as in an import document: children inside their parents.  Lines are flat: one column a field, what was expanded in
-further columns, and for a collection that was expanded one line for each of its rows.
+A RecordShape nests, as an import document does: children stand inside their parents.  A LineShape is flat, with one column for each
+field: an expanded reference adds columns, an expanded collection gives one line for each of its rows.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from app.errors import QueryError
 from app.query.query import Query
 from app.query.tree import Column, Type
 
-NESTED = 1_000  # the numbers of the rows inside others begin here: lambdas of a filter have those before
+NESTED = 1_000  # row numbers of child records begin here, above those of the lambdas in a filter
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
-    """One value of a row.  `lookup` is the kind of a reference's lookup: code of code:X."""
+class ExportField:
+    """One value of a record or line.  `lookup` is the kind of a reference's lookup: `code` for code:X."""
 
     name: str
     column: Column
     lookup: str | None = None
-    outer: bool = False  # of a row that may be missing
+    outer: bool = False  # from an outer join: null where there is no row
 
     @property
     def type(self) -> Type:
@@ -37,130 +37,146 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
-    """What is written of the rows of an entity; `row` is their number in expressions."""
+class RecordShape:
+    """The fields and children of an entity's records.
 
+    name: of one record, `variant` in the collection `variants`; row: the number of the entity's row in expressions.
+    """
+
+    name: str
     entity: Entity
     row: int
-    members: tuple[Member, ...]
-    children: tuple[Child, ...] = ()
+    fields: tuple[ExportField, ...]
+    children: tuple[ChildShape, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Child:
+class ChildShape:
     """A collection inside a record."""
 
     step: Navigation
-    record: Record
+    record: RecordShape
 
 
 @dataclass(frozen=True, slots=True)
-class Related:
-    """A collection beside the exported one: rows to which these navigations lead from it."""
+class RelatedShape:
+    """A collection beside the exported one: the rows that these navigations reach from it."""
 
     steps: tuple[Navigation, ...]
-    record: Record
+    record: RecordShape
 
 
 @dataclass(frozen=True, slots=True)
-class Lines:
-    """Flat rows.  `inner` is the collection that has a line for each of its rows, `members` are the columns of both."""
+class LineShape:
+    """The columns of flat lines.  `collection` is the expanded one, if any: its rows are the lines, its fields are columns too."""
 
-    members: tuple[Member, ...]
-    inner: Navigation | None = None
-
-
-def identifying(entity: Entity) -> Field | None:
-    """The field by which others refer to a row: unique and never null; None if that is the id alone."""
-    return next((field for field in entity.fields.values() if field.unique and field.required), None)
+    fields: tuple[ExportField, ...]
+    collection: Navigation | None = None
 
 
-def plan_record(query: Query) -> Record:
-    """Records of the query's rows.  Without $select and $expand they are whole: every child is inside."""
+def record_shape(query: Query) -> RecordShape:
+    """Return the shape of import records: with all fields and children, or with those of $select and $expand if either is given."""
     entity, numbers = query.entity, count(NESTED)
     whole = query.select is None and not query.expand
     steps = tuple(entity.children) if whole else tuple(step for step in query.expand if step.child)
-    children = (_child(query.catalog, step, numbers, (entity.name,)) for step in steps)
-    return Record(entity, 0, _identified(query.catalog, entity, query.select, 0), tuple(children))
+    children = (_child_shape(query.catalog, step, numbers, (entity.name,)) for step in steps)
+    return RecordShape(entity.singular, entity, 0, _record_fields(query.catalog, entity, query.select, 0), tuple(children))
 
 
-def plan_values(query: Query) -> Record:
-    """Records with every field, whatever was expanded inside: a row's fields by the names category.code, or an array of rows."""
+def template_shape(query: Query) -> RecordShape:
+    """Return the shape of a template's rows: all selected fields, `category.code` for an expanded reference, and collections."""
     catalog, entity, numbers = query.catalog, query.entity, count(NESTED)
-    fields = tuple(entity.fields.values()) if query.select is None else query.select
-    members = list(_members(catalog, entity, fields, 0))
+    selected = tuple(entity.fields.values()) if query.select is None else query.select
+    fields = list(_export_fields(catalog, entity, selected, 0))
     for step in query.expand:
         if not step.many:
             target = catalog[step.target]
-            members += _members(catalog, target, tuple(target.fields.values()), 0, (step,), f"{step.name}.")
+            fields += _export_fields(catalog, target, tuple(target.fields.values()), 0, (step,), f"{step.name}.")
     whole = query.select is None and not query.expand
     steps = tuple(entity.children) if whole else tuple(step for step in query.expand if step.many)
-    return Record(entity, 0, tuple(members), tuple(_child(catalog, step, numbers, (entity.name,)) for step in steps))
+    children = (_child_shape(catalog, step, numbers, (entity.name,)) for step in steps)
+    return RecordShape(entity.singular, entity, 0, tuple(fields), tuple(children))
 
 
-def plan_related(query: Query) -> tuple[Related, ...]:
-    """The collections of the rows, not children, that were expanded: one for each entity."""
+def related_shapes(query: Query) -> tuple[RelatedShape, ...]:
+    """Return the shapes of the expanded collections that are not children: one for each entity."""
     steps: dict[str, list[Navigation]] = {}
     for step in query.expand:
         if not step.child:
             steps.setdefault(step.target, []).append(step)
-    return tuple(
-        Related(tuple(each), Record(query.catalog[name], NESTED, _identified(query.catalog, query.catalog[name], None, NESTED)))
-        for name, each in steps.items()
-    )
+    return tuple(_related_shape(query.catalog, query.catalog[name], tuple(each)) for name, each in steps.items())
 
 
-def plan_lines(query: Query) -> Lines:
-    """Lines of the query's rows.  Raises QueryError if two collections are expanded: their rows would be multiplied."""
+def line_shape(query: Query) -> LineShape:
+    """Return the columns of the query's lines.  Raises QueryError if two collections are expanded: their rows would multiply."""
     catalog, entity = query.catalog, query.entity
-    fields = tuple(entity.fields.values()) if query.select is None else query.select
-    members = list(_members(catalog, entity, fields, 0))
-    inner: Navigation | None = None
+    selected = tuple(entity.fields.values()) if query.select is None else query.select
+    fields = list(_export_fields(catalog, entity, selected, 0))
+    collection: Navigation | None = None
     for step in query.expand:
         target = catalog[step.target]
         if not step.many:
-            members += _members(catalog, target, tuple(target.fields.values()), 0, (step,), f"{step.name}.")
+            fields += _export_fields(catalog, target, tuple(target.fields.values()), 0, (step,), f"{step.name}.")
             continue
-        if inner is not None:
-            message = f"{inner.name} and {step.name}: a flat format takes one collection, whose rows are its lines"
+        if collection is not None:
+            message = f"expected at most one expanded collection in a flat format, got {collection.name} and {step.name}"
             raise QueryError(message, target="$expand")
-        inner = step
-        columns = _members(catalog, target, _without(target, step.field), NESTED, (), f"{step.name}.")
-        members += (replace(column, outer=True) for column in columns)
-    return Lines(tuple(members), inner)
+        collection = step
+        columns = _export_fields(catalog, target, _fields_except(target, step.field), NESTED, (), f"{step.name}.")
+        fields += (replace(column, outer=True) for column in columns)
+    return LineShape(tuple(fields), collection)
 
 
-def _child(catalog: Catalog, step: Navigation, numbers: Iterator[int], above: tuple[str, ...]) -> Child:
-    """A child collection and those inside it, but for an entity that is inside itself."""
+def identifying_field(entity: Entity) -> Field | None:
+    """Return the field by which other records refer to a row: the first unique and required one, None if only the id is."""
+    return next((field for field in entity.fields.values() if field.unique and field.required), None)
+
+
+def singular(name: str) -> str:
+    """Return the name of one record of a collection: variants -> variant, as SQL's singular_of does."""
+    if name.endswith("ies"):
+        return name[:-3] + "y"
+    return name[:-1] if name.endswith("s") and not name.endswith("ss") else name
+
+
+def _child_shape(catalog: Catalog, step: Navigation, numbers: Iterator[int], above: tuple[str, ...]) -> ChildShape:
+    """Return a child collection with its own children; an entity that is among its own ancestors ends the descent."""
     entity, row = catalog[step.target], next(numbers)
     inside = (each for each in entity.children if each.target not in above) if step.target not in above else ()
-    children = tuple(_child(catalog, each, numbers, (*above, step.target)) for each in inside)
-    return Child(step, Record(entity, row, _identified(catalog, entity, None, row, step.field), children))
+    children = tuple(_child_shape(catalog, each, numbers, (*above, step.target)) for each in inside)
+    fields = _record_fields(catalog, entity, None, row, parent=step.field)
+    return ChildShape(step, RecordShape(singular(step.name), entity, row, fields, children))
 
 
-def _identified(
+def _related_shape(catalog: Catalog, entity: Entity, steps: tuple[Navigation, ...]) -> RelatedShape:
+    fields = _record_fields(catalog, entity, None, NESTED)
+    return RelatedShape(steps, RecordShape(entity.singular, entity, NESTED, fields))
+
+
+def _record_fields(
     catalog: Catalog, entity: Entity, select: Sequence[Field] | None, row: int, parent: str | None = None
-) -> tuple[Member, ...]:
-    """The members of a record, that which tells it from others first; a record without a unique field carries its id."""
-    fields = list(_without(entity, "id", "updatedAt", parent) if select is None else select)
+) -> tuple[ExportField, ...]:
+    """Return the fields of a record, the identifying one first: a unique field, or the id of a record that has none."""
+    fields = list(_fields_except(entity, "id", "updatedAt", parent) if select is None else select)
     key = next((field for field in fields if field.unique and field.required), entity.fields["id"])
-    return tuple(_members(catalog, entity, [key, *(field for field in fields if field is not key)], row))
+    return tuple(_export_fields(catalog, entity, [key, *(field for field in fields if field is not key)], row))
 
 
-def _without(entity: Entity, *names: str | None) -> tuple[Field, ...]:
+def _fields_except(entity: Entity, *names: str | None) -> tuple[Field, ...]:
     return tuple(field for field in entity.fields.values() if field.name not in names)
 
 
-def _members(
-    catalog: Catalog, entity: Entity, fields: Sequence[Field], row: int, way: tuple[Navigation, ...] = (), prefix: str = ""
-) -> Iterator[Member]:
+def _export_fields(
+    catalog: Catalog, entity: Entity, fields: Sequence[Field], row: int, path: tuple[Navigation, ...] = (), prefix: str = ""
+) -> Iterator[ExportField]:
+    """Yield the fields of the row at the end of `path`.  A reference gets its navigation's name and identifying field."""
     for field in fields:
         step = entity.navigations.get(field.reference) if field.reference else None
         if step is None:
-            yield Member(prefix + field.name, Column(0, field.type, way, field, row))
+            yield ExportField(prefix + field.name, Column(0, field.type, path, field, row))
             continue
-        key = identifying(catalog[step.target])
+        key = identifying_field(catalog[step.target])
         if key is None:
-            yield Member(prefix + step.name, Column(0, field.type, way, field, row), "id")
+            yield ExportField(prefix + step.name, Column(0, field.type, path, field, row), "id")
         else:
-            yield Member(prefix + step.name, Column(0, key.type, (*way, step), key, row), key.name)
+            yield ExportField(prefix + step.name, Column(0, key.type, (*path, step), key, row), key.name)

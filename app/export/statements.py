@@ -1,6 +1,6 @@
-"""Statements of an export: rows of text in one of the forms, in the query's order, one statement for each collection.
+"""SQL statements of an export: rows as text in a row format, in the query's order, one statement for each collection.
 
-References and children are found by joins and subqueries of the same statement, never row by row from outside.
+A statement finds references and children by joins and subqueries of its own, so no row needs a statement for itself.
 """
 
 from __future__ import annotations
@@ -11,89 +11,99 @@ from dataclasses import dataclass
 from psycopg.sql import SQL, Composable, Composed, Identifier
 
 from app.database.catalog import Navigation
-from app.export.forms import LineForm, RecordForm, element
-from app.export.shape import NESTED, Child, Lines, Member, Record, Related
+from app.export.row_formats import LineFormat, RecordFormat
+from app.export.shape import (
+    NESTED,
+    ChildShape,
+    ExportField,
+    LineShape,
+    RecordShape,
+    RelatedShape,
+    line_shape,
+    record_shape,
+    template_shape,
+)
 from app.query.query import Query
 from app.query.sql_parameters import COMPANY, SKIP, TOP, Statement
 from app.query.sql_rows import ODATA, view
 from app.query.sql_select import Select, statement
 from app.query.tree import Expression
 
-
-def records(query: Query, company: str, form: RecordForm, record: Record) -> Statement:
-    """COPY of one text column: the records of the query's rows."""
-    return _copy(query, company, form, "records", lambda export: export.records(form, record))
+Format = RecordFormat | LineFormat
 
 
-def values(query: Query, company: str, form: RecordForm, record: Record) -> Statement:
-    """The same of what `plan_values` gives."""
-    return _copy(query, company, form, "values", lambda export: export.records(form, record))
+def records(query: Query, company: str, format: RecordFormat) -> Statement:
+    """COPY of one text column: the query's rows as import records."""
+    return _copy(query, company, format, "records", lambda select: select.records(format, record_shape(query)))
 
 
-def related(query: Query, company: str, form: RecordForm, beside: Related) -> Statement:
-    """COPY of one text column: the records to which the query's rows lead, without those that are among the rows."""
-    return _copy(query, company, form, ("related", beside.record.entity.name), lambda export: export.related(form, beside))
+def template_rows(query: Query, company: str, format: RecordFormat) -> Statement:
+    """COPY of one text column: the query's rows in the shape that templates get."""
+    return _copy(query, company, format, "template", lambda select: select.records(format, template_shape(query)))
 
 
-def lines(query: Query, company: str, form: LineForm, plan: Lines) -> Statement:
-    """COPY of the form's columns: the lines of the query's rows."""
-    return _copy(query, company, form, "lines", lambda export: export.lines(form, plan))
+def related(query: Query, company: str, format: RecordFormat, shape: RelatedShape) -> Statement:
+    """COPY of one text column: the records that the query's rows refer to, without those that are among these rows."""
+    kind = ("related", shape.record.entity.name)
+    return _copy(query, company, format, kind, lambda select: select.related(format, shape))
 
 
-def count(query: Query, company: str, inner: Navigation | None = None) -> Statement:
-    """One row: (count int8): how many rows there are in the page, or lines where a collection has a line for each of its rows."""
-    kind = ("count", inner and inner.name)
-    return statement(query, company, ODATA, kind, lambda select: Export(select).count(inner))
+def lines(query: Query, company: str, format: LineFormat) -> Statement:
+    """COPY of the format's columns: the query's rows as lines."""
+    return _copy(query, company, format, "lines", lambda select: select.lines(format, line_shape(query)))
 
 
-def _copy(
-    query: Query, company: str, form: RecordForm | LineForm, kind: Hashable, compile: Callable[[Export], Composed]
-) -> Statement:
+def count(query: Query, company: str, collection: Navigation | None = None) -> Statement:
+    """One row: (count int8): the number of rows in the query's page, or of lines if a collection's rows are the lines."""
+    kind = ("count", collection and collection.name)
+    return statement(query, company, ODATA, kind, lambda select: ExportSelect(select).count(collection))
+
+
+def _copy(query: Query, company: str, format: Format, kind: Hashable, compile: Callable[[ExportSelect], Composed]) -> Statement:
     def text(select: Select) -> Composed:
-        return SQL("copy ({}) to stdout {}").format(compile(Export(select)), form.copy)
+        return SQL("copy ({}) to stdout {}").format(compile(ExportSelect(select)), format.copy)
 
-    return statement(query, company, ODATA, (type(form).__name__, kind), text)
+    return statement(query, company, ODATA, (type(format).__name__, kind), text)
 
 
 @dataclass(frozen=True, slots=True)
-class Export:
+class ExportSelect:
     """One statement under construction."""
 
     select: Select
 
-    def records(self, form: RecordForm, record: Record) -> Composed:
-        source = self.select.matching([*self.sorted, *_columns(record.members)])
-        text = self.text(form, element(record.entity, None), record)
-        return SQL("select {} as row {}{}").format(text, source, self.page())
+    def records(self, format: RecordFormat, shape: RecordShape) -> Composed:
+        source = self.select.matching([*self.sort_keys, *_columns(shape.fields)])
+        return SQL("select {} as row {}{}").format(self.record(format, shape), source, self.order_and_page())
 
-    def related(self, form: RecordForm, beside: Related) -> Composed:
-        expressions, record = self.select.expressions, beside.record
+    def related(self, format: RecordFormat, shape: RelatedShape) -> Composed:
+        record = shape.record
         this = self.alias(record.row)
-        ways = [
-            SQL("{}.{} in ({})").format(this, Identifier(step.field), self.rows(SQL("id")))
+        paths = [
+            SQL("{}.{} in ({})").format(this, Identifier(step.field), self.of_rows(SQL("id")))
             if step.many
-            else SQL("{}.id in ({})").format(this, self.rows(Identifier(step.field)))
-            for step in beside.steps
+            else SQL("{}.id in ({})").format(this, self.of_rows(Identifier(step.field)))
+            for step in shape.steps
         ]
-        condition = SQL("({})").format(SQL(" or ").join(ways))
+        condition = SQL("({})").format(SQL(" or ").join(paths))
         if record.entity.name == self.select.query.entity.name:
-            condition += SQL(" and {}.id not in ({})").format(this, self.rows(SQL("id")))
-        source = expressions.source(record.entity.name, _columns(record.members), record.row)
-        text = self.text(form, element(record.entity, None), record)
+            condition += SQL(" and {}.id not in ({})").format(this, self.of_rows(SQL("id")))
+        source = self.select.expressions.source(record.entity.name, _columns(record.fields), record.row)
+        text = self.record(format, record)
         return SQL("select {} as row {} and {} order by {}.id").format(text, source, condition, this)
 
-    def lines(self, form: LineForm, plan: Lines) -> Composed:
-        columns = [self.select.expressions.compile(column) for column in _columns(plan.members)]
-        source = self.flat(plan.inner, _columns(plan.members))
-        return SQL("select {} {}").format(form.columns(plan.members, columns), source)
+    def lines(self, format: LineFormat, shape: LineShape) -> Composed:
+        columns = [self.select.expressions.compile(column) for column in _columns(shape.fields)]
+        source = self.lines_source(shape.collection, _columns(shape.fields))
+        return SQL("select {} {}").format(format.columns(shape.fields, columns), source)
 
-    def count(self, inner: Navigation | None) -> Composed:
-        return SQL('select count(*) as "count" from (select {}) as l').format(self.flat(inner, ()))
+    def count(self, collection: Navigation | None) -> Composed:
+        return SQL('select count(*) as "count" from (select {}) as l').format(self.lines_source(collection, ()))
 
-    def flat(self, inner: Navigation | None, columns: Sequence[Expression]) -> Composed:
-        """From the query's rows, or from those of an inner collection and those without any, with what the columns need."""
-        if inner is None:
-            return self.select.matching([*self.sorted, *columns]) + self.page()
+    def lines_source(self, collection: Navigation | None, columns: Sequence[Expression]) -> Composed:
+        """FROM and what follows: the query's rows, left-joined to a collection if there is one, with the joins of the columns."""
+        if collection is None:
+            return self.select.matching([*self.sort_keys, *columns]) + self.order_and_page()
         query, expressions = self.select.query, self.select.expressions
         filter = () if query.filter is None else (query.filter,)
         source = SQL(
@@ -102,52 +112,52 @@ class Export:
         ).format(
             view(query.entity.name),
             self.alias(0),
-            expressions.joins([*filter, *self.sorted, *columns]),
+            expressions.joins([*filter, *self.sort_keys, *columns]),
             expressions.joins(columns, NESTED),
-            view=view(inner.target),
+            view=view(collection.target),
             this=self.alias(NESTED),
             outer=self.alias(0),
-            key=Identifier(inner.field),
+            key=Identifier(collection.field),
             company=COMPANY,
         )
-        if query.top is not None or query.skip:
-            source += SQL(" and {}.id in ({})").format(self.alias(0), self.rows(SQL("id")))
+        if query.top is not None or query.skip:  # a page counts rows, not lines
+            source += SQL(" and {}.id in ({})").format(self.alias(0), self.of_rows(SQL("id")))
         elif query.filter is not None:
             source += SQL(" and {}").format(expressions.compile(query.filter, loose=True))
         return source + SQL(" order by {}, {}.id").format(self.select.order(self.select.keys()), self.alias(NESTED))
 
     @property
-    def sorted(self) -> list[Expression]:
-        """By what the rows are sorted."""
+    def sort_keys(self) -> list[Expression]:
         order = self.select.keys()
         return [each.key for each in order]
 
-    def rows(self, column: Composable) -> Composed:
-        """A column of the query's rows."""
+    def of_rows(self, column: Composable) -> Composed:
+        """Return a subquery: one column of the query's rows."""
         query = self.select.query
-        paged = query.top is not None or query.skip > 0
-        source = self.select.matching(self.sorted if paged else ())
-        return SQL("select {}.{} {}{}").format(self.alias(0), column, source, self.page() if paged else SQL(""))
+        is_page = query.top is not None or query.skip > 0
+        source = self.select.matching(self.sort_keys if is_page else ())
+        page = self.order_and_page() if is_page else SQL("")
+        return SQL("select {}.{} {}{}").format(self.alias(0), column, source, page)
 
-    def page(self) -> Composed:
-        """The order and the page of the query's rows."""
+    def order_and_page(self) -> Composed:
+        """ORDER BY, LIMIT and OFFSET of the query's rows."""
         query, text = self.select.query, SQL(" order by {}").format(self.select.order(self.select.keys()))
         if query.top is not None:
             text += SQL(" limit {}").format(TOP)
         return text + SQL(" offset {}").format(SKIP) if query.skip else text
 
-    def text(self, form: RecordForm, name: str, record: Record) -> Composable:
-        """The text of a record with its children inside."""
-        columns = [self.select.expressions.compile(column) for column in _columns(record.members)]
-        children = [(child.step, self.inside(form, record, child)) for child in record.children]
-        return form.record(name, record, columns, children)
+    def record(self, format: RecordFormat, shape: RecordShape) -> Composable:
+        """Return the text of a record with its children inside."""
+        columns = [self.select.expressions.compile(column) for column in _columns(shape.fields)]
+        children = [(child.step, self.child_records(format, shape, child)) for child in shape.children]
+        return format.record(shape, columns, children)
 
-    def inside(self, form: RecordForm, parent: Record, child: Child) -> Composed:
-        """The records of a child collection, one after the other."""
-        record, this = child.record, self.alias(child.record.row)
-        source = self.select.expressions.source(record.entity.name, _columns(record.members), record.row)
+    def child_records(self, format: RecordFormat, parent: RecordShape, child: ChildShape) -> Composed:
+        """Return a subquery: the records of a child collection, concatenated in the order of their ids."""
+        shape, this = child.record, self.alias(child.record.row)
+        source = self.select.expressions.source(shape.entity.name, _columns(shape.fields), shape.row)
         return SQL("(select string_agg({}, '' order by {this}.id) {} and {this}.{} = {}.id)").format(
-            self.text(form, element(record.entity, child.step), record),
+            self.record(format, shape),
             source,
             Identifier(child.step.field),
             self.alias(parent.row),
@@ -158,5 +168,5 @@ class Export:
         return Identifier(self.select.expressions.alias((), row))
 
 
-def _columns(members: Iterable[Member]) -> list[Expression]:
-    return [member.column for member in members]
+def _columns(fields: Iterable[ExportField]) -> list[Expression]:
+    return [field.column for field in fields]

@@ -1,20 +1,36 @@
-"""CSV as RFC 4180 has it, in UTF-8 with the byte order mark by which Excel knows it."""
+"""CSV as in RFC 4180, in UTF-8 with a byte order mark, without which Excel reads another encoding."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 
-from app.export.forms import Csv
+from psycopg.sql import SQL, Composable
+
 from app.export.read import Reader
-from app.export.request import Asked
-from app.export.shape import plan_lines
+from app.export.request import ExportRequest
+from app.export.row_formats import QUOTED, text_of, without_formula
+from app.export.shape import ExportField, line_shape
 
 
-async def write(asked: Asked, reader: Reader) -> AsyncGenerator[bytes, None]:
-    """A header, then the lines."""
-    plan = plan_lines(asked.query)
-    start = "\ufeff" + ",".join(member.name for member in plan.members) + "\n"
-    async for block in reader.lines(asked, Csv(), plan):
+class CsvLines:
+    """One column for each field.  COPY leaves null empty and quotes an empty text."""
+
+    copy = QUOTED
+
+    def columns(self, fields: Sequence[ExportField], columns: Sequence[Composable]) -> Composable:
+        return SQL(", ").join(self.value(field, column) for field, column in zip(fields, columns, strict=True))
+
+    def value(self, field: ExportField, column: Composable) -> Composable:
+        if field.type == "text":
+            return without_formula(column)
+        # COPY writes every other type as text_of does
+        return text_of(field, column) if field.type in ("bool", "timestamptz") else column
+
+
+async def write(export: ExportRequest, reader: Reader) -> AsyncGenerator[bytes, None]:
+    """Yield a header, then the lines."""
+    start = "\ufeff" + ",".join(field.name for field in line_shape(export.query).fields) + "\n"
+    async for block in reader.lines(export, CsvLines()):
         yield start.encode() + block if start else block
         start = ""
     if start:

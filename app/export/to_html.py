@@ -1,4 +1,4 @@
-"""A page with a table for people: easy on the eye, and with its header again on each sheet of paper."""
+"""HTML: a page with one table, made to be read and printed: its header is repeated on each sheet of paper."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ from collections.abc import AsyncGenerator, Sequence
 from datetime import datetime
 from html import escape
 
-from app.export.forms import Html
+from psycopg.sql import Composable, Literal
+
 from app.export.read import Reader
-from app.export.request import Asked
-from app.export.shape import Member, plan_lines
+from app.export.request import ExportRequest
+from app.export.row_formats import LINE_ENDS, PLAIN, escaped, or_empty, row_column, text_of
+from app.export.shape import ExportField, line_shape
 from app.query.tree import NUMBERS
 
-WIDE = 8  # columns from which a sheet of paper lies on its side
-VERY_WIDE = 14  # and is A3
+LANDSCAPE = 8  # columns from which the paper is in landscape format
+A3 = 14  # columns from which it is A3
 
 STYLE = """
 :root { color-scheme: light; }
@@ -41,44 +43,57 @@ PAPER = """
 """
 
 
-async def write(asked: Asked, reader: Reader, now: datetime) -> AsyncGenerator[bytes, None]:
-    """The page.  now: the time it says that it was made at."""
-    plan = plan_lines(asked.query)
-    yield _head(asked, plan.members, now).encode()
-    async for block in reader.lines(asked, Html(), plan):
+class HtmlLines:
+    """Rows of the table."""
+
+    copy = PLAIN
+
+    def columns(self, fields: Sequence[ExportField], columns: Sequence[Composable]) -> Composable:
+        parts: list[Composable] = [Literal("<tr>")]
+        for field, column in zip(fields, columns, strict=True):
+            text = text_of(field, column, seconds=True)
+            text = escaped(text, LINE_ENDS | {"\n": "<br>"}) if field.type == "text" else text
+            parts += [Literal("<td>"), or_empty(field, text), Literal("</td>")]
+        return row_column([*parts, Literal("</tr>")])
+
+
+async def write(export: ExportRequest, reader: Reader, now: datetime) -> AsyncGenerator[bytes, None]:
+    """Yield the page.  now: the time of the export, which the page shows."""
+    yield _head(export, line_shape(export.query).fields, now).encode()
+    async for block in reader.lines(export, HtmlLines()):
         yield block
     yield b"</tbody>\n</table>\n</body>\n</html>\n"
 
 
-def _head(asked: Asked, members: Sequence[Member], now: datetime) -> str:
-    title = f"{asked.entity.name} · {asked.company}"
-    names = "".join(f'<th scope="col">{escape(member.name)}</th>' for member in members)
+def _head(export: ExportRequest, fields: Sequence[ExportField], now: datetime) -> str:
+    title = f"{export.entity.name} · {export.company}"
+    names = "".join(f'<th scope="col">{escape(field.name)}</th>' for field in fields)
     return (
         f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>{escape(title)}</title>\n'
-        f'<meta name="viewport" content="width=device-width">\n<style>{STYLE}{_paper(members)}{_alignment(members)}</style>\n'
-        f"</head>\n<body>\n<h1>{escape(asked.entity.name)}</h1>\n<p>{escape(described(asked, now))}</p>\n"
+        f'<meta name="viewport" content="width=device-width">\n<style>{STYLE}{_paper(fields)}{_alignment(fields)}</style>\n'
+        f"</head>\n<body>\n<h1>{escape(export.entity.name)}</h1>\n<p>{escape(subtitle(export, now))}</p>\n"
         f"<table>\n<thead><tr>{names}</tr></thead>\n<tbody>\n"
     )
 
 
-def described(asked: Asked, now: datetime) -> str:
-    """What the table is of, and when."""
-    about = asked.entity.description
-    return " · ".join([*([about] if about else []), asked.company, f"{now:%Y-%m-%d %H:%M} UTC"])
+def subtitle(export: ExportRequest, now: datetime) -> str:
+    """Return the line below the title: the entity's description, the company, the time."""
+    description = export.entity.description
+    return " · ".join([*([description] if description else []), export.company, f"{now:%Y-%m-%d %H:%M} UTC"])
 
 
-def _paper(members: Sequence[Member]) -> str:
-    size = "A4" if len(members) < WIDE else "A4 landscape" if len(members) < VERY_WIDE else "A3 landscape"
+def _paper(fields: Sequence[ExportField]) -> str:
+    size = "A4" if len(fields) < LANDSCAPE else "A4 landscape" if len(fields) < A3 else "A3 landscape"
     return PAPER % size
 
 
-def _alignment(members: Sequence[Member]) -> str:
-    """Numbers to the right; none of them, no date and no time is broken."""
-    cells = [f"{cell}:nth-child({n})" for n, each in enumerate(members, 1) if is_number(each) for cell in ("th", "td")]
-    short = [f"td:nth-child({n})" for n, each in enumerate(members, 1) if each.type != "text"]
-    rules = f"{', '.join(cells)} {{ text-align: right; }}\n" if cells else ""
-    return rules + (f"{', '.join(short)} {{ white-space: nowrap; }}\n" if short else "")
+def _alignment(fields: Sequence[ExportField]) -> str:
+    """Return the rules that align numbers to the right and keep every value but text on one line."""
+    numbers = [f"{cell}:nth-child({n})" for n, field in enumerate(fields, 1) if is_number(field) for cell in ("th", "td")]
+    unbroken = [f"td:nth-child({n})" for n, field in enumerate(fields, 1) if field.type != "text"]
+    rules = f"{', '.join(numbers)} {{ text-align: right; }}\n" if numbers else ""
+    return rules + (f"{', '.join(unbroken)} {{ white-space: nowrap; }}\n" if unbroken else "")
 
 
-def is_number(member: Member) -> bool:
-    return member.type in NUMBERS and member.lookup is None
+def is_number(field: ExportField) -> bool:
+    return field.type in NUMBERS and field.lookup is None

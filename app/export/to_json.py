@@ -1,33 +1,70 @@
-"""An import document: what is imported from it again changes nothing."""
+"""JSON: an import document.  Importing it again changes nothing."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 
+from psycopg.sql import SQL, Composable, Literal
+
+from app.database.catalog import Navigation
 from app.export import statements
-from app.export.forms import Json
 from app.export.read import Reader
-from app.export.request import Asked
-from app.export.shape import plan_record, plan_related
+from app.export.request import ExportRequest
+from app.export.row_formats import ENDLESS, NOT_FINITE, PLAIN, concatenated, text_of
+from app.export.shape import ExportField, RecordShape, related_shapes
 from app.query.sql_parameters import Statement
+from app.query.tree import INTEGERS
+
+# The values of a type that no import accepts.
+UNIMPORTABLE = {"date": ENDLESS, "timestamptz": ENDLESS, "numeric": NOT_FINITE, "float8": NOT_FINITE}
 
 
-async def write(asked: Asked, reader: Reader) -> AsyncGenerator[bytes, None]:
-    """The collection, each record on a line, and those that were expanded and are no children."""
-    query, company, form = asked.query, asked.company, Json()
-    queries = {asked.entity.name: statements.records(query, company, form, plan_record(query))}
-    for beside in plan_related(query):
-        # a name that comes again continues its collection
-        name = beside.record.entity.name
-        queries[name if name not in queries else f"{name} again"] = statements.related(query, company, form, beside)
-    for number, (name, statement) in enumerate(queries.items()):
-        async for block in _collection(reader, ("," if number else "{") + f'"{name.partition(" ")[0]}":[', statement):
+class JsonRecords:
+    """Objects of an import document, each with a comma before it."""
+
+    copy = PLAIN
+    importable = True  # leave out values that no import accepts: the import then leaves them alone
+
+    def record(
+        self, shape: RecordShape, columns: Sequence[Composable], children: Sequence[tuple[Navigation, Composable]]
+    ) -> Composable:
+        parts: list[Composable] = []
+        for field, column in zip(shape.fields, columns, strict=True):
+            value = self.value(field, column)
+            key = Literal(f',"{field.name}":' if parts else f',{{"{field.name}":')
+            text = SQL("{} || {}").format(key, SQL("coalesce({}, 'null')").format(value) if field.nullable else value)
+            if parts and self.importable and field.type in UNIMPORTABLE:
+                text = SQL("case when {} then '' else {} end").format(SQL(UNIMPORTABLE[field.type]).format(column), text)
+            parts.append(text)
+        for step, records in children:
+            parts.append(SQL("{} || coalesce(substr({}, 2), '') || ']'").format(Literal(f',"{step.name}":['), records))
+        return concatenated([*parts, Literal("}")])
+
+    def value(self, field: ExportField, column: Composable) -> Composable:
+        """Return the JSON text of a value."""
+        if field.lookup:
+            return SQL("to_json({} || {})::text").format(Literal(f"{field.lookup}:"), text_of(field, column))
+        if field.type in INTEGERS or field.type == "bool":
+            return SQL("{}::text").format(column)
+        if field.type == "timestamptz":
+            return SQL("""'"' || {} || '"'""").format(text_of(field, column))
+        return SQL("to_json({})::text").format(column)
+
+
+async def write(export: ExportRequest, reader: Reader) -> AsyncGenerator[bytes, None]:
+    """Yield the collection, one record on a line, then the expanded collections that are not its children."""
+    query, company, format = export.query, export.company, JsonRecords()
+    collections = [(export.entity.name, statements.records(query, company, format))]
+    collections += [(each.record.entity.name, statements.related(query, company, format, each)) for each in related_shapes(query)]
+    for number, (name, statement) in enumerate(collections):
+        # the exported entity's name may come twice: an import continues a repeated collection
+        async for block in _collection(reader, ("," if number else "{") + f'"{name}":[', statement):
             yield block
     yield b"}\n"
 
 
 async def _collection(reader: Reader, start: str, statement: Statement) -> AsyncGenerator[bytes, None]:
-    """An array after its beginning; each record comes with the comma before it."""
+    """Yield an array that begins with `start`.  The first record loses the comma before it."""
     first = True
     async for block in reader.rows(statement):
         yield start.encode() + b"\n" + block[1:] if first else block

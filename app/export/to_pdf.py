@@ -1,6 +1,7 @@
-"""A PDF to print: pages with numbers, the header on each, all of Unicode.
+"""PDF: printable pages with numbers, the header on each, in any script.
 
-It is laid out whole, in a process of its own, and so for some thousand rows only.  The database has given all of them before.
+The pages are laid out all at once, in a process of its own, so the number of rows is limited.  All rows are read before that: the
+database connection can be given back while the pages are laid out.
 """
 
 from __future__ import annotations
@@ -10,61 +11,75 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from datetime import datetime
 
+from psycopg.sql import SQL, Composable, Literal
+
 from app.errors import ServiceError
 from app.export import statements
-from app.export.forms import Display
-from app.export.process import piped
+from app.export.process import pipe_through
 from app.export.read import Reader
-from app.export.request import Asked
-from app.export.shape import Lines, plan_lines
-from app.export.to_html import described, is_number
+from app.export.request import ExportRequest
+from app.export.row_formats import PLAIN, row_column, text_of
+from app.export.shape import ExportField, LineShape, line_shape
+from app.export.to_html import is_number, subtitle
 
 ROWS = 10_000
-BYTES = 32 << 20  # of all texts
+BYTES = 32 << 20  # of all texts together
 
 
-async def write(asked: Asked, reader: Reader, now: datetime) -> AsyncGenerator[bytes, None]:
-    """The pages.  now: the time that they say they were made at.  Raises ServiceError if there are too many rows."""
-    rows = await read(asked, reader, now)
-    async with aclosing(lay_out(rows)) as blocks:
+class PdfLines:
+    """JSON arrays of texts and nulls."""
+
+    copy = PLAIN
+
+    def columns(self, fields: Sequence[ExportField], columns: Sequence[Composable]) -> Composable:
+        parts: list[Composable] = []
+        for field, column in zip(fields, columns, strict=True):
+            parts += [
+                Literal("," if parts else "["),
+                SQL("coalesce(to_json({})::text, 'null')").format(text_of(field, column, seconds=True)),
+            ]
+        return row_column([*parts, Literal("]")])
+
+
+async def write(export: ExportRequest, reader: Reader, now: datetime) -> AsyncGenerator[bytes, None]:
+    """Yield the PDF.  now: the time of the export, which each page shows.  Raises ServiceError if there are too many rows."""
+    table = await read_table(export, reader, now)
+    async with aclosing(lay_out(table)) as blocks:
         async for block in blocks:
             yield block
 
 
-async def check(asked: Asked, reader: Reader, plan: Lines) -> None:
-    """Raises ServiceError if there are too many rows."""
-    (count,) = await reader.one(statements.count(asked.query, asked.company, plan.inner))
+async def check_count(export: ExportRequest, reader: Reader, shape: LineShape) -> None:
+    """Raises ServiceError if there are too many rows for a PDF."""
+    (count,) = await reader.one(statements.count(export.query, export.company, shape.collection))
     if count > ROWS:
-        message = (
-            f"a PDF has {ROWS:,} rows at most, and these are {count:,}: choose fewer by $filter or $top, or take another format"
-        )
+        message = f"expected at most {ROWS:,} rows for a PDF, got {count:,}: add $filter or $top, or choose another format"
         raise ServiceError("malformed_request", message, target="format", rows=count, limit=ROWS)
 
 
-async def read(asked: Asked, reader: Reader, now: datetime) -> list[bytes]:
-    """What the table is of, then its rows, each a JSON text on a line: all that is needed of the database."""
-    plan = plan_lines(asked.query)
-    await check(asked, reader, plan)
-    columns = [{"name": member.name, "number": is_number(member)} for member in plan.members]
-    blocks = [json.dumps({"title": asked.entity.name, "about": described(asked, now), "columns": columns}).encode() + b"\n"]
-    size = 0
-    async for block in reader.lines(asked, Display(), plan):
+async def read_table(export: ExportRequest, reader: Reader, now: datetime) -> list[bytes]:
+    """Return blocks of lines of JSON, as app.export.layout reads them: a description of the table, then its rows."""
+    shape = line_shape(export.query)
+    await check_count(export, reader, shape)
+    columns = [{"name": field.name, "number": is_number(field)} for field in shape.fields]
+    description = {"title": export.entity.name, "about": subtitle(export, now), "columns": columns}
+    blocks, size = [json.dumps(description).encode() + b"\n"], 0
+    async for block in reader.lines(export, PdfLines()):
         size += len(block)
         if size > BYTES:
-            raise ServiceError(
-                "malformed_request", f"a PDF has {BYTES >> 20} MB of text at most: take another format", target="format"
-            )
+            message = f"expected at most {BYTES >> 20} MB of text for a PDF: add $filter or $top, or choose another format"
+            raise ServiceError("malformed_request", message, target="format")
         blocks.append(block)
     return blocks
 
 
-async def lay_out(rows: Sequence[bytes]) -> AsyncGenerator[bytes, None]:
-    """The pages of what was read."""
+async def lay_out(table: Sequence[bytes]) -> AsyncGenerator[bytes, None]:
+    """Yield the PDF of a table that read_table returned."""
 
     async def feed() -> AsyncGenerator[bytes, None]:
-        for block in rows:
+        for block in table:
             yield block
 
-    async with aclosing(piped("app.export.layout", feed())) as blocks:
+    async with aclosing(pipe_through("app.export.layout", feed())) as blocks:
         async for block in blocks:
             yield block

@@ -1,19 +1,23 @@
-"""Elements of the shape of an import document, and the schema that they are valid against."""
+"""XML of the same shape as an import document, and the XML schema that it is valid against."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable, Iterator
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from xml.sax.saxutils import quoteattr
 
+from psycopg.sql import SQL, Composable, Literal
+
+from app.database.catalog import Navigation
 from app.export import statements
-from app.export.forms import Xml, element
 from app.export.read import Reader
-from app.export.request import Asked
-from app.export.shape import Member, Record, plan_record, plan_related
+from app.export.request import ExportRequest
+from app.export.row_formats import PLAIN, concatenated, escaped, text_of
+from app.export.shape import ExportField, RecordShape, record_shape, related_shapes
 
 HEAD = '<?xml version="1.0" encoding="UTF-8"?>\n'
-ROOT = "document"  # around the collections where there is more than one
-TYPES = {
+ROOT = "document"  # around several collections
+QUOTES = {'"': "&quot;"}
+SCHEMA_TYPES = {
     "bool": "xs:boolean",
     "int2": "xs:short",
     "int4": "xs:int",
@@ -24,8 +28,8 @@ TYPES = {
     "time": "xs:time",
     "timestamptz": "xs:dateTime",
 }
-# What a column of the type may hold beyond the schema's type, in PostgreSQL's words.
-ODD = {
+# The texts that PostgreSQL writes for values that a type of XML Schema does not have.
+SPECIAL_VALUES = {
     "numeric": ("NaN", "Infinity", "-Infinity"),
     "float8": ("NaN", "Infinity", "-Infinity"),
     "date": ("infinity", "-infinity"),
@@ -34,60 +38,76 @@ ODD = {
 }
 
 
-async def write(asked: Asked, reader: Reader, schema: str) -> AsyncGenerator[bytes, None]:
-    """The document.  schema: the URL of its schema."""
-    query, company, form = asked.query, asked.company, Xml()
-    queries = [(asked.entity.name, statements.records(query, company, form, plan_record(query)))]
-    queries += [(each.record.entity.name, statements.related(query, company, form, each)) for each in plan_related(query)]
-    about = f' xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance" xsi:noNamespaceSchemaLocation={quoteattr(schema, QUOTES)}>\n'
-    start = HEAD if len(queries) == 1 else f"{HEAD}<{ROOT}{about}"
-    for name, statement in queries:
-        yield f"{start}<{name}{about if len(queries) == 1 else '>'}{'' if len(queries) == 1 else LINE}".encode()
-        start = ""
+class XmlRecords:
+    """An element for each record, with an element for each field: <variant><code>A1</code></variant>."""
+
+    copy = PLAIN
+
+    def record(
+        self, shape: RecordShape, columns: Sequence[Composable], children: Sequence[tuple[Navigation, Composable]]
+    ) -> Composable:
+        parts: list[Composable] = [Literal(f"<{shape.name}>")]
+        for field, column in zip(shape.fields, columns, strict=True):
+            text = text_of(field, column)
+            start = f"<{field.name}>" + (f"{field.lookup}:" if field.lookup else "")
+            element = concatenated([Literal(start), escaped(text) if field.type == "text" else text, Literal(f"</{field.name}>")])
+            nil = Literal(f'<{field.name} xsi:nil="true"/>')
+            parts.append(SQL("coalesce({}, {})").format(element, nil) if field.nullable else element)
+        for step, records in children:
+            start_tag, end_tag = Literal(f"<{step.name}>"), Literal(f"</{step.name}>")
+            parts.append(SQL("{} || coalesce({}, '') || {}").format(start_tag, records, end_tag))
+        return concatenated([*parts, Literal(f"</{shape.name}>")])
+
+
+async def write(export: ExportRequest, reader: Reader, schema: str) -> AsyncGenerator[bytes, None]:
+    """Yield the document: one collection, or several inside a root element.  schema: the URL of its schema."""
+    query, company, format = export.query, export.company, XmlRecords()
+    collections = [(export.entity.name, statements.records(query, company, format))]
+    collections += [(each.record.entity.name, statements.related(query, company, format, each)) for each in related_shapes(query)]
+    instance = "http://www.w3.org/2001/XMLSchema-instance"
+    attributes = f' xmlns:xsi="{instance}" xsi:noNamespaceSchemaLocation={quoteattr(schema, QUOTES)}'
+    is_single = len(collections) == 1
+    yield HEAD.encode() if is_single else f"{HEAD}<{ROOT}{attributes}>\n".encode()
+    for name, statement in collections:
+        yield f"<{name}{attributes}>\n".encode() if is_single else f"<{name}>\n".encode()
         async for block in reader.rows(statement):
             yield block
         yield f"</{name}>\n".encode()
-    if len(queries) > 1:
+    if not is_single:
         yield f"</{ROOT}>\n".encode()
-
-
-QUOTES = {'"': "&quot;"}
-LINE = "\n"
 
 
 # The schema -----------------------------------------------------------------------------------------------------------------------
 
 
-def schema(asked: Asked) -> bytes:
-    """The XML schema of what `write` gives."""
-    query = asked.query
-    collections = [(query.entity.name, plan_record(query))]
-    collections += [(each.record.entity.name, each.record) for each in plan_related(query)]
+def schema(export: ExportRequest) -> bytes:
+    """Return the XML schema of what `write` yields."""
+    query = export.query
+    records = [record_shape(query), *(each.record for each in related_shapes(query))]
     lines = [f'{HEAD}<xs:schema xmlns:xs="http://www.w3.org/2001/XMLSchema" elementFormDefault="qualified">']
-    lines += _odd_types()
-    if len(collections) == 1:
-        lines += _collection(*collections[0], element(query.entity, None), "")
+    lines += _simple_types()
+    if len(records) == 1:
+        lines += _collection(query.entity.name, records[0])
     else:
-        inside = (line for name, record in collections for line in _collection(name, record, element(record.entity, None), ""))
-        lines += _complex(ROOT, inside)
+        lines += _complex(ROOT, (line for record in records for line in _collection(record.entity.name, record)))
     return "\n".join([*lines, "</xs:schema>\n"]).encode()
 
 
-def _odd_types() -> Iterator[str]:
-    """For each type that PostgreSQL has more values of than XML: both."""
-    for type, values in ODD.items():
+def _simple_types() -> Iterator[str]:
+    """Yield a type for each type with special values: those of XML Schema, or one of the special ones."""
+    for type, values in SPECIAL_VALUES.items():
         words = "".join(f'<xs:enumeration value="{value}"/>' for value in values)
         yield (
-            f'<xs:simpleType name="{type}"><xs:union memberTypes="{TYPES[type]}">'
+            f'<xs:simpleType name="{type}"><xs:union memberTypes="{SCHEMA_TYPES[type]}">'
             f'<xs:simpleType><xs:restriction base="xs:string">{words}</xs:restriction></xs:simpleType></xs:union></xs:simpleType>'
         )
 
 
-def _collection(name: str, record: Record, each: str, occurs: str) -> Iterator[str]:
-    inside = [line for member in record.members for line in _member(member)]
+def _collection(name: str, record: RecordShape) -> Iterator[str]:
+    inside = [line for field in record.fields for line in _field(field)]
     for child in record.children:
-        inside += _collection(child.step.name, child.record, element(child.record.entity, child.step), "")
-    yield from _complex(name, _complex(each, inside, ' minOccurs="0" maxOccurs="unbounded"'), occurs)
+        inside += _collection(child.step.name, child.record)
+    yield from _complex(name, _complex(record.name, inside, ' minOccurs="0" maxOccurs="unbounded"'))
 
 
 def _complex(name: str, inside: Iterable[str], occurs: str = "") -> Iterator[str]:
@@ -96,6 +116,9 @@ def _complex(name: str, inside: Iterable[str], occurs: str = "") -> Iterator[str
     yield "</xs:sequence></xs:complexType></xs:element>"
 
 
-def _member(member: Member) -> Iterator[str]:
-    type = "xs:string" if member.lookup else member.type if member.type in ODD else TYPES.get(member.type, "xs:string")
-    yield f'<xs:element name="{member.name}" type="{type}"' + (' nillable="true"/>' if member.nullable else "/>")
+def _field(field: ExportField) -> Iterator[str]:
+    if field.lookup:
+        type = "xs:string"
+    else:
+        type = field.type if field.type in SPECIAL_VALUES else SCHEMA_TYPES.get(field.type, "xs:string")
+    yield f'<xs:element name="{field.name}" type="{type}"' + (' nillable="true"/>' if field.nullable else "/>")

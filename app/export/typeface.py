@@ -1,14 +1,14 @@
-"""Fonts for any text: the main one, and for what it lacks those that have it, of the packages first and then of the machine.
+"""Fonts for any text: a main font, and for characters that it lacks those of the installed packages, then of the machine.
 
-Texts are measured and broken here by the widths of their characters, for most of them need nothing more; what has to be shaped
-(Arabic, Indic scripts, marks that join) or is in another font is left to the PDF library, line by line.
+Most texts are measured, wrapped and drawn here by the widths of their characters.  Lines that need shaping (Arabic, Indic scripts,
+joining marks) or another font are drawn by the PDF library, which takes longer.
 """
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,8 +20,8 @@ MAIN = "NotoSans[wght].ttf"
 PACKAGES = ("manimgx_fonts", "noto_cjk_sans_otc")
 MACHINE = ("/usr/share/fonts", "/usr/local/share/fonts", "~/.local/share/fonts", "~/.fonts", "/Library/Fonts", "C:/Windows/Fonts")
 SUFFIXES = (".ttf", ".otf", ".ttc")
-UNKNOWN = "\N{REPLACEMENT CHARACTER}"  # for what no font has
-EMPTY = ("Cc", "Cf", "Cs", "Mn", "Me")  # categories of characters without a width, or with a meaning for shaping
+UNKNOWN = "\N{REPLACEMENT CHARACTER}"  # drawn for a character that no font has
+EMPTY = ("Cc", "Cf", "Cs", "Mn", "Me")  # categories of characters that have no width or only direct the shaping
 TAB = "    "
 
 IDEOGRAPHS = "\u2e80-\u2fdf\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff66-\uff9d\U00020000-\U0003ffff"
@@ -33,28 +33,31 @@ UNIT = re.compile(f"[{NOT_LAST}]*(?:[{IDEOGRAPHS}][{MARKS}]*|[^{IDEOGRAPHS}{NOT_
 
 
 class Typeface:
-    """The fonts that some texts need.  Widths are in em."""
+    """The fonts that some texts need.  Widths are in em.
 
-    def __init__(self, texts: Iterable[str]) -> None:
+    fonts: files to choose from, the main font first; without them, those of the packages and of the machine.
+    """
+
+    def __init__(self, texts: Iterable[str], fonts: Sequence[Path] | None = None) -> None:
         characters: set[str] = set().union(*map(set, texts))
-        main = _font_files()[0]
+        main, *others = fonts or (*packaged_fonts(), *machine_fonts())
         glyphs, widths = _metrics(main)
         self._main = main
         self._others: list[Path] = []
         self._widths = {c: widths[glyphs[ord(c)]] for c in characters | {UNKNOWN, " "} if ord(c) in glyphs}
         self._plain = {c for c in self._widths if unicodedata.category(c) not in EMPTY and not unicodedata.combining(c)}
         missing = {c for c in characters - self._widths.keys() if unicodedata.category(c) not in EMPTY and c not in "\t\n\r"}
-        for path in _font_files()[1:]:
+        for path in others:
             if not missing:
                 break
             missing -= self._use(path, missing)
         self._missing = str.maketrans(dict.fromkeys(missing, UNKNOWN))
 
     def _use(self, path: Path, missing: set[str]) -> set[str]:
-        """Take a font for the characters of those missing that it has."""
+        """Use a font for the missing characters that it has; return these."""
         try:
             glyphs, widths = _metrics(path)
-        except Exception:  # a font of the machine may be broken in any way
+        except Exception:  # a font of the machine can be damaged in any way
             return set()
         found = {c for c in missing if ord(c) in glyphs}
         if found:
@@ -63,7 +66,7 @@ class Typeface:
         return found
 
     def load(self, pdf: FPDF) -> None:
-        """Make the fonts known to a document."""
+        """Add the fonts to a document."""
         pdf.add_font("main", fname=self._main)
         for number, path in enumerate(self._others):
             pdf.add_font(f"other{number}", fname=path, collection_font_number=0)
@@ -74,11 +77,11 @@ class Typeface:
 
     # Texts
 
-    def cleaned(self, text: str) -> str:
-        """A text of characters that can be drawn."""
+    def drawable(self, text: str) -> str:
+        """Return the text with UNKNOWN for characters that cannot be drawn."""
         if text.isascii() and text.isprintable():
             return text
-        text = unicodedata.normalize("NFC", text)  # marks on their letters, where there are such letters
+        text = unicodedata.normalize("NFC", text)  # a letter and its marks as one character, where Unicode has it
         text = text.replace("\r\n", "\n").replace("\r", "\n").replace("\t", TAB).translate(self._missing)
         return "".join(UNKNOWN if c != "\n" and unicodedata.category(c) == "Cc" else c for c in text)
 
@@ -89,8 +92,8 @@ class Typeface:
         except KeyError:
             return sum(widths.get(c, 0.0) for c in line)
 
-    def broken(self, text: str, width: float) -> list[str]:
-        """The text in lines of at most `width` em, at spaces where it can be."""
+    def wrap(self, text: str, width: float) -> list[str]:
+        """Return the lines of a text, each at most `width` em wide, broken at spaces where possible."""
         if "\n" not in text and self.width(text) <= width:
             return [text]
         return [line for paragraph in text.split("\n") for line in self._lines(paragraph, width)]
@@ -112,7 +115,7 @@ class Typeface:
         yield line
 
     def _pieces(self, word: str, width: float) -> Iterator[str]:
-        """A word in pieces that fit, not cut before a mark that belongs to the character before it."""
+        """Yield a word in pieces that fit; a mark stays with the character before it."""
         piece, used = "", 0.0
         for character in word:
             more = self._widths.get(character, 0.0)
@@ -125,16 +128,16 @@ class Typeface:
     # Drawing
 
     def draw(self, pdf: FPDF, line: str, x: float, y: float, width: float, height: float, right: bool) -> None:
-        """A line inside a cell; numbers, and scripts that run so, to the right.  Sizes in mm, of the font's size set last."""
+        """Draw a line in a cell, in the font size set last; right-to-left scripts are aligned to the right.  Lengths in mm."""
         em = pdf.font_size
         if self._plain.issuperset(line):
             pdf.text(x + max(0.0, width - self.width(line) * em) if right else x, y + em, line)
             return
         pdf.set_xy(x, y)
-        self.cell(pdf, line, width, height, "R" if right or runs_left(line) else "L")
+        self.cell(pdf, line, width, height, "R" if right or is_right_to_left(line) else "L")
 
     def cell(self, pdf: FPDF, line: str, width: float, height: float, align: str) -> None:
-        """A line that may need shaping and other fonts."""
+        """Draw a line that may need shaping and other fonts."""
         pdf.set_text_shaping(True)
         pdf.c_margin = 0
         pdf.cell(width, height, line, align=align)
@@ -142,26 +145,29 @@ class Typeface:
 
 
 def _units(word: str) -> list[str]:
-    """What of a word stays on one line: in Chinese and Japanese a character, with the punctuation that belongs to it."""
+    """Return the parts of a word that stay on one line: in Chinese and Japanese each character, with its punctuation."""
     return UNIT.findall(word) if not word.isascii() and IDEOGRAPHIC.search(word) else [word]
 
 
-def runs_left(text: str) -> bool:
-    """Whether the first character with a direction runs to the left."""
+def is_right_to_left(text: str) -> bool:
+    """Whether the first character with a direction has this one."""
     first = next((d for d in map(unicodedata.bidirectional, text) if d in ("L", "R", "AL")), "L")
     return first != "L"
 
 
 @cache
-def _font_files() -> tuple[Path, ...]:
-    """Font files, the main one first."""
-    packaged = [path for package in PACKAGES for path in sorted(_folder(package).iterdir()) if path.suffix in SUFFIXES]
-    main = next(path for path in packaged if path.name == MAIN)
-    upright = [path for path in packaged if path != main and "Italic" not in path.name]
-    machine = [
-        path for folder in MACHINE for path in sorted(Path(folder).expanduser().rglob("*")) if path.suffix.lower() in SUFFIXES
-    ]
-    return (main, *upright, *machine)
+def packaged_fonts() -> tuple[Path, ...]:
+    """Return the font files of the installed packages, the main font first."""
+    files = [path for package in PACKAGES for path in sorted(_folder(package).iterdir()) if path.suffix in SUFFIXES]
+    main = next(path for path in files if path.name == MAIN)
+    return (main, *(path for path in files if path != main and "Italic" not in path.name))
+
+
+@cache
+def machine_fonts() -> tuple[Path, ...]:
+    """Return the font files of the machine."""
+    folders = [Path(folder).expanduser() for folder in MACHINE]
+    return tuple(path for folder in folders for path in sorted(folder.rglob("*")) if path.suffix.lower() in SUFFIXES)
 
 
 def _folder(package: str) -> Path:
@@ -171,7 +177,7 @@ def _folder(package: str) -> Path:
 
 
 def _metrics(path: Path) -> tuple[dict[int, str], dict[str, float]]:
-    """Glyphs by code point, and their widths in em; none of a font without outlines."""
+    """Return the glyphs by code point, and their widths in em; none for a font without outlines."""
     with TTFont(path, fontNumber=0, lazy=True) as font:
         if "glyf" not in font and "CFF " not in font:
             return {}, {}

@@ -23,9 +23,9 @@ from app.feed import background
 from app.feed.run import Import, cancel_import
 from app.mapper import store
 from app.mapper.document import SourceConverter
-from app.wire.bodies import body_in_time
+from app.wire.bodies import body_deadline
 from app.wire.coding import decoded
-from app.wire.urls import page
+from app.wire.urls import read_page
 
 T = TypeVar("T")
 
@@ -203,7 +203,7 @@ async def _read(body: StreamReader) -> bytes:
     Raises ConnectionError if the client leaves before the end, ServiceError `request_timeout` if it sends nothing.
     """
     try:
-        async with body_in_time(BODY_TIMEOUT, "more of the body"):
+        async with body_deadline(BODY_TIMEOUT, "more of the body"):
             return await body.readany()
     except ConnectionError:
         if not body.is_eof():
@@ -234,7 +234,7 @@ async def cancel(database: Database, company: str, import_id: str) -> None:
 
 async def imports(database: Database, company: str, options: list[tuple[str, str]]) -> dict[str, Any]:
     """A page of imports, newest first, without their errors."""
-    limit, offset = page(options)
+    limit, offset = read_page(options)
     async with database.session(company) as connection:
         return await listing(
             connection,
@@ -248,7 +248,7 @@ async def imports(database: Database, company: str, options: list[tuple[str, str
 
 async def errors(database: Database, company: str, import_id: str, options: list[tuple[str, str]]) -> dict[str, Any]:
     """A page of an import's errors, in the document's order.  Raises not_found."""
-    limit, offset = page(options)
+    limit, offset = read_page(options)
     async with database.session(company) as connection:
         await connection.execute("select bds.find_import(%s, %s)", (company, _uuid(import_id)))
         return await listing(

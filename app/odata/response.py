@@ -147,7 +147,7 @@ async def _page(reading: Reading) -> web.StreamResponse:
 async def _stream(reading: Reading) -> web.StreamResponse:
     """Stream a collection; send it whole if it fits into the first block."""
     plan = reading.plan
-    async with reading.streams.place(), reading.database.snapshot(plan.company) as connection:
+    async with reading.streams.slot(), reading.database.snapshot(plan.company) as connection:
         *counted, position = await reading.fetch_row_on(connection, plan.heading)
         count = counted[0] if counted else None
         headers = reading.headers(position)

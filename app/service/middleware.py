@@ -24,7 +24,7 @@ from app.errors import ERRORS, SQLSTATES, ServiceError
 from app.logs import REQUEST, Answered, log_request
 from app.odata.request import refused_method
 from app.wire import answers
-from app.wire.proxies import seen_through
+from app.wire.proxies import apply_forwarded
 from app.wire.target import Target, read_target
 
 log = logging.getLogger("bds.http")
@@ -50,7 +50,7 @@ async def around(request: web.Request, handler: Handler) -> web.StreamResponse:
     given = request.headers.get("X-Request-Id")
     id = given if given and GIVEN_ID.fullmatch(given) else f"{PROCESS}{next(_numbers):x}"
     target = read_target(_path(request), _path(request, raw=True))
-    seen = seen_through(request, request.app[DATABASE].config.trusted_proxies)
+    seen = apply_forwarded(request, request.app[DATABASE].config.trusted_proxies)
     request[REQUEST_ID], request[TARGET], request[IS_SECURE] = id, target, seen.secure  # for `finish`
     if seen is not request:
         seen[REQUEST_ID], seen[TARGET], seen[IS_SECURE] = id, target, seen.secure

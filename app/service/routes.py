@@ -101,7 +101,7 @@ async def rows(request: web.Request) -> web.StreamResponse:
 @current
 async def row(request: web.Request) -> web.StreamResponse:
     company, entity = await readable(request), entity_of(request)
-    urls.no_options(request.rel_url.raw_path_qs)
+    urls.refuse_options(request.rel_url.raw_path_qs)
     return await data(request, await changes.read_row(request.app[DATABASE], company, entity, request.match_info["id"]))
 
 
@@ -111,7 +111,7 @@ async def change_log(request: web.Request) -> web.StreamResponse:
 
 
 async def list_hooks(request: web.Request) -> web.StreamResponse:
-    company, page = await hookable(request, lists=True), urls.page(urls.decode_query(request.rel_url.raw_path_qs))
+    company, page = await hookable(request, lists=True), urls.read_page(urls.decode_query(request.rel_url.raw_path_qs))
     return web.json_response(await registration.hooks(request.app[DATABASE], company, page))
 
 
@@ -142,7 +142,7 @@ async def test_hook(request: web.Request) -> web.StreamResponse:
 
 
 async def deliveries(request: web.Request) -> web.StreamResponse:
-    company, page = await hookable(request, lists=True), urls.page(urls.decode_query(request.rel_url.raw_path_qs))
+    company, page = await hookable(request, lists=True), urls.read_page(urls.decode_query(request.rel_url.raw_path_qs))
     return web.json_response(await registration.deliveries(request.app[DATABASE], company, request.match_info["id"], page))
 
 
@@ -184,7 +184,7 @@ async def import_errors(request: web.Request) -> web.StreamResponse:
 
 async def mapper_list(request: web.Request) -> web.StreamResponse:
     company, _ = await importable(request)
-    limit, offset = urls.page(urls.decode_query(request.rel_url.raw_path_qs))
+    limit, offset = urls.read_page(urls.decode_query(request.rel_url.raw_path_qs))
     return await answers.send(request, receive.dump(await mappers.listed(request.app[DATABASE], company, limit, offset)), JSON)
 
 
@@ -200,7 +200,7 @@ async def put_mapper(request: web.Request) -> web.StreamResponse:
     (company, actor), name = await importable(request), request.match_info["name"]
     if request.content_type != "text/plain":
         raise ServiceError("unsupported_media_type", f"expected text/plain, got {request.content_type}")
-    async with bodies.body_in_time():
+    async with bodies.body_deadline():
         text = await request.read()
     created = await mappers.put(request.app[DATABASE], company, name, text, actor)
     return web.Response(status=201, headers={"Location": request.rel_url.raw_path}) if created else web.Response(status=204)
@@ -303,7 +303,7 @@ async def hookable(request: web.Request, *, lists: bool = False) -> str:
     identity = await identify(request.app[GATE], request)
     identity.require("hooks", request.match_info["company"])
     if not lists:
-        urls.no_options(request.rel_url.raw_path_qs)
+        urls.refuse_options(request.rel_url.raw_path_qs)
     return request.match_info["company"]
 
 

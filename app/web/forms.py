@@ -86,7 +86,7 @@ async def read_form(request: web.Request) -> Form:
     """The fields of a form that holds no file.  Raises malformed_request, too_large, request_timeout."""
     if request.content_type != "application/x-www-form-urlencoded":
         raise ServiceError("unsupported_media_type", f"expected a form, got {request.content_type}")
-    async with bodies.body_in_time():
+    async with bodies.body_deadline():
         data = await request.read()
     try:
         body = data.decode("ascii")
@@ -170,7 +170,7 @@ async def read_upload(request: web.Request, identity: Identity) -> Upload:
 async def _parts(reader: MultipartReader) -> AsyncIterator[BodyPartReader]:
     while True:
         try:
-            async with bodies.body_in_time():
+            async with bodies.body_deadline():
                 part: Any = await reader.next()
         except NOT_PARTS:
             raise ServiceError("malformed_request", "the parts of the form cannot be told from each other") from None
@@ -183,7 +183,7 @@ async def _parts(reader: MultipartReader) -> AsyncIterator[BodyPartReader]:
 
 async def _text(part: BodyPartReader) -> str:
     data = bytearray()
-    async with bodies.body_in_time():
+    async with bodies.body_deadline():
         while chunk := await part.read_chunk():
             data += chunk
             if len(data) > LONGEST_FIELD:

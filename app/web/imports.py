@@ -12,7 +12,7 @@ from app.mapper import store
 from app.mapper.document import SourceConverter
 from app.web.forms import Form, Upload, blank, read_upload
 from app.web.site import Visit, see_other
-from app.wire.bodies import body_in_time
+from app.wire.bodies import body_deadline
 from app.wire.coding import decoded
 
 PAGE = 20  # imports
@@ -112,7 +112,7 @@ def _totals(report: dict[str, Any]) -> dict[str, int]:
 
 def _reading(upload: Upload) -> Any:
     async def read() -> bytes:
-        async with body_in_time(receive.BODY_TIMEOUT, "more of the file"):
+        async with body_deadline(receive.BODY_TIMEOUT, "more of the file"):
             return await upload.read(PIECE)
 
     return read

@@ -75,7 +75,7 @@ class Visit:
 
     def offset(self) -> int:
         """Where the page of a long list begins.  Raises malformed_request."""
-        return urls.page([("offset", self.query["offset"])] if self.query.get("offset") else [])[1]
+        return urls.read_page([("offset", self.query["offset"])] if self.query.get("offset") else [])[1]
 
     async def form(self) -> Form:
         """What was typed.  Raises malformed_request, too_large."""

@@ -1,1 +1,1 @@
-"""HTTP without routes: URLs, bodies, answers, content codings, reverse proxies."""
+"""HTTP that all packages share: URLs, request bodies, responses, content codings, reverse proxies."""

@@ -1,7 +1,7 @@
-"""HTTP that every room shares: decoding URLs, conditional requests, content codings, and bodies that stream.
+"""Responses: entity tags, gzip, whole and streamed bodies.
 
-A body streams with backpressure: nothing is fetched while the client has not taken what was sent.  Whatever goes wrong after the
-first byte resets the connection, so that no half answer looks whole, not even to a client that reads until the end.
+A streamed body has backpressure: the next block is made when the client has taken the one before.  An error after the first byte
+resets the connection, so that an incomplete response never looks complete, even to a client that reads until the end.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from functools import lru_cache
 from aiohttp import web
 
 SLICE = 64 << 10  # bytes that a client must take within the stall time
-WORTHWHILE = 1 << 10  # bytes below which compressing costs more than it saves
+WORTHWHILE = 1 << 10  # bytes from which compression saves more than it costs
 GZIP_LEVEL = 1  # the network is rarely slower than level 1 compresses
-PROCESS_PATIENCE = 120.0  # seconds
-IN_THREAD = 32 << 10  # bytes from which compressing would keep other requests waiting
+PROCESS_SLOT_TIMEOUT = 120.0  # seconds to wait for a process slot: as long as two templates may run
+IN_THREAD = 32 << 10  # bytes from which compression runs in a thread, so as not to delay other requests
 
-# sent with every answer that says nothing else: data is no page, runs nothing and is shown in no frame
+# The default headers of responses: data is not a page, so it may neither run scripts nor be shown in a frame.
 SECURITY = (
     ("X-Content-Type-Options", "nosniff"),
     ("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'"),
@@ -36,18 +36,18 @@ ENTITY_TAG = re.compile(r'(?:W/)?("[^"]*")')
 
 
 def weak_tag(*parts: object) -> str:
-    """A weak entity tag of whatever a representation depends on."""
+    """Return a weak entity tag: a hash of all that a representation depends on."""
     return f'W/"{hashlib.sha256(repr(parts).encode("utf-8", "surrogateescape")).hexdigest()[:32]}"'
 
 
 def matches(headers: Mapping[str, str], tag: str) -> bool:
-    """Whether If-None-Match names `tag`, compared weakly, or anything at all."""
+    """Whether If-None-Match is * or contains `tag`, by weak comparison."""
     wanted = headers.get("If-None-Match", "").strip()
     return wanted == "*" or tag.removeprefix("W/") in ENTITY_TAG.findall(wanted)
 
 
 def quality(parameters: str) -> float:
-    """The q of a media range's or a coding's parameters: 1 without one, 0 if it cannot be read."""
+    """Return the q of a media range's or coding's parameters: 1 if there is none, 0 if it is malformed."""
     found = re.search(r"(?:^|;)\s*q\s*=\s*([^;]*)", parameters, re.IGNORECASE)
     if found is None:
         return 1.0
@@ -55,13 +55,13 @@ def quality(parameters: str) -> float:
 
 
 def accepts_gzip(headers: Mapping[str, str]) -> bool:
-    """Whether Accept-Encoding admits gzip."""
+    """Whether Accept-Encoding allows gzip."""
     accepted = headers.get("Accept-Encoding")
-    return accepted is not None and _admits_gzip(accepted)
+    return accepted is not None and _allows_gzip(accepted)
 
 
 @lru_cache(100)
-def _admits_gzip(accepted: str) -> bool:
+def _allows_gzip(accepted: str) -> bool:
     codings: dict[str, float] = {}
     for coding in accepted.split(","):
         name, _, parameters = coding.partition(";")
@@ -70,64 +70,66 @@ def _admits_gzip(accepted: str) -> bool:
 
 
 class Streams:
-    """The places for answers that stream, each holding a connection for as long as its client likes.
+    """Slots for streamed responses, each of which holds a database connection for as long as its client reads.
 
-    They are fewer than the connections, so that slow readers of whole collections never keep small answers waiting.  What also
-    needs a process of its own has a place among as many as there are processors.
+    There are fewer slots than connections, so that slow readers of whole collections never delay small responses.  Responses that
+    need a child process also take one of the process slots, of which there are as many as processors.
+
+    connections: size of the pool; timeout: seconds to wait for a slot; stall: seconds without progress after which a client is cut.
     """
 
-    def __init__(self, connections: int, patience: float, stall: float) -> None:
-        self.stall = stall  # seconds after which a client that takes nothing is cut off
-        self._patience = patience
-        self._places = asyncio.Semaphore(max(1, connections * 3 // 4))
+    def __init__(self, connections: int, timeout: float, stall: float) -> None:
+        self.stall = stall
+        self._timeout = timeout
+        self._slots = asyncio.Semaphore(max(1, connections * 3 // 4))
         self._processes = asyncio.Semaphore(os.cpu_count() or 1)
 
     @contextlib.asynccontextmanager
-    async def place(self) -> AsyncIterator[None]:
-        """Hold a place.  Raises TimeoutError if none becomes free in `patience` seconds."""
-        async with _held(self._places, self._patience):
+    async def slot(self) -> AsyncIterator[None]:
+        """Hold a slot.  Raises TimeoutError if none becomes free within `timeout`."""
+        async with _held(self._slots, self._timeout):
             yield
 
     @contextlib.asynccontextmanager
-    async def process(self) -> AsyncIterator[None]:
-        """Hold a place for a process.  Raises TimeoutError if none becomes free while two of them may run to their end."""
-        async with _held(self._processes, PROCESS_PATIENCE):
+    async def process_slot(self) -> AsyncIterator[None]:
+        """Hold a process slot.  Raises TimeoutError if none becomes free within PROCESS_SLOT_TIMEOUT."""
+        async with _held(self._processes, PROCESS_SLOT_TIMEOUT):
             yield
 
 
 @contextlib.asynccontextmanager
-async def _held(places: asyncio.Semaphore, patience: float) -> AsyncIterator[None]:
-    async with asyncio.timeout(patience):
-        await places.acquire()
+async def _held(slots: asyncio.Semaphore, timeout: float) -> AsyncIterator[None]:
+    async with asyncio.timeout(timeout):
+        await slots.acquire()
     try:
         yield
     finally:
-        places.release()
+        slots.release()
 
 
-class Gzip:
-    """gzip that gives a decodable piece for each piece, so that the first bytes leave at once."""
+class GzipEncoder:
+    """Compresses a body so that each piece can be decoded when it arrives."""
 
     def __init__(self) -> None:
         self._deflate = zlib.compressobj(GZIP_LEVEL, zlib.DEFLATED, 31)
 
     async def piece(self, data: bytes) -> bytes:
-        return await asyncio.to_thread(self._press, data) if len(data) > IN_THREAD else self._press(data)
+        return await asyncio.to_thread(self._compress, data) if len(data) > IN_THREAD else self._compress(data)
 
     def end(self) -> bytes:
         return self._deflate.flush()
 
-    def _press(self, data: bytes) -> bytes:
+    def _compress(self, data: bytes) -> bytes:
         return self._deflate.compress(data) + self._deflate.flush(zlib.Z_SYNC_FLUSH)
 
 
 async def send(
     request: web.Request, body: bytes, headers: Mapping[str, str], status: int = 200, *, compress: bool = True
 ) -> web.Response:
-    """An answer that is whole already, compressed where that helps."""
+    """Return a response with a body that is complete, compressed where that helps.  compress: False for a compressed body."""
     response = web.Response(status=status, headers=headers)
     if compress and len(body) >= WORTHWHILE and accepts_gzip(request.headers):
-        gzip = Gzip()
+        gzip = GzipEncoder()
         body = await gzip.piece(body) + gzip.end()
         response.headers["Content-Encoding"] = "gzip"
     response.body = body
@@ -137,13 +139,13 @@ async def send(
 async def stream(
     request: web.Request, blocks: AsyncGenerator[bytes, None], headers: Mapping[str, str], stall: float, *, compress: bool = True
 ) -> web.StreamResponse:
-    """Send blocks as they come.
+    """Send blocks as they are made.
 
-    stall: seconds after which a client that takes nothing is cut off; compress: unless they are compressed by themselves.  Raises
-    what `blocks` raises, after cutting the connection.
+    stall: seconds without progress after which a client is cut; compress: False for blocks that are compressed.  Raises what
+    `blocks` raises, after the connection was reset.
     """
     response = web.StreamResponse(headers=headers)
-    gzip = Gzip() if compress and accepts_gzip(request.headers) else None
+    gzip = GzipEncoder() if compress and accepts_gzip(request.headers) else None
     if gzip:
         response.headers["Content-Encoding"] = "gzip"
     try:
@@ -155,7 +157,7 @@ async def stream(
         async with asyncio.timeout(stall):
             await response.write_eof()
     except BaseException:
-        cut(request.transport)
+        reset(request.transport)
         raise
     return response
 
@@ -167,11 +169,11 @@ async def _write(response: web.StreamResponse, data: bytes, stall: float) -> Non
             await response.write(view[start : start + SLICE])
 
 
-def cut(transport: asyncio.Transport | None) -> None:
-    """Reset a connection: what was not sent is dropped, and the client cannot take the end for a regular one."""
+def reset(transport: asyncio.Transport | None) -> None:
+    """Reset a connection: unsent data is dropped, and the client cannot take the end for a regular one."""
     if transport is None or transport.is_closing():
         return
     connection = transport.get_extra_info("socket")
-    with contextlib.suppress(OSError, AttributeError):  # a closed socket needs no reset, TLS has its own end
+    with contextlib.suppress(OSError, AttributeError):  # a socket may be closed already; TLS marks its own end
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     transport.abort()

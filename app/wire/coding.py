@@ -1,6 +1,6 @@
-"""Content codings of a body: what was compressed on the way is expanded piece by piece, never much at once.
+"""Content codings of a request body: gzip and zstd are decoded in pieces of bounded size.
 
-A small body may be a huge document, so both decoders are asked for a bounded piece at a time.
+A small compressed body can be a huge document, so a decoder never expands all of its input at once.
 """
 
 from __future__ import annotations
@@ -17,12 +17,16 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd
 
-PIECE = 1 << 20  # bytes that come out at once
+PIECE = 1 << 20  # bytes that a decoder returns at most
 GZIP = 31  # zlib's window bits for gzip
 
 
-class Decoder(Protocol):
-    """decode() takes bytes and gives at most PIECE; has_more: give b"" for the rest; eof: ended, `unused_data` follows."""
+class ContentDecoder(Protocol):
+    """Decodes one compressed stream.
+
+    decode() returns at most PIECE bytes; has_more: decode(b"") returns more of them; eof: the stream has ended, and unused_data
+    follows it.
+    """
 
     @property
     def eof(self) -> bool: ...
@@ -37,21 +41,21 @@ class Decoder(Protocol):
 
 
 def decoded(chunks: AsyncIterator[bytes], coding: str) -> AsyncIterator[bytes]:
-    """The body without its content coding.  Raises unsupported_media_type; iterating raises malformed_document."""
+    """Return the body without its content coding.  Raises unsupported_media_type; iterating raises malformed_document."""
     name = coding.strip().lower()
     if name in ("", "identity"):
         return chunks
     if name not in ("gzip", "x-gzip", "zstd"):
-        message = f"expected Content-Encoding gzip or zstd or none, got {coding}"
+        message = f"expected Content-Encoding gzip, zstd or none, got {coding}"
         raise ServiceError("unsupported_media_type", message, target="Content-Encoding", headers={"Accept-Encoding": "gzip, zstd"})
-    return _decoded(chunks, Zstd if name == "zstd" else Gzip, name)
+    return _decoded(chunks, ZstdDecoder if name == "zstd" else GzipDecoder, name)
 
 
-async def _decoded(chunks: AsyncIterator[bytes], new: Callable[[], Decoder], name: str) -> AsyncIterator[bytes]:
-    decoder: Decoder | None = None
+async def _decoded(chunks: AsyncIterator[bytes], new: Callable[[], ContentDecoder], name: str) -> AsyncIterator[bytes]:
+    decoder: ContentDecoder | None = None
     async for data in chunks:
         while data or (decoder is not None and decoder.has_more):
-            if decoder is None or decoder.eof:  # a body may be several streams, one after the other
+            if decoder is None or decoder.eof:  # a body may consist of several streams
                 decoder = new()
             try:
                 yield decoder.decode(data)
@@ -59,10 +63,10 @@ async def _decoded(chunks: AsyncIterator[bytes], new: Callable[[], Decoder], nam
                 raise ServiceError("malformed_document", f"the body is not valid {name}") from None
             data = decoder.unused_data if decoder.eof else b""
     if decoder is None or not decoder.eof:
-        raise ServiceError("malformed_document", f"the {name} body ends before its end")
+        raise ServiceError("malformed_document", f"the {name} body is cut off")
 
 
-class Gzip:
+class GzipDecoder:
     """RFC 1952."""
 
     def __init__(self) -> None:
@@ -84,8 +88,8 @@ class Gzip:
         return self._stream.decompress(self._stream.unconsumed_tail + data, PIECE)
 
 
-class Zstd:
-    """RFC 8878; windows of up to 8 MB, as the RFC asks of every decoder."""
+class ZstdDecoder:
+    """RFC 8878, with windows of up to 8 MB, which the RFC recommends that every decoder supports."""
 
     def __init__(self) -> None:
         self._stream = zstd.ZstdDecompressor(options={zstd.DecompressionParameter.window_log_max: 23})

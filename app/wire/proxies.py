@@ -1,4 +1,4 @@
-"""Who is behind a reverse proxy: what it says of its client counts if the operator trusts it, and nobody else's word does."""
+"""Reverse proxies: the client's address, scheme and host from the headers of proxies that the operator trusts."""
 
 from __future__ import annotations
 
@@ -14,63 +14,63 @@ from app.config import Network
 PAIR = re.compile(r'\s*([A-Za-z]+)\s*=\s*("(?:[^"\\]|\\.)*"|[^\s;,"]*)\s*')
 
 
-def seen_through(request: web.Request, trusted: Sequence[Network]) -> web.Request:
-    """The request with the client's address, scheme and host as trusted proxies tell them.
+def apply_forwarded(request: web.Request, trusted: Sequence[Network]) -> web.Request:
+    """Return the request with the client's address, scheme and host, if it comes from a trusted proxy.
 
-    They do so by X-Forwarded-For, X-Forwarded-Proto and X-Forwarded-Host, or where none of these is there by Forwarded (RFC 7239).
+    Reads X-Forwarded-For, X-Forwarded-Proto and X-Forwarded-Host, or Forwarded (RFC 7239) if there is none of these.
     """
-    peer = plain(request.remote)
+    peer = normalized(request.remote)
     if peer is None:
         return request
     if not _is_trusted(peer, trusted):
         return request if peer == request.remote else request.clone(remote=peer)
-    chain, scheme, host = _told(request)
+    addresses, scheme, host = _forwarded(request)
     return request.clone(
-        remote=client_address(peer, chain, trusted),
+        remote=client_address(peer, addresses, trusted),
         scheme=scheme if scheme in ("http", "https") else request.scheme,
         host=host or request.host,
     )
 
 
-def _told(request: web.Request) -> tuple[str, str, str]:
-    """What proxies say: addresses with commas between them, the nearest last; the nearest one's scheme and host."""
+def _forwarded(request: web.Request) -> tuple[str, str, str]:
+    """Return the forwarded addresses, separated by commas and the nearest last, and the nearest proxy's scheme and host."""
     names = ("X-Forwarded-For", "X-Forwarded-Proto", "X-Forwarded-Host")
     if any(name in request.headers for name in names):
-        chain, schemes, hosts = (",".join(request.headers.getall(name, [])) for name in names)
-        return chain, schemes.rpartition(",")[2].strip().lower(), hosts.rpartition(",")[2].strip()
-    hops = [_pairs(each) for each in _split(",".join(request.headers.getall("Forwarded", [])), ",")]
+        addresses, schemes, hosts = (",".join(request.headers.getall(name, [])) for name in names)
+        return addresses, schemes.rpartition(",")[2].strip().lower(), hosts.rpartition(",")[2].strip()
+    hops = [_parameters(each) for each in _split_unquoted(",".join(request.headers.getall("Forwarded", [])), ",")]
     nearest = hops[-1] if hops else {}
     return ",".join(hop.get("for", "") for hop in hops), nearest.get("proto", "").lower(), nearest.get("host", "")
 
 
-def _pairs(element: str) -> dict[str, str]:
-    """The parameters of one element of Forwarded."""
-    found = (PAIR.fullmatch(each) for each in _split(element, ";"))
+def _parameters(element: str) -> dict[str, str]:
+    """Return the parameters of one element of Forwarded."""
+    found = (PAIR.fullmatch(each) for each in _split_unquoted(element, ";"))
     return {pair[1].lower(): re.sub(r"\\(.)", r"\1", pair[2].strip('"')) for pair in found if pair}
 
 
-def _split(text: str, mark: str) -> list[str]:
-    """Pieces between marks that stand outside of quotation marks."""
-    pieces = re.findall(rf'(?:[^"{mark}]|"(?:[^"\\]|\\.)*"?)+', text)
+def _split_unquoted(text: str, separator: str) -> list[str]:
+    """Split a text at a separator, except inside quotation marks."""
+    pieces = re.findall(rf'(?:[^"{separator}]|"(?:[^"\\]|\\.)*"?)+', text)
     return [str(piece) for piece in pieces]
 
 
 def client_address(peer: str, forwarded_for: str, trusted: Sequence[Network]) -> str:
-    """The nearest address in the chain that is no trusted proxy; where the chain is garbled, the last one before that."""
+    """Return the nearest address that is not a trusted proxy, or the last one before a malformed address."""
     address = peer
     for hop in reversed(forwarded_for.split(",")):
         if not _is_trusted(address, trusted):
             break
-        nearer = plain(hop.strip())
-        if nearer is None:
+        further = normalized(hop.strip())
+        if further is None:
             break
-        address = nearer
+        address = further
     return address
 
 
 @lru_cache(1_000)
-def plain(address: str | None) -> str | None:
-    """An address without port and scope, an IPv4 one inside IPv6 as itself; None if it is none."""
+def normalized(address: str | None) -> str | None:
+    """Return an IP address without port and scope, an IPv4-mapped one as IPv4; None if the text is not an address."""
     text = (address or "").partition("%")[0]
     if text.startswith("["):
         text = text[1:].partition("]")[0]

@@ -7,7 +7,7 @@ from aiohttp.test_utils import make_mocked_request
 from multidict import CIMultiDict
 
 from app.config import read_networks
-from app.wire.proxies import seen_through
+from app.wire.proxies import apply_forwarded
 
 TRUSTED = read_networks("127.0.0.1, 10.0.0.0/8")
 HEADERS = [
@@ -36,12 +36,12 @@ HEADERS = [
 @pytest.mark.parametrize(("headers", "seen"), HEADERS)
 def test_a_trusted_proxy_is_believed(headers: list[tuple[str, str]], seen: tuple[str, str, str]) -> None:
     request = make_mocked_request("GET", "/", headers=CIMultiDict([("Host", "service"), *headers])).clone(remote="127.0.0.1")
-    found = seen_through(request, TRUSTED)
+    found = apply_forwarded(request, TRUSTED)
     assert (found.remote, found.scheme, found.host) == seen
 
 
 @pytest.mark.parametrize("headers", [each for each, _ in HEADERS])
 def test_nobody_else_is(headers: list[tuple[str, str]]) -> None:
     request = make_mocked_request("GET", "/", headers=CIMultiDict([("Host", "service"), *headers])).clone(remote="192.0.2.1")
-    found = seen_through(request, TRUSTED)
+    found = apply_forwarded(request, TRUSTED)
     assert (found.remote, found.scheme, found.host) == ("192.0.2.1", "http", "service")

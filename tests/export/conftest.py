@@ -1,7 +1,8 @@
-"""A running service with a company full of awkward values, and the importer to send back what it exports."""
+"""A running service with a company full of awkward values, and an importer for what it exports."""
 
 from __future__ import annotations
 
+import http.client
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 from app.database import connections
 from tests.conftest import Operator
 from tests.feed.conftest import Feed
-from tests.service.serving import Reply, Service, running
+from tests.service.serving import PATIENCE, Reply, Service, running
 
 TEXTS = (
     "plain",
@@ -46,13 +47,13 @@ TEXTS = (
 
 @dataclass(frozen=True)
 class Shop:
-    """The service, and its company demo as an importer sees it."""
+    """The service, and an importer into its company demo."""
 
     service: Service
     feed: Feed
 
     def get(self, entity: str, format: str | None = None, **options: Any) -> Reply:
-        """An export; options are OData's without their $, or parameters."""
+        """Request an export.  options: those of OData without $, or the parameters mapper and companyId."""
         names = {name: name if name in ("mapper", "companyId") else f"${name}" for name in options}
         query = "".join(f"&{names[name]}={quote(str(value))}" for name, value in options.items())
         return self.service.ask(f"/api/demo/{entity}?export=true" + (f"&format={format}" if format else "") + query)
@@ -74,7 +75,7 @@ def shop(module_database_url: str) -> Iterator[Shop]:
 
 
 def fill(shop: Shop) -> None:
-    """A few rows of everything; texts that are awkward in each place where text may stand."""
+    """Create a few rows of most entities, with awkward texts in every text field."""
     shop.feed.good(
         units=[{"code": "PCE", "name": "piece"}],
         categories=[{"code": "tools", "name": "Tools"}, {"code": 'a:b, "c" <d>', "name": "Odd", "parent": "code:tools"}],
@@ -113,8 +114,17 @@ def fill(shop: Shop) -> None:
     )  # fmt: skip
 
 
+def put_mapper(service: Service, name: str, text: str) -> None:
+    """Store a mapper of company demo."""
+    connection = http.client.HTTPConnection(service.host, service.port, timeout=PATIENCE)
+    headers = {"Authorization": service.basic, "Content-Type": "text/plain"}
+    connection.request("PUT", f"/api/demo/mappers/{name}", text.encode(), headers)
+    assert connection.getresponse().status in (201, 204)
+    connection.close()
+
+
 def allow_all(operator: Operator, table: str) -> None:
-    """Drop the rules against values that JSON cannot carry, as if the rows had been there before them."""
+    """Drop the constraints on values that JSON cannot hold, as for rows that are older than the constraints."""
     for (name,) in operator.rows(
         "select conname from pg_constraint where conrelid = %s::regclass and conname like %s", (f"data.{table}", "%_is_finite")
     ):

@@ -1,4 +1,4 @@
-"""A failing export never looks complete, and whoever is slow or leaves costs nothing."""
+"""A failed export never looks complete; slow and leaving clients hold no connections."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ import pytest
 
 from app.errors import ServiceError
 from app.export import to_pdf
-from app.export.process import piped
+from app.export.process import pipe_through
+from tests.export.conftest import put_mapper
 from tests.service.serving import Service, running, wait_until
 
 ROWS = 60_000
@@ -32,11 +33,13 @@ def service(module_database_url: str) -> Iterator[Service]:
             "insert into data.units (company_id, code, name) select 'demo', g, repeat(md5(g::text), 10) from generate_series(1, %s) g",
             (ROWS,),
         )
+        put_mapper(service, "reverse", "type csv\nunits = 'row' {\n  code = 'Number'\n  name = 'Title'\n}\n")
+        put_mapper(service, "template", "type template text/plain\n{% for row in rows %}{{ row.name }}\n{% endfor %}")
         yield service
 
 
 def exporting(service: Service) -> list[int]:
-    """The backends that export."""
+    """Return the backends that run an export."""
     return [
         pid
         for (pid,) in service.operator.rows(
@@ -45,7 +48,7 @@ def exporting(service: Service) -> list[int]:
     ]
 
 
-@pytest.mark.parametrize("format", ["json", "xml", "csv", "html", "excel"])
+@pytest.mark.parametrize("format", ["json", "xml", "csv", "html", "excel", "custom&mapper=reverse"])
 def test_an_export_that_fails_midway_is_cut(service: Service, format: str) -> None:
     with service.connect(receive_buffer=4096) as client:
         request = f"GET /api/demo/units?export=true&format={format} HTTP/1.1\r\nHost: x\r\nAuthorization: {service.basic}\r\n\r\n"
@@ -63,13 +66,18 @@ def test_an_export_that_fails_midway_is_cut(service: Service, format: str) -> No
     assert service.ask("/api/demo/units?export=true&format=json&$top=1").status == 200
 
 
-def test_a_client_that_leaves_frees_its_connection(service: Service) -> None:
-    with service.connect(receive_buffer=4096) as client:
-        client.sendall(
-            f"GET /api/demo/units?export=true&format=csv HTTP/1.1\r\nHost: x\r\nAuthorization: {service.basic}\r\n\r\n".encode()
-        )
-        client.recv(100)
-        wait_until(lambda: bool(exporting(service)))
+@pytest.mark.parametrize("format", ["csv", "excel", "custom&mapper=reverse", "custom&mapper=template"])
+def test_a_client_that_leaves_frees_its_connection(service: Service, format: str) -> None:
+    request = f"GET /api/demo/units?export=true&format={format} HTTP/1.1\r\nHost: x\r\nAuthorization: {service.basic}\r\n\r\n"
+    for _ in range(4):
+        with service.connect(receive_buffer=4096) as client:  # leaves while the service waits for it
+            client.sendall(request.encode())
+            client.recv(100)
+            wait_until(lambda: bool(exporting(service)))
+        with service.connect() as client:  # leaves while the service makes the next block
+            client.sendall(request.encode())
+            for _ in range(10):
+                client.recv(4096)
     wait_until(lambda: not exporting(service))
 
 
@@ -83,7 +91,7 @@ def test_a_client_that_stops_reading_is_cut(service: Service) -> None:
         wait_until(lambda: not exporting(service))  # a second later
 
 
-def test_an_export_without_a_row_in_time_is_an_error(database_url: str) -> None:
+def test_an_export_without_a_row_within_the_statement_timeout_is_an_error(database_url: str) -> None:
     with running(database_url, statement_timeout=1) as service:
         service.operator.write("demo", "insert into data.categories (company_id, code, name) values ('demo', 'a', 'a')")
         ((definition,),) = service.operator.rows("select pg_get_viewdef('api.categories')")
@@ -95,14 +103,14 @@ def test_an_export_without_a_row_in_time_is_an_error(database_url: str) -> None:
         wait_until(lambda: not exporting(service))
 
 
-def test_more_rows_than_a_pdf_has_are_refused_with_their_number(service: Service) -> None:
+def test_too_many_rows_for_a_pdf_are_refused_with_their_number(service: Service) -> None:
     reply = service.ask("/api/demo/units?export=true&format=pdf")
     assert (reply.status, reply.json["rows"], reply.json["limit"]) == (400, ROWS, 10_000)
-    assert "10,000 rows at most, and these are 60,000" in reply.json["detail"]
+    assert "at most 10,000 rows for a PDF, got 60,000" in reply.json["detail"]
     assert service.ask("/api/demo/units?export=true&format=pdf&$top=3").body.startswith(b"%PDF-")
 
 
-def test_a_head_request_is_refused_as_its_get_would_be(service: Service) -> None:
+def test_a_head_request_is_refused_like_a_get_request(service: Service) -> None:
     assert service.ask("/api/demo/units?export=true&format=pdf", "HEAD").status == 400
     assert service.ask("/api/demo/units?export=true&format=pdf&$top=3", "HEAD").status == 200
     for method in ("HEAD", "GET"):
@@ -132,14 +140,14 @@ def snapshots(service: Service) -> list[tuple[int]]:
     )
 
 
-def test_more_pdfs_at_once_than_there_are_processors_are_all_made(service: Service) -> None:
+def test_more_concurrent_pdfs_than_processors_all_succeed(service: Service) -> None:
     path = "/api/demo/units?export=true&format=pdf&$top=20"
     with ThreadPoolExecutor(12) as pool:
         bodies = list(pool.map(lambda _: service.ask(path).body, range(12)))
     assert all(body.startswith(b"%PDF-") and body.rstrip().endswith(b"%%EOF") for body in bodies)
 
 
-def test_many_at_once_each_get_their_own(service: Service) -> None:
+def test_concurrent_exports_are_not_mixed_up(service: Service) -> None:
     paths = [f"/api/demo/units?export=true&format=csv&$select=code&$skip={n}&$top=2000&$orderby=id" for n in range(0, 20_000, 2000)]
     with ThreadPoolExecutor(10) as pool:
         bodies = list(pool.map(lambda path: service.ask(path).body, paths))
@@ -166,7 +174,7 @@ def test_the_command_writes_what_the_service_sends(service: Service, module_data
     assert out == service.ask("/api/demo/units?export=true&format=json&$top=2&$orderby=id%20desc").body
 
 
-def test_a_link_stays_a_link_and_a_device_a_device(service: Service, module_database_url: str, tmp_path: Path) -> None:
+def test_a_link_is_followed_and_a_device_is_not_replaced(service: Service, module_database_url: str, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "file")
     for path in (tmp_path / "link", Path("/dev/null"), Path("/dev/stdout")):
         ended = bds(module_database_url, "units", "--company", "demo", "--format", "csv", "--top", "1", "-o", str(path))
@@ -177,7 +185,7 @@ def test_a_link_stays_a_link_and_a_device_a_device(service: Service, module_data
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "says"),
+    ("arguments", "code", "expected"),
     [
         (("units", "--company", "nowhere", "--format", "csv"), 1, b"there is no company 'nowhere'"),
         (("none", "--company", "demo", "--format", "csv"), 1, b"there is no entity none: expected one of units,"),
@@ -188,19 +196,19 @@ def test_a_link_stays_a_link_and_a_device_a_device(service: Service, module_data
             1,
             b"units has no field nope (at character 1)",
         ),
-        (("units", "--company", "demo", "--format", "pdf"), 1, b"10,000 rows at most"),
+        (("units", "--company", "demo", "--format", "pdf"), 1, b"at most 10,000 rows"),
     ],
 )
-def test_what_is_wrong_is_said_and_no_file_is_left(
-    service: Service, module_database_url: str, tmp_path: Path, arguments: tuple[str, ...], code: int, says: bytes
+def test_an_error_is_reported_and_leaves_no_file(
+    service: Service, module_database_url: str, tmp_path: Path, arguments: tuple[str, ...], code: int, expected: bytes
 ) -> None:
     ended = bds(module_database_url, *arguments, "-o", str(tmp_path / "out"))
     out, err = ended.communicate()
-    assert (ended.returncode, out) == (code, b"") and says in err and b"Traceback" not in err
+    assert (ended.returncode, out) == (code, b"") and expected in err and b"Traceback" not in err
     assert not list(tmp_path.iterdir())
 
 
-def test_a_command_whose_database_goes_away_fails(service: Service, module_database_url: str) -> None:
+def test_the_command_fails_when_its_connection_is_lost(service: Service, module_database_url: str) -> None:
     ended = bds(module_database_url, "units", "--company", "demo", "--format", "csv")
     assert ended.stdout is not None
     ended.stdout.read(10)
@@ -214,19 +222,19 @@ def test_a_command_whose_database_goes_away_fails(service: Service, module_datab
 # Processes ------------------------------------------------------------------------------------------------------------------------
 
 
-def test_a_process_whose_input_fails_gives_no_more_and_is_ended() -> None:
+def test_an_error_of_the_input_ends_the_process() -> None:
     async def feed() -> AsyncGenerator[bytes, None]:
         yield b'{"title": "t", "about": "", "columns": [{"name": "a", "number": false}]}\n["x"]\n'
         raise ServiceError("busy", "the database went away")
 
     async def run() -> bytes:
-        return b"".join([block async for block in piped("app.export.layout", feed())])
+        return b"".join([block async for block in pipe_through("app.export.layout", feed())])
 
     with pytest.raises(ServiceError, match="the database went away"):
         asyncio.run(run())
 
 
-def test_a_process_whose_reader_leaves_is_ended() -> None:
+def test_the_process_ends_when_its_output_is_no_longer_read() -> None:
     async def feed() -> AsyncGenerator[bytes, None]:
         yield b'{"title": "t", "about": "", "columns": [{"name": "a", "number": false}]}\n'
         while True:
@@ -235,8 +243,8 @@ def test_a_process_whose_reader_leaves_is_ended() -> None:
 
     async def run() -> None:
         async def read() -> None:
-            async for _ in piped("app.export.layout", feed()):
-                raise AssertionError("it has not ended")
+            async for _ in pipe_through("app.export.layout", feed()):
+                raise AssertionError("the process gave output before the end of its input")
 
         with suppress(TimeoutError):
             async with asyncio.timeout(1):

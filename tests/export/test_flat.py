@@ -1,4 +1,4 @@
-"""CSV and Excel: one column a field, values as they are, and nothing that a spreadsheet would run."""
+"""CSV and Excel: one column for each field, unchanged values, and no text that a spreadsheet would run as a formula."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from openpyxl.utils.escape import unescape
 from openpyxl.worksheet.worksheet import Worksheet
 
 from app.export import to_excel
-from app.export.forms import letters
+from app.export.excel_cells import letters
 from tests.export.conftest import TEXTS, Shop, allow_all
 from tests.service.serving import wait_until
 
@@ -40,14 +40,14 @@ def values(body: bytes, number: int = 0) -> list[list[Any]]:
 # CSV ------------------------------------------------------------------------------------------------------------------------------
 
 
-def test_csv_begins_with_the_mark_by_which_excel_knows_utf_8_and_the_names_of_the_fields(shop: Shop) -> None:
+def test_csv_begins_with_a_byte_order_mark_and_the_names_of_the_fields(shop: Shop) -> None:
     body = shop.good("products", "csv")
     assert body.startswith(b"\xef\xbb\xbf")
     assert list(rows(body)[0]) == COLUMNS
     assert shop.good("products", "csv", filter="false").decode("utf-8-sig") == ",".join(COLUMNS) + "\n"
 
 
-def test_csv_holds_every_text_and_none_is_a_formula(shop: Shop) -> None:
+def test_csv_keeps_every_text_and_has_no_formula(shop: Shop) -> None:
     found = rows(shop.good("products", "csv", orderby="id"))
     assert [row["name"] for row in found] == [safe(text) for text in TEXTS]
     assert sum(row["name"].startswith("'") for row in found) == sum(text.startswith(DANGEROUS) for text in TEXTS) == 7
@@ -61,12 +61,12 @@ def test_csv_has_references_as_codes_and_values_as_in_json(shop: Shop) -> None:
     assert rows(shop.good("orders", "csv"))[0]["total"] == "123456789012345.6789"
 
 
-def test_null_is_nothing_and_an_empty_text_is_quoted(shop: Shop) -> None:
+def test_null_is_an_empty_cell_and_an_empty_text_is_quoted(shop: Shop) -> None:
     body = shop.good("products", "csv", filter="code eq 'P1'", select="name,barcode,code").decode("utf-8-sig")
     assert body == 'name,barcode,code\n"",,P1\n'
 
 
-def test_negative_numbers_are_numbers(shop: Shop) -> None:
+def test_negative_numbers_are_not_taken_for_formulas(shop: Shop) -> None:
     shop.service.operator.write("demo", "update data.orders set total = -5 where code = 'O2'")
     body = shop.good("orders", "csv", filter="total lt 0", select="total")
     assert body.decode("utf-8-sig") == "total\n-5.0000\n"
@@ -74,13 +74,13 @@ def test_negative_numbers_are_numbers(shop: Shop) -> None:
     shop.service.operator.write("demo", "update data.orders set total = null where code = 'O2'")
 
 
-def test_a_selection_keeps_its_order_and_takes_a_reference_by_its_name(shop: Shop) -> None:
+def test_selected_columns_keep_their_order_and_references_their_names(shop: Shop) -> None:
     found = rows(shop.good("products", "csv", select="unit,code,categoryId", top=2, orderby="code desc"))
     assert [list(row) for row in found] == [["unit", "code", "category"]] * 2
     assert [row["code"] for row in found] == ["P9", "P8"]
 
 
-def test_an_expanded_reference_is_further_columns(shop: Shop) -> None:
+def test_an_expanded_reference_adds_columns(shop: Shop) -> None:
     row = rows(shop.good("products", "csv", select="code", expand="category", filter="code eq 'P1'"))[0]
     assert list(row) == ["code", "category.id", "category.code", "category.name", "category.parent", "category.updatedAt"]
     assert (row["category.name"], row["category.parent"]) == ("Odd", "tools")
@@ -114,10 +114,10 @@ def test_lines_are_filtered_sorted_and_paged_as_rows_are(shop: Shop) -> None:
     assert rows(shop.good("invoices", "csv", **options, skip=1)) == []
 
 
-def test_two_collections_do_not_fit_into_one_table(shop: Shop) -> None:
+def test_two_expanded_collections_are_refused(shop: Shop) -> None:
     reply = shop.get("customers", "csv", expand="orders,invoices")
     assert (reply.status, reply.json["target"]) == (400, "$expand")
-    assert "a flat format takes one collection" in reply.json["detail"]
+    assert "at most one expanded collection" in reply.json["detail"]
 
 
 # Excel ----------------------------------------------------------------------------------------------------------------------------
@@ -138,19 +138,19 @@ def test_excel_has_cells_of_their_types(shop: Shop) -> None:
     assert product[4].value is None
 
 
-def test_what_a_spreadsheet_cannot_calculate_with_is_text(shop: Shop) -> None:
+def test_a_value_that_a_spreadsheet_cannot_hold_exactly_is_a_text(shop: Shop) -> None:
     found = {row[0]: row[1:] for row in values(shop.good("orders", "excel", select="code,orderDate,total"))}
     assert found["O1"] == [datetime(2026, 11, 20), "123456789012345.6789"], "more digits than a number of Excel has"
     assert found["O2"] == ["1899-12-31", None], "a day before those of Excel"
 
 
-def test_excel_holds_every_text_and_none_is_a_formula(shop: Shop) -> None:
+def test_excel_keeps_every_text_and_has_no_formula(shop: Shop) -> None:
     found = [unescape(row[0] or "") or None for row in values(shop.good("products", "excel", select="name", orderby="id"))]
     assert found == [cell(text) for text in TEXTS]
 
 
 def cell(text: str) -> str | None:
-    """A text as a cell gives it back."""
+    """Return the text that a reader finds in the cell of a text."""
     if len(text) > 32_767:
         return text[:32_765] + "…"
     text = "".join(c if c in "\t\n\r" or (c >= " " and c not in "\ufffe\uffff") else "\ufffd" for c in text)
@@ -164,7 +164,7 @@ def test_a_text_of_wide_characters_is_cut_to_what_a_cell_holds(shop: Shop) -> No
     assert note.endswith("😀…") and len(note.encode("utf-16-le")) // 2 <= 32_767
 
 
-def test_the_header_stays_and_filters(shop: Shop) -> None:
+def test_the_header_is_frozen_and_has_filters(shop: Shop) -> None:
     page = sheet(shop.good("products", "excel"))
     assert page.title == "products" and page.freeze_panes == "A2"
     assert page.auto_filter.ref == f"A1:J{len(TEXTS) + 1}" and page.dimensions == page.auto_filter.ref
@@ -172,13 +172,13 @@ def test_the_header_stays_and_filters(shop: Shop) -> None:
     assert page.print_title_rows == "$1:$1"
 
 
-def test_a_reader_of_streams_finds_every_row(shop: Shop) -> None:
+def test_a_streaming_reader_finds_every_row(shop: Shop) -> None:
     book = load_workbook(io.BytesIO(shop.good("products", "excel")), read_only=True)
     assert book.worksheets[0].calculate_dimension() == f"A1:J{len(TEXTS) + 1}"
     assert len(list(book.worksheets[0].iter_rows())) == len(TEXTS) + 1
 
 
-def test_rows_beyond_a_sheet_go_on_in_the_next(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_that_exceed_a_sheet_go_on_in_the_next(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(to_excel, "ROWS", 10)
     body = shop.good("products", "excel", select="code", orderby="id")
     book = load_workbook(io.BytesIO(body))
@@ -195,7 +195,7 @@ def test_an_empty_workbook_has_its_header(shop: Shop) -> None:
     assert [c.value for c in page[1]] == ["id", "code", "name", "symbol", "updatedAt"] and page.max_row == 1
 
 
-def test_times_and_other_types_of_a_new_entity(shop: Shop) -> None:
+def test_every_type_of_a_registered_table_is_exported(shop: Shop) -> None:
     operator = shop.service.operator
     operator.connection.execute(
         "create table data.shifts (company_id text not null, id bigint not null generated by default as identity,"
@@ -234,7 +234,7 @@ def test_columns_of_a_sheet_have_letters(number: int, name: str) -> None:
     assert letters(number) == name
 
 
-def test_a_day_is_a_day_in_excel(shop: Shop) -> None:
+def test_dates_are_the_same_in_excel(shop: Shop) -> None:
     for day in ("1900-03-01", "1999-12-31", "2024-02-29"):
         shop.service.operator.write("demo", "update data.orders set order_date = %s where code = 'O2'", (day,))
         ((found,),) = values(shop.good("orders", "excel", select="orderDate", filter="code eq 'O2'"))

@@ -1,4 +1,4 @@
-"""HTML and PDF: everything is there, escaped or drawn, and printed as people print."""
+"""HTML and PDF: complete, escaped or drawn in any script, and laid out for printing."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import pytest
 from fpdf import FPDF
 from pypdf import PdfReader
 
-from app.export.layout import LEAST, MARGIN, PAPERS, arrange, laid_out
-from app.export.typeface import UNKNOWN, Typeface
+from app.export.layout import LEAST, MARGIN, PAPERS, arrange, render_pdf
+from app.export.typeface import UNKNOWN, Typeface, packaged_fonts
 from tests.export.conftest import TEXTS, Shop
 
 COLUMNS = [{"name": "code", "number": False}, {"name": "price", "number": True}]
 
 
 class Table(HTMLParser):
-    """The cells of a page's table."""
+    """Parses the cells of a page's table."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ class Table(HTMLParser):
             self.rows[-1][-1] += data
 
 
-def test_html_shows_every_text_and_runs_none(shop: Shop) -> None:
+def test_html_shows_every_text_and_escapes_it(shop: Shop) -> None:
     table = Table(shop.good("products", "html", orderby="id", select="code,name,price,category").decode())
     assert table.rows[0] == ["code", "name", "price", "category"]
     assert [row[1] for row in table.rows[1:]] == [shown(text) for text in TEXTS]
@@ -57,7 +57,7 @@ def shown(text: str) -> str:
     return "".join(c if c in "\t\n\r" or (c >= " " and c not in "\ufffe\uffff") else "\ufffd" for c in text)
 
 
-def test_html_prints_with_its_header_on_each_page(shop: Shop) -> None:
+def test_printed_html_repeats_its_header_on_each_page(shop: Shop) -> None:
     page = shop.good("products", "html", top=1).decode()
     for rule in ("display: table-header-group", "break-inside: avoid", "counter(page)", "size: A4 landscape", 'lang="en"'):
         assert rule in page
@@ -69,7 +69,7 @@ def test_html_prints_with_its_header_on_each_page(shop: Shop) -> None:
 
 
 def pages(body: bytes) -> list[str]:
-    """The text of each page, without the bytes that the reader leaves of glyphs of two bytes."""
+    """Return the text of each page, without the control characters that the reader leaves of two-byte glyphs."""
     texts = (page.extract_text() for page in PdfReader(io.BytesIO(body)).pages)
     return ["".join(c for c in text if c == "\n" or c >= " ") for text in texts]
 
@@ -77,26 +77,26 @@ def pages(body: bytes) -> list[str]:
 def test_a_pdf_has_its_header_and_number_on_each_page(shop: Shop) -> None:
     found = pages(shop.good("products", "pdf", select="code,price"))
     assert "products" in found[0] and "Things that are sold" in found[0]
-    made = pages(laid_out({"title": "t", "about": "a", "columns": COLUMNS}, [[f"P{n}", "1"] for n in range(200)]))
+    made = pages(render_pdf({"title": "t", "about": "a", "columns": COLUMNS}, [[f"P{n}", "1"] for n in range(200)]))
     assert len(made) > 2
     for number, page in enumerate(made, 1):
         assert "code" in page and "price" in page and f"{number} / {len(made)}" in page
     assert "".join(made).count("P") == 200
 
 
-def test_a_pdf_holds_every_script(shop: Shop) -> None:
+def test_a_pdf_contains_every_script(shop: Shop) -> None:
     text = "\n".join(pages(shop.good("products", "pdf", select="name", filter="code ne 'P23'")))
     for word in ("Žluťoučký", "Grüße", "日本語", "😀", "=1+1", "<b>&amp;", "_x000D_"):
         assert word in text
 
 
-def test_a_pdf_of_nothing_is_a_page_with_a_header(shop: Shop) -> None:
+def test_a_pdf_without_rows_is_a_page_with_a_header(shop: Shop) -> None:
     (page,) = pages(shop.good("units", "pdf", filter="false"))
     assert "symbol" in page and "1 / 1" in page
 
 
 @pytest.mark.parametrize(("columns", "paper", "parts"), [(4, 0, 1), (7, 1, 1), (16, 2, 1), (60, 2, 5)])
-def test_wide_tables_get_wider_paper_and_then_parts(columns: int, paper: int, parts: int) -> None:
+def test_wide_tables_get_wider_paper_or_are_cut_into_parts(columns: int, paper: int, parts: int) -> None:
     described = [{"name": f"column{n}", "number": False} for n in range(columns)]
     rows = [["some words to read"] * columns] * 3
     found, made = arrange(Typeface(["column0123456789", *rows[0]]), described, rows)
@@ -106,51 +106,51 @@ def test_wide_tables_get_wider_paper_and_then_parts(columns: int, paper: int, pa
     assert all(part.columns[0].index == 0 for part in made)
 
 
-def test_one_long_text_does_not_squeeze_the_others() -> None:
+def test_a_long_text_does_not_make_other_columns_too_narrow() -> None:
     rows = [["P1", "word " * 400], ["P2", "short"]]
     face = Typeface(text for row in rows for text in row)
     paper, (part,) = arrange(face, COLUMNS, rows)
     assert part.columns[0].width >= LEAST and sum(column.width for column in part.columns) <= paper[0] - 2 * MARGIN + 0.01
 
 
-def test_a_row_longer_than_a_page_goes_on_on_the_next() -> None:
+def test_a_row_higher_than_a_page_continues_on_the_next() -> None:
     rows = [["P1", "\n".join(f"line{n}" for n in range(300))], ["P2", "end"]]
-    found = pages(laid_out({"title": "t", "about": "", "columns": COLUMNS}, rows))
+    found = pages(render_pdf({"title": "t", "about": "", "columns": COLUMNS}, rows))
     text = "\n".join(found)
     assert len(found) > 3 and all(f"line{n}" in text.split() for n in range(300)) and "end" in found[-1]
 
 
-def test_lines_break_at_spaces_and_words_that_are_too_long_anywhere() -> None:
+def test_lines_break_at_spaces_and_inside_words_that_are_too_long() -> None:
     face = Typeface(["aaa bbb ccc", "x" * 50])
     width = face.width("aaa bbb")
-    assert face.broken("aaa bbb ccc", width + 0.01) == ["aaa bbb", "ccc"]
-    pieces = face.broken("x" * 50, width)
+    assert face.wrap("aaa bbb ccc", width + 0.01) == ["aaa bbb", "ccc"]
+    pieces = face.wrap("x" * 50, width)
     assert "".join(pieces) == "x" * 50 and all(face.width(piece) <= width for piece in pieces)
-    assert face.broken("", 5) == [""] and face.broken("a\n\nb", 50) == ["a", "", "b"]
+    assert face.wrap("", 5) == [""] and face.wrap("a\n\nb", 50) == ["a", "", "b"]
 
 
-def test_lines_of_chinese_and_japanese_break_anywhere_but_at_punctuation() -> None:
+def test_chinese_and_japanese_break_anywhere_but_at_punctuation() -> None:
     text = "ABC これは「長い説明文」です。空白が、ない。"
     face = Typeface([text])
     for size in range(3, 30):
-        lines = face.broken(text, float(size))
+        lines = face.wrap(text, float(size))
         assert "".join(lines).replace(" ", "") == text.replace(" ", "")
         assert not any(line[0] in "」。、" or line[-1] in "「" for line in lines)
         assert size < 6 or lines[0].startswith("ABC こ"), "a line is filled"
         assert all(face.width(line) <= size for line in lines)
 
 
-def test_letters_and_marks_are_drawn_as_one() -> None:
-    assert Typeface(["e\u0301a\u0308"]).cleaned("e\u0301a\u0308") == "éä"
+def test_letters_and_marks_are_composed() -> None:
+    assert Typeface(["e\u0301a\u0308"]).drawable("e\u0301a\u0308") == "éä"
 
 
-def test_a_character_that_no_font_has_is_seen_to_be_missing() -> None:
+def test_a_character_that_no_font_has_is_drawn_as_unknown() -> None:
     odd = "\U000e5000\ue123"
-    face = Typeface([f"a{odd}\x07b"])
-    assert face.cleaned(f"a{odd}\x07b") == f"a{UNKNOWN * 3}b"
+    face = Typeface([f"a{odd}\x07b"], packaged_fonts())  # a font of the machine may have characters for private use
+    assert face.drawable(f"a{odd}\x07b") == f"a{UNKNOWN * 3}b"
     pdf = FPDF()
     face.load(pdf)
     pdf.add_page()
     face.size(pdf, 8)
-    face.draw(pdf, face.cleaned(odd), 10, 10, 50, 4, False)
+    face.draw(pdf, face.drawable(odd), 10, 10, 50, 4, False)
     assert bytes(pdf.output()).startswith(b"%PDF")

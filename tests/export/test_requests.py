@@ -1,4 +1,4 @@
-"""What a request for an export must say, who may ask, and what the answer says of itself."""
+"""Requests for exports: parameters, permissions, and the headers of the response."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import pytest
 
 from app.errors import ERRORS
-from app.export.response import disposition
+from app.export.response import content_disposition
 from tests.export.conftest import Shop
 
 KINDS = {
@@ -19,15 +19,15 @@ KINDS = {
     "html": ("text/html; charset=utf-8", "products.html"),
     "JsOn": ("application/json", "products.json"),
 }
-# path, status, code, target, what the detail says
+# path, status, code, target, part of the detail
 BAD = [
     ("/api/demo/products?format=json", 400, "malformed_request", "export", "expected export=true"),
-    ("/api/demo/products?format=json&export=false", 400, "malformed_request", "export", "expected export=true"),
-    ("/api/demo/products?format=json&export=TRUE", 400, "malformed_request", "export", "expected export=true"),
-    ("/api/demo/products?export=true", 400, "malformed_request", "format", "expected one of json, xml, csv, excel, pdf, html, custom"),
-    ("/api/demo/products?export=true&format=doc", 400, "malformed_request", "format", "found 'doc'"),
-    ("/api/demo/products?export=true&format=", 400, "malformed_request", "format", "found ''"),
-    ("/api/demo/products?export=true&format=custom", 400, "malformed_request", "mapper", "expects a mapper"),
+    ("/api/demo/products?format=json&export=false", 400, "malformed_request", "export", "export=true, got 'false'"),
+    ("/api/demo/products?format=json&export=TRUE", 400, "malformed_request", "export", "export=true, got 'TRUE'"),
+    ("/api/demo/products?export=true", 400, "malformed_request", "format", "missing: expected one of json, xml, csv, excel, pdf, html, custom"),
+    ("/api/demo/products?export=true&format=doc", 400, "malformed_request", "format", "got 'doc'"),
+    ("/api/demo/products?export=true&format=", 400, "malformed_request", "format", "got ''"),
+    ("/api/demo/products?export=true&format=custom", 400, "malformed_request", "mapper", "needs a mapper"),
     ("/api/demo/products?export=true&format=custom&mapper=", 400, "malformed_request", "mapper", "name of a mapper"),
     ("/api/demo/products?export=true&format=json&format=xml", 400, "malformed_request", "format", "given twice"),
     ("/api/demo/products?export=true&format=json&filter=x", 400, "malformed_request", "filter", "no parameter filter"),
@@ -49,16 +49,20 @@ BAD = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("path", "status", "code", "target", "says"), BAD, ids=[each[0].partition("?")[2][-40:] for each in BAD])
-def test_what_is_wrong_is_said_with_its_place(shop: Shop, path: str, status: int, code: str, target: str | None, says: str) -> None:
+@pytest.mark.parametrize(
+    ("path", "status", "code", "target", "expected"), BAD, ids=[each[0].partition("?")[2][-40:] for each in BAD]
+)
+def test_a_wrong_parameter_is_an_error_with_its_target(
+    shop: Shop, path: str, status: int, code: str, target: str | None, expected: str
+) -> None:
     reply = shop.service.ask(path.replace(" ", "%20"))
     assert (reply.status, reply.json["code"], reply.json.get("target")) == (status, code, target), reply.body
     assert reply.headers["Content-Type"] == "application/problem+json" and ERRORS[code][0] == status
-    assert says in reply.json["detail"]
+    assert expected in reply.json["detail"]
 
 
 @pytest.mark.parametrize("format", KINDS)
-def test_an_export_is_a_file_to_be_saved(shop: Shop, format: str) -> None:
+def test_an_export_is_sent_as_a_file(shop: Shop, format: str) -> None:
     media_type, name = KINDS[format]
     reply = shop.get("products", format, top=2)
     assert reply.status == 200
@@ -71,7 +75,7 @@ def test_an_export_is_a_file_to_be_saved(shop: Shop, format: str) -> None:
     assert (head.status, head.headers["Content-Type"], head.body) == (200, media_type, b"")
 
 
-def test_the_company_is_the_keys_own_unless_another_is_named(shop: Shop) -> None:
+def test_the_company_is_the_one_of_the_key_or_of_the_path_or_a_parameter(shop: Shop) -> None:
     of_the_path = shop.service.ask("/api/demo/units?export=true&format=csv").body
     for path in ("/api/units?export=true&format=csv", "/api/units?export=true&format=csv&companyId=demo"):
         assert shop.service.ask(path).body == of_the_path
@@ -87,7 +91,7 @@ def test_a_key_of_several_companies_must_name_one(shop: Shop) -> None:
     assert empty.json == {"units": []}
 
 
-def test_an_export_is_for_those_who_may_read(shop: Shop) -> None:
+def test_an_export_needs_the_scope_read(shop: Shop) -> None:
     path = "/api/demo/units?export=true&format=json"
     assert shop.service.ask(path, authorization=None).status == 401
     assert shop.service.ask(path, authorization=f"Bearer {shop.service.operator.key('demo', scopes=('import',))}").status == 403
@@ -96,7 +100,7 @@ def test_an_export_is_for_those_who_may_read(shop: Shop) -> None:
     assert shop.service.ask("/api/units?export=true&format=json", authorization=importer).status == 403
 
 
-def test_a_mapper_that_is_not_there_is_said_to_be_so(shop: Shop) -> None:
+def test_an_unknown_mapper_is_not_found(shop: Shop) -> None:
     reply = shop.get("products", "custom", mapper="any")
     assert (reply.status, reply.json["code"]) == (404, "not_found")
 
@@ -106,19 +110,19 @@ def test_other_methods_are_refused(shop: Shop) -> None:
     assert (reply.status, set(reply.headers["Allow"].split(","))) == (405, {"GET", "HEAD"})
 
 
-def test_an_export_shows_no_other_company(shop: Shop) -> None:
+def test_an_export_contains_no_rows_of_another_company(shop: Shop) -> None:
     shop.service.operator.company("rival")
     shop.service.operator.write("rival", "insert into data.units (company_id, code, name) values ('rival', 'X', 'secret')")
     for format in ("json", "xml", "csv", "html"):
         assert b"secret" not in shop.good("units", format)
 
 
-def test_filters_orders_and_pages_are_those_of_odata(shop: Shop) -> None:
+def test_filter_order_and_page_work_as_in_odata(shop: Shop) -> None:
     body = shop.good(
         "products", "json", filter="category/parent/code eq 'tools' and price gt 1", orderby="price desc", top=2, skip=1
     )
-    asked = "$filter=category/parent/code%20eq%20'tools'%20and%20price%20gt%201&$orderby=price%20desc&$top=2&$skip=1&$select=code"
-    expected = [row["code"] for row in shop.service.odata(f"/products?{asked}").json["value"]]
+    options = "$filter=category/parent/code%20eq%20'tools'%20and%20price%20gt%201&$orderby=price%20desc&$top=2&$skip=1&$select=code"
+    expected = [row["code"] for row in shop.service.odata(f"/products?{options}").json["value"]]
 
     assert [record["code"] for record in json.loads(body)["products"]] == expected and len(expected) == 2
 
@@ -132,5 +136,5 @@ def test_filters_orders_and_pages_are_those_of_odata(shop: Shop) -> None:
         ("a\r\nb.csv", "attachment; filename=\"a__b.csv\"; filename*=UTF-8''a%0D%0Ab.csv"),
     ],
 )
-def test_file_names_are_as_in_rfc_6266(name: str, expected: str) -> None:
-    assert disposition(name) == expected
+def test_file_names_are_written_as_in_rfc_6266(name: str, expected: str) -> None:
+    assert content_disposition(name) == expected

@@ -1,4 +1,4 @@
-"""What is exported as an import document changes nothing when it is imported, and says the same in XML."""
+"""A JSON export is an import document that changes nothing when it is imported; XML has the same values."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def load(body: bytes) -> Any:
 
 
 @pytest.mark.parametrize("entity", ENTITIES)
-def test_what_is_exported_and_imported_again_changes_nothing(shop: Shop, entity: str) -> None:
+def test_importing_an_export_changes_nothing(shop: Shop, entity: str) -> None:
     before = shop.feed.stored(), shop.feed.log()
     body = shop.good(entity, "json")
     changes = counts(shop.feed.send(body))
@@ -30,7 +30,7 @@ def test_what_is_exported_and_imported_again_changes_nothing(shop: Shop, entity:
     assert (shop.feed.stored(), shop.feed.log()) == before
 
 
-def test_an_export_makes_the_same_rows_in_another_company(shop: Shop) -> None:
+def test_importing_an_export_into_another_company_creates_the_same_rows(shop: Shop) -> None:
     company = shop.service.operator.company("copy")
     other = type(shop.feed)(shop.feed.url, shop.feed.catalog, company, shop.feed.operator)
     for entity in ("units", "categories", "products"):
@@ -39,13 +39,13 @@ def test_an_export_makes_the_same_rows_in_another_company(shop: Shop) -> None:
     assert other.rows("products", *fields, order="code") == shop.feed.rows("products", *fields, order="code")
 
 
-def test_texts_come_out_as_they_went_in(shop: Shop) -> None:
+def test_texts_are_exported_unchanged(shop: Shop) -> None:
     records = load(shop.good("products", "json"))["products"]
     assert [record["name"] for record in records] == list(TEXTS)
     assert [record["description"] for record in records] == list(TEXTS)
 
 
-def test_records_hold_lookups_children_and_no_id_where_a_code_will_do(shop: Shop) -> None:
+def test_records_contain_lookups_and_children_and_an_id_only_without_a_code(shop: Shop) -> None:
     first, second = load(shop.good("invoices", "json"))["invoices"]
     assert list(first) == [
         "code", "invoiceDate", "dueDate", "status", "currency", "total", "note", "customer", "order", "items",
@@ -63,13 +63,13 @@ def test_decimals_keep_every_digit(shop: Shop) -> None:
     assert b'"total":123456789012345.6789' in shop.good("orders", "json")
 
 
-def test_a_selection_that_leaves_out_the_code_carries_the_id(shop: Shop) -> None:
+def test_records_without_their_code_contain_their_id(shop: Shop) -> None:
     record = load(shop.good("products", "json", select="name,category", top=2, orderby="id"))["products"][1]
     assert list(record) == ["id", "name", "category"]
     assert record["category"] == 'code:a:b, "c" <d>'
 
 
-def test_what_is_expanded_comes_as_a_collection_of_its_own(shop: Shop) -> None:
+def test_expanded_references_are_collections_of_their_own(shop: Shop) -> None:
     body = shop.good("invoices", "json", expand="customer,order", filter="code eq 'I1'", select="code")
     document = load(body)
     assert {name: [record["code"] for record in records] for name, records in document.items()} == {
@@ -78,13 +78,13 @@ def test_what_is_expanded_comes_as_a_collection_of_its_own(shop: Shop) -> None:
     assert set(counts(shop.feed.send(body))["customers"]) == {"unchanged"}
 
 
-def test_rows_that_lead_to_rows_of_the_same_collection_are_not_repeated(shop: Shop) -> None:
+def test_expanded_rows_of_the_same_collection_are_not_repeated(shop: Shop) -> None:
     body = shop.good("categories", "json", expand="parent,children", filter="code ne 'tools'")
     report = shop.feed.send(body)
     assert counts(report) == {"categories": {"unchanged": 2}}
 
 
-def test_values_that_no_import_takes_are_left_alone(shop: Shop) -> None:
+def test_values_that_cannot_be_imported_are_left_out(shop: Shop) -> None:
     write = shop.service.operator.write
     allow_all(shop.service.operator, "orders")
     write("demo", "update data.orders set order_date = '-infinity', total = 'NaN' where code = 'O2'")
@@ -100,7 +100,7 @@ def test_values_that_no_import_takes_are_left_alone(shop: Shop) -> None:
         write("demo", "update data.orders set order_date = '1899-12-31', total = null where code = 'O2'")
 
 
-def test_an_empty_collection_is_a_document_too(shop: Shop) -> None:
+def test_an_empty_collection_is_a_document(shop: Shop) -> None:
     assert load(shop.good("products", "json", filter="false")) == {"products": []}
     assert len(etree.fromstring(shop.good("products", "xml", filter="false"))) == 0
 
@@ -109,7 +109,7 @@ def test_an_empty_collection_is_a_document_too(shop: Shop) -> None:
 
 
 def valid(shop: Shop, entity: str, body: bytes, **options: Any) -> etree._Element:
-    """The document, valid against its stated schema."""
+    """Parse a document and validate it against its schema."""
     root = etree.fromstring(body, etree.XMLParser(huge_tree=True))
     schema = etree.XMLSchema(etree.fromstring(shop.good(entity, "xsd", **options)))
     schema.assertValid(root)
@@ -117,7 +117,7 @@ def valid(shop: Shop, entity: str, body: bytes, **options: Any) -> etree._Elemen
 
 
 def content(element: etree._Element) -> Any:
-    """What an element says, in the words of JSON."""
+    """Return the content of an element as JSON would have it, with texts for values."""
     if element.get(f"{XSI}nil") == "true":
         return None
     if len(element) or element.tag in ("variants", "items"):
@@ -127,24 +127,24 @@ def content(element: etree._Element) -> Any:
 
 
 @pytest.mark.parametrize("entity", ENTITIES)
-def test_xml_says_what_json_says(shop: Shop, entity: str) -> None:
+def test_xml_has_the_same_values_as_json(shop: Shop, entity: str) -> None:
     root = valid(shop, entity, shop.good(entity, "xml"))
     assert root.tag == entity
-    assert [content(record) for record in root] == [said(record) for record in load(shop.good(entity, "json"))[entity]]
+    assert [content(record) for record in root] == [as_text(record) for record in load(shop.good(entity, "json"))[entity]]
 
 
-def said(value: Any) -> Any:
-    """A JSON value as an element's text; what XML cannot hold is U+FFFD."""
+def as_text(value: Any) -> Any:
+    """Return a JSON value with the texts that XML has for its values: U+FFFD for characters that XML cannot hold."""
     if isinstance(value, dict):
-        return {name: said(each) for name, each in value.items()}
+        return {name: as_text(each) for name, each in value.items()}
     if isinstance(value, list):
-        return [said(each) for each in value]
+        return [as_text(each) for each in value]
     if value is None or value is True or value is False:
         return {None: None, True: "true", False: "false"}[value]
     return "".join(c if c in "\t\n\r" or (c >= " " and c not in "\ufffe\uffff") else "\ufffd" for c in str(value))
 
 
-def test_xml_names_records_by_what_one_of_them_is_called(shop: Shop) -> None:
+def test_an_xml_record_has_the_singular_name_of_its_collection(shop: Shop) -> None:
     root = etree.fromstring(shop.good("products", "xml", expand="variants", select="code", filter="code eq 'P0'"))
     assert etree.tostring(root[0]).decode().split(">", 1)[1].strip() == (
         "<code>P0</code><variants><variant><code>P0-S</code><name>small</name>"
@@ -153,7 +153,7 @@ def test_xml_names_records_by_what_one_of_them_is_called(shop: Shop) -> None:
     )
 
 
-def test_xml_states_its_schema_by_a_url_that_gives_it(shop: Shop) -> None:
+def test_xml_names_the_url_of_its_schema(shop: Shop) -> None:
     options = {"select": "code", "expand": "category,variants"}
     body = shop.good("products", "xml", **options)
     root = valid(shop, "products", body, **options)

@@ -1,4 +1,4 @@
-"""PostgreSQL's own parser proves what an export runs: one COPY of a SELECT over views that are each restricted to the company."""
+"""PostgreSQL's own parser shows that an export runs one COPY of a SELECT over views, each restricted to the company."""
 
 from __future__ import annotations
 
@@ -8,9 +8,17 @@ from pglast import ast
 from pglast.visitors import Visitor
 
 from app.database.catalog import Catalog
-from app.export import forms, shape, statements
+from app.export import shape, statements
+from app.export.custom import TemplateRecords
+from app.export.excel_cells import ExcelLines
+from app.export.row_formats import LineFormat, RecordFormat
+from app.export.to_csv import CsvLines
+from app.export.to_html import HtmlLines
+from app.export.to_json import JsonRecords
+from app.export.to_pdf import PdfLines
+from app.export.to_xml import XmlRecords
+from app.query import sql_select
 from app.query.query import EXPORT, Query, parse_query
-from app.query.sql_parameters import Statement
 from tests.export.conftest import Shop
 
 HOSTILE = "'') to program ''id''; drop table data.products; -- %s %(company)s \\"
@@ -21,12 +29,12 @@ OPTIONS = [
     [("$expand", "customer,items"), ("$top", "5")],
     [("$expand", "order,items"), ("$filter", f"startswith(note,'{HOSTILE}')"), ("$select", "code,customer")],
 ]
-Form = forms.RecordForm | forms.LineForm
-FORMS: list[Form] = [forms.Json(), forms.Values(), forms.Xml(), forms.Csv(), forms.Html(), forms.Sheet(), forms.Display()]
+RECORDS: list[RecordFormat] = [JsonRecords(), TemplateRecords(), XmlRecords()]
+LINES: list[LineFormat] = [CsvLines(), HtmlLines(), ExcelLines(), PdfLines()]
 
 
 class Found(Visitor):
-    """The relations and the texts of a statement."""
+    """Collects the relations and the text constants of a statement."""
 
     def __init__(self) -> None:
         self.relations: list[str] = []
@@ -40,24 +48,26 @@ class Found(Visitor):
             self.texts.append(node.val.sval)
 
 
-def compiled(query: Query, form: Form) -> list[Statement]:
-    if isinstance(form, forms.Values):
-        return [statements.values(query, "demo", form, shape.plan_values(query))]
-    if isinstance(form, forms.Json | forms.Xml):
-        related = (statements.related(query, "demo", form, each) for each in shape.plan_related(query))
-        return [statements.records(query, "demo", form, shape.plan_record(query)), *related]
-    assert isinstance(form, forms.Csv | forms.Html | forms.Sheet | forms.Display)
-    return [statements.lines(query, "demo", form, shape.plan_lines(query))]
+def compiled(query: Query, format: RecordFormat | LineFormat) -> list[sql_select.Statement]:
+    if isinstance(format, TemplateRecords):
+        return [statements.template_rows(query, "demo", format)]
+    if isinstance(format, JsonRecords | XmlRecords):
+        related = (statements.related(query, "demo", format, each) for each in shape.related_shapes(query))
+        return [statements.records(query, "demo", format), *related]
+    assert isinstance(format, CsvLines | HtmlLines | ExcelLines | PdfLines)
+    return [statements.lines(query, "demo", format)]
 
 
-@pytest.mark.parametrize("form", FORMS, ids=lambda form: type(form).__name__)
+@pytest.mark.parametrize("format", [*RECORDS, *LINES], ids=lambda format: type(format).__name__)
 @pytest.mark.parametrize("options", OPTIONS, ids=range(len(OPTIONS)))
-def test_an_export_is_one_copy_of_the_companys_views(shop: Shop, form: Form, options: list[tuple[str, str]]) -> None:
+def test_an_export_is_one_copy_from_views_restricted_to_the_company(
+    shop: Shop, format: RecordFormat | LineFormat, options: list[tuple[str, str]]
+) -> None:
     catalog: Catalog = shop.feed.catalog
     options = [(name, value.replace("name eq", "note eq")) for name, value in options]
     query = parse_query(catalog, catalog["invoices"], options, takes=EXPORT)
     hostile = sum(value.count(HOSTILE) for _, value in options)
-    for statement in compiled(query, form):
+    for statement in compiled(query, format):
         text = statement.literal(shop.service.operator.connection).decode()
         (parsed,) = pglast.parse_sql(text)
         assert isinstance(parsed.stmt, ast.CopyStmt) and isinstance(parsed.stmt.query, ast.SelectStmt)
@@ -69,11 +79,11 @@ def test_an_export_is_one_copy_of_the_companys_views(shop: Shop, form: Form, opt
         assert found.texts.count(HOSTILE.replace("''", "'")) >= hostile
 
 
-def test_one_shape_of_a_query_is_one_text(shop: Shop) -> None:
+def test_queries_that_differ_in_values_share_their_sql_text(shop: Shop) -> None:
     catalog: Catalog = shop.feed.catalog
     queries = [
         parse_query(catalog, catalog["units"], [("$filter", f"code eq '{value}'"), ("$top", top)], takes=EXPORT)
         for value, top in (("a", "1"), ("b", "2"))
     ]
-    first, second = (statements.lines(query, "demo", forms.Csv(), shape.plan_lines(query)) for query in queries)
+    first, second = (statements.lines(query, "demo", CsvLines()) for query in queries)
     assert first.text is second.text and first.values != second.values

@@ -1,13 +1,13 @@
-"""Templates: what they can say, and what they cannot do."""
+"""Mappers of exports: templates and the limits of their sandbox, and import mappings in reverse."""
 
 from __future__ import annotations
 
 import asyncio
 import http.client
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -15,31 +15,30 @@ from app.config import Config
 from app.database.database import Database
 from app.errors import ServiceError
 from app.export import custom
-from app.export.custom import Bounds, Reversed, Template
+from app.export.custom import ExportMapper, ExportTemplate, TemplateLimits
 from app.export.read import Reader
 from app.export.request import read_parameters, read_request
-from tests.export.conftest import TEXTS, Shop
-from tests.service.serving import PATIENCE
+from tests.export.conftest import TEXTS, Shop, put_mapper
 
 NOW = datetime(2026, 11, 21, 8, 15, 30, tzinfo=UTC)
 PLAIN = "text/plain"
-USUAL = Bounds()
+USUAL = TemplateLimits()
 
 
-def rendered(shop: Shop, template: Template | Reversed, entity: str = "products", **options: Any) -> str:
-    """What comes of the rows."""
+def rendered(shop: Shop, mapper: ExportMapper, entity: str = "products", **options: Any) -> str:
+    """Return what the mapper makes of the rows."""
 
     async def run() -> bytes:
         database = await Database.open(Config(database_url=shop.feed.url))
         try:
             given = read_parameters([("mapper", "m"), *((f"${name}", str(value)) for name, value in options.items())])
-            asked = read_request(database.catalog, database.catalog[entity], "demo", given)
+            export = read_request(database.catalog, database.catalog[entity], "demo", given)
             async with database.snapshot("demo") as connection:
                 reader = Reader(connection, 30)
                 write = (
-                    custom.render(asked, reader, template, NOW)
-                    if isinstance(template, Template)
-                    else custom.reverse(asked, reader, template)
+                    custom.render(export, reader, mapper, NOW)
+                    if isinstance(mapper, ExportTemplate)
+                    else custom.reverse(export, reader, mapper)
                 )
                 return b"".join([bytes(block) async for block in write])
         finally:
@@ -48,51 +47,54 @@ def rendered(shop: Shop, template: Template | Reversed, entity: str = "products"
     return asyncio.run(run()).decode()
 
 
-def refused(shop: Shop, text: str, bounds: Bounds = USUAL, **options: Any) -> ServiceError:
+def refused(shop: Shop, text: str, limits: TemplateLimits = USUAL, **options: Any) -> ServiceError:
     with pytest.raises(ServiceError) as error:
-        rendered(shop, Template(PLAIN, text, bounds), **options)
+        rendered(shop, ExportTemplate(PLAIN, text, limits), **options)
     assert (error.value.status, error.value.target) == (400, "mapper")
     return error.value
 
 
-def test_a_template_has_the_rows_the_entity_the_company_and_the_time(shop: Shop) -> None:
+def test_a_template_has_rows_entity_company_and_now(shop: Shop) -> None:
     text = "{{ entity }} of {{ company }}, {{ now.strftime('%d.%m.%Y') }}\n{% for row in rows %}{{ row.code }};{% endfor %}\n"
     codes = "".join(f"P{number};" for number in range(len(TEXTS)))
-    assert rendered(shop, Template(PLAIN, text), orderby="id") == f"products of demo, 21.11.2026\n{codes}\n"
+    assert rendered(shop, ExportTemplate(PLAIN, text), orderby="id") == f"products of demo, 21.11.2026\n{codes}\n"
 
 
-def test_values_are_of_their_types_and_null_is_nothing(shop: Shop) -> None:
+def test_values_have_python_types_and_null_is_rendered_as_nothing(shop: Shop) -> None:
     text = (
         "{% for row in rows %}{{ row.invoiceDate.year }} {{ row.note }}|{{ row.customer }}|{{ row.updatedAt.tzinfo }}|"
         "{% for item in row['items'] %}{{ '%.2f' % (item.quantity * (item.price or 0)) }} {{ item.product }},{% endfor %}\n{% endfor %}"
     )
-    assert rendered(shop, Template(PLAIN, text), "invoices", orderby="code") == "2026 |C1|UTC|0.20 P0,0.20 P0,0.00 ,\n2026 ||UTC|\n"
+    assert (
+        rendered(shop, ExportTemplate(PLAIN, text), "invoices", orderby="code")
+        == "2026 |C1|UTC|0.20 P0,0.20 P0,0.00 ,\n2026 ||UTC|\n"
+    )
 
 
 def test_rows_as_json_keep_every_digit(shop: Shop) -> None:
     text = "{% for row in rows %}{{ row.total|tojson }} {{ row.orderDate|tojson }} {{ row|tojson(indent=2)|length > 100 }}\n{% endfor %}"
     assert (
-        rendered(shop, Template(PLAIN, text), "orders", orderby="code")
+        rendered(shop, ExportTemplate(PLAIN, text), "orders", orderby="code")
         == '123456789012345.6789 "2026-11-20" True\nnull "1899-12-31" True\n'
     )
-    assert rendered(shop, Template("text/html", "{{ '</script>'|tojson }}")) == r'"\u003c/script\u003e"'
+    assert rendered(shop, ExportTemplate("text/html", "{{ '</script>'|tojson }}")) == r'"\u003c/script\u003e"'
     assert "unsupported" in refused(shop, "{{ rows|tojson }}").message
 
 
-def test_what_is_expanded_is_inside(shop: Shop) -> None:
+def test_expanded_rows_are_nested(shop: Shop) -> None:
     text = "{% for row in rows %}{{ row.category.name if row.category else '-' }} {{ row.variants|length }};{% endfor %}"
-    assert rendered(shop, Template(PLAIN, text), expand="category,variants", top=2, orderby="id") == "- 2;Odd 0;"
+    assert rendered(shop, ExportTemplate(PLAIN, text), expand="category,variants", top=2, orderby="id") == "- 2;Odd 0;"
 
 
-def test_texts_come_out_as_they_are_and_escaped_in_markup(shop: Shop) -> None:
+def test_texts_are_rendered_unchanged_and_escaped_in_markup(shop: Shop) -> None:
     text = "{% for row in rows %}{{ row.name }}\x00{% endfor %}".replace("\x00", "\N{SYMBOL FOR NULL}")
-    assert rendered(shop, Template(PLAIN, text), orderby="id").split("\N{SYMBOL FOR NULL}")[:-1] == list(TEXTS)
+    assert rendered(shop, ExportTemplate(PLAIN, text), orderby="id").split("\N{SYMBOL FOR NULL}")[:-1] == list(TEXTS)
     for media_type in ("text/html", "application/xml", "image/svg+xml"):
-        assert "<b>" not in rendered(shop, Template(media_type, text))
+        assert "<b>" not in rendered(shop, ExportTemplate(media_type, text))
 
 
 @pytest.mark.parametrize(
-    ("text", "says", "line"),
+    ("text", "expected", "line"),
     [
         ("a\n{% for row in rows %}", "line 2 of the template: Unexpected end of template", 2),
         ("{{ row.code }}", "line 1 of the template: 'row' is undefined", 1),
@@ -106,52 +108,44 @@ def test_texts_come_out_as_they_are_and_escaped_in_markup(shop: Shop) -> None:
         ("{% for x in range(10 ** 9) %}{% endfor %}", "range", 1),
         (
             "{% set ns = namespace(a='x' * 1000) %}{% for i in range(60) %}{% set ns.a = ns.a ~ ns.a %}{% endfor %}",
-            "of memory",
+            "MB of memory",
             None,
         ),
-        ("{{ 'x' * 10 ** 10 }}", "of memory", None),
+        ("{{ 'x' * 10 ** 10 }}", "MB of memory", None),
         ("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "recursion", 1),
     ],
 )
-def test_what_is_wrong_with_a_template_is_said_with_its_line(shop: Shop, text: str, says: str, line: int | None) -> None:
+def test_an_error_in_a_template_is_reported_with_its_line(shop: Shop, text: str, expected: str, line: int | None) -> None:
     error = refused(shop, text)
-    assert says in error.message and error.more.get("line") == line
+    assert expected in error.message and error.more.get("line") == line
 
 
-def test_a_template_is_bounded_in_time(shop: Shop) -> None:
+def test_the_cpu_time_of_a_template_is_limited(shop: Shop) -> None:
     text = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
-    assert "more time than it may" in refused(shop, text, Bounds(seconds=1)).message
+    assert "limit of 1 s of CPU time" in refused(shop, text, TemplateLimits(seconds=1)).message
 
 
-def test_a_template_is_bounded_in_output(shop: Shop) -> None:
+def test_the_output_of_a_template_is_limited(shop: Shop) -> None:
     text = "{% for a in range(99999) %}{{ 'x' * 100 }}{% endfor %}"
-    assert "it gives more than 1,000,000 bytes" in refused(shop, text, Bounds(output=1_000_000)).message
+    assert "limit of 1,000,000 bytes" in refused(shop, text, TemplateLimits(output=1_000_000)).message
 
 
-def test_a_template_sees_no_setting_of_the_service(shop: Shop) -> None:
+def test_a_template_cannot_read_settings(shop: Shop) -> None:
     names = [name for name in ("environ", "os", "sys", "open", "config", "self.environment", "request") if name]
     for name in names:
         refused(shop, f"{{{{ {name}.x }}}}")
 
 
-def test_no_media_type_splits_a_header() -> None:
+def test_a_media_type_that_would_split_a_header_is_refused() -> None:
     for wrong in ("", "text", "text/html\r\nX: y", "text/html; charset=x", "a b/c", "text/"):
         with pytest.raises(ServiceError):
-            Template(wrong, "")
+            ExportTemplate(wrong, "")
 
 
-def put_mapper(shop: Shop, name: str, text: str) -> None:
-    """Store a mapper of the company."""
-    service = shop.service
-    connection = http.client.HTTPConnection(service.host, service.port, timeout=PATIENCE)
-    headers = {"Authorization": service.basic, "Content-Type": "text/plain"}
-    connection.request("PUT", f"/api/demo/mappers/{name}", text.encode(), headers)
-    assert connection.getresponse().status in (201, 204)
-    connection.close()
-
-
-def test_a_template_is_sent_as_a_file_that_cannot_run(shop: Shop) -> None:
-    put_mapper(shop, "page", "type template text/html\n<h1>{{ entity }}</h1>{% for row in rows %}{{ row.name }}{% endfor %}")
+def test_a_rendered_template_is_sent_as_a_file_that_cannot_run_scripts(shop: Shop) -> None:
+    put_mapper(
+        shop.service, "page", "type template text/html\n<h1>{{ entity }}</h1>{% for row in rows %}{{ row.name }}{% endfor %}"
+    )
     reply = shop.get("products", "custom", mapper="page", top=7, orderby="id")
     assert (reply.status, reply.headers["Content-Type"]) == (200, "text/html; charset=utf-8")
     assert reply.headers["Content-Disposition"] == 'attachment; filename="products.html"'
@@ -161,36 +155,54 @@ def test_a_template_is_sent_as_a_file_that_cannot_run(shop: Shop) -> None:
     assert (wrong.status, wrong.json["target"]) == (400, "format")
 
 
-def test_a_template_that_is_wrong_is_an_error_over_http(shop: Shop) -> None:
-    put_mapper(shop, "page", f"type template {PLAIN}\n{{{{ nope }}}}")
+def test_an_error_in_a_template_is_an_http_error(shop: Shop) -> None:
+    put_mapper(shop.service, "page", f"type template {PLAIN}\n{{{{ nope }}}}")
     reply = shop.get("products", "custom", mapper="page")
     assert (reply.status, reply.json["line"]) == (400, 1) and "'nope' is undefined" in reply.json["detail"]
 
 
 def test_a_template_that_fails_midway_cuts_the_connection(shop: Shop) -> None:
-    put_mapper(shop, "page", f"type template {PLAIN}\n{{% for n in range(9999) %}}{{{{ 'x' * 100 }}}}{{% endfor %}}{{{{ nope }}}}")
+    put_mapper(
+        shop.service, "page", f"type template {PLAIN}\n{{% for n in range(9999) %}}{{{{ 'x' * 100 }}}}{{% endfor %}}{{{{ nope }}}}"
+    )
     with pytest.raises((http.client.IncompleteRead, ConnectionResetError)):
         shop.get("products", "custom", mapper="page")
 
 
-def test_a_mapping_run_backwards_gets_records_of_the_import_document(shop: Shop) -> None:
-    def write(records: Iterable[dict[str, Any]]) -> Iterator[bytes]:
-        for record in records:
-            yield json.dumps(record).encode() + b"\n"
+class RecordLines:
+    """A writer that writes each record as a line of JSON."""
 
-    lines = rendered(shop, Reversed("text/plain", "txt", write), "invoices", orderby="code").splitlines()
+    media_type, extension = PLAIN, "txt"
+    lookups: ClassVar[dict[str, str]] = {}
+    children = ()
+
+    def begin(self) -> bytes:
+        return b"begin\n"
+
+    def write(self, records: Iterable[dict[str, Any]]) -> bytes:
+        return b"".join(json.dumps(record).encode() + b"\n" for record in records)
+
+    def end(self) -> bytes:
+        return b"end\n"
+
+
+def test_an_import_mapping_in_reverse_gets_records_of_an_import_document(shop: Shop) -> None:
+    first_line, *lines, last_line = rendered(shop, RecordLines(), "invoices", orderby="code").splitlines()
     first = json.loads(lines[0])
-    assert len(lines) == 2 and (first["customer"], first["items"][2]["quantity"]) == ("code:C1", "0.000001")
+    assert (first_line, last_line, len(lines)) == ("begin", "end", 2) and (first["customer"], first["items"][2]["quantity"]) == (
+        "code:C1",
+        "0.000001",
+    )
 
 
-def test_a_mapping_can_be_run_backwards_over_http(shop: Shop) -> None:
+def test_an_import_mapping_in_reverse_over_http(shop: Shop) -> None:
     text = """type csv
 products = 'row' {
     code = 'Number'
     name = 'Title'
 }
 """
-    put_mapper(shop, "sheet", text)
+    put_mapper(shop.service, "sheet", text)
     reply = shop.get("products", "csv", mapper="sheet", orderby="code", top=2)
     assert reply.status == 200 and reply.headers["Content-Type"].startswith("text/csv")
     assert reply.body.decode("utf-8-sig").splitlines()[0].replace('"', "") == "Number,Title" and len(reply.body.splitlines()) >= 3

@@ -110,7 +110,7 @@ def test_a_client_that_waits_for_it_may_send_its_body(service: Service) -> None:
 def test_a_small_body_that_does_not_come_is_not_waited_for(
     service: Service, monkeypatch: pytest.MonkeyPatch, path: str, type: str
 ) -> None:
-    monkeypatch.setattr(bodies, "BODY_PATIENCE", 0.2)
+    monkeypatch.setattr(bodies, "BODY_TIMEOUT", 0.2)
     with service.connect() as client:
         client.sendall(f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: {type}\r\nContent-Length: 100\r\n\r\n{{".encode())
         assert client.recv(4096).startswith(b"HTTP/1.1 408 ")

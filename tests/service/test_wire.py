@@ -1,4 +1,4 @@
-"""What every room's HTTP is made of: decoding, entity tags, content codings."""
+"""The HTTP that all packages share: URLs, entity tags, content codings."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from asyncio import run
 import pytest
 
 from app.errors import ServiceError
-from app.wire.answers import IN_THREAD, Gzip, accepts_gzip, matches, quality, weak_tag
+from app.wire.answers import IN_THREAD, GzipEncoder, accepts_gzip, matches, quality, weak_tag
 from app.wire.urls import decode_path, decode_query
 
 PATHS = [
@@ -30,17 +30,17 @@ BAD = ["/a%", "/a%4", "/a%zz", "/%ff", "/%ed%a0%80", "/%00", "/\udcff"]
 
 
 @pytest.mark.parametrize(("path", "segments"), PATHS)
-def test_paths_are_cut_before_they_are_decoded(path: str, segments: list[str]) -> None:
+def test_paths_are_split_before_they_are_decoded(path: str, segments: list[str]) -> None:
     assert decode_path(path) == segments
 
 
 @pytest.mark.parametrize(("path", "pairs"), QUERIES)
-def test_queries_keep_their_order_and_their_doubles(path: str, pairs: list[tuple[str, str]]) -> None:
+def test_queries_keep_their_order_and_repeated_names(path: str, pairs: list[tuple[str, str]]) -> None:
     assert decode_query(path) == pairs
 
 
 @pytest.mark.parametrize("bad", BAD)
-def test_what_cannot_be_decoded_is_malformed(bad: str) -> None:
+def test_a_url_that_cannot_be_decoded_is_malformed(bad: str) -> None:
     for read in (lambda: decode_path(bad), lambda: decode_query("/?x=" + bad), lambda: decode_query("/?" + bad + "=x")):
         with pytest.raises(ServiceError) as error:
             read()
@@ -90,13 +90,13 @@ def test_quality(parameters: str, expected: float) -> None:
         ("x-gzip", True),
     ],
 )
-def test_gzip_when_the_client_accepts_it(header: str | None, expected: bool) -> None:
+def test_gzip_is_used_if_the_client_accepts_it(header: str | None, expected: bool) -> None:
     assert accepts_gzip({} if header is None else {"Accept-Encoding": header}) is expected
 
 
-def test_each_piece_of_gzip_can_be_read_at_once() -> None:
+def test_each_piece_of_gzip_can_be_decoded_when_it_arrives() -> None:
     async def check() -> None:
-        gzip, reader = Gzip(), zlib.decompressobj(31)
+        gzip, reader = GzipEncoder(), zlib.decompressobj(31)
         for piece in (b"first", b"x" * (IN_THREAD + 1), b"last"):
             assert reader.decompress(await gzip.piece(piece)) == piece
         assert reader.decompress(gzip.end()) == b"" and reader.eof

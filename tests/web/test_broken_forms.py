@@ -150,7 +150,7 @@ def test_a_whole_form_is_imported_with_and_without_a_line_end_after_it(service: 
 
 
 def test_a_field_that_does_not_come_is_not_waited_for(service: Service, anna: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bodies, "BODY_PATIENCE", 0.2)
+    monkeypatch.setattr(bodies, "BODY_TIMEOUT", 0.2)
     whole = form(anna)
     for end in (3, whole.index(b"\r\n\r\n") + 5):  # in a boundary, in a field
         with service.connect() as client:

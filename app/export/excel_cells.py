@@ -1,0 +1,134 @@
+"""Excel cells: the rows of a worksheet as XML that PostgreSQL makes, with the cell formats that the workbook defines for them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, time
+
+from psycopg.sql import SQL, Composable, Composed, Literal
+
+from app.export.row_formats import (
+    LINE_ENDS,
+    NOT_FINITE,
+    PLAIN,
+    UNSAFE,
+    or_empty,
+    row_column,
+    text_of,
+    with_entities,
+    without_controls,
+    without_formula,
+)
+from app.export.shape import ExportField
+from app.query.tree import NUMBERS
+
+ROW_MARK = "\x03"  # stands for a row's number, which the workbook fills in
+LONGEST_CELL = 32_767  # UTF-16 units
+EXACT = 15  # digits that a spreadsheet's number keeps
+
+
+@dataclass(frozen=True, slots=True)
+class CellFormat:
+    """How a sheet shows the values of a type.  sample: a value with which the workbook is made to number its formats."""
+
+    style: int  # the number that cells name as s="2"
+    picture: str
+    width: int  # characters
+    sample: date | time
+
+
+# XlsxWriter numbers cell formats in the order in which cells use them first: 0 is the default's number, 1 the header's.
+CELL_FORMATS = {
+    "date": CellFormat(2, "yyyy-mm-dd", 11, date(2026, 1, 1)),
+    "timestamptz": CellFormat(3, "yyyy-mm-dd hh:mm:ss", 19, datetime(2026, 1, 1)),
+    "time": CellFormat(4, "hh:mm:ss", 9, time(1)),
+}
+
+
+class ExcelLines:
+    """Rows of a worksheet, in cells of their types, with ROW_MARK for the number of the row."""
+
+    copy = PLAIN
+
+    def columns(self, fields: Sequence[ExportField], columns: Sequence[Composable]) -> Composable:
+        parts: list[Composable] = [Literal(f'<row r="{ROW_MARK}">')]
+        for number, (field, column) in enumerate(zip(fields, columns, strict=True)):
+            parts.append(or_empty(field, self.cell(f"{letters(number)}{ROW_MARK}", field, column)))
+        return row_column([*parts, Literal("</row>")])
+
+    def cell(self, name: str, field: ExportField, column: Composable) -> Composable:
+        """Return a cell: a number where a spreadsheet holds the value exactly, else a text."""
+        text = SQL("{} || {} || '</t></is></c>'").format(
+            Literal(f'<c r="{name}" t="inlineStr"><is><t xml:space="preserve">'),
+            cell_text(column) if field.type == "text" else text_of(field, column),
+        )
+        if field.type == "text":
+            return text
+        if field.type == "bool":
+            return SQL("{} || {}::int || '</v></c>'").format(Literal(f'<c r="{name}" t="b"><v>'), column)
+        number = cell_number(field, column)
+        if number is None:
+            return text
+        value, is_exact = number
+        style = f' s="{CELL_FORMATS[field.type].style}"' if field.type in CELL_FORMATS else ""
+        start = Literal(f'<c r="{name}"{style}><v>')
+        return SQL("case when {} then {} || {} || '</v></c>' else {} end").format(is_exact, start, value, text)
+
+
+def cell_text(text: Composable) -> Composed:
+    """Return the text of a cell: without a formula, cut to what a cell holds, with an escape for what looks like one (_x000D_)."""
+    # a character outside the basic plane takes two units
+    cut = SQL(
+        "case when octet_length({0}) <= {1} or length({0}) + regexp_count({0}, {2}) <= {1} then {0}"
+        " else left({0}, case when {0} ~ {2} then {3} else {4} end) || '…' end"
+    ).format(
+        text, Literal(LONGEST_CELL), Literal("[\U00010000-\U0010ffff]"), Literal(LONGEST_CELL // 2 - 1), Literal(LONGEST_CELL - 2)
+    )
+    safe = SQL("(select {} from (select {} as v offset 0) as c)").format(without_formula(SQL("c.v")), cut)
+    unusual = SQL("regexp_replace({}, '_(x[0-9A-Fa-f]{{4}}_)', {}, 'g')").format(with_entities(safe), Literal("_x005F_\\1"))
+    return SQL("case when octet_length({0}) > {1} or {0} ~ {2} then {3} else {4} end").format(
+        text,
+        Literal(LONGEST_CELL),
+        Literal(UNSAFE + "|_x[0-9A-Fa-f]{4}_"),
+        without_controls(unusual, LINE_ENDS),
+        with_entities(without_formula(text)),
+    )
+
+
+def cell_number(field: ExportField, column: Composable) -> tuple[Composable, Composable] | None:
+    """Return the value as a spreadsheet's number, and whether that is exact; None for a type without numbers."""
+    since = "{0} >= '1900-03-01' and {0} < {1}"  # Excel counts a 29 February 1900, which did not exist
+    match field.type:
+        case "date":
+            return SQL("({} - date '1899-12-30')").format(column), SQL(since).format(column, Literal("10000-01-01"))
+        case "timestamptz":
+            days = "round(extract(epoch from {}) / 86400 + 25569, 9)"
+            # a later moment would be rounded up to the year 10000, which Excel does not have
+            return SQL(days).format(column), SQL(since).format(column, Literal("9999-12-31 23:59:59.9999"))
+        case "time":
+            return SQL("round(extract(epoch from {}) / 86400, 9)").format(column), SQL("true")
+        case "float8":
+            return column, SQL("not ({})").format(SQL(NOT_FINITE).format(column))
+        case _ if field.type in NUMBERS:
+            return column, _is_exact(field, column)
+    return None
+
+
+def _is_exact(field: ExportField, column: Composable) -> Composable:
+    """Return the condition that an integer or decimal has at most EXACT digits."""
+    scale = field.column.field.scale if field.type == "numeric" else 0
+    if scale is not None and 0 <= scale < EXACT:
+        # no abs: the least integer has none
+        return SQL("{0} > -{1} and {0} < {1}").format(column, Literal(10 ** (EXACT - scale)))
+    return SQL("case when abs({0}) < 1e300 then {0}::float8::numeric = {0} else false end").format(column)
+
+
+def letters(number: int) -> str:
+    """Return the name of a worksheet's column, counted from 0: A, ..., Z, AA, ..."""
+    name = ""
+    number += 1
+    while number:
+        number, rest = divmod(number - 1, 26)
+        name = chr(65 + rest) + name
+    return name

@@ -1,0 +1,121 @@
+"""Row formats: rows as text that PostgreSQL makes, and the SQL that several formats share.
+
+Each row is one line without a line end inside.  So COPY can carry it unchanged: in COPY's CSV format with the quote U+0001 and the
+delimiter U+0002, which no format leaves in its text.
+
+  RecordFormat          records with their children inside
+    JsonRecords         to_json.py
+    TemplateRecords     custom.py
+    XmlRecords          to_xml.py
+  LineFormat            flat lines
+    CsvLines            to_csv.py: columns, which COPY itself quotes
+    HtmlLines           to_html.py
+    ExcelLines          excel_cells.py
+    PdfLines            to_pdf.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from psycopg.sql import SQL, Composable, Composed, Literal
+
+from app.database.catalog import Navigation
+from app.export.shape import ExportField, RecordShape
+
+QUOTED = SQL("(format csv)")
+PLAIN = SQL("(format csv, quote e'\\x01', delimiter e'\\x02')")
+
+# XML cannot hold the characters of CONTROLS; those of UNSAFE include the line ends, which its readers would change.
+CONTROLS = "".join(map(chr, (*range(1, 9), 11, 12, *range(14, 32), 0xFFFE, 0xFFFF)))
+UNSAFE = "[\x01-\x1f\ufffe\uffff]"
+LINE_ENDS = {"\t": "&#9;", "\n": "&#10;", "\r": "&#13;"}
+
+# A spreadsheet reads a text with such a beginning as a formula.  All these characters sort before A or after the letters.
+FORMULA = "^[=+@\t\r\n＝＋－＠-]"
+
+# Conditions on values that PostgreSQL can hold and an import document cannot.
+ENDLESS = "not ({0} >= '0001-01-01' and {0} < '10000-01-01')"
+NOT_FINITE = "{} in ('NaN', 'Infinity', '-Infinity')"
+
+
+class RecordFormat(Protocol):
+    """The SQL of one record as text."""
+
+    copy: SQL  # the options of COPY
+
+    def record(
+        self, shape: RecordShape, columns: Sequence[Composable], children: Sequence[tuple[Navigation, Composable]]
+    ) -> Composable:
+        """Return the text of a record.  Each child collection comes as the text of its records, null if it is empty."""
+        ...
+
+
+class LineFormat(Protocol):
+    """The SQL of one flat line."""
+
+    copy: SQL  # the options of COPY
+
+    def columns(self, fields: Sequence[ExportField], columns: Sequence[Composable]) -> Composable:
+        """Return the output columns of a line."""
+        ...
+
+
+# Values ---------------------------------------------------------------------------------------------------------------------------
+
+
+def text_of(field: ExportField, column: Composable, *, seconds: bool = False) -> Composable:
+    """Return the value as text, null if it is null.  seconds: a timestamp ends with its seconds, without T and Z."""
+    if field.type == "text":
+        return column
+    if field.type != "timestamptz":
+        return SQL("{}::text").format(column)
+    picture = "YYYY-MM-DD HH24:MI:SS" if seconds else 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'
+    # to_char writes neither infinity nor years before 1
+    return SQL("case when {} then {}::text else to_char({} at time zone 'UTC', {}) end").format(
+        SQL(ENDLESS).format(column), column, column, Literal(picture)
+    )
+
+
+def or_empty(field: ExportField, text: Composable) -> Composable:
+    """Return the text, or an empty text for null."""
+    return SQL("coalesce({}, '')").format(text) if field.nullable else text
+
+
+def without_formula(text: Composable) -> Composed:
+    """Return the text, with ' before a beginning that a spreadsheet would run as a formula."""
+    return SQL(
+        """case when ({0} collate "C" < 'A' or {0} collate "C" >= '＀') and {0} ~ {1} then '''' || {0} else {0} end"""
+    ).format(text, Literal(FORMULA))
+
+
+# Text -----------------------------------------------------------------------------------------------------------------------------
+
+
+def row_column(parts: Sequence[Composable]) -> Composed:
+    """Return the one output column of a line, from its parts."""
+    return SQL("{} as row").format(concatenated(parts))
+
+
+def concatenated(parts: Sequence[Composable]) -> Composed:
+    return SQL(" || ").join([SQL("({})").format(part) if isinstance(part, Composed) else part for part in parts])
+
+
+def escaped(text: Composable, line_ends: Mapping[str, str] = LINE_ENDS) -> Composable:
+    """Return the text escaped for XML or HTML; characters that XML cannot hold become U+FFFD."""
+    plain = with_entities(text)
+    return SQL("case when {} ~ {} then {} else {} end").format(text, Literal(UNSAFE), without_controls(plain, line_ends), plain)
+
+
+def with_entities(text: Composable) -> Composed:
+    """Return the text with & < > escaped."""
+    return SQL("replace(replace(replace({}, '&', '&amp;'), '<', '&lt;'), '>', '&gt;')").format(text)
+
+
+def without_controls(text: Composable, line_ends: Mapping[str, str]) -> Composed:
+    """Return an escaped text with its line ends written as in `line_ends`, its other control characters as U+FFFD."""
+    result = SQL("translate({}, {}, {})").format(text, Literal(CONTROLS), Literal("\ufffd" * len(CONTROLS)))
+    for character, reference in line_ends.items():
+        result = SQL("replace({}, {}, {})").format(result, Literal(character), Literal(reference))
+    return result
