@@ -1,6 +1,6 @@
 """Hooks under /c: registration, test and retry by hand, their deliveries.
 
-What a client sends is checked here, member by member; what the database keeps, and what follows from it, is in sql/07_webhooks.sql.
+What a client sends is checked here, member by member; what the database keeps, and what follows from it, is in sql/60_webhooks.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ async def update(database: Database, company: str, hook_id: str, body: bytes) ->
         await check_address(given["url"], database.config.webhook_allow_private)
     catalog = database.catalog
     async with database.registration(company) as connection:
-        stored = await _hook(connection, "select bds.hook_json(bds.find_hook(%s, %s))", (company, _id(hook_id, "hook")))
+        stored = await _hook(connection, "select bds.hook_json(bds.lock_hook(%s, %s))", (company, _id(hook_id, "hook")))
         hook = replace(_stored(stored), **given)
         return await _hook(
             connection,

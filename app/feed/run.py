@@ -90,7 +90,7 @@ class Import:
             row = connection.execute("select bds.import_begin(%s, %s, %s)", (self.company, self._actor, self.dry_run)).fetchone()
             assert row is not None
             self.id = row[0]
-            row = connection.execute("select number from bds.find_import(%s, %s)", (self.company, self.id)).fetchone()
+            row = connection.execute("select number from bds.open_import(%s, %s)", (self.company, self.id)).fetchone()
             assert row is not None
             self._number = row[0]
         threading.Thread(target=self._beat, name=f"import {self.id}", daemon=True).start()
@@ -259,7 +259,7 @@ class Import:
                     running.cancel_safe()
 
     def _look_whether_cancelled(self, connection: psycopg.Connection[Any]) -> None:
-        self._cancelled = _value(connection, "select is_cancelled from bds.find_import(%s, %s)", (self.company, self.id))
+        self._cancelled = _value(connection, "select is_cancelled from bds.open_import(%s, %s)", (self.company, self.id))
 
     def check_cancelled(self) -> None:
         """Raises ServiceError `cancelled` once it is known that somebody asked for the import's end."""

@@ -32,7 +32,7 @@ class Condition:
     values: tuple[str, ...]
 
     def members(self) -> dict[str, Any]:
-        """What bds.store_filters takes of it."""
+        """What bds_webhooks.store_filters takes of it."""
         return {
             "entity": self.entity,
             "joins": self.joins,

@@ -1,6 +1,6 @@
 """The worker: matches changes with hooks as they are committed, and delivers what is due.
 
-Everything that must survive is in the database (sql/07_webhooks_*.sql); a worker that dies loses nothing, and any number of them
+Everything that must survive is in the database (sql/60_webhooks); a worker that dies loses nothing, and any number of them
 share the work.  Three tasks run side by side: one listens, one routes changes to hooks, one claims batches, sends them and records
 what came of it.  Notifications are hints: whoever misses one finds the work at the next look.
 """

@@ -1,22 +1,23 @@
--- The change log: the clock knows the transaction whose turn it is, positions are kept in it, and the log can be given a retention.
+-- The change log, the clocks that number it, and its retention.
 
-set local role bds_owner;
+create type bds.operation as enum (
+    'create',
+    'update',
+    'delete'
+);
 
--- One row is written by each statement instead of two; the state of a turn is where no session can forge it.
-alter table bds.clocks
-    add column number         int,
-    add column transaction_id xid8,
-    add column first_id       bigint not null default 1,
-    add column floor          timestamptz not null default '-infinity',
-    add column positions      jsonb not null default '{}';
-update bds.clocks k
-set number = c.number,
-    positions = coalesce(
-        (select jsonb_object_agg(p.entity, p.last_id) from bds.entity_positions p where p.company_id = k.company_id), '{}'
-    )
-from bds.companies c
-where c.id = k.company_id;
-alter table bds.clocks alter column number set not null;
+-- One row for each company, updated by each writer while it holds the company's lock: hence the fill factor, for updates in place.
+-- Each statement writes this one row, and the state of a turn is where no session can forge it.
+create table bds.clocks (
+    company_id       text collate "C" primary key references bds.companies (id) on delete cascade,
+    last_id          bigint not null default 0,
+    last_updated_at  timestamptz not null default '-infinity',
+    number           int not null,
+    transaction_id   xid8,
+    first_id         bigint not null default 1,
+    floor            timestamptz not null default '-infinity',
+    positions        jsonb not null default '{}'
+) with (fillfactor = 20);
 comment on table bds.clocks is 'What each company has given out: change ids, times of updates, positions of its entities';
 comment on column bds.clocks.company_id is 'The company';
 comment on column bds.clocks.last_id is 'The last change id';
@@ -27,39 +28,24 @@ comment on column bds.clocks.first_id is 'The first change id of that transactio
 comment on column bds.clocks.floor is 'The earliest updatedAt that that transaction could give out';
 comment on column bds.clocks.positions is 'The last change id of each entity, by its name: {"units": 17}; it never goes back';
 
-drop view if exists bds.positions;
-drop view if exists bds.changes;  -- its row_id was text
-drop table bds.entity_positions;
-create view bds.entity_positions as
-select c.company_id, p.key as entity, p.value::bigint as last_id
-from bds.clocks c cross join jsonb_each_text(c.positions) p;
-comment on view bds.entity_positions is 'The id of the last change of each company and entity';
-comment on column bds.entity_positions.company_id is 'The company';
-comment on column bds.entity_positions.entity is 'The entity''s API name';
-comment on column bds.entity_positions.last_id is 'The id of its last change';
-
--- what is made anew under other names
-do $$
-declare
-    entity bds.entities;
-begin
-    for entity in select e.* from bds.entities e where exists (select from pg_class c where c.oid = e.table_name) loop
-        execute format('drop trigger if exists bds_1_lock_row on %s', entity.table_name);
-        execute format('drop trigger if exists bds_1_lock_old_row on %s', entity.table_name);
-    end loop;
-end
-$$;
-drop function if exists bds.lock_row_company();
-drop function if exists bds.advance(text, text, bigint, timestamptz);
-
--- Half as wide as the index that it replaces; still the row first, so that a probe for a row is served by no other index.
-drop index bds.change_log_row;
-create index change_log_row on bds.change_log (row_id, company_id);
-
--- By time, change set or actor: next to nothing to keep, and a part of the log to read.
-create index change_log_time on bds.change_log
-    using brin (created_at, change_set_id uuid_bloom_ops, actor text_bloom_ops) with (autosummarize = on);
-
+create table bds.change_log (
+    id               bigint not null,
+    row_id           bigint not null,
+    created_at       timestamptz not null,
+    transaction_id   xid8 not null,
+    -- of an update: the row's updated_at before it, so that a past state is exact
+    last_updated_at  timestamptz,
+    change_set_id    uuid,
+    operation        bds.operation not null,
+    company_id       text collate "C" not null,
+    entity           text collate "C" not null,
+    actor            text not null,
+    -- of an update: the child collections that changed with it
+    collections      text[],
+    -- of an update: old values of the columns that changed; of a delete: the row; by API names
+    old              jsonb
+) partition by range (created_at);
+comment on table bds.change_log is 'Every change of every registered row; read it as bds.changes';
 comment on column bds.change_log.id is 'Version number: 1, 2, 3, ... within the company';
 comment on column bds.change_log.row_id is 'The row''s id';
 comment on column bds.change_log.created_at is 'When the row was written, by the database''s clock';
@@ -72,6 +58,19 @@ comment on column bds.change_log.entity is 'The entity''s API name';
 comment on column bds.change_log.actor is 'Who: as named by bds.set_context, else the database user';
 comment on column bds.change_log.collections is 'Of an update: the child collections that changed with it';
 comment on column bds.change_log.old is 'Of an update the old values of the columns that changed, of a delete the row; by API names';
+
+-- (company_id, id) is unique by the clock: an index that spans partitions would have to contain created_at.
+create index change_log_id on bds.change_log (company_id, id);
+create index change_log_entity_id on bds.change_log (company_id, entity, id);
+-- The row first: a probe for a row is then served by no other index, whatever the planner thinks of a company that its
+-- statistics do not know yet (see bds_change_log.name_collection).
+create index change_log_row on bds.change_log (row_id, company_id);
+-- By time, change set or actor: a small index, which leaves a part of the log to read.
+create index change_log_time on bds.change_log
+    using brin (created_at, change_set_id uuid_bloom_ops, actor text_bloom_ops) with (autosummarize = on);
+
+create table bds.change_log_default partition of bds.change_log default;
+comment on table bds.change_log_default is 'Changes of a time for which no partition was made';
 
 -- Retention ----------------------------------------------------------------------------------------------------------------------
 
@@ -95,9 +94,3 @@ create table bds.first_changes (
 comment on table bds.first_changes is 'The first change that is kept, of companies of which changes were dropped';
 comment on column bds.first_changes.company_id is 'The company';
 comment on column bds.first_changes.first_id is 'Its first change that is kept';
-
-comment on column bds.companies.id is 'The company''s id, in every path and row';
-comment on column bds.companies.tenant_id is 'The tenant whose company it is; null: its own';
-comment on column bds.companies.created_at is 'When it was made';
-comment on column bds.tenants.id is 'The tenant''s id';
-comment on column bds.tenants.created_at is 'When it was made';

@@ -20,7 +20,7 @@ BUILT = {
         left join pg_attrdef d on d.adrelid = c.oid and d.adnum = a.attnum
         where {OURS} and c.relkind in ('r', 'p', 'v') and not a.attisdropped order by 1, 2, 3""",
     "rights": f"""
-        select n.nspname, c.relname, pg_get_userbyid(c.relowner), array(select x::text from unnest(c.relacl) x order by 1), c.relrowsecurity
+        select n.nspname, c.relname, pg_get_userbyid(c.relowner), array(select x::text from unnest(coalesce(c.relacl, acldefault('r', c.relowner))) x order by 1), c.relrowsecurity
         from pg_class c join pg_namespace n on n.oid = c.relnamespace where {OURS} and c.relkind in ('r', 'p', 'v') order by 1, 2""",
     "constraints": f"""
         select n.nspname, c.relname, k.conname, pg_get_constraintdef(k.oid)

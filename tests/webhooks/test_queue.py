@@ -407,10 +407,12 @@ def test_old_deliveries_are_forgotten_and_deleted_hooks_with_them(queue: Queue) 
     assert queue.operator.rows("select from bds.delivery_attempts") == []
 
 
-def test_secrets_are_readable_by_the_worker_alone(queue: Queue, connect: Any) -> None:
+def test_no_session_reads_secrets_and_a_worker_is_given_that_of_a_delivery(queue: Queue, connect: Any) -> None:
     queue.hook()
-    assert len(queue.rows("select secret from bds.hook_secrets")) == 1
-    for role in ("bds_reader", "bds_writer", "bds_service", "bds_operator"):
+    queue.send("A")
+    [(secret,)] = queue.rows("select secret from bds.claim_deliveries()")
+    assert secret.startswith("whsec_")
+    for role in ("bds_reader", "bds_writer", "bds_service", "bds_worker", "bds_operator"):
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
             connect(role, "acme").execute("select secret from bds.hook_secrets")
 
@@ -422,7 +424,7 @@ def test_the_service_sees_the_hooks_of_the_company_that_it_has_named(queue: Queu
     service = connect("bds_service", "beta")
     assert service.execute("select from bds.hooks").fetchall() == []
     for call in (
-        f"bds.find_hook('acme', '{hook}')",
+        f"bds.lock_hook('acme', '{hook}')",
         f"bds.delete_hook('acme', '{hook}')",
         "bds.create_hook('acme', null, 'http://x/')",
     ):

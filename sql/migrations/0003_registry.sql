@@ -1,0 +1,56 @@
+-- The registry: entities, fields and navigations, as bds.register found them in the tables.
+
+create table bds.entities (
+    name               text collate "C" primary key,
+    ordinal            int not null unique generated always as identity,
+    singular           text not null,
+    table_name         regclass not null unique,
+    -- a child entity: its rows are content of the row that this navigation leads to, and this is their name there
+    parent_navigation  text,
+    collection         text,
+
+    constraint entity_name_is_camel_case check (name ~ '^[a-z][A-Za-z0-9]{0,62}$'),
+    constraint child_has_navigation_and_collection check ((parent_navigation is null) = (collection is null))
+);
+comment on table bds.entities is 'Entities of the API, each a registered table (see bds.register)';
+
+create table bds.fields (
+    entity       text collate "C" not null references bds.entities (name) on delete cascade,
+    name         text collate "C" not null,
+    ordinal      int not null,
+    column_name  name not null,
+    type         text not null,
+    "precision"  int,
+    scale        int,
+    max_length   int,
+    required     boolean not null,
+    has_default  boolean not null,
+    generated    boolean not null,
+    is_unique    boolean not null,
+    reference    text,
+
+    primary key (entity, name),
+    unique (entity, column_name),
+    constraint type_is_supported check (type in (
+        'text', 'int2', 'int4', 'int8', 'numeric', 'float8', 'bool', 'date', 'time', 'timestamptz', 'uuid'
+    ))
+);
+comment on table bds.fields is 'Fields of the entities, as bds.register found them in the tables';
+comment on column bds.fields.is_unique is 'Unique within the company, hence a kind of lookup';
+comment on column bds.fields.reference is 'The navigation whose foreign key this is';
+
+create table bds.navigations (
+    entity    text collate "C" not null references bds.entities (name) on delete cascade,
+    name      text collate "C" not null,
+    ordinal   int not null generated always as identity,
+    target    text collate "C" not null references bds.entities (name) on delete cascade,
+    many      boolean not null,
+    -- the foreign key's field: of this entity when it leads to one row, of the target when to many
+    field     text not null,
+    partner   text not null,
+    child     boolean not null,
+    required  boolean not null,
+
+    primary key (entity, name)
+);
+comment on table bds.navigations is 'Ways from a row of one entity to rows of another, made from foreign keys by bds.register';
