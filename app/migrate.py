@@ -33,6 +33,8 @@ PREPARE = """
     );
     comment on table public.bds_migrations is 'Migrations and units of sql/ that were applied to this database';
 """
+# Schemas of internals are made anew; a dump does not carry rights in its database.
+ALLOW = "do $$ begin execute format('grant create on database %I to bds_owner', current_database()); end $$"
 # Objects that a schema made anew would take along.
 DEPENDENTS = """
     with inside (classid, objid) as (
@@ -126,6 +128,8 @@ def _apply_due(connection: psycopg.Connection[Any], applied: dict[str, str]) -> 
                 _apply(connection, unit)
             yield unit.name
     with connection.transaction():
+        if due:
+            connection.execute(ALLOW)
         for unit in units:
             if not unit.is_migration and (unit in due or (due and unit.name == LAST)):
                 _apply(connection, unit)

@@ -6,8 +6,8 @@
 
 revoke all on all tables in schema bds
     from public, bds_dispatcher, bds_importer, bds_operator, bds_reader, bds_service, bds_worker, bds_writer;
-revoke all on all functions in schema bds, bds_log, bds_impl, bds_registry, bds_change_log, bds_feed, bds_webhooks, bds_accounts
-    from public, bds_dispatcher, bds_importer, bds_operator, bds_reader, bds_service, bds_worker, bds_writer;
+revoke all on all functions in schema bds from public, bds_operator, bds_reader, bds_service, bds_worker, bds_writer;
+revoke all on all functions in schema bds_accounts, bds_change_log, bds_feed, bds_impl, bds_log, bds_registry, bds_webhooks from public;
 
 -- Everybody ----------------------------------------------------------------------------------------------------------------------
 

@@ -136,7 +136,9 @@ def test_an_internal_function_changes_its_parameters_and_its_result_without_a_mi
     path = own_sql / "80_accounts" / "3_throttle.sql"
     text = path.read_text()
     assert "bds_accounts.network_of(address inet)\n    returns cidr" in text
-    text = text.replace("bds_accounts.network_of(address inet)\n    returns cidr", "bds_accounts.network_of(where_from inet)\n    returns inet")
+    text = text.replace(
+        "bds_accounts.network_of(address inet)\n    returns cidr", "bds_accounts.network_of(where_from inet)\n    returns inet"
+    )
     path.write_text(text.replace("set_masklen(address, case family(address)", "set_masklen(where_from, case family(where_from)"))
     assert migrate.migrate(empty_url) == ["80_accounts", migrate.LAST]
     with psycopg.connect(empty_url) as connection:
@@ -151,7 +153,9 @@ def test_a_public_function_whose_result_changes_is_refused_by_its_line(empty_url
     path = own_sql / "90_operation" / "1_operation.sql"
     replace(path, "    returns bigint\n", "    returns int\n")
     line = 1 + path.read_text().split("function bds.after_restore")[0].count("\n")
-    with pytest.raises(migrate.MigrationError, match=rf"sql/90_operation/1_operation.sql, line {line}: .*; a public function keeps"):
+    with pytest.raises(
+        migrate.MigrationError, match=rf"sql/90_operation/1_operation.sql, line {line}: .*; a public function keeps"
+    ):
         migrate.migrate(empty_url)
 
 
@@ -161,7 +165,9 @@ def test_a_public_function_whose_parameters_change_is_refused_by_its_line(empty_
     replace(path, "function bds.after_restore()\n", "function bds.after_restore(thoroughly boolean)\n")
     replace(path, "comment on function bds.after_restore() is", "comment on function bds.after_restore(boolean) is")
     line = 1 + path.read_text().split("function bds.after_restore")[0].count("\n")
-    with pytest.raises(migrate.MigrationError, match=rf"line {line}: bds.after_restore exists twice, .*boolean.*; a public function keeps"):
+    with pytest.raises(
+        migrate.MigrationError, match=rf"line {line}: bds.after_restore exists twice, .*boolean.*; a public function keeps"
+    ):
         migrate.migrate(empty_url)
 
 

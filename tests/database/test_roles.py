@@ -91,6 +91,8 @@ DEFINERS = {
     "bds_dispatcher": """authenticate claim_deliveries count_changes count_rows create_hook delete_hook first_change forget_deliveries lock_hook
         record_attempts refit_hook release_leases renew_leases retry_delivery route_changes row_at row_history rows_where test_hook update_hook""",
 }
+HOOKS = """claim_deliveries create_hook delete_hook forget_deliveries lock_hook record_attempts refit_hook release_leases renew_leases
+    retry_delivery route_changes test_hook update_hook"""
 # who they run as, if not the owner
 AS = {
     "import_begin": "bds_importer",
@@ -99,11 +101,7 @@ AS = {
     "import_run": "bds_importer",
     "import_stage": "bds_importer",
     "rows_where": "bds_reader",
-    **dict.fromkeys(
-        """claim_deliveries create_hook delete_hook forget_deliveries lock_hook record_attempts refit_hook release_leases renew_leases
-        retry_delivery route_changes test_hook update_hook""".split(),
-        "bds_dispatcher",
-    ),
+    **dict.fromkeys(HOOKS.split(), "bds_dispatcher"),
 }
 SCHEMAS = {  # schema -> who may look into it; create in it
     "api": (ROLES, ()),
