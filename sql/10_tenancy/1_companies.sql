@@ -1,15 +1,15 @@
--- Tenancy: who may act for which company.  A session names one company; views and policies show it that one alone.
+-- Tenancy: companies, and the company that a session acts for.  A session names one company; views and policies show only its rows.
 
 create or replace function bds.is_operator()
     returns boolean
     language sql
     stable
-    -- current_user is the owner inside a security definer function; what the session has chosen with set role is its role.
+    -- Inside a security definer function current_user is the function's owner; the session's role is the one that it has set.
     return pg_has_role(
         case when current_setting('role') = 'none' then session_user else current_setting('role')::name end,
         'bds_operator', 'member'
     );
-comment on function bds.is_operator() is 'Whether the session acts for the operator of the service, who is bound to no company';
+comment on function bds.is_operator() is 'Whether the session acts as the operator of the service, who may act for every company';
 
 create or replace function bds.current_company()
     returns text
@@ -32,7 +32,7 @@ begin
     end if;
 end
 $$;
-comment on function bds.require_company(text) is 'Raises BD001 unless the session has named this company or acts for the operator';
+comment on function bds.require_company(text) is 'Raises BD001 unless the session has named this company or acts as the operator';
 
 create or replace function bds.set_context(company text, actor text default null, change_set uuid default null)
     returns void
@@ -66,15 +66,18 @@ begin
     if company is null or company !~ '^[a-z0-9_-]{1,63}$' then
         raise exception using
             errcode = 'BD005',
-            message = format('%s is no company id: expected 1 to 63 characters of a-z 0-9 - _', coalesce(quote_literal(company), 'null'));
+            message = format(
+                '%s is not a valid company id: expected 1 to 63 characters of a-z 0-9 - _', coalesce(quote_literal(company), 'null')
+            );
     end if;
     if tenant !~ '^[a-z0-9_-]{1,63}$' then
         raise exception using
             errcode = 'BD005',
-            message = format('%L is no tenant id: expected 1 to 63 characters of a-z 0-9 - _', tenant);
+            message = format('%L is not a valid tenant id: expected 1 to 63 characters of a-z 0-9 - _', tenant);
     end if;
     if bds_impl.is_reserved(company) or exists (select from bds.entities e where e.name = company) then
-        raise exception using errcode = 'BD005', message = format('%L is taken: it is an entity or a word that paths use', company);
+        raise exception using
+            errcode = 'BD005', message = format('company id %L is taken: it is the name of an entity or a word of the URLs', company);
     end if;
     insert into bds.tenants (id) select tenant where tenant is not null on conflict do nothing;
     with made as (
@@ -82,7 +85,7 @@ begin
     )
     insert into bds.clocks (company_id, number) select m.id, m.number from made m;
 exception when unique_violation then
-    raise exception using errcode = 'BD004', message = format('company %L exists already', company);
+    raise exception using errcode = 'BD004', message = format('company %L already exists', company);
 end
 $$;
-comment on function bds.create_company(text, text) is 'Makes a company, and its tenant if that is new';
+comment on function bds.create_company(text, text) is 'Creates a company, and its tenant if there is none of that id';

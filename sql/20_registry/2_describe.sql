@@ -1,4 +1,4 @@
--- ...
+-- Describes a registered table in bds.fields and bds.navigations.
 
 create function bds_registry.camel_case(name text)
     returns text
@@ -26,7 +26,7 @@ create function bds_registry.target_of(table_name regclass, column_name name)
     language sql
     stable
     set search_path = pg_catalog, pg_temp
-    -- of several foreign keys over one column that which was made first
+    -- if several foreign keys share the column, the first one that was created
     return (
         select t.name
         from pg_constraint k
@@ -43,9 +43,9 @@ create function bds_registry.target_of(table_name regclass, column_name name)
         limit 1
     );
 comment on function bds_registry.target_of(regclass, name) is
-    'The entity whose id a column holds, by a foreign key (company_id, column) to its (company_id, id); null if there is none';
+    'The entity that a column references, by a foreign key (company_id, column) to (company_id, id); null if it references none';
 
-create function bds_registry.describe_fields(entity_name text, table_name regclass)
+create function bds_registry.check_columns(table_name regclass)
     returns void
     language plpgsql
     set search_path = pg_catalog, pg_temp
@@ -53,7 +53,6 @@ as $$
 declare
     odd record;
 begin
-    delete from bds.fields f where f.entity = entity_name;
     for odd in
         select a.attname, n.name
         from pg_attribute a cross join lateral (select bds_registry.camel_case(a.attname) collate pg_catalog.pg_c_utf8) as n (name)
@@ -62,8 +61,8 @@ begin
     loop
         raise exception using
             errcode = 'BD005',
-            message = format('%s.%I would be a field called %L, which no query can name', table_name, odd.attname, odd.name),
-            hint = 'use letters, digits and _, a letter first, and none of the words null, true, false and not';
+            message = format('column %s.%I would become field %L, which queries cannot name', table_name, odd.attname, odd.name),
+            hint = 'use letters, digits and _, beginning with a letter, except the words null, true, false and not';
     end loop;
 
     for odd in
@@ -76,7 +75,7 @@ begin
     loop
         raise exception using
             errcode = 'BD005',
-            message = format('%s.%s is of type %s, which no API shows', table_name, odd.attname, odd.type),
+            message = format('column %s.%s has the unsupported type %s', table_name, odd.attname, odd.type),
             hint = 'use text, smallint, integer, bigint, numeric, double precision, boolean, date, time, timestamptz or uuid';
     end loop;
 
@@ -87,10 +86,21 @@ begin
     loop
         raise exception using
             errcode = 'BD005',
-            message = format('%s.%s has the collation %I, which takes different texts for equal', table_name, odd.attname, odd.collname),
+            message = format('column %s.%s has the nondeterministic collation %I', table_name, odd.attname, odd.collname),
             hint = 'use a deterministic collation, such as "C"';
     end loop;
+end
+$$;
+comment on function bds_registry.check_columns(regclass) is 'Raises BD005 for a column whose name, type or collation fields cannot have';
 
+create function bds_registry.describe_fields(entity_name text, table_name regclass)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    perform bds_registry.check_columns(table_name);
+    delete from bds.fields f where f.entity = entity_name;
     insert into bds.fields (
         entity, name, ordinal, column_name, type, "precision", scale, max_length, required, has_default, generated, is_unique, reference
     )
@@ -122,7 +132,7 @@ begin
     where a.attrelid = table_name and a.attnum > 0 and not a.attisdropped and a.attname <> 'company_id';
 end
 $$;
-comment on function bds_registry.describe_fields(text, regclass) is 'Writes down the columns of a table as fields of its entity';
+comment on function bds_registry.describe_fields(text, regclass) is 'Stores the columns of a table as the fields of its entity';
 
 create function bds_registry.describe_navigations(entity_name text)
     returns void
@@ -136,7 +146,7 @@ declare
     child boolean;
 begin
     select * into strict this from bds.entities e where e.name = entity_name;
-    -- both sides of this entity's foreign keys; those of others that lead here are theirs to describe
+    -- both sides of this entity's foreign keys; foreign keys of other entities belong to their description
     delete from bds.navigations n
     where (n.entity = entity_name and not n.many) or (n.target = entity_name and n.many);
 
@@ -168,4 +178,4 @@ begin
     end if;
 end
 $$;
-comment on function bds_registry.describe_navigations(text) is 'Writes down the foreign keys of an entity, from both of their sides';
+comment on function bds_registry.describe_navigations(text) is 'Stores the foreign keys of an entity as navigations, one for each direction';

@@ -1,4 +1,4 @@
--- What bds.register makes of an entity and its table: the view, the policies, the checks, an index; and how it is taken away again.
+-- Makes the objects of an entity: its view, policies, checks and index; the triggers are in 30_change_log.  Removes them again.
 
 create function bds_registry.install_entity(entity_name text)
     returns void
@@ -16,7 +16,7 @@ begin
     perform bds_change_log.install_triggers(this);
 end
 $$;
-comment on function bds_registry.install_entity(text) is 'Makes the view, the policies, the checks, the index by time and the triggers of an entity';
+comment on function bds_registry.install_entity(text) is 'Creates the view, policies, checks, index and triggers of an entity';
 
 create function bds_registry.install_view(this bds.entities)
     returns void
@@ -27,10 +27,16 @@ declare
     definition text;
     field      record;
 begin
-    -- current_setting stands in the view itself: a function of ours would hide the company from the planner
-    select format(
-        E'select company_id,\n    %s\nfrom %s\nwhere company_id = current_setting(''bds.company'', true)',
-        string_agg(format('%I as %I', f.column_name, f.name), E',\n    ' order by f.ordinal), this.table_name
+    -- select company_id,
+    --     id as id,
+    --     category_id as "categoryId"
+    -- from data.products
+    -- where company_id = current_setting('bds.company', true)
+    --
+    -- current_setting is called in the view itself: inside a function the planner would not see the company.
+    select bds_impl.fill(
+        E'select company_id,\n    {columns}\nfrom {table}\nwhere company_id = current_setting(''bds.company'', true)',
+        'columns', string_agg(format('%I as %I', f.column_name, f.name), E',\n    ' order by f.ordinal), 'table', this.table_name::text
     )
     into definition
     from bds.fields f
@@ -38,7 +44,7 @@ begin
 
     begin
         execute format('create or replace view api.%I as %s', this.name, definition);
-    exception when invalid_table_definition then  -- a column went or changed its place
+    exception when invalid_table_definition then  -- a column was dropped or moved
         execute format('drop view api.%I', this.name);
         execute format('create view api.%I as %s', this.name, definition);
     end;
@@ -52,13 +58,13 @@ begin
     end loop;
 end
 $$;
-comment on function bds_registry.install_view(bds.entities) is 'Makes api."<entity>", filtered to the company that the session has named';
+comment on function bds_registry.install_view(bds.entities) is 'Creates the view api."<entity>", filtered to the company that the session has named';
 
 create function bds_registry.install_policies(this bds.entities)
     returns void
     language plpgsql
     set search_path = pg_catalog, pg_temp
-    set client_min_messages = warning  -- that a policy to be replaced was not there
+    set client_min_messages = warning  -- without a notice for each policy that does not exist yet
 as $$
 begin
     execute format('alter table %s enable row level security', this.table_name);
@@ -71,11 +77,11 @@ begin
     execute format('create policy every_company on %s to bds_operator using (true)', this.table_name);
     execute format('revoke all on %s from public, bds_reader', this.table_name);
     execute format('grant select, insert, update, delete, maintain on %s to bds_writer, bds_operator', this.table_name);
-    -- imports take the ids of new rows ahead
+    -- imports take ids before they insert
     execute format('grant usage on sequence %s to bds_writer, bds_operator', pg_get_serial_sequence(this.table_name::text, 'id'));
 end
 $$;
-comment on function bds_registry.install_policies(bds.entities) is 'Row level security and grants of a table: writers see their own company alone';
+comment on function bds_registry.install_policies(bds.entities) is 'Sets row level security and grants of a table: a writer sees only rows of the company that its session has named';
 
 create function bds_registry.install_checks(this bds.entities)
     returns void
@@ -93,25 +99,28 @@ begin
     loop
         name := left(field.column_name, 53) || '_is_finite';
         continue when exists (select from pg_constraint k where k.conrelid = this.table_name and k.conname = name);
-        -- JSON has no number for NaN (which is above infinity here), its readers no date outside of these years
+        -- JSON has no NaN (which PostgreSQL sorts above infinity), and its readers support these years only
         condition := case field.type
-            when 'numeric' then '%3$I > ''-infinity''::numeric and %3$I < ''infinity''::numeric'
-            when 'float8' then '%3$I > ''-infinity''::float8 and %3$I < ''infinity''::float8'
-            when 'date' then '%3$I between date ''0001-01-01'' and date ''9999-12-31'''
-            else '%3$I >= timestamptz ''0001-01-01 00:00:00+00'' and %3$I < timestamptz ''10000-01-01 00:00:00+00'''
+            when 'numeric' then '{column:I} > ''-infinity''::numeric and {column:I} < ''infinity''::numeric'
+            when 'float8' then '{column:I} > ''-infinity''::float8 and {column:I} < ''infinity''::float8'
+            when 'date' then '{column:I} between date ''0001-01-01'' and date ''9999-12-31'''
+            else '{column:I} >= timestamptz ''0001-01-01 00:00:00+00'' and {column:I} < timestamptz ''10000-01-01 00:00:00+00'''
         end;
-        execute format('alter table %s add constraint %I check (' || condition || ') not valid', this.table_name, name, field.column_name);
+        execute format(
+            'alter table %s add constraint %I check (%s) not valid',
+            this.table_name, name, bds_impl.fill(condition, 'column', field.column_name)
+        );
         begin
             execute format('alter table %s validate constraint %I', this.table_name, name);
         exception when check_violation then
             raise warning using
-                message = format('%s has rows whose %I has no place in JSON; they are shown as text or null', this.table_name, field.column_name),
-                hint = format('mend them, then: alter table %s validate constraint %I', this.table_name, name);
+                message = format('%s has rows whose %I is not valid in JSON; they are shown as text or null', this.table_name, field.column_name),
+                hint = format('correct them, then: alter table %s validate constraint %I', this.table_name, name);
         end;
     end loop;
 end
 $$;
-comment on function bds_registry.install_checks(bds.entities) is 'CHECK constraints against values that JSON cannot carry: NaN, infinity, dates outside of the years 1 to 9999';
+comment on function bds_registry.install_checks(bds.entities) is 'Adds CHECK constraints against values that JSON cannot represent: NaN, infinity, dates outside the years 1 to 9999';
 
 create function bds_registry.install_index(this bds.entities)
     returns void
@@ -132,7 +141,7 @@ begin
     end if;
 end
 $$;
-comment on function bds_registry.install_index(bds.entities) is 'Makes the index that polling by updatedAt reads, unless the table has one';
+comment on function bds_registry.install_index(bds.entities) is 'Creates the index for polling by updatedAt, unless the table has one';
 
 create function bds_registry.uninstall_table(table_name regclass)
     returns void
@@ -161,4 +170,4 @@ begin
     execute format('revoke all on %s from bds_writer, bds_operator', table_name);
 end
 $$;
-comment on function bds_registry.uninstall_table(regclass) is 'Takes from a table what bds.register has made on it';
+comment on function bds_registry.uninstall_table(regclass) is 'Drops the triggers, constraints, index and policies that bds.register has created on a table';

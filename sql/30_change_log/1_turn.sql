@@ -1,14 +1,14 @@
--- A company's turn to write: the lock that makes one writer at a time, and the triggers that take it, which every table shares.
+-- A company's turn to write: the lock that serialises the writers of a company, and the triggers of every table that take it.
 --
--- What a transaction knows of its turn stands in settings (bds.locked, bds.floor, bds.clock), which end with it and go back with a
--- savepoint.  Anybody can set them, so what is written is checked against the clock's own row (bds_change_log.advance).
+-- A transaction keeps the state of its turn in settings (bds.locked, bds.floor, bds.clock), which end with the transaction and are
+-- restored by a savepoint.  Any session can set them, so bds_change_log.advance checks them against the clock's row.
 
 create function bds_change_log.lock_space()
     returns int
     language sql
     immutable
-    return 20261121;  -- first key of the advisory locks of companies, so that locks of other programs are not met
-comment on function bds_change_log.lock_space() is 'pg_locks.classid of the companies'' locks; objid is bds.companies.number';
+    return 20261121;  -- first key of the companies' advisory locks, different from those of other programs
+comment on function bds_change_log.lock_space() is 'pg_locks.classid of the companies'' advisory locks; their objid is bds.companies.number';
 
 create or replace function bds.lock_company(company text)
     returns void
@@ -22,7 +22,7 @@ begin
     end if;
 end
 $$;
-comment on function bds.lock_company(text) is 'Takes the company''s turn to write, until the end of the transaction';
+comment on function bds.lock_company(text) is 'Takes the company''s turn to write until the end of the transaction: other writers of the company wait';
 
 create function bds_change_log.take_turn(company text)
     returns boolean
@@ -32,7 +32,7 @@ as $$
 declare
     turn record;
 begin
-    -- What the settings say saves work and is not trusted: bds_change_log.advance checks it.
+    -- The settings save work; they are not trusted: bds_change_log.advance checks them.
     if strpos(current_setting('bds.locked', true), ',' || company || ',') > 0 then
         return true;
     end if;
@@ -41,16 +41,16 @@ begin
     end if;
     select c.number, c.last_updated_at + interval '1 microsecond' as floor,
         pg_try_advisory_xact_lock(bds_change_log.lock_space(), c.number) as is_ours,
-        -- A foreign key's check is planned for each value as long as that seems cheaper, and of a company that the statistics do not
-        -- know it seems to be, by any index: 0.4 ms for each row.  One plan for all values uses the primary key.
+        -- A foreign key's check is planned again for each value while custom plans seem cheaper, which they do, with any index, for
+        -- a company without statistics: 0.4 ms for each row.  The generic plan uses the primary key.
         set_config('plan_cache_mode', 'force_generic_plan', true),
         set_config('bds.clock', c.ctid::text, true),
         set_config('bds.locked', coalesce(nullif(current_setting('bds.locked', true), ''), ',') || company || ',', true)
     into turn
     from bds.clocks c
     where c.company_id = company;
-    -- What was read before the lock may be old by now.  Unless the clock is ahead that is no harm: what the last holder has stamped
-    -- is not after its commit, and bds_change_log.advance finds the row itself.
+    -- The clock was read before the lock, so it may be stale.  That is harmless unless the clock is ahead of the time: the last
+    -- holder's stamps are not later than its commit, and bds_change_log.advance finds the row itself.
     if turn.is_ours and turn.floor <= clock_timestamp() then
         return true;
     elsif turn is null then
@@ -63,7 +63,7 @@ begin
     return true;
 end
 $$;
-comment on function bds_change_log.take_turn(text) is 'What bds.lock_company does, where a statement would cost too much: false if there is no such company';
+comment on function bds_change_log.take_turn(text) is 'Takes the company''s turn, as bds.lock_company does; returns false if there is no such company';
 
 create function bds_change_log.set_floor(company text)
     returns void
@@ -73,7 +73,7 @@ as $$
 declare
     clock record;
 begin
-    -- a snapshot of its own, taken after the lock: it sees what the last holder committed
+    -- this statement's snapshot is taken after the lock: it sees the last holder's commit
     select c.ctid, c.last_updated_at + interval '1 microsecond' as floor into strict clock from bds.clocks c where c.company_id = company;
     perform set_config('bds.clock', clock.ctid::text, true);
     if clock.floor > clock_timestamp() then
@@ -87,7 +87,7 @@ begin
     end if;
 end
 $$;
-comment on function bds_change_log.set_floor(text) is 'Notes where the clock of a company that was just locked stands, if that is in the future';
+comment on function bds_change_log.set_floor(text) is 'Keeps the clock of a company that was just locked as the floor of new stamps, if it is in the future';
 
 create function bds_change_log.floor_of(company text)
     returns timestamptz
@@ -95,7 +95,7 @@ create function bds_change_log.floor_of(company text)
     stable
     return nullif(split_part(split_part(current_setting('bds.floor', true), ',' || company || '=', 2), ',', 1), '')::timestamptz;
 comment on function bds_change_log.floor_of(text) is
-    'The earliest updatedAt that this transaction may give out in a company that it has locked; null if that has passed';
+    'The earliest updatedAt that this transaction may stamp in a company that it has locked; null if that time has passed';
 
 create function bds_change_log.wait_for_turn(company text, company_number int)
     returns void
@@ -109,15 +109,15 @@ exception
         raise exception using
             errcode = 'BD003',
             message = format('another writer of company %s did not finish within %s', company, current_setting('lock_timeout')),
-            detail = coalesce(bds_change_log.holder_of(company_number), 'It has finished by now.');
+            detail = coalesce(bds_change_log.holder_of(company_number), 'It has finished in the meantime.');
     when deadlock_detected then
         raise exception using
             errcode = '40P01',
             message = format('deadlock while waiting for the turn to write to company %s', company),
-            hint = 'call bds.set_context(company, actor, change_set) first: the turn is then taken before any row is locked';
+            hint = 'call bds.set_context(company, actor, change_set) first: the transaction then takes its turn before it locks any row';
 end
 $$;
-comment on function bds_change_log.wait_for_turn(text, int) is 'Waits for the company''s lock; raises BD003, naming the holder, after lock_timeout';
+comment on function bds_change_log.wait_for_turn(text, int) is 'Waits for the company''s lock; after lock_timeout raises BD003, which names the holder';
 
 create function bds_change_log.holder_of(company_number int)
     returns text
@@ -135,7 +135,7 @@ create function bds_change_log.holder_of(company_number int)
             and l.classid = bds_change_log.lock_space()::oid and l.objid = company_number::oid
         limit 1
     );
-comment on function bds_change_log.holder_of(int) is 'Who holds a company''s lock, in words';
+comment on function bds_change_log.holder_of(int) is 'The process that holds a company''s lock, in words; null if none does';
 
 create function bds_change_log.only_company()
     returns text
@@ -146,7 +146,7 @@ create function bds_change_log.only_company()
         select case when count(*) = 1 and bds.is_operator() then min(c.company_id) end
         from (select k.company_id from bds.clocks k limit 2) c
     );
-comment on function bds_change_log.only_company() is 'The only company that there is, for the operator; else null';
+comment on function bds_change_log.only_company() is 'The company, if there is exactly one and the session acts as the operator; else null';
 
 create function bds_change_log.lock_company_of_row(company text, operation text)
     returns void
@@ -157,7 +157,7 @@ begin
     if bds.current_company() is not null then
         raise exception using
             errcode = 'BD001',
-            message = format('this session has named company %L, and the row is of %L', bds.current_company(), company);
+            message = format('this session has named company %L, but the row belongs to %L', bds.current_company(), company);
     end if;
     if operation = 'INSERT' then
         perform bds.lock_company(company);
@@ -166,7 +166,7 @@ begin
     end if;
 end
 $$;
-comment on function bds_change_log.lock_company_of_row(text, text) is 'For sessions that have named no company: takes the lock of the row''s own';
+comment on function bds_change_log.lock_company_of_row(text, text) is 'Takes the turn of a row''s company, for a session that has named none; raises BD001 if it has named another one';
 
 create function bds_change_log.lock_company_shortly(company text)
     returns void
@@ -174,29 +174,29 @@ create function bds_change_log.lock_company_shortly(company text)
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    -- milliseconds; 0: without a limit
+    -- milliseconds; 0: no limit
     patience int := (select s.setting::int from pg_settings s where s.name = 'lock_timeout');
     longest  int := greatest((select s.setting::int from pg_settings s where s.name = 'deadlock_timeout') * 3 / 4, 1);
 begin
     if strpos(coalesce(current_setting('bds.locked', true), ''), ',' || company || ',') > 0 then
         return;
     end if;
-    -- The row is locked already.  Whoever has the turn may come to need it, and would then be what the detection of deadlocks
-    -- cancels; so this session gives up before that looks.
+    -- This session has the row locked.  If the holder of the turn needs that row, both wait, and the deadlock check could cancel the
+    -- holder; so this session gives up before the check runs.
     perform set_config('lock_timeout', least(nullif(patience, 0), longest)::text, true);
     begin
         perform bds.lock_company(company);
     exception when sqlstate 'BD003' then
         raise exception using
             errcode = 'BD003',
-            message = format('another writer of company %s is at work', company),
-            hint = format('call bds.set_context(%L, actor) first: the statement then waits for its turn, before it locks any row', company);
+            message = format('another writer of company %s is active', company),
+            hint = format('call bds.set_context(%L, actor) first: the statement then waits for its turn before it locks any row', company);
     end;
     perform set_config('lock_timeout', patience::text, true);
 end
 $$;
 comment on function bds_change_log.lock_company_shortly(text) is
-    'Takes the company''s turn for a session that has a row locked: waits for less than deadlock_timeout, then raises BD003';
+    'Takes the company''s turn for a session that has locked a row: waits for less than deadlock_timeout, then raises BD003';
 
 create or replace function bds_log.lock_named_company()
     returns trigger
@@ -210,14 +210,14 @@ begin
     if bds_change_log.take_turn(company) then
         return null;
     elsif company is not null then
-        perform bds.lock_company(company);  -- which says that there is none
+        perform bds.lock_company(company);  -- raises BD002
     elsif bds_change_log.only_company() is not null then
         perform bds.lock_company(bds_change_log.only_company());
     end if;
     return null;
 end
 $$;
-comment on function bds_log.lock_named_company() is 'Statement trigger: takes the named company''s lock before any row, or that of the only company';
+comment on function bds_log.lock_named_company() is 'Statement trigger: takes the turn of the named or of the only company before any row is locked';
 
 create or replace function bds_log.lock_old_row_company()
     returns trigger
@@ -230,7 +230,7 @@ begin
     return old;
 end
 $$;
-comment on function bds_log.lock_old_row_company() is 'Row trigger, before a delete in a session that has named no company: takes the lock of the row''s own';
+comment on function bds_log.lock_old_row_company() is 'Row trigger before delete, if the session has not named the row''s company: takes that company''s turn';
 
 create or replace function bds_log.refuse_truncate()
     returns trigger
@@ -240,8 +240,8 @@ as $$
 begin
     raise exception using
         errcode = 'BD004',
-        message = format('truncate of %I.%I would leave no record in the change log', tg_table_schema, tg_table_name),
-        hint = 'delete the rows';
+        message = format('%I.%I cannot be truncated: the change log would miss its rows', tg_table_schema, tg_table_name),
+        hint = 'use delete';
 end
 $$;
-comment on function bds_log.refuse_truncate() is 'Statement trigger: truncate is refused';
+comment on function bds_log.refuse_truncate() is 'Statement trigger: refuses truncate';

@@ -1,11 +1,11 @@
--- The change log as an audit trail: every past state of a row, rebuilt from the old values; and how long the log is kept.
+-- The change log as an audit trail: past states of a row, rebuilt from the row of now and the old values of its changes.
 
 create function bds_change_log.row_now(company text, entity text, id bigint)
     returns jsonb
     language plpgsql
     stable
     set search_path = pg_catalog, pg_temp
-    -- printed as the log prints old values
+    -- the settings with which the log triggers store old values
     set timezone = 'UTC'
     set extra_float_digits = 1
 as $$
@@ -29,7 +29,7 @@ begin
     return state;
 end
 $$;
-comment on function bds_change_log.row_now(text, text, bigint) is 'A row as it is, by API names; null if it does not exist';
+comment on function bds_change_log.row_now(text, text, bigint) is 'The current row, by API names; null if it does not exist';
 
 create function bds_change_log.state_before(change bds.change_log, state jsonb)
     returns jsonb
@@ -40,7 +40,7 @@ create function bds_change_log.state_before(change bds.change_log, state jsonb)
         when 'update' then state || change.old || jsonb_build_object('updatedAt', change.last_updated_at)
         when 'delete' then change.old
     end;
-comment on function bds_change_log.state_before(bds.change_log, jsonb) is 'The row before a change, of the row after it; null before a create';
+comment on function bds_change_log.state_before(bds.change_log, jsonb) is 'The row before a change, computed from the row after it; null before a create';
 
 create or replace function bds.row_history(company text, entity text, id bigint)
     returns table (version bigint, operation text, at timestamptz, actor text, change_set_id uuid, "row" jsonb, old jsonb)
@@ -55,7 +55,7 @@ declare
     change bds.change_log;
     states jsonb[] := '{}';
 begin
-    -- from the last change to the first, each state from the one after it
+    -- backwards from the last change: each state is computed from the next one
     for change in
         select l.* from bds.change_log l
         where l.row_id = id and l.company_id = company and l.entity = entity
@@ -73,7 +73,7 @@ begin
 end
 $$;
 comment on function bds.row_history(text, text, bigint) is
-    'A row for each version of a row: when, by whom, the row as that change left it (null: deleted), the old values that it replaced';
+    'One row for each version of a row: its time and actor, the row after that change (null: deleted), and the old values';
 
 create or replace function bds.row_at(company text, entity text, id bigint, version bigint)
     returns jsonb
@@ -88,11 +88,11 @@ declare
     change bds.change_log;
 begin
     if version is null then
-        raise exception using errcode = 'BD005', message = 'expected a version: the id of a change, or 0';
+        raise exception using errcode = 'BD005', message = 'expected a version (the id of a change, or 0), got null';
     elsif version < bds.first_change(company) and bds.first_change(company) > 1 then
         raise exception using
             errcode = 'BD006',
-            message = format('the change log of company %s is kept from version %s on', company, bds.first_change(company));
+            message = format('the change log of company %s begins at version %s', company, bds.first_change(company));
     end if;
     for change in
         select l.* from bds.change_log l
@@ -105,4 +105,5 @@ begin
 end
 $$;
 comment on function bds.row_at(text, text, bigint, bigint) is
-    'A row as it was after a change of the company, which need not be its own; null if it did not exist. Raises BD006 before what is kept';
+    'The row as of a version, which is the id of any change of the company, or null if it did not exist. Raises BD006 for a version '
+    'older than the retained log';

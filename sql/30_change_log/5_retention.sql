@@ -1,4 +1,4 @@
--- How long the change log is kept, and the partitions that make it cheap to drop.
+-- Partitions of the change log, one for each month, and how long they are kept.
 
 create or replace function bds.make_partitions(months int default 3)
     returns void
@@ -23,12 +23,12 @@ begin
             );
             execute format('comment on table bds.%I is %L', name, 'Changes of ' || to_char(month, 'YYYY-MM'));
         exception when check_violation then
-            null;  -- changes of that month are in the default partition already, and stay there
+            null;  -- changes of that month are in the default partition, and stay there
         end;
     end loop;
 end
 $$;
-comment on function bds.make_partitions(int) is 'Makes the change log''s partitions of this month and the next ones';
+comment on function bds.make_partitions(int) is 'Creates the change log''s partitions for this month and the next ones';
 
 select bds.make_partitions();
 
@@ -44,7 +44,7 @@ begin
     return coalesce((select f.first_id from bds.first_changes f where f.company_id = company), 1);
 end
 $$;
-comment on function bds.first_change(text) is 'The id of the first change that is kept: 1, unless a retention was set and old changes were dropped';
+comment on function bds.first_change(text) is 'The id of the first retained change: 1, unless a retention is set and old changes were dropped';
 
 create or replace function bds.set_retention(keep interval)
     returns void
@@ -54,23 +54,23 @@ create or replace function bds.set_retention(keep interval)
 as $$
 begin
     if not bds.is_operator() then
-        raise exception using errcode = 'BD001', message = 'only the operator sets how long the change log is kept';
+        raise exception using errcode = 'BD001', message = 'only the operator sets the retention of the change log';
     end if;
     if keep < interval '1 day' then
-        raise exception using errcode = 'BD005', message = format('expected a retention of at least a day, or null to keep everything: %s', keep);
+        raise exception using errcode = 'BD005', message = format('expected a retention of at least one day, or null, got %s', keep);
     end if;
     update bds.settings s set log_retention = keep;
 end
 $$;
 comment on function bds.set_retention(interval) is
-    'For how long the change log is kept at least: whole months are dropped when they are older; null, the default: for ever';
+    'Sets the minimum time for which changes are kept: older months are dropped whole. Null, the default, keeps every change';
 
 create or replace function bds.drop_old_changes()
     returns int
     language plpgsql
     security definer
     set search_path = pg_catalog, pg_temp
-    -- While this waits for whoever uses the log, all others wait for it: so not for long, and the next call tries again.
+    -- Other sessions queue behind this lock while it waits, so it waits briefly; the next call tries again.
     set lock_timeout = '100ms'
 as $$
 declare
@@ -90,7 +90,7 @@ begin
         where i.inhparent = 'bds.change_log'::regclass and bound.ends <= cutoff
         order by bound.ends
     loop
-        lock table only bds.change_log in access exclusive mode;  -- as queries do: before the partition
+        lock table only bds.change_log in access exclusive mode;  -- before the partition, in the order of queries
         execute format('lock table %s in access exclusive mode', partition.name);
         perform bds_change_log.forget_changes(partition.name, 'infinity');
         execute format('drop table %s', partition.name);
@@ -105,7 +105,7 @@ exception when lock_not_available then
     return 0;
 end
 $$;
-comment on function bds.drop_old_changes() is 'Drops the partitions of the change log that are older than the retention; returns how many';
+comment on function bds.drop_old_changes() is 'Drops partitions of the change log that are older than the retention; returns their number';
 
 create function bds_change_log.forget_changes(partition regclass, before timestamptz)
     returns void
@@ -122,4 +122,4 @@ begin
     using before;
 end
 $$;
-comment on function bds_change_log.forget_changes(regclass, timestamptz) is 'Writes down, before changes are dropped, which will be the first of each company';
+comment on function bds_change_log.forget_changes(regclass, timestamptz) is 'Stores the first change that each company keeps, before older ones are dropped';

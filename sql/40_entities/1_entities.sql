@@ -1,4 +1,4 @@
--- The nine entities of the service, registered like any that a DBA adds.
+-- Registers the nine business tables of the service, as a DBA registers others.
 
 select bds.register('data.units');
 select bds.register('data.categories');
