@@ -1,13 +1,14 @@
--- What each role may do; applied last, and whole, after every change.  A role has no right but these and those of the roles that it is
--- a member of: the writer's are the importer's too, the reader's are the dispatcher's and the worker's.
+-- What each role may do; applied last, and whole, after every change.  A role has no right but these and those of the roles that it
+-- is a member of: the writer's are the importer's too, the reader's are the dispatcher's and the worker's.
 --
--- No role that a session acts as may look into a schema of internals (bds_impl, bds_registry, bds_change_log, bds_feed, bds_webhooks,
--- bds_accounts), or may change the log.  Entities are registered by members of bds_owner, to which the tables belong.
+-- No role that a session acts as may look into a schema of internals (bds_impl, bds_registry, bds_change_log, bds_feed,
+-- bds_webhooks, bds_accounts), or may change the log.  Entities are registered by members of bds_owner, to which the tables belong.
 
 revoke all on all tables in schema bds
     from public, bds_dispatcher, bds_importer, bds_operator, bds_reader, bds_service, bds_worker, bds_writer;
 revoke all on all functions in schema bds from public, bds_operator, bds_reader, bds_service, bds_worker, bds_writer;
-revoke all on all functions in schema bds_accounts, bds_change_log, bds_feed, bds_impl, bds_log, bds_registry, bds_webhooks from public;
+revoke all on all functions in schema bds_accounts, bds_change_log, bds_feed, bds_impl, bds_log, bds_registry, bds_webhooks
+    from public;
 
 -- Everybody ----------------------------------------------------------------------------------------------------------------------
 
@@ -16,7 +17,7 @@ grant select on bds.entities, bds.fields, bds.navigations to bds_operator, bds_r
 grant execute on function bds.api_time, bds.current_company, bds.is_operator, bds.require_company
     to bds_operator, bds_reader, bds_service, bds_writer;
 
--- The reader: the views of the company that the session names ----------------------------------------------------------------------
+-- The reader: the views of the company that the session names ---------------------------------------------------------------------
 
 grant select on
     bds.changes, bds.company_positions, bds.import_errors, bds.imports, bds.linkage_weights, bds.mappers, bds.positions
@@ -26,7 +27,7 @@ grant execute on function bds.first_change, bds.import_report, bds.open_import, 
 grant execute on function bds.authenticate to bds_reader, bds_service;
 grant execute on function bds.count_changes, bds.count_rows to bds_operator, bds_reader;
 
--- The writer: rows of that company, and imports ------------------------------------------------------------------------------------
+-- The writer: rows of that company, and imports -----------------------------------------------------------------------------------
 
 grant usage on schema data, staging to bds_operator, bds_writer;
 grant select on bds.import_columns to bds_operator, bds_writer;
@@ -36,7 +37,7 @@ grant execute on function
     bds.import_run, bds.import_stage, bds.lock_company, bds.set_context
     to bds_operator, bds_writer;
 
--- The service: accounts, mappers, and the hooks of the company that the session names ----------------------------------------------
+-- The service: accounts, mappers, and the hooks of the company that the session names ---------------------------------------------
 
 grant select on bds.api_keys to bds_operator, bds_service;
 grant select on
@@ -44,8 +45,8 @@ grant select on
     bds.hooks
     to bds_operator, bds_service, bds_worker;
 grant execute on function
-    bds.create_hook, bds.delete_hook, bds.delivery_json, bds.hook_json, bds.lock_hook, bds.misfit, bds.retry_delivery, bds.test_hook,
-    bds.update_hook
+    bds.create_hook, bds.delete_hook, bds.delivery_json, bds.hook_json, bds.lock_hook, bds.misfit, bds.retry_delivery,
+    bds.test_hook, bds.update_hook
     to bds_operator, bds_service, bds_worker;
 grant execute on function
     bds.backlog, bds.create_key, bds.delete_mapper, bds.drop_old_changes, bds.forget_imports, bds.keys_of, bds.make_partitions,
@@ -56,7 +57,7 @@ grant execute on function
     bds.note_use, bds.password_of, bds.session
     to bds_service;
 
--- The worker: deliveries of every company ------------------------------------------------------------------------------------------
+-- The worker: deliveries of every company -----------------------------------------------------------------------------------------
 
 grant select on bds.change_log, bds.companies, bds.entity_positions, bds.unfit_hooks to bds_operator, bds_worker;
 grant select on bds.clocks to bds_operator, bds_service, bds_worker;
@@ -65,7 +66,7 @@ grant execute on function
     bds.release_leases, bds.renew_leases, bds.route_changes
     to bds_operator, bds_worker;
 
--- The operator: every row of every company, the queue, and what is set for all ------------------------------------------------------
+-- The operator: every row of every company, the queue, and what is set for all ----------------------------------------------------
 
 grant select on bds.first_changes, bds.sessions, bds.settings, bds.tenants, bds.wrong_credentials to bds_operator;
 grant select (id, email, companies, created_at, last_login_at) on bds.users to bds_operator;
@@ -75,7 +76,7 @@ grant insert, update, delete on
     to bds_operator;
 grant execute on function bds.create_company, bds.create_user, bds.delete_user, bds.set_retention to bds_operator;
 
--- The importer: runs imports with the writer's rights, and owns what is staged; no session is it ------------------------------------
+-- The importer: runs imports with the writer's rights, and owns what is staged; no session is it ----------------------------------
 
 grant usage on schema bds_impl to bds_importer;
 grant execute on all functions in schema bds_feed, bds_impl to bds_importer;
@@ -95,7 +96,7 @@ grant create on schema bds_feed to bds_reader;
 alter function bds_feed.rows_where owner to bds_reader;
 revoke create on schema bds_feed from bds_reader;
 
--- The dispatcher: matches changes with hooks, and keeps the queue and the secrets; no session is it ---------------------------------
+-- The dispatcher: matches changes with hooks, and keeps the queue and the secrets; no session is it -------------------------------
 
 grant usage on schema bds_impl to bds_dispatcher;
 grant execute on all functions in schema bds_impl, bds_webhooks to bds_dispatcher;

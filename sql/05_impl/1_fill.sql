@@ -1,6 +1,7 @@
 -- Templates of generated SQL: text with named holes, so that a statement reads like the statement that it becomes.
 --
---     bds_impl.fill('alter table {table} add check ({column:I} > {least:L})', 'table', 'data.units', 'column', 'Size', 'least', '0')
+--     bds_impl.fill('alter table {table} add check ({column:I} > {least:L})', 'table', 'data.units', 'column', 'Size',
+--         'least', '0')
 --     alter table data.units add check ("Size" > '0')
 
 create function bds_impl.fill(template text, variadic holes text[])
@@ -18,7 +19,9 @@ declare
     hole    record;
 begin
     -- one pass: a value that looks like a hole stays as it is
-    for hole in select m[1] as name, m[2] as quoted, n from regexp_matches(template, pattern, 'g') with ordinality as found (m, n) loop
+    for hole in
+        select m[1] as name, m[2] as quoted, n from regexp_matches(template, pattern, 'g') with ordinality as found (m, n)
+    loop
         if given ->> hole.name is null then
             raise exception using errcode = '22023', message = format('hole {%s} of a template has no value', hole.name);
         end if;
@@ -36,5 +39,6 @@ begin
 end
 $$;
 comment on function bds_impl.fill(text, text[]) is
-    'Fills the holes of a template: {name} with a value as it is, {name:I} as an identifier, {name:L} as a literal. Holes are given as '
+    'Fills the holes of a template: {name} with a value as it is, {name:I} as an identifier, {name:L} as a literal. Holes are '
+    'given as '
     'name, value, name, value, ... Raises 22023 for a hole without a value and for a value without a hole';

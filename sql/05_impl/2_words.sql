@@ -5,10 +5,12 @@ create function bds_impl.is_reserved(word text)
     language sql
     immutable
     return word = any (array[
-        'api', 'auth', 'batch', 'changes', 'company', 'deliveries', 'errors', 'export', 'healthz', 'hooks', 'import', 'imports', 'keys',
-        'login', 'logout', 'mappers', 'metadata', 'metrics', 'odata', 'preview', 'readyz', 'retry', 'session', 'static', 'tenant', 'test'
+        'api', 'auth', 'batch', 'changes', 'company', 'deliveries', 'errors', 'export', 'healthz', 'hooks', 'import', 'imports',
+        'keys', 'login', 'logout', 'mappers', 'metadata', 'metrics', 'odata', 'preview', 'readyz', 'retry', 'session', 'static',
+        'tenant', 'test'
     ]);
-comment on function bds_impl.is_reserved(text) is 'Whether URLs of the service contain the word: no company or entity may have it as its name';
+comment on function bds_impl.is_reserved(text) is
+    'Whether URLs of the service contain the word: no company or entity may have it as its name';
 
 create or replace function bds.api_time(at timestamptz)
     returns text

@@ -42,7 +42,8 @@ create or replace function bds.set_context(company text, actor text default null
 as $$
 begin
     if not exists (select from bds.companies c where c.id = company) then
-        raise exception using errcode = 'BD002', message = format('there is no company %s', coalesce(quote_literal(company), 'null'));
+        raise exception using
+            errcode = 'BD002', message = format('there is no company %s', coalesce(quote_literal(company), 'null'));
     end if;
     perform
         set_config('bds.company', company, true),
@@ -77,7 +78,8 @@ begin
     end if;
     if bds_impl.is_reserved(company) or exists (select from bds.entities e where e.name = company) then
         raise exception using
-            errcode = 'BD005', message = format('company id %L is taken: it is the name of an entity or a word of the URLs', company);
+            errcode = 'BD005',
+            message = format('company id %L is taken: it is the name of an entity or a word of the URLs', company);
     end if;
     insert into bds.tenants (id) select tenant where tenant is not null on conflict do nothing;
     with made as (

@@ -70,7 +70,8 @@ begin
         from pg_attribute a join pg_type t on t.oid = a.atttypid
         where a.attrelid = table_name and a.attnum > 0 and not a.attisdropped
             and coalesce(nullif(t.typbasetype, 0), t.oid) <> all (array[
-                'text', 'varchar', 'bpchar', 'int2', 'int4', 'int8', 'numeric', 'float8', 'bool', 'date', 'time', 'timestamptz', 'uuid'
+                'text', 'varchar', 'bpchar', 'int2', 'int4', 'int8', 'numeric', 'float8', 'bool', 'date', 'time', 'timestamptz',
+                'uuid'
             ]::regtype[]::oid[])
     loop
         raise exception using
@@ -91,7 +92,8 @@ begin
     end loop;
 end
 $$;
-comment on function bds_registry.check_columns(regclass) is 'Raises BD005 for a column whose name, type or collation fields cannot have';
+comment on function bds_registry.check_columns(regclass) is
+    'Raises BD005 for a column whose name, type or collation fields cannot have';
 
 create function bds_registry.describe_fields(entity_name text, table_name regclass)
     returns void
@@ -102,7 +104,8 @@ begin
     perform bds_registry.check_columns(table_name);
     delete from bds.fields f where f.entity = entity_name;
     insert into bds.fields (
-        entity, name, ordinal, column_name, type, "precision", scale, max_length, required, has_default, generated, is_unique, reference
+        entity, name, ordinal, column_name, type, "precision", scale, max_length, required, has_default, generated, is_unique,
+        reference
     )
     select entity_name, bds_registry.camel_case(a.attname), a.attnum, a.attname,
         case when b.typname in ('varchar', 'bpchar') then 'text' else b.typname end,
@@ -170,12 +173,17 @@ begin
     end loop;
 
     if this.parent_navigation is not null
-        and not exists (select from bds.navigations n where n.entity = entity_name and n.name = this.parent_navigation and not n.many)
+        and not exists (
+            select from bds.navigations n where n.entity = entity_name and n.name = this.parent_navigation and not n.many
+        )
     then
         raise exception using
             errcode = 'BD005',
-            message = format('%s has no foreign key (company_id, %s) to a registered table', this.table_name, this.parent_navigation);
+            message = format(
+                '%s has no foreign key (company_id, %s) to a registered table', this.table_name, this.parent_navigation
+            );
     end if;
 end
 $$;
-comment on function bds_registry.describe_navigations(text) is 'Stores the foreign keys of an entity as navigations, one for each direction';
+comment on function bds_registry.describe_navigations(text) is
+    'Stores the foreign keys of an entity as navigations, one for each direction';

@@ -36,7 +36,8 @@ begin
     -- current_setting is called in the view itself: inside a function the planner would not see the company.
     select bds_impl.fill(
         E'select company_id,\n    {columns}\nfrom {table}\nwhere company_id = current_setting(''bds.company'', true)',
-        'columns', string_agg(format('%I as %I', f.column_name, f.name), E',\n    ' order by f.ordinal), 'table', this.table_name::text
+        'columns', string_agg(format('%I as %I', f.column_name, f.name), E',\n    ' order by f.ordinal),
+        'table', this.table_name::text
     )
     into definition
     from bds.fields f
@@ -58,7 +59,8 @@ begin
     end loop;
 end
 $$;
-comment on function bds_registry.install_view(bds.entities) is 'Creates the view api."<entity>", filtered to the company that the session has named';
+comment on function bds_registry.install_view(bds.entities) is
+    'Creates the view api."<entity>", filtered to the company that the session has named';
 
 create function bds_registry.install_policies(this bds.entities)
     returns void
@@ -81,7 +83,8 @@ begin
     execute format('grant usage on sequence %s to bds_writer, bds_operator', pg_get_serial_sequence(this.table_name::text, 'id'));
 end
 $$;
-comment on function bds_registry.install_policies(bds.entities) is 'Sets row level security and grants of a table: a writer sees only rows of the company that its session has named';
+comment on function bds_registry.install_policies(bds.entities) is
+    'Sets row level security and grants of a table: a writer sees only rows of the company that its session has named';
 
 create function bds_registry.install_checks(this bds.entities)
     returns void
@@ -114,13 +117,16 @@ begin
             execute format('alter table %s validate constraint %I', this.table_name, name);
         exception when check_violation then
             raise warning using
-                message = format('%s has rows whose %I is not valid in JSON; they are shown as text or null', this.table_name, field.column_name),
+                message = format(
+                    '%s has rows whose %I is not valid in JSON; they are shown as text or null', this.table_name, field.column_name
+                ),
                 hint = format('correct them, then: alter table %s validate constraint %I', this.table_name, name);
         end;
     end loop;
 end
 $$;
-comment on function bds_registry.install_checks(bds.entities) is 'Adds CHECK constraints against values that JSON cannot represent: NaN, infinity, dates outside the years 1 to 9999';
+comment on function bds_registry.install_checks(bds.entities) is
+    'Adds CHECK constraints against values that JSON cannot represent: NaN, infinity, dates outside the years 1 to 9999';
 
 create function bds_registry.install_index(this bds.entities)
     returns void
@@ -141,7 +147,8 @@ begin
     end if;
 end
 $$;
-comment on function bds_registry.install_index(bds.entities) is 'Creates the index for polling by updatedAt, unless the table has one';
+comment on function bds_registry.install_index(bds.entities) is
+    'Creates the index for polling by updatedAt, unless the table has one';
 
 create function bds_registry.uninstall_table(table_name regclass)
     returns void
@@ -155,7 +162,9 @@ begin
     for made in select t.tgname from pg_trigger t where t.tgrelid = table_name and t.tgname ~ '^bds_' and not t.tgisinternal loop
         execute format('drop trigger %I on %s', made, table_name);
     end loop;
-    for made in select k.conname from pg_constraint k where k.conrelid = table_name and k.contype = 'c' and k.conname ~ '_is_finite$' loop
+    for made in
+        select k.conname from pg_constraint k where k.conrelid = table_name and k.contype = 'c' and k.conname ~ '_is_finite$'
+    loop
         execute format('alter table %s drop constraint %I', table_name, made);
     end loop;
     for made in
@@ -170,4 +179,5 @@ begin
     execute format('revoke all on %s from bds_writer, bds_operator', table_name);
 end
 $$;
-comment on function bds_registry.uninstall_table(regclass) is 'Drops the triggers, constraints, index and policies that bds.register has created on a table';
+comment on function bds_registry.uninstall_table(regclass) is
+    'Drops the triggers, constraints, index and policies that bds.register has created on a table';

@@ -8,7 +8,8 @@ create function bds_change_log.lock_space()
     language sql
     immutable
     return 20261121;  -- first key of the companies' advisory locks, different from those of other programs
-comment on function bds_change_log.lock_space() is 'pg_locks.classid of the companies'' advisory locks; their objid is bds.companies.number';
+comment on function bds_change_log.lock_space() is
+    'pg_locks.classid of the companies'' advisory locks; their objid is bds.companies.number';
 
 create or replace function bds.lock_company(company text)
     returns void
@@ -18,11 +19,13 @@ create or replace function bds.lock_company(company text)
 as $$
 begin
     if not bds_change_log.take_turn(company) then
-        raise exception using errcode = 'BD002', message = format('there is no company %s', coalesce(quote_literal(company), 'null'));
+        raise exception using
+            errcode = 'BD002', message = format('there is no company %s', coalesce(quote_literal(company), 'null'));
     end if;
 end
 $$;
-comment on function bds.lock_company(text) is 'Takes the company''s turn to write until the end of the transaction: other writers of the company wait';
+comment on function bds.lock_company(text) is
+    'Takes the company''s turn to write until the end of the transaction: other writers of the company wait';
 
 create function bds_change_log.take_turn(company text)
     returns boolean
@@ -63,7 +66,8 @@ begin
     return true;
 end
 $$;
-comment on function bds_change_log.take_turn(text) is 'Takes the company''s turn, as bds.lock_company does; returns false if there is no such company';
+comment on function bds_change_log.take_turn(text) is
+    'Takes the company''s turn, as bds.lock_company does; returns false if there is no such company';
 
 create function bds_change_log.set_floor(company text)
     returns void
@@ -74,7 +78,9 @@ declare
     clock record;
 begin
     -- this statement's snapshot is taken after the lock: it sees the last holder's commit
-    select c.ctid, c.last_updated_at + interval '1 microsecond' as floor into strict clock from bds.clocks c where c.company_id = company;
+    select c.ctid, c.last_updated_at + interval '1 microsecond' as floor into strict clock
+    from bds.clocks c
+    where c.company_id = company;
     perform set_config('bds.clock', clock.ctid::text, true);
     if clock.floor > clock_timestamp() then
         -- ,acme=2026-11-20 08:15:30.123457+00,beta=...,
@@ -87,7 +93,8 @@ begin
     end if;
 end
 $$;
-comment on function bds_change_log.set_floor(text) is 'Keeps the clock of a company that was just locked as the floor of new stamps, if it is in the future';
+comment on function bds_change_log.set_floor(text) is
+    'Keeps the clock of a company that was just locked as the floor of new stamps, if it is in the future';
 
 create function bds_change_log.floor_of(company text)
     returns timestamptz
@@ -114,10 +121,11 @@ exception
         raise exception using
             errcode = '40P01',
             message = format('deadlock while waiting for the turn to write to company %s', company),
-            hint = 'call bds.set_context(company, actor, change_set) first: the transaction then takes its turn before it locks any row';
+            hint = 'call bds.set_context(company, actor, change_set) first: the turn is then taken before any row is locked';
 end
 $$;
-comment on function bds_change_log.wait_for_turn(text, int) is 'Waits for the company''s lock; after lock_timeout raises BD003, which names the holder';
+comment on function bds_change_log.wait_for_turn(text, int) is
+    'Waits for the company''s lock; after lock_timeout raises BD003, which names the holder';
 
 create function bds_change_log.holder_of(company_number int)
     returns text
@@ -146,7 +154,8 @@ create function bds_change_log.only_company()
         select case when count(*) = 1 and bds.is_operator() then min(c.company_id) end
         from (select k.company_id from bds.clocks k limit 2) c
     );
-comment on function bds_change_log.only_company() is 'The company, if there is exactly one and the session acts as the operator; else null';
+comment on function bds_change_log.only_company() is
+    'The company, if there is exactly one and the session acts as the operator; else null';
 
 create function bds_change_log.lock_company_of_row(company text, operation text)
     returns void
@@ -166,7 +175,8 @@ begin
     end if;
 end
 $$;
-comment on function bds_change_log.lock_company_of_row(text, text) is 'Takes the turn of a row''s company, for a session that has named none; raises BD001 if it has named another one';
+comment on function bds_change_log.lock_company_of_row(text, text) is
+    'Takes the turn of a row''s company, for a session that has named none; raises BD001 if it has named another one';
 
 create function bds_change_log.lock_company_shortly(company text)
     returns void
@@ -181,8 +191,8 @@ begin
     if strpos(coalesce(current_setting('bds.locked', true), ''), ',' || company || ',') > 0 then
         return;
     end if;
-    -- This session has the row locked.  If the holder of the turn needs that row, both wait, and the deadlock check could cancel the
-    -- holder; so this session gives up before the check runs.
+    -- This session has the row locked.  If the holder of the turn needs that row, both wait, and the deadlock check could cancel
+    -- the holder; so this session gives up before the check runs.
     perform set_config('lock_timeout', least(nullif(patience, 0), longest)::text, true);
     begin
         perform bds.lock_company(company);
@@ -190,7 +200,9 @@ begin
         raise exception using
             errcode = 'BD003',
             message = format('another writer of company %s is active', company),
-            hint = format('call bds.set_context(%L, actor) first: the statement then waits for its turn before it locks any row', company);
+            hint = format(
+                'call bds.set_context(%L, actor) first: the statement then waits for its turn before it locks any row', company
+            );
     end;
     perform set_config('lock_timeout', patience::text, true);
 end
@@ -217,7 +229,8 @@ begin
     return null;
 end
 $$;
-comment on function bds_log.lock_named_company() is 'Statement trigger: takes the turn of the named or of the only company before any row is locked';
+comment on function bds_log.lock_named_company() is
+    'Statement trigger: takes the turn of the named or of the only company before any row is locked';
 
 create or replace function bds_log.lock_old_row_company()
     returns trigger
@@ -230,7 +243,8 @@ begin
     return old;
 end
 $$;
-comment on function bds_log.lock_old_row_company() is 'Row trigger before delete, if the session has not named the row''s company: takes that company''s turn';
+comment on function bds_log.lock_old_row_company() is
+    'Row trigger before delete, if the session has not named the row''s company: takes that company''s turn';
 
 create or replace function bds_log.refuse_truncate()
     returns trigger

@@ -1,10 +1,10 @@
 -- The change log: one record for each change of a row, by any writer.
 --
--- A company has one writer at a time.  The writer holds the company's lock from its first write to its commit, and takes ids from the
--- company's clock.  So ids and updatedAt follow commit order: a reader that sees one change sees every change before it.
+-- A company has one writer at a time.  The writer holds the company's lock from its first write to its commit, and takes ids from
+-- the company's clock.  So ids and updatedAt follow commit order: a reader that sees one change sees every change before it.
 --
--- Each table has a statement trigger that takes the lock before any row is locked, a row trigger that skips updates without a change
--- and stamps the other rows, and three statement triggers that log a whole statement from its transition tables.
+-- Each table has a statement trigger that takes the lock before any row is locked, a row trigger that skips updates without a
+-- change and stamps the other rows, and three statement triggers that log a whole statement from its transition tables.
 
 create function bds_change_log.advance(company text, entity_name text, changes bigint, oldest timestamptz, newest timestamptz)
     returns bigint
@@ -22,7 +22,10 @@ begin
             last_updated_at = greatest(c.last_updated_at, newest),
             transaction_id = pg_current_xact_id(),
             first_id = case when c.transaction_id = pg_current_xact_id() then c.first_id else c.last_id + 1 end,
-            floor = case when c.transaction_id = pg_current_xact_id() then c.floor else c.last_updated_at + interval '1 microsecond' end,
+            floor = case
+                when c.transaction_id = pg_current_xact_id() then c.floor
+                else c.last_updated_at + interval '1 microsecond'
+            end,
             positions = c.positions || jsonb_build_object(entity_name, c.last_id + changes)
         where c.ctid = place and c.company_id = company
         returning c.last_id - changes as base,
@@ -33,7 +36,8 @@ begin
             case when c.first_id > c.last_id - changes then pg_notify('bds_changes', company)::text end
         into clock;
         exit when found;
-        select c.ctid into strict place from bds.clocks c where c.company_id = company;  -- the place belonged to another company's clock
+        -- the place belonged to another company's clock
+        select c.ctid into strict place from bds.clocks c where c.company_id = company;
     end loop;
     if clock.in_turn then
         return clock.base;
@@ -80,9 +84,9 @@ declare
     silent     bigint[];  -- parents whose record lacks the collection, and those records
     recorded   bigint[];
 begin
-    -- The row's records first, then those of this transaction.  For a company without statistics the planner expects one row, so any
-    -- index seems as good as the right one: conditions that could choose a wrong one are outside the subquery.
-    -- The bound on created_at prunes old partitions; a day covers any step of the clock.
+    -- The row's records first, then those of this transaction.  For a company without statistics the planner expects one row, so
+    -- any index seems as good as the right one: conditions that could choose a wrong one are outside the subquery. The bound on
+    -- created_at prunes old partitions; a day covers any step of the clock.
     select array_agg(p.id) filter (where own.id is null), array_agg(p.id) filter (where own.is_silent),
         array_agg(own.id) filter (where own.is_silent)
     into unrecorded, silent, recorded
@@ -118,7 +122,8 @@ begin
 end
 $$;
 comment on function bds_change_log.name_collection(text, text, text, bigint[]) is
-    'Adds a collection to the records of these parents that this transaction has written; returns the parents without such a record';
+    'Adds a collection to the records of these parents that this transaction has written; returns the parents without such a '
+    'record';
 
 create or replace view bds.entity_positions as
 select c.company_id, p.key as entity, p.value::bigint as last_id

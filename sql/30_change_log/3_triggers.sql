@@ -8,9 +8,9 @@ create function bds_change_log.install_triggers(this bds.entities)
 as $$
 begin
     perform bds_change_log.make_row_function(this);
-    perform bds_change_log.make_log_function(this, operations.name) from unnest(array['insert', 'update', 'delete']) as operations (name);
-    -- New rows get their time from the default.  bds_2_stamp_new is for rows that bring a time, for a session that has named no company,
-    -- and for a clock that went back.
+    perform bds_change_log.make_log_function(this, o.name) from unnest(array['insert', 'update', 'delete']) as o (name);
+    -- New rows get their time from the default.  bds_2_stamp_new is for rows that bring a time, for a session that has named no
+    -- company, and for a clock that went back.
     execute bds_impl.fill(
         $sql$
 alter table {table} alter column updated_at set default clock_timestamp();
@@ -30,11 +30,14 @@ create or replace trigger bds_2_stamp before update on {table} for each row
     execute function bds_log.{stamp:I}();
 create or replace trigger bds_truncate before truncate on {table} for each statement
     execute function bds_log.refuse_truncate();
-create or replace trigger bds_log_insert after insert on {table} referencing new table as new_rows for each statement
+create or replace trigger bds_log_insert after insert on {table}
+    referencing new table as new_rows for each statement
     execute function bds_log.{insert:I}();
-create or replace trigger bds_log_update after update on {table} referencing old table as old_rows new table as new_rows for each statement
+create or replace trigger bds_log_update after update on {table}
+    referencing old table as old_rows new table as new_rows for each statement
     execute function bds_log.{update:I}();
-create or replace trigger bds_log_delete after delete on {table} referencing old table as old_rows for each statement
+create or replace trigger bds_log_delete after delete on {table}
+    referencing old table as old_rows for each statement
     execute function bds_log.{delete:I}();
         $sql$,
         'table', this.table_name::text, 'stamp', this.name || '_stamp',
@@ -153,15 +156,15 @@ begin
     end loop;
     return null;
 end
-$function$;
-revoke all on function bds_log.{function:I}() from public;
-alter function bds_log.{function:I}() owner to bds_owner;
+$function$
     $body$;
-comment on function bds_change_log.log_template() is 'The statement trigger''s function with holes, which bds_change_log.make_log_function fills';
+comment on function bds_change_log.log_template() is
+    'The statement trigger''s function with holes, which bds_change_log.make_log_function fills';
 
 -- For an update of data.units, a table of one column, {record} and {joined} become
 --
---     'units', r.id, 'update', at, pg_current_xact_id(), actor, change_set, o.updated_at, case when touching <> '' then array[touching] end,
+--     'units', r.id, 'update', at, pg_current_xact_id(), actor, change_set, o.updated_at,
+--     case when touching <> '' then array[touching] end,
 --     json_object('code' : case when o.code is distinct from r.code then coalesce(to_json(o.code), 'null'::json) end
 --         absent on null returning json)::jsonb
 --
@@ -183,9 +186,11 @@ begin
         'rows', rows_of,
         'stamps', case operation when 'delete' then 'null, null' else 'oldest, newest' end,
         'newest', case operation when 'delete' then 'null' else 'newest' end,
-        'columns', 'company_id, id, entity, row_id, operation, created_at, transaction_id, actor, change_set_id, last_updated_at, collections, old',
+        'columns', 'company_id, id, entity, row_id, operation, created_at, transaction_id, actor, change_set_id, last_updated_at, '
+            'collections, old',
         'record', bds_impl.fill(
-            E'{entity:L}, r.id, {operation:L}, at, pg_current_xact_id(), actor, change_set, {last_update}, {collections},\n            {old}',
+            E'{entity:L}, r.id, {operation:L}, at, pg_current_xact_id(), actor, change_set, {last_update}, {collections},\n'
+            '            {old}',
             'entity', this.name,
             'operation', case operation when 'insert' then 'create' else operation end,
             'last_update', case when is_update then 'o.updated_at' else 'null' end,
@@ -193,14 +198,19 @@ begin
             'old', bds_change_log.old_value(this, operation)
         ),
         'row', case when is_update then 'new_rows r, old_rows o' else rows_of || ' r' end,
-        'joined', rows_of || case when is_update then ' r join old_rows o on o.company_id = r.company_id and o.id = r.id' else ' r' end,
+        'joined', case
+            when is_update then 'new_rows r join old_rows o on o.company_id = r.company_id and o.id = r.id'
+            else rows_of || ' r'
+        end,
         'order', case when is_update then 'order by r.id' else '' end,  -- other rows come in the order of the statement
-        -- A plan made for one row is reused for a million, and to the planner both transition tables look alike: a nested loop between
-        -- them would be quadratic.
-        'avoid_nestloop', case when is_update then $sql$perform set_config('enable_nestloop', 'off', true);$sql$ || E'\n        ' else '' end,
-        'allow_nestloop', case when is_update then E'\n        ' || $sql$perform set_config('enable_nestloop', 'on', true);$sql$ else '' end,
+        -- A plan made for one row is reused for a million, and to the planner both transition tables look alike: a nested loop
+        -- between them would be quadratic.
+        'avoid_nestloop', case when is_update then E'perform set_config(''enable_nestloop'', ''off'', true);\n        ' else '' end,
+        'allow_nestloop', case when is_update then E'\n        perform set_config(''enable_nestloop'', ''on'', true);' else '' end,
         'touch', case when this.parent_navigation is null then '' else bds_change_log.touch_statement(this, operation) end
     );
+    execute format('revoke all on function bds_log.%I() from public', this.name || '_' || operation);
+    execute format('alter function bds_log.%I() owner to bds_owner', this.name || '_' || operation);
 end
 $$;
 comment on function bds_change_log.make_log_function(bds.entities, text) is
@@ -236,7 +246,8 @@ create function bds_change_log.old_value(this bds.entities, operation text)
             where f.entity = this.name
         )
     end;
-comment on function bds_change_log.old_value(bds.entities, text) is 'The expression of old rows o and new rows r that is logged as old';
+comment on function bds_change_log.old_value(bds.entities, text) is
+    'The expression of old rows o and new rows r that is logged as old';
 
 create function bds_change_log.touch_statement(child bds.entities, operation text)
     returns text
@@ -256,8 +267,9 @@ begin
     return bds_impl.fill(
         $sql$
 
-        -- A parent changes with its children.  The company is locked: a parent stamped before the floor has no record of this transaction.
-        -- For an array the planner expects ten elements: it probes the key for each, where `= any` would search the array for each parent.
+        -- A parent changes with its children.  The company is locked: a parent stamped before the floor has no record of this
+        -- transaction. For an array the planner expects ten elements: it probes the key for each, where `= any` would search the
+        -- array for each parent.
         floor := bds_change_log.turn_floor(company);
         parents := array({keys});
         select

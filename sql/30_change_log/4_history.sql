@@ -40,7 +40,8 @@ create function bds_change_log.state_before(change bds.change_log, state jsonb)
         when 'update' then state || change.old || jsonb_build_object('updatedAt', change.last_updated_at)
         when 'delete' then change.old
     end;
-comment on function bds_change_log.state_before(bds.change_log, jsonb) is 'The row before a change, computed from the row after it; null before a create';
+comment on function bds_change_log.state_before(bds.change_log, jsonb) is
+    'The row before a change, computed from the row after it; null before a create';
 
 create or replace function bds.row_history(company text, entity text, id bigint)
     returns table (version bigint, operation text, at timestamptz, actor text, change_set_id uuid, "row" jsonb, old jsonb)
@@ -105,5 +106,6 @@ begin
 end
 $$;
 comment on function bds.row_at(text, text, bigint, bigint) is
-    'The row as of a version, which is the id of any change of the company, or null if it did not exist. Raises BD006 for a version '
+    'The row as of a version, which is the id of any change of the company, or null if it did not exist. Raises BD006 for a '
+    'version '
     'older than the retained log';

@@ -12,7 +12,10 @@ declare
 begin
     perform pg_advisory_xact_lock(hashtextextended('bds.make_partitions', 0));
     for month in
-        select generate_series(date_trunc('month', now() at time zone 'UTC'), now() at time zone 'UTC' + make_interval(months => months), interval '1 month')
+        select generate_series(
+            date_trunc('month', now() at time zone 'UTC'), now() at time zone 'UTC' + make_interval(months => months),
+            interval '1 month'
+        )
     loop
         name := 'change_log_' || to_char(month, 'YYYY_MM');
         continue when to_regclass('bds.' || name) is not null;
@@ -44,7 +47,8 @@ begin
     return coalesce((select f.first_id from bds.first_changes f where f.company_id = company), 1);
 end
 $$;
-comment on function bds.first_change(text) is 'The id of the first retained change: 1, unless a retention is set and old changes were dropped';
+comment on function bds.first_change(text) is
+    'The id of the first retained change: 1, unless a retention is set and old changes were dropped';
 
 create or replace function bds.set_retention(keep interval)
     returns void
@@ -57,7 +61,8 @@ begin
         raise exception using errcode = 'BD001', message = 'only the operator sets the retention of the change log';
     end if;
     if keep < interval '1 day' then
-        raise exception using errcode = 'BD005', message = format('expected a retention of at least one day, or null, got %s', keep);
+        raise exception using
+            errcode = 'BD005', message = format('expected a retention of at least one day, or null, got %s', keep);
     end if;
     update bds.settings s set log_retention = keep;
 end
@@ -105,7 +110,8 @@ exception when lock_not_available then
     return 0;
 end
 $$;
-comment on function bds.drop_old_changes() is 'Drops partitions of the change log that are older than the retention; returns their number';
+comment on function bds.drop_old_changes() is
+    'Drops partitions of the change log that are older than the retention; returns their number';
 
 create function bds_change_log.forget_changes(partition regclass, before timestamptz)
     returns void
@@ -122,4 +128,5 @@ begin
     using before;
 end
 $$;
-comment on function bds_change_log.forget_changes(regclass, timestamptz) is 'Stores the first change that each company keeps, before older ones are dropped';
+comment on function bds_change_log.forget_changes(regclass, timestamptz) is
+    'Stores the first change that each company keeps, before older ones are dropped';

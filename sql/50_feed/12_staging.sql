@@ -181,7 +181,7 @@ begin
         and exists (select from bds.entities e where strpos(c.relname, '_' || e.name) > 0 or c.relname ~ '_$');
     if found then
         raise exception using
-            errcode = 'BD004', message = format('this session has a temporary table %I of its own, where an import needs the name', name),
+            errcode = 'BD004', message = format('this session has a temporary table %I, a name that the import needs', name),
             hint = 'drop or rename it, or run the import in another session';
     end if;
 end

@@ -24,7 +24,7 @@ create function bds_feed.refusal(problem jsonb, is_delete boolean)
         end,
         'message', case
             when problem ->> 'rule' <> '' then format('the rule %s refuses it', problem ->> 'rule')
-            else format('the database refuses it (%s)', problem ->> 'state')
+            else format('the database refused the record (%s)', problem ->> 'state')
         end
     );
 comment on function bds_feed.refusal(jsonb, boolean) is 'Code and message of an error for what write_in_ranges has found';

@@ -18,12 +18,12 @@ begin
             (m.operation not in ('create', 'update', 'upsert', 'delete'), '@operation', 'invalid_directive',
                 format('expected create, update, upsert or delete, got %%L', left(m.operation, 100))),
             (s."@where" is not null and m.operation not in ('update', 'delete'), '@where', 'invalid_directive',
-                'it goes with "@operation": "update" or "delete"'),
+                'expected only with "@operation": "update" or "delete"'),
             (s."@where" is not null and s."@id" is not null, '@where', 'invalid_directive',
-                'a record says which rows it means by its id or by @where, not by both'),
-            (s."@where" is not null and s."@parent" is not null, '@where', 'invalid_directive', 'it is for records at the top level'),
+                'expected an id or @where, got both'),
+            (s."@where" is not null and s."@parent" is not null, '@where', 'invalid_directive', 'expected only in a record at the top level'),
             (s."@where" is not null and m.phase = 2 and (%5$s), '@where', 'invalid_directive',
-                'rows that are updated by a condition take no children'),
+                'expected no children beside a condition'),
             (s."@where" = '', '@where', 'invalid_directive', 'expected a condition, got nothing'),
             (m.operation = 'create' and m.phase = 1 and not m.is_new, null, 'already_exists', format('it is row %%s', m.target)),
             (m.operation in ('update', 'delete') and m.is_new and s."@where" is null, null, 'not_found',
@@ -57,7 +57,7 @@ begin
         execute format(
             $sql$
             insert into %1$s (entity, ordinal, field, code, message)
-            select %2$L, m.ordinal, %3$L, 'invalid_value', format('its id, which names no row, says %%s', left(m.id, 100))
+            select %2$L, m.ordinal, %3$L, 'invalid_value', format('expected the value of the id, which matches no row: %%s', left(m.id, 100))
             from pg_temp.%4$I m
             where m.is_new and m.id_kind = %3$L and m.operation in ('create', 'upsert') and m.%5$I <> %6$s
                 and not exists (select from %1$s e where e.entity = %2$L and e.ordinal = m.ordinal and e.field = %3$L)
@@ -86,7 +86,7 @@ begin
     execute format(
         $sql$
         insert into %1$s (entity, ordinal, field, code, message)
-        select %2$L, s."@ordinal", %3$L, 'invalid_value', format('it stands in another row of %%s than %%s', %4$L, left(r.lookup, 100))
+        select %2$L, s."@ordinal", %3$L, 'invalid_value', format('expected the row of %%s that contains the record, got %%s', %4$L, left(r.lookup, 100))
         from %5$s s
         join %6$s r on r.lookup = s.%3$I
         join pg_temp.%7$I p on p.ordinal = s."@parent"

@@ -23,7 +23,7 @@ exception when others then
     if left(sqlstate, 2) in ('40', '53', '55', '57', '58', 'BD', 'XX') then
         raise;
     end if;
-    raise exception using errcode = 'BDF01', message = 'a condition is no SQL', detail = jsonb_build_array(jsonb_build_object(
+    raise exception using errcode = 'BDF01', message = 'a condition is not valid SQL', detail = jsonb_build_array(jsonb_build_object(
         'field', '@where', 'code', 'invalid_directive', 'message', 'the database cannot evaluate it'));
 end
 $$;
@@ -169,7 +169,7 @@ create function bds_feed.mass_problems(entity_name text, mass text)
             union all
             select format(
                 $sql$ union all (select %1$L, case when bool_or(t.id is null) then 'duplicate_record' else 'already_exists' end,
-                    case when bool_or(t.id is null) then 'one value cannot be that of several rows'
+                    case when bool_or(t.id is null) then 'a unique value cannot be set in several rows'
                         else format('row %%s has %%s %%L', min(t.id), %1$L, min(d.%2$I::text)) end
                 from s cross join change d left join %3$s t on t.company_id = (select $1) and t.%2$I = d.%2$I and t.id <> d.id
                 where s.%4$I and s.%2$I is not null and (t.id is not null or (select count(*) > 1 from change))

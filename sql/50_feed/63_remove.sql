@@ -155,7 +155,7 @@ begin
         if bds_feed.hides_rows(import.number, entity_name) then
             execute format(
                 'insert into %s (entity, path, code, message, is_late) values ($1, $2, ''batch_failed'', $3, true)', bds_feed.staging_table(import.number, 'errors')
-            ) using entity_name, entity_name || '@removeAll', 'nothing was removed: of records that failed it is not known which rows they mean';
+            ) using entity_name, entity_name || '@removeAll', 'nothing was removed: the rows of failed records are unknown';
             continue;
         end if;
         raise notice 'removing %: 1 of 1 rows done', entity_name;

@@ -312,8 +312,8 @@ begin
         'state': import.state,
         'atomic': case import.atomic when 'batch' then to_json('batch'::text) else import.atomic::json end,
         'dryRun': import.dry_run,
-        'startedAt': to_char(import.started_at, 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'),
-        'finishedAt': to_char(import.finished_at, 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'),
+        'startedAt': bds.api_time(import.started_at),
+        'finishedAt': bds.api_time(import.finished_at),
         'progress': json_object('bytes': import.bytes, 'records': import.records, 'done': import.done),
         'entities': (
             select coalesce(json_object_agg(e.name, json_object(
@@ -351,7 +351,7 @@ begin
         begin
             perform bds_feed.import_drop_staging(dead.number);
             insert into bds.import_errors (company_id, import_id, n, path, code, message)
-            values (dead.company_id, dead.id, dead.error_count + 1, 'document', 'aborted', 'the process that ran it gave no more sign of life');
+            values (dead.company_id, dead.id, dead.error_count + 1, 'document', 'aborted', 'the process that ran the import stopped responding');
             update bds.imports i
             set state = case when i.is_cancelled then 'cancelled' else 'failed' end, finished_at = clock_timestamp(),
                 error_count = i.error_count + 1

@@ -1,11 +1,11 @@
--- Hooks as a SQL API: registration, change and end.  Everything here runs with the caller's rights, so row level security
--- holds; the secret alone is written by those who cannot read it.
+-- Hooks as a SQL API: create, update and delete them.
 --
 --     begin; select bds.set_context('acme', 'me');
 --     select bds.create_hook('acme', 'products', 'https://example.com/hook', columns => '{price}');   -- the hook, with its secret
 --     commit;
 --
--- Whoever changes a hook locks the hook first, then the company's position, then the hook's state.
+-- The functions run as bds_dispatcher, which acts for every company: each of them first requires that the session acts for the
+-- company. A change of a hook locks the hook, then the company's position, then the hook's state.
 
 create or replace function bds.hook_json(hook bds.hooks, secret text default null)
     returns json
@@ -19,7 +19,7 @@ create or replace function bds.hook_json(hook bds.hooks, secret text default nul
         'problem': hook.problem, 'secret': secret
         absent on null
     );
-comment on function bds.hook_json(bds.hooks, text) is 'A hook as the API shows it; with its secret when it is made';
+comment on function bds.hook_json(bds.hooks, text) is 'A hook in the format of the API, with its secret if it was just created';
 
 create or replace function bds.lock_hook(company text, hook_id uuid)
     returns bds.hooks
@@ -38,7 +38,8 @@ begin
     return hook;
 end
 $$;
-comment on function bds.lock_hook(text, uuid) is 'The hook, locked against other changes of it; raises BD002 if there is none';
+comment on function bds.lock_hook(text, uuid) is
+    'Locks a hook until the end of the transaction and returns it; raises BD002 if there is none of that id';
 
 create function bds_webhooks.make_secret()
     returns text
@@ -47,7 +48,7 @@ create function bds_webhooks.make_secret()
     return 'whsec_' || encode(
         sha256(uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid())), 'base64'
     );
-comment on function bds_webhooks.make_secret() is 'A new signing secret: 32 bytes in the form of Standard Webhooks';
+comment on function bds_webhooks.make_secret() is 'A new signing secret: 32 random bytes in the format of Standard Webhooks';
 
 create function bds_webhooks.last_change(company text)
     returns bigint
@@ -79,16 +80,20 @@ declare
 begin
     perform bds.require_company(company), bds_webhooks.check_hook(entity, url, columns);
     if bds_webhooks.last_change(company) is null then
-        raise exception using errcode = 'BD002', message = format('there is no company %s', coalesce(quote_literal(company), 'null'));
+        raise exception using
+            errcode = 'BD002', message = format('there is no company %s', coalesce(quote_literal(company), 'null'));
     end if;
-    -- Its first hook: earlier changes concern nobody.  Read before the hook can be seen, so that no later change is left out.
-    insert into bds.hook_positions (company_id, routed_id) values (company, bds_webhooks.last_change(company)) on conflict do nothing;
+    -- For the company's first hook, matching begins here.  The position is read before the hook is visible: no later change is
+    -- missed.
+    insert into bds.hook_positions (company_id, routed_id)
+    values (company, bds_webhooks.last_change(company))
+    on conflict do nothing;
     insert into bds.hooks (
         company_id, since_id, entity, url, filter, columns, allow_in_change_set, disabled, catalog_version, created_at, updated_at
     )
     values (
-        company, bds_webhooks.last_change(company), entity, url, filter, nullif(columns, '{}'), allow_in_change_set, disabled, catalog_version,
-        made_at, made_at
+        company, bds_webhooks.last_change(company), entity, url, filter, nullif(columns, '{}'), allow_in_change_set, disabled,
+        catalog_version, made_at, made_at
     )
     returning * into hook;
     insert into bds.hook_states (company_id, hook_id) values (company, hook.id);
@@ -98,7 +103,8 @@ begin
 end
 $$;
 comment on function bds.create_hook(text, text, text, text, text[], boolean, boolean, jsonb, text) is
-    'Registers a hook and returns it with its secret, this once; a filter comes with what the service has compiled it to';
+    'Creates a hook and returns it with its secret, which is not shown again. A filter needs filters, which the service compiles '
+    'from it';
 
 create function bds_webhooks.store_filters(company text, hook bds.hooks, filters jsonb)
     returns void
@@ -109,8 +115,8 @@ begin
     if (hook.filter is null) <> (filters is null) then
         raise exception using
             errcode = 'BD005',
-            message = 'a filter is stored together with what it was compiled to',
-            hint = 'register hooks that have a filter over HTTP';
+            message = 'expected filter and filters together, or neither',
+            hint = 'create hooks with a filter over HTTP';
     end if;
     delete from bds.hook_filters f where f.company_id = company and f.hook_id = hook.id;
     insert into bds.hook_filters (company_id, hook_id, entity, joins, condition, types, "values")
@@ -119,7 +125,7 @@ begin
 end
 $$;
 comment on function bds_webhooks.store_filters(text, bds.hooks, jsonb) is
-    'Stores a hook''s compiled filter, of each entity: [{entity, joins, condition, types, values}]';
+    'Replaces a hook''s compiled filter, which has one element for each entity: [{entity, joins, condition, types, values}]';
 
 create function bds_webhooks.hold_routing(company text)
     returns void
@@ -127,11 +133,12 @@ create function bds_webhooks.hold_routing(company text)
     set search_path = pg_catalog, pg_temp
 as $$
 begin
-    -- Matching takes several statements: a hook that changed between two of them would be matched by neither of its filters.
+    -- Matching takes several statements: a hook that changed between two of them might be matched by neither filter.
     perform from bds.hook_positions p where p.company_id = company for update;
 end
 $$;
-comment on function bds_webhooks.hold_routing(text) is 'Waits until nobody matches the company''s hooks, and lets nobody until the end of the transaction';
+comment on function bds_webhooks.hold_routing(text) is
+    'Waits until the company''s hooks are not being matched, and blocks matching until the end of the transaction';
 
 create or replace function bds.update_hook(
     company             text,
@@ -157,7 +164,8 @@ declare
 begin
     perform bds_webhooks.check_hook(entity, url, columns), bds_webhooks.hold_routing(company);
     update bds.hooks h
-    set entity = update_hook.entity, url = update_hook.url, filter = update_hook.filter, columns = nullif(update_hook.columns, '{}'),
+    set entity = update_hook.entity, url = update_hook.url, filter = update_hook.filter,
+        columns = nullif(update_hook.columns, '{}'),
         allow_in_change_set = update_hook.allow_in_change_set, disabled = update_hook.disabled,
         catalog_version = update_hook.catalog_version, problem = update_hook.problem, updated_at = clock_timestamp(),
         since_id = case when before.disabled and not update_hook.disabled then bds_webhooks.last_change(company) else h.since_id end
@@ -172,9 +180,11 @@ begin
 end
 $$;
 comment on function bds.update_hook(text, uuid, text, text, text, text[], boolean, boolean, jsonb, text, text) is
-    'Changes a hook and returns it; disabling it cancels what is queued, enabling it lets it see what comes from now on';
+    'Changes a hook and returns it. Disabling cancels its queue; enabling begins with the next change';
 
-create or replace function bds.refit_hook(company text, hook_id uuid, filters jsonb, catalog_version text, problem text default null)
+create or replace function bds.refit_hook(
+    company text, hook_id uuid, filters jsonb, catalog_version text, problem text default null
+)
     returns void
     language plpgsql
     security definer
@@ -191,7 +201,8 @@ begin
         perform bds_webhooks.store_filters(company, hook, filters);
     else
         update bds.hooks h
-        set catalog_version = refit_hook.catalog_version, disabled = true, problem = refit_hook.problem, updated_at = clock_timestamp()
+        set catalog_version = refit_hook.catalog_version, disabled = true, problem = refit_hook.problem,
+            updated_at = clock_timestamp()
         where h.company_id = company and h.id = hook.id;
         delete from bds.hook_filters f where f.company_id = company and f.hook_id = hook.id;
         perform bds_webhooks.cancel_queued(company, hook.id);
@@ -199,7 +210,7 @@ begin
 end
 $$;
 comment on function bds.refit_hook(text, uuid, jsonb, text, text) is
-    'Stores what a filter is under another model, or disables the hook with the reason why its filter fits no more';
+    'Stores a filter that was compiled again for the present model, or disables the hook with the problem of its filter';
 
 create or replace function bds.delete_hook(company text, hook_id uuid)
     returns void
@@ -216,7 +227,8 @@ begin
     perform bds_webhooks.cancel_queued(company, hook.id);
 end
 $$;
-comment on function bds.delete_hook(text, uuid) is 'Ends a hook and cancels what is queued for it; its deliveries stay until they are forgotten';
+comment on function bds.delete_hook(text, uuid) is
+    'Deletes a hook and cancels its queue; its deliveries stay until bds.forget_deliveries';
 
 create function bds_webhooks.cancel_queued(company text, hook_id uuid)
     returns void
@@ -229,10 +241,11 @@ begin
     update bds.deliveries d
     set state = 'cancelled', next_attempt_at = null, urgent = false, finished_at = clock_timestamp()
     where d.company_id = company and d.hook_id = cancel_queued.hook_id and d.finished_at is null;
-    -- an attempt that is under way keeps its lease, so that it is recorded
+    -- a running attempt keeps its lease, so that its result is recorded
     update bds.hook_states s
     set next_at = case when s.lease is not null then s.next_at end
     where s.company_id = company and s.hook_id = cancel_queued.hook_id;
 end
 $$;
-comment on function bds_webhooks.cancel_queued(text, uuid) is 'Cancels whatever waits to be delivered to a hook, collected changes included';
+comment on function bds_webhooks.cancel_queued(text, uuid) is
+    'Cancels a hook''s deliveries that have not ended, and its queued changes';

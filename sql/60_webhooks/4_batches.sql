@@ -1,4 +1,4 @@
--- Batches: changes that wait for a hook become deliveries, when the window of the first of them is over or a hundred are there.
+-- Batches: queued changes of a hook become deliveries when the window of the first one ends, or a hundred are queued.
 
 create function bds_webhooks.make_batches(most int default 1000)
     returns bigint
@@ -9,7 +9,7 @@ declare
     companies text[];
     hooks     uuid[];
 begin
-    -- A statement of its own, for the next one must see what was queued before the locks were had.
+    -- a statement of its own: the next one must see what was queued before the locks were taken
     select array_agg(s.company_id), array_agg(s.hook_id) into companies, hooks
     from (
         select d.company_id, d.hook_id
@@ -25,7 +25,8 @@ begin
     return bds_webhooks.make_batches_of(companies, hooks, clock_timestamp());
 end
 $$;
-comment on function bds_webhooks.make_batches(int) is 'Makes deliveries of the changes whose window is over, and of each hundred; returns how many';
+comment on function bds_webhooks.make_batches(int) is
+    'Makes deliveries of queued changes whose window has ended, and of each hundred; returns their number';
 
 create function bds_webhooks.plan_batches(
     companies text[], hooks uuid[], up_to timestamptz,
@@ -36,25 +37,27 @@ create function bds_webhooks.plan_batches(
     language sql
     stable
     set search_path = pg_catalog, pg_temp
-    -- A plan made while the tables are small is kept when they are large: a few keys are always looked up by index.
+    -- A plan made for small tables is reused for large ones: a few keys are always looked up by index.
     set enable_seqscan = off
     set enable_hashjoin = off
     set enable_mergejoin = off
 as $$
-    -- neighbours of one change set are a run, each hundred of a run a batch
+    -- consecutive changes of one change set are a run; each hundred of a run is a batch
     with marked as (
         select q.*, q.change_set_id is distinct from lag(q.change_set_id) over w as begins
         from unnest(companies, hooks) as d (company_id, hook_id)
-        cross join lateral (  -- of a queue that was empty when it was last analyzed the planner expects one row
+        cross join lateral (  -- for a queue that was analyzed while empty the planner expects one row
             select e.* from bds.hook_queue e where e.company_id = d.company_id and e.hook_id = d.hook_id offset 0
         ) q
         window w as (partition by q.company_id, q.hook_id order by q.change_id)
     ),
     runs as (
-        select m.*, count(*) filter (where m.begins) over (partition by m.company_id, m.hook_id order by m.change_id) as run from marked m
+        select m.*, count(*) filter (where m.begins) over (partition by m.company_id, m.hook_id order by m.change_id) as run
+        from marked m
     ),
     numbered as (
-        select r.*, (row_number() over (partition by r.company_id, r.hook_id, r.run order by r.change_id) - 1) / 100 as part from runs r
+        select r.*, (row_number() over (partition by r.company_id, r.hook_id, r.run order by r.change_id) - 1) / 100 as part
+        from runs r
     ),
     batches as (
         select n.company_id, n.hook_id, n.change_set_id, count(*) as size, min(n.change_id) as first_id, max(n.change_id) as last_id,
@@ -66,14 +69,14 @@ as $$
         from numbered n
         group by n.company_id, n.hook_id, n.change_set_id, n.run, n.part
     )
-    -- when the window is over all go, else those up to the last full one
+    -- after the end of the window every batch goes, before it those up to the last full one
     select b.*,
         min(b.due_at) over (partition by b.company_id, b.hook_id) <= up_to
         or bool_or(b.size = 100) over (partition by b.company_id, b.hook_id order by b.first_id desc)
     from batches b;
 $$;
 comment on function bds_webhooks.plan_batches(text[], uuid[], timestamptz) is
-    'The batches that the queued changes of these hooks make, and which of them go now that windows up to a time are over';
+    'The batches of these hooks'' queued changes, and whether each goes when windows up to a time have ended';
 
 create function bds_webhooks.make_batches_of(companies text[], hooks uuid[], up_to timestamptz)
     returns bigint
@@ -88,8 +91,9 @@ begin
     with due as materialized (
         select d.company_id, d.hook_id, h.gone
         from unnest(companies, hooks) as d (company_id, hook_id)
-        cross join lateral (  -- so that the planner knows that there are as many of them
-            select e.disabled or e.deleted_at is not null as gone from bds.hooks e where e.company_id = d.company_id and e.id = d.hook_id offset 0
+        cross join lateral (  -- so that the planner expects one for each of them
+            select e.disabled or e.deleted_at is not null as gone from bds.hooks e
+            where e.company_id = d.company_id and e.id = d.hook_id offset 0
         ) h
     ),
     planned as materialized (select * from bds_webhooks.plan_batches(companies, hooks, up_to)),
@@ -101,14 +105,16 @@ begin
             case when not d.gone then clock_timestamp() end, case when d.gone then clock_timestamp() end
         from planned p join due d on d.company_id = p.company_id and d.hook_id = p.hook_id
         where p.goes
-        order by p.company_id, p.hook_id, p.first_id  -- their numbers are the order in which they go out
+        order by p.company_id, p.hook_id, p.first_id  -- numbers follow the order of sending
         returning 1
     ),
     gone as (
         delete from bds.hook_queue q
         where q.ctid = any (array(
             select e.ctid
-            from (select p.company_id, p.hook_id, max(p.last_id) as last_id from planned p where p.goes group by p.company_id, p.hook_id) p
+            from (
+                select p.company_id, p.hook_id, max(p.last_id) as last_id from planned p where p.goes group by p.company_id, p.hook_id
+            ) p
             cross join lateral (
                 select e.ctid from bds.hook_queue e
                 where e.company_id = p.company_id and e.hook_id = p.hook_id and e.change_id <= p.last_id offset 0
@@ -133,4 +139,4 @@ begin
 end
 $$;
 comment on function bds_webhooks.make_batches_of(text[], uuid[], timestamptz) is
-    'Makes deliveries of what these hooks, which the caller has locked, have collected in windows that end up to a time';
+    'Makes deliveries of these hooks'' queued changes whose window ends up to a time; the caller has locked the hooks'' states';

@@ -1,14 +1,14 @@
--- The queue as a SQL API, for workers in any language; a worker needs the role bds_worker, LISTEN and these calls:
+-- The queue as a SQL API, for workers in any language.  A worker needs the role bds_worker, LISTEN and these calls:
 --
---     listen bds_changes; listen bds_hooks;                    payload: the company; then, at the start and whenever it is woken:
+--     listen bds_changes; listen bds_hooks;                    payload: the company; at the start and after each notification:
 --     select * from bds.route_changes(company) for each of     select bds.companies_behind();
---     select * from bds.claim_deliveries(100);                 batches that are due, leased for 15 seconds
+--     select * from bds.claim_deliveries(100);                 due deliveries, leased for 15 seconds
 --     POST body to url, signed with secret; meanwhile          select bds.renew_leases('[{"company", "hook", "lease"}]');
 --     select * from bds.record_attempts('[{"company", "hook", "delivery", "lease", "status", "durationMs", "error", "reply"}]');
---     sleep until a notification or                            select bds.next_due();
+--     sleep until a notification or for                        select bds.next_due();   seconds
 --
--- A hook's state row is its lock: workers that find it locked go on to the next one.  Whoever waits for several takes them in the
--- order of their keys.
+-- The state row of a hook is its lock: a worker skips a hook that another one has locked.  A session that waits for several locks
+-- takes them in the order of their keys.
 
 create or replace function bds.claim_deliveries(
     most  int default 100,
@@ -19,12 +19,11 @@ create or replace function bds.claim_deliveries(
     language plpgsql
     security definer
     set search_path = pg_catalog, pg_temp
-    -- A plan made while the tables are small is kept when they are large: a few keys are always looked up by index.
+    -- A plan made for small tables is reused for large ones: a few keys are always looked up by index.
     set enable_seqscan = off
     set enable_hashjoin = off
     set enable_mergejoin = off
 as $$
-#variable_conflict use_column
 declare
     companies text[];
     hooks     uuid[];
@@ -39,13 +38,34 @@ begin
         limit most
         for update skip locked
     ) s;
-    if companies is null then
-        return;
+    if companies is not null then
+        return query select * from bds_webhooks.lease_deliveries(companies, hooks, lease);
     end if;
+end
+$$;
+comment on function bds.claim_deliveries(int, interval) is
+    'Leases the next delivery of each hook that is due. After a lease has ended without a result another worker may claim the '
+    'delivery';
+
+create function bds_webhooks.lease_deliveries(
+    companies text[], hooks uuid[], lease interval,
+    out company text, out hook uuid, out delivery uuid, out lease_id uuid, out url text, out secret text, out body text
+)
+    returns setof record
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+    -- A plan made for small tables is reused for large ones: a few keys are always looked up by index.
+    set enable_seqscan = off
+    set enable_hashjoin = off
+    set enable_mergejoin = off
+as $$
+#variable_conflict use_column
+begin
     return query
     with due as (
         select s.company_id, s.hook_id, d.*, h.url, c.tenant_id, k.secret,
-            case when d.urgent then d.next_attempt_at else greatest(d.next_attempt_at, s.rests_until) end as at, clock_timestamp() as now
+            case when d.urgent then d.next_attempt_at else greatest(d.next_attempt_at, s.rests_until) end as at,
+            clock_timestamp() as now
         from unnest(companies, hooks) as w (company_id, hook_id)
         join bds.hook_states s on s.company_id = w.company_id and s.hook_id = w.hook_id
         join bds.hooks h on h.company_id = w.company_id and h.id = w.hook_id
@@ -62,7 +82,7 @@ begin
     taken as (
         update bds.hook_states s
         set lease = case when due.at <= due.now then gen_random_uuid() end,
-            next_at = case when due.at <= due.now then due.now + claim_deliveries.lease else due.at end
+            next_at = case when due.at <= due.now then due.now + lease_deliveries.lease else due.at end
         from due
         where s.company_id = due.company_id and s.hook_id = due.hook_id
         returning s.company_id, s.hook_id, s.lease
@@ -78,14 +98,14 @@ begin
     order by due.number;
 end
 $$;
-comment on function bds.claim_deliveries(int, interval) is
-    'Leases the next delivery of each hook that is due; when a lease ends without a result, another worker may have it';
+comment on function bds_webhooks.lease_deliveries(text[], uuid[], interval) is
+    'Leases the next delivery of each of these hooks, whose states the caller has locked';
 
 create function bds_webhooks.lock_leases(attempts jsonb)
     returns void
     language plpgsql
     set search_path = pg_catalog, pg_temp
-    -- A plan made while the tables are small is kept when they are large: a few keys are always looked up by index.
+    -- A plan made for small tables is reused for large ones: a few keys are always looked up by index.
     set enable_seqscan = off
     set enable_hashjoin = off
     set enable_mergejoin = off
@@ -112,58 +132,15 @@ create or replace function bds.record_attempts(
     language plpgsql
     security definer
     set search_path = pg_catalog, pg_temp
-    -- A plan made while the tables are small is kept when they are large: a few keys are always looked up by index.
-    set enable_seqscan = off
-    set enable_hashjoin = off
-    set enable_mergejoin = off
 as $$
-#variable_conflict use_column
 declare
     ended  record;
     rested uuid[];
     eased  uuid[];
 begin
     perform bds_webhooks.lock_leases(attempts);
-    for ended in
-        with a as materialized (
-            select a.company, a.hook, a.delivery, a.status, coalesce(a."durationMs", 0) as duration, a.error, a.reply,
-                a.status between 200 and 299 as good, a.status between 400 and 499 as refused
-            from jsonb_to_recordset(attempts) as a (
-                company text, hook uuid, delivery uuid, lease uuid, status int, "durationMs" int, error text, reply text
-            )
-            join bds.hook_states s on s.company_id = a.company and s.hook_id = a.hook and s.lease = a.lease
-            join bds.deliveries d on d.company_id = a.company and d.id = a.delivery and d.hook_id = a.hook
-        ),
-        tried as (
-            insert into bds.delivery_attempts (company_id, delivery_id, n, at, status, duration_ms, error, reply)
-            select a.company, a.delivery,
-                (select coalesce(max(t.n), 0) + 1 from bds.delivery_attempts t where t.company_id = a.company and t.delivery_id = a.delivery),
-                clock_timestamp() - make_interval(secs => a.duration / 1000.0), a.status, a.duration, a.error, a.reply
-            from a
-        ),
-        outcome as (
-            select a.company, a.hook, a.delivery, coalesce(a.good, false) as good, d.test,
-                -- out of retries: the hook rests
-                d.finished_at is null and not d.test and a.good is not true and a.refused is not true
-                    and d.failures >= cardinality(retry) as exhausted,
-                case
-                    when a.good then 'delivered'
-                    when d.finished_at is not null then d.state  -- cancelled meanwhile
-                    when a.refused or d.test or d.failures >= cardinality(retry) then 'failed'
-                    else 'waiting'
-                end as state
-            from a join bds.deliveries d on d.company_id = a.company and d.id = a.delivery
-        )
-        update bds.deliveries d
-        set state = o.state, urgent = false,
-            failures = case when o.good then 0 else d.failures + 1 end,
-            next_attempt_at = case when o.state = 'waiting' then clock_timestamp() + make_interval(secs => retry[d.failures + 1]) end,
-            finished_at = case when o.state <> 'waiting' then clock_timestamp() end
-        from outcome o
-        where d.company_id = o.company and d.id = o.delivery
-        returning d.id, d.state, o.hook, o.exhausted, o.good and not o.test as eases
-    loop
-        delivery := ended.id;
+    for ended in select * from bds_webhooks.end_attempts(attempts, retry) loop
+        delivery := ended.delivery;
         state := ended.state;
         rested := case when ended.exhausted then rested || ended.hook else rested end;
         eased := case when ended.eases then eased || ended.hook else eased end;
@@ -173,14 +150,73 @@ begin
 end
 $$;
 comment on function bds.record_attempts(jsonb, double precision[], interval) is
-    'Ends leases with what came of them: 2xx is delivered, 4xx failed, all else is tried again after the seconds of the schedule; '
-    'a hook whose delivery is out of retries rests for the penalty.  Results whose lease has ended are ignored';
+    'Records attempts and ends their leases: 2xx is delivered, 4xx failed, anything else is tried again after the seconds of the '
+    'schedule. '
+    'After the last retry the hook rests for the penalty. Results whose lease has ended are ignored';
+
+create function bds_webhooks.end_attempts(
+    attempts jsonb, retry double precision[],
+    out delivery uuid, out state text, out hook uuid, out exhausted boolean, out eases boolean
+)
+    returns setof record
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+    -- A plan made for small tables is reused for large ones: a few keys are always looked up by index.
+    set enable_seqscan = off
+    set enable_hashjoin = off
+    set enable_mergejoin = off
+as $$
+#variable_conflict use_column
+begin
+    return query
+    with a as materialized (
+        select a.company, a.hook, a.delivery, a.status, coalesce(a."durationMs", 0) as duration, a.error, a.reply,
+            a.status between 200 and 299 as good, a.status between 400 and 499 as refused
+        from jsonb_to_recordset(attempts) as a (
+            company text, hook uuid, delivery uuid, lease uuid, status int, "durationMs" int, error text, reply text
+        )
+        join bds.hook_states s on s.company_id = a.company and s.hook_id = a.hook and s.lease = a.lease
+        join bds.deliveries d on d.company_id = a.company and d.id = a.delivery and d.hook_id = a.hook
+    ),
+    tried as (
+        insert into bds.delivery_attempts (company_id, delivery_id, n, at, status, duration_ms, error, reply)
+        select a.company, a.delivery,
+            (select coalesce(max(t.n), 0) + 1 from bds.delivery_attempts t where t.company_id = a.company and t.delivery_id = a.delivery),
+            clock_timestamp() - make_interval(secs => a.duration / 1000.0), a.status, a.duration, a.error, a.reply
+        from a
+    ),
+    outcome as (
+        select a.company, a.hook, a.delivery, coalesce(a.good, false) as good, d.test,
+            -- after the last retry the hook rests
+            d.finished_at is null and not d.test and a.good is not true and a.refused is not true
+                and d.failures >= cardinality(retry) as exhausted,
+            case
+                when a.good then 'delivered'
+                when d.finished_at is not null then d.state  -- cancelled in the meantime
+                when a.refused or d.test or d.failures >= cardinality(retry) then 'failed'
+                else 'waiting'
+            end as state
+        from a join bds.deliveries d on d.company_id = a.company and d.id = a.delivery
+    )
+    update bds.deliveries d
+    set state = o.state, urgent = false,
+        failures = case when o.good then 0 else d.failures + 1 end,
+        next_attempt_at = case when o.state = 'waiting' then clock_timestamp() + make_interval(secs => retry[d.failures + 1]) end,
+        finished_at = case when o.state <> 'waiting' then clock_timestamp() end
+    from outcome o
+    where d.company_id = o.company and d.id = o.delivery
+    returning d.id, d.state, o.hook, o.exhausted, o.good and not o.test as eases;
+end
+$$;
+comment on function bds_webhooks.end_attempts(jsonb, double precision[]) is
+    'Records attempts whose leases hold, and the new state of each delivery: exhausted after the last retry, eases if the hook '
+    'answers';
 
 create function bds_webhooks.end_leases(attempts jsonb, rested uuid[], eased uuid[], penalty interval)
     returns void
     language sql
     set search_path = pg_catalog, pg_temp
-    -- A plan made while the tables are small is kept when they are large: a few keys are always looked up by index.
+    -- A plan made for small tables is reused for large ones: a few keys are always looked up by index.
     set enable_seqscan = off
     set enable_hashjoin = off
     set enable_mergejoin = off
@@ -207,14 +243,14 @@ as $$
     where s.company_id = a.company_id and s.hook_id = a.hook_id;
 $$;
 comment on function bds_webhooks.end_leases(jsonb, uuid[], uuid[], interval) is
-    'Frees hooks for their next delivery; some rest from now on, some no longer';
+    'Frees hooks for their next delivery; rested ones rest for the penalty from now on, eased ones no longer';
 
 create or replace function bds.renew_leases(attempts jsonb, lease interval default '15 seconds')
     returns setof uuid
     language plpgsql
     security definer
     set search_path = pg_catalog, pg_temp
-    -- A plan made while the tables are small is kept when they are large: a few keys are always looked up by index.
+    -- A plan made for small tables is reused for large ones: a few keys are always looked up by index.
     set enable_seqscan = off
     set enable_hashjoin = off
     set enable_mergejoin = off
@@ -230,7 +266,7 @@ begin
     returning s.lease;
 end
 $$;
-comment on function bds.renew_leases(jsonb, interval) is 'Prolongs leases; returns those that hold, all others have gone to another worker';
+comment on function bds.renew_leases(jsonb, interval) is 'Prolongs leases; returns those that hold. The others have ended';
 
 create or replace function bds.release_leases(attempts jsonb)
     returns void
@@ -243,7 +279,8 @@ begin
     perform pg_notify('bds_hooks', '');
 end
 $$;
-comment on function bds.release_leases(jsonb) is 'Gives deliveries back that were not tried to their end, so that another worker has them at once';
+comment on function bds.release_leases(jsonb) is
+    'Returns deliveries whose attempts were not completed, so that another worker can claim them at once';
 
 create or replace function bds.next_due()
     returns double precision
@@ -256,4 +293,4 @@ as $$
         (select min(s.next_at) from bds.hook_states s where s.next_at is not null)
     ) - clock_timestamp());
 $$;
-comment on function bds.next_due() is 'Seconds until something is due; null if nothing is queued';
+comment on function bds.next_due() is 'Seconds until the next batch or delivery is due; null if the queue is empty';

@@ -1,5 +1,4 @@
--- Deliveries as people see them: what became of each, a test, a retry by hand; how long they are kept.  All but the last run with the
--- caller's rights, so row level security holds.
+-- Deliveries in the API: their list, a test, a retry by hand; and how long they are kept.
 
 create or replace function bds.delivery_json(delivery bds.deliveries)
     returns json
@@ -20,7 +19,7 @@ create or replace function bds.delivery_json(delivery bds.deliveries)
             '[]'
         )
     );
-comment on function bds.delivery_json(bds.deliveries) is 'A delivery with its attempts, as the API shows it';
+comment on function bds.delivery_json(bds.deliveries) is 'A delivery with its attempts, in the format of the API';
 
 create or replace function bds.test_hook(company text, hook_id uuid)
     returns uuid
@@ -45,7 +44,8 @@ begin
     return delivery_id;
 end
 $$;
-comment on function bds.test_hook(text, uuid) is 'Queues a delivery of one made-up change, to be tried once and before all others; returns its id';
+comment on function bds.test_hook(text, uuid) is
+    'Queues a delivery of one made-up change, which is tried once, before every other; returns its id';
 
 create or replace function bds.retry_delivery(company text, hook_id uuid, delivery_id uuid)
     returns void
@@ -67,7 +67,7 @@ begin
     if delivery_state not in ('delivered', 'failed') then
         raise exception using
             errcode = 'BD004',
-            message = format('the delivery is %s: only delivered and failed ones are retried', delivery_state);
+            message = format('the delivery is %s: expected delivered or failed', delivery_state);
     end if;
     update bds.deliveries d
     set state = 'pending', failures = 0, urgent = true, next_attempt_at = clock_timestamp(), finished_at = null
@@ -75,7 +75,8 @@ begin
     perform bds_webhooks.wake_hook(company, hook.id);
 end
 $$;
-comment on function bds.retry_delivery(text, uuid, uuid) is 'Sends a delivery that has ended again, next of its hook''s, with a fresh schedule';
+comment on function bds.retry_delivery(text, uuid, uuid) is
+    'Queues an ended delivery again, as the next one of its hook, with a new schedule';
 
 create function bds_webhooks.wake_hook(company text, hook_id uuid)
     returns void
@@ -83,14 +84,14 @@ create function bds_webhooks.wake_hook(company text, hook_id uuid)
     set search_path = pg_catalog, pg_temp
 as $$
 begin
-    -- one that is under way comes back to its hook's queue by itself
+    -- the end of a running attempt makes the hook due by itself
     update bds.hook_states s
     set next_at = clock_timestamp()
     where s.company_id = company and s.hook_id = wake_hook.hook_id and s.lease is null;
     perform pg_notify('bds_hooks', company);
 end
 $$;
-comment on function bds_webhooks.wake_hook(text, uuid) is 'Lets workers look at a hook''s deliveries now';
+comment on function bds_webhooks.wake_hook(text, uuid) is 'Makes a hook due now and notifies the workers';
 
 create or replace function bds.forget_deliveries(older_than interval, most int default 10000)
     returns bigint
@@ -114,4 +115,5 @@ begin
     return forgotten;
 end
 $$;
-comment on function bds.forget_deliveries(interval, int) is 'Deletes deliveries that ended long ago, and deleted hooks that have none left; returns how many';
+comment on function bds.forget_deliveries(interval, int) is
+    'Deletes deliveries that ended before this time, and deleted hooks without deliveries; returns the number of deliveries';

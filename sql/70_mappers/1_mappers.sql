@@ -1,6 +1,8 @@
--- Mappers: kept by name, checked by whoever stores them; and where in its source each error of a mapped import stands.
+-- Mappers, stored by name; the service checks them first.  And the places of a mapped import's errors in its source.
 
-create or replace function bds.put_mapper(company text, mapper_name text, mapper_format text, mapper_text text, actor text default null)
+create or replace function bds.put_mapper(
+    company text, mapper_name text, mapper_format text, mapper_text text, actor text default null
+)
     returns boolean
     language plpgsql
     security definer
@@ -13,8 +15,10 @@ begin
     if mapper_name is null or mapper_name !~ '^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$' then
         raise exception using
             errcode = 'BD005',
-            message = format('%s is no name of a mapper: expected 1 to 63 of A-Z a-z 0-9 . _ -, the first a letter or digit',
-                coalesce(quote_literal(mapper_name), 'null'));
+            message = format(
+                '%s is not a valid mapper name: expected 1 to 63 characters of A-Z a-z 0-9 . _ -, beginning with a letter or digit',
+                coalesce(quote_literal(mapper_name), 'null')
+            );
     end if;
     insert into bds.mappers as m (company_id, name, format, text, actor)
     values (company, mapper_name, mapper_format, mapper_text, coalesce(put_mapper.actor, session_user))
@@ -24,7 +28,8 @@ begin
     return created;
 end
 $$;
-comment on function bds.put_mapper(text, text, text, text, text) is 'Stores a mapper, instead of the one of that name if there is one; true if there was none';
+comment on function bds.put_mapper(text, text, text, text, text) is
+    'Stores a mapper, or replaces the one of that name; true if it is new';
 
 create or replace function bds.delete_mapper(company text, mapper_name text)
     returns boolean
@@ -54,4 +59,4 @@ begin
 end
 $$;
 comment on function bds.import_note_places(text, uuid, bigint[], text[]) is
-    'Puts before the messages of a mapped import''s errors where in the source their records stand: line 17';
+    'Prefixes the messages of a mapped import''s errors with the place of their records in the source, such as line 17';

@@ -1,5 +1,4 @@
--- Accounts: API keys, users, sessions, and what is counted against guessing.  The service hashes a key before it asks, and a password
--- before it stores it, so that neither is ever in a statement or a log.
+-- API keys.  The service hashes a key before it calls these functions, so that no statement and no log contains a key.
 
 create function bds_accounts.require_companies(companies text[])
     returns void
@@ -15,7 +14,7 @@ begin
     end if;
 end
 $$;
-comment on function bds_accounts.require_companies(text[]) is 'Raises BD002 for one that is not there';
+comment on function bds_accounts.require_companies(text[]) is 'Raises BD002 for a company that does not exist';
 
 create or replace function bds.create_key(
     hash bytea, name text, companies text[], tenant text, scopes text[], expires_at timestamptz default null
@@ -35,7 +34,7 @@ begin
     end if;
     select w into missing from unnest(companies) w join bds.companies c on c.id = w where tenant <> coalesce(c.tenant_id, '') limit 1;
     if found then
-        raise exception using errcode = 'BD005', message = format('company %L is not of tenant %L', missing, tenant);
+        raise exception using errcode = 'BD005', message = format('company %L does not belong to tenant %L', missing, tenant);
     end if;
     insert into bds.api_keys (hash, name, companies, tenant_id, scopes, expires_at, actor)
     values (hash, name, companies, tenant, scopes, expires_at, coalesce(nullif(current_setting('bds.actor', true), ''), session_user))
@@ -44,7 +43,7 @@ begin
 end
 $$;
 comment on function bds.create_key(bytea, text, text[], text, text[], timestamptz) is
-    'Stores an API key by its SHA-256, for these companies or (null) for every company of the tenant';
+    'Stores an API key by its SHA-256, for these companies or (null) for every company of the tenant; returns its id';
 
 create or replace function bds.revoke_key(key_id uuid)
     returns boolean
@@ -57,7 +56,7 @@ as $$
     )
     select count(pg_notify('bds_keys', id::text)) > 0 from revoked;
 $$;
-comment on function bds.revoke_key(uuid) is 'Ends a key at once; false if there is no such key or it has ended';
+comment on function bds.revoke_key(uuid) is 'Revokes a key at once; false if there is no such key or it is already revoked';
 
 create or replace function bds.keys_of(of_companies text[])
     returns table (
@@ -80,7 +79,7 @@ as $$
     where opened.all && of_companies;
 $$;
 comment on function bds.keys_of(text[]) is
-    'The API keys that open any of these companies: which of them, how many others, and whether it is theirs because it opens no other';
+    'The API keys for any of these companies: which of them, the number of other companies, and is_theirs if there is no other one';
 
 create or replace function bds.whole_tenants(of_companies text[])
     returns setof text
@@ -92,11 +91,12 @@ as $$
     select c.tenant_id from bds.companies c where c.tenant_id is not null
     group by c.tenant_id having array_agg(c.id) <@ of_companies order by c.tenant_id;
 $$;
-comment on function bds.whole_tenants(text[]) is 'The tenants all of whose companies are among these';
+comment on function bds.whole_tenants(text[]) is 'Tenants whose companies are all among these';
 
 create or replace function bds.authenticate(
     key_hash bytea,
-    out key_id uuid, out tenant_id text, out companies text[], out scopes text[], out seconds_left double precision, out use_is_noted boolean
+    out key_id uuid, out tenant_id text, out companies text[], out scopes text[], out seconds_left double precision,
+    out use_is_noted boolean
 )
     returns setof record
     language sql
@@ -113,7 +113,7 @@ as $$
     where k.hash = key_hash and k.revoked_at is null and (k.expires_at is null or k.expires_at > clock_timestamp());
 $$;
 comment on function bds.authenticate(bytea) is
-    'Whose key this is, by its SHA-256, and for how long (null: for ever); no row if it is unknown, revoked or expired';
+    'The key with this SHA-256 and its seconds to live (null: unlimited); no row if it is unknown, revoked or expired';
 
 create or replace function bds.note_use(key_id uuid)
     returns void
@@ -124,4 +124,5 @@ as $$
     update bds.api_keys k set last_used_at = clock_timestamp()
     where k.id = key_id and k.last_used_at > clock_timestamp() - interval '1 minute' is not true;
 $$;
-comment on function bds.note_use(uuid) is 'Records that a key was used; to the minute, so that a busy key is not written at each request';
+comment on function bds.note_use(uuid) is
+    'Records the use of a key, at most once a minute, so that a busy key is not written at each request';

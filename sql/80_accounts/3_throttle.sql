@@ -1,11 +1,12 @@
--- ...
+-- Throttling of wrong credentials: counts for each network and minute.
 
 create function bds_accounts.network_of(address inet)
     returns cidr
     language sql
     immutable
     return network(set_masklen(address, case family(address) when 4 then 32 else 64 end));
-comment on function bds_accounts.network_of(inet) is 'What guesses are counted for: an IPv4 address, or the IPv6 network that one subscriber has';
+comment on function bds_accounts.network_of(inet) is
+    'The network that guesses are counted for: an IPv4 address, or the IPv6 /64 of one subscriber';
 
 create or replace function bds.count_wrong(address inet, at_most int)
     returns int
@@ -23,15 +24,18 @@ begin
     set count = case when w.first_at > minute then least(w.count, at_most) + 1 else 1 end,
         pending = case when w.first_at > minute then w.pending else 0 end,
         first_at = case when w.first_at > minute then w.first_at else clock_timestamp() end
-    returning case when w.count + w.pending > at_most then ceil(extract(epoch from w.first_at + interval '1 minute' - clock_timestamp())) end
+    returning case
+        when w.count + w.pending > at_most then ceil(extract(epoch from w.first_at + interval '1 minute' - clock_timestamp()))
+    end
     into wait;
     return case when wait is not null then greatest(wait, 1) end;
 end
 $$;
 comment on function bds.count_wrong(inet, int) is
-    'Counts wrong credentials of an address; null, or from the first that is too many in a minute, the seconds until that is over';
+    'Counts wrong credentials of an address; returns null, or beyond the limit the seconds until the minute ends';
 
--- Of two attempts for which there is one place, one gets it: wrong ones at the same time are as many as those one after another.
+-- A login reserves one of the failures that an address may have in a minute, so that parallel guesses cannot exceed the limit and
+-- parallel correct logins are not refused.
 create or replace function bds.begin_attempt(address inet, at_most int, out began timestamptz, out wait int)
     language plpgsql
     security definer
@@ -42,7 +46,7 @@ declare
     now_at timestamptz;
     w      bds.wrong_credentials;
 begin
-    loop  -- it may be forgotten in between
+    loop  -- bds.forget_wrong may delete the row in between
         insert into bds.wrong_credentials (address, first_at, count) values (here, clock_timestamp(), 0) on conflict do nothing;
         select * into w from bds.wrong_credentials c where c.address = here for update;
         exit when found;
@@ -61,8 +65,9 @@ begin
 end
 $$;
 comment on function bds.begin_attempt(inet, int) is
-    'A place for a login of an address among those that may be wrong in a minute: since when that is counted; if there is none, the '
-    'seconds until the minute is over; neither while attempts under way hold the places that are left';
+    'Reserves one of the failures that an address may have in a minute, and returns the beginning of that minute; if there is '
+    'none left, '
+    'the seconds until the minute ends; neither while running attempts hold the rest';
 
 create or replace function bds.end_attempt(address inet, began timestamptz, was_wrong boolean)
     returns void
@@ -75,7 +80,7 @@ as $$
     where w.address = bds_accounts.network_of(end_attempt.address) and w.first_at = end_attempt.began;
 $$;
 comment on function bds.end_attempt(inet, timestamptz, boolean) is
-    'Gives back the place of a login that was right, keeps that of one that was wrong; in the minute in which it had begun';
+    'Ends a reservation of bds.begin_attempt: counts a wrong login, releases a correct one';
 
 create or replace function bds.forget_wrong()
     returns void
@@ -85,4 +90,4 @@ create or replace function bds.forget_wrong()
 as $$
     delete from bds.wrong_credentials w where w.first_at < clock_timestamp() - interval '1 minute';
 $$;
-comment on function bds.forget_wrong() is 'Drops what is counted no longer';
+comment on function bds.forget_wrong() is 'Deletes counts that are older than a minute';

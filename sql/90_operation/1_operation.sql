@@ -1,4 +1,4 @@
--- What operators watch.
+-- The backlog that operators monitor, and the step after a restore.
 
 create or replace function bds.backlog(at_most int, out deliveries bigint, out overdue double precision, out imports bigint)
     returns record
@@ -16,7 +16,9 @@ as $$
         (select count(*) from (select from bds.imports i where i.finished_at is null limit at_most) i);
 $$;
 comment on function bds.backlog(int) is
-    'What waits: deliveries and imports that have not ended, counted up to so many, and the seconds that the longest due delivery has been due; read from indexes alone';
+    'Deliveries and imports that have not ended, each counted up to at_most, and the seconds that the oldest due delivery is '
+    'overdue; '
+    'reads only indexes';
 
 create or replace function bds.after_restore()
     returns bigint
@@ -33,4 +35,6 @@ create or replace function bds.after_restore()
         select count(*) from forgotten;
     end;
 comment on function bds.after_restore() is
-    'Forgets which transactions wrote last in the server that a dump came from: one of this server''s would have the same number one day, and be taken for it. `bds migrate` calls it';
+    'Clears transaction ids of another server after a restore: this server will give them to other transactions. bds migrate '
+    'calls it; '
+    'returns the number of companies';

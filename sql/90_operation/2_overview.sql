@@ -1,12 +1,12 @@
--- Figures about a company that cost the same however large it is: nothing here reads all of its rows or changes.
+-- Figures about a company at a constant cost: nothing here reads all of its rows or changes.
 
 create or replace function bds.count_rows(company text, at_most int default 10000)
     returns table (entity text, rows bigint, is_estimate boolean)
     language plpgsql
-    volatile  -- or else explain is refused
+    volatile  -- explain is refused in a stable function
     security definer
     set search_path = pg_catalog, pg_temp
-    -- a count that ends early needs an index that gives row after row, whatever the statistics think of the company
+    -- a bounded count needs an index scan, whatever the statistics of the company are
     set enable_seqscan = off
     set enable_bitmapscan = off
 as $$
@@ -33,7 +33,7 @@ begin
 end
 $$;
 comment on function bds.count_rows(text, int) is
-    'How many rows each entity has: exact up to a bound; beyond it what the planner''s statistics say, the bound if they do not know yet';
+    'The number of rows of each entity: exact up to at_most, beyond it the planner''s estimate, but no less than at_most';
 
 create or replace function bds.count_changes(company text, bounds timestamptz[])
     returns table (since timestamptz, changes bigint)
@@ -45,17 +45,17 @@ create or replace function bds.count_changes(company text, bounds timestamptz[])
     set enable_bitmapscan = off
 as $$
 declare
-    -- the first change at or after a bound is at `low` or behind it, before `high` or there
+    -- the first change at or after a bound has an id from low to high
     low    bigint := bds.first_change(company);
     final  bigint := coalesce((select c.last_id from bds.clocks c where c.company_id = company), 0);
     high   bigint;
     middle bigint;
     firsts bigint[] := '{}';
 begin
-    -- Ids have no gaps and follow time, so that a count is a difference of ids, and a bound is found by halving.
+    -- Ids have no gaps and follow time: a count is a difference of ids, and a binary search finds a bound.
     for n in 1 .. cardinality(bounds) loop
         high := final + 1;
-        middle := low;  -- often there is nothing between two bounds
+        middle := low;  -- often there is no change between two bounds
         while low < high loop
             if exists (
                 select from bds.change_log l where l.company_id = company and l.id = middle and l.created_at >= bounds[n]
@@ -73,4 +73,4 @@ begin
 end
 $$;
 comment on function bds.count_changes(text, timestamptz[]) is
-    'How many changes there were from each of these times, which ascend, to the next one';
+    'The number of changes from each of these ascending times to the next one';

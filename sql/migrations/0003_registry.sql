@@ -5,7 +5,7 @@ create table bds.entities (
     ordinal            int not null unique generated always as identity,
     singular           text not null,
     table_name         regclass not null unique,
-    -- a child entity: its rows are content of the row that this navigation leads to, and this is their name there
+    -- only for a child entity: the navigation to its parent, and the name of its rows inside the parent
     parent_navigation  text,
     collection         text,
 
@@ -36,8 +36,8 @@ create table bds.fields (
     ))
 );
 comment on table bds.fields is 'Fields of the entities, as bds.register found them in the tables';
-comment on column bds.fields.is_unique is 'Unique within the company, hence a kind of lookup';
-comment on column bds.fields.reference is 'The navigation whose foreign key this is';
+comment on column bds.fields.is_unique is 'Unique within the company, and therefore a kind of lookup';
+comment on column bds.fields.reference is 'The navigation that the column is the foreign key of; null if it is a plain field';
 
 create table bds.navigations (
     entity    text collate "C" not null references bds.entities (name) on delete cascade,
@@ -45,7 +45,7 @@ create table bds.navigations (
     ordinal   int not null generated always as identity,
     target    text collate "C" not null references bds.entities (name) on delete cascade,
     many      boolean not null,
-    -- the foreign key's field: of this entity when it leads to one row, of the target when to many
+    -- the foreign key's field: in this entity for a navigation to one row, in the target for one to many rows
     field     text not null,
     partner   text not null,
     child     boolean not null,
@@ -53,4 +53,5 @@ create table bds.navigations (
 
     primary key (entity, name)
 );
-comment on table bds.navigations is 'Ways from a row of one entity to rows of another, made from foreign keys by bds.register';
+comment on table bds.navigations is
+    'Navigations from rows of one entity to rows of another, which bds.register derives from foreign keys';

@@ -1,4 +1,4 @@
--- The business tables: nine entities, registered like any that a DBA adds (sql/40_entities).
+-- The nine business tables of the service; sql/40_entities registers them.
 
 create table data.units (
     company_id  text collate "C" not null,
@@ -97,7 +97,7 @@ create table data.customers (
     unique (company_id, code),
     unique (company_id, email)
 );
-comment on table data.customers is 'Who buys';
+comment on table data.customers is 'Customers';
 create index on data.customers (company_id, updated_at);
 
 create table data.orders (
@@ -117,7 +117,7 @@ create table data.orders (
     foreign key (company_id, customer_id) references data.customers (company_id, id),
     constraint currency_is_three_letters check (currency ~ '^[A-Z]{3}$')
 );
-comment on table data.orders is 'What customers have ordered';
+comment on table data.orders is 'Orders of customers';
 comment on column data.orders.currency is 'ISO 4217 code';
 create index on data.orders (company_id, customer_id);
 create index on data.orders (company_id, updated_at);
@@ -161,7 +161,7 @@ create table data.invoices (
     foreign key (company_id, order_id) references data.orders (company_id, id),
     constraint currency_is_three_letters check (currency ~ '^[A-Z]{3}$')
 );
-comment on table data.invoices is 'What customers are asked to pay';
+comment on table data.invoices is 'Invoices to customers';
 comment on column data.invoices.currency is 'ISO 4217 code';
 create index on data.invoices (company_id, customer_id);
 create index on data.invoices (company_id, order_id);

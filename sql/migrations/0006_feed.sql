@@ -1,4 +1,4 @@
--- Imports and mappers: their state, their errors, and the weights by which rows without an identifier are recognised.
+-- Imports with their errors, the weights of record linkage, and mappers.
 
 create table bds.imports (
     company_id    text collate "C" not null references bds.companies (id) on delete cascade,
@@ -33,9 +33,9 @@ create table bds.imports (
     constraint atomic_is_known check (atomic in ('batch', 'true', 'false')),
     constraint finished_when_ended check ((finished_at is null) = (state in ('receiving', 'running')))
 );
-comment on table bds.imports is 'Imports, under way and ended; the id is also the change set of what they wrote';
-comment on column bds.imports.remove_all is 'Entities whose rows go unless the document has them';
-comment on column bds.imports.is_cancelled is 'Somebody asked for its end: the process that runs it sees to it';
+comment on table bds.imports is 'Imports, running and ended; the id is also the change set of their changes';
+comment on column bds.imports.remove_all is 'Entities whose rows are removed if the document lacks them';
+comment on column bds.imports.is_cancelled is 'Cancellation was requested; the process that runs the import ends it';
 create index imports_under_way on bds.imports (heartbeat_at) where finished_at is null;
 
 create table bds.import_errors (
@@ -49,10 +49,10 @@ create table bds.import_errors (
 
     primary key (company_id, import_id, n),
     foreign key (company_id, import_id) references bds.imports (company_id, id) on delete cascade,
-    -- codes of the answer that an import which fails whole was given are among them
+    -- not an enumeration: an import that fails as a whole has the code of its response
     constraint code_is_a_word check (code ~ '^[a-z_]+$')
 );
-comment on table bds.import_errors is 'What was wrong with the records of an import, in the order of the document';
+comment on table bds.import_errors is 'Errors in the records of an import, in the order of the document';
 
 create table bds.linkage_weights (
     entity  text collate "C" not null,
@@ -65,9 +65,11 @@ create table bds.linkage_weights (
     constraint u_is_a_probability check (u > 0 and u < 1)
 );
 comment on table bds.linkage_weights is
-    'Fellegi-Sunter: how fields tell whether two rows without an identifier are one; entity * stands for every entity, field * for every other field';
-comment on column bds.linkage_weights.m is 'How often the field agrees in two versions of the same row; agreement weighs log2(m/u)';
-comment on column bds.linkage_weights.u is 'How often it agrees in different rows of one parent; disagreement weighs log2((1-m)/(1-u))';
+    'Fellegi-Sunter weights of fields for record linkage; entity * is for every entity, field * for every other field';
+comment on column bds.linkage_weights.m is
+    'Probability that the field agrees in two versions of one row; agreement weighs log2(m/u)';
+comment on column bds.linkage_weights.u is
+    'Probability that it agrees in different rows of one parent; disagreement weighs log2((1-m)/(1-u))';
 
 insert into bds.linkage_weights (entity, field, m, u) values
     ('*', 'product', 0.95, 0.05),
@@ -90,7 +92,7 @@ create policy every_company on bds.import_errors to bds_operator using (true);
 create table bds.mappers (
     company_id  text collate "C" not null references bds.companies (id) on delete cascade,
     name        text collate "C" not null,
-    -- xml, json, csv: a source's; template: goes out only
+    -- xml, json or csv of a source; template: export only
     format      text not null,
     text        text not null,
     actor       text not null,
@@ -101,7 +103,8 @@ create table bds.mappers (
     constraint name_fits_a_path check (name ~ '^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$'),
     constraint format_is_known check (format in ('xml', 'json', 'csv', 'template'))
 );
-comment on table bds.mappers is 'Mappers of a company: configurations that turn XML, JSON or CSV into import documents, and templates';
+comment on table bds.mappers is
+    'Mappers of a company, which turn XML, JSON or CSV into import documents, and its export templates';
 
 alter table bds.mappers enable row level security;
 create policy own_company on bds.mappers to bds_writer, bds_reader

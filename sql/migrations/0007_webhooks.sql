@@ -6,7 +6,7 @@ create table bds.hooks (
     company_id           text collate "C" not null references bds.companies (id) on delete cascade,
     id                   uuid not null default gen_random_uuid(),
     number               bigint not null generated always as identity,
-    -- the last change at the time it was made or enabled: it sees later ones
+    -- the last change when the hook was created or enabled: it sees later ones
     since_id             bigint not null,
     entity               text collate "C",
     url                  text not null,
@@ -16,7 +16,7 @@ create table bds.hooks (
     allow_in_change_set  boolean not null default false,
     disabled             boolean not null default false,
     problem              text,
-    -- the model that the filter was compiled against
+    -- the model that the filter was compiled for
     catalog_version      text,
     created_at           timestamptz not null default clock_timestamp(),
     updated_at           timestamptz not null default clock_timestamp(),
@@ -27,9 +27,10 @@ create table bds.hooks (
     constraint columns_are_named check (cardinality(columns) > 0),
     constraint problem_disables check (problem is null or disabled or deleted_at is not null)
 );
-comment on table bds.hooks is 'Registrations: POST to url what changes in entity (null: in any), where filter and columns match';
-comment on column bds.hooks.problem is 'Why the service has disabled the hook: its filter or a column fits the model no more';
-comment on column bds.hooks.deleted_at is 'A deleted hook stays until its deliveries are forgotten';
+comment on table bds.hooks is 'Hooks: changes of entity (null: of any) that match filter and columns are sent to url';
+comment on column bds.hooks.problem is
+    'The reason why the service has disabled the hook: its filter or a column does not fit the model';
+comment on column bds.hooks.deleted_at is 'A deleted hook stays until bds.forget_deliveries has deleted its deliveries';
 
 create table bds.hook_secrets (
     company_id  text collate "C" not null,
@@ -40,13 +41,13 @@ create table bds.hook_secrets (
     foreign key (company_id, hook_id) references bds.hooks (company_id, id) on delete cascade,
     constraint secret_is_of_standard_webhooks check (secret ~ '^whsec_[A-Za-z0-9+/]{32,88}={0,2}$')
 );
-comment on table bds.hook_secrets is 'The keys that deliveries are signed with; the worker alone reads them';
+comment on table bds.hook_secrets is 'The keys that sign deliveries; only bds.claim_deliveries returns them';
 
 create table bds.hook_filters (
     company_id  text collate "C" not null,
     hook_id     uuid not null,
     entity      text collate "C" not null,
-    -- SQL over a row t, the joins that it needs and the hook''s values h.p0, h.p1, ... of these types
+    -- SQL over a row t, the joins that it needs, and the hook's values h.p0, h.p1, ... with their types
     joins       text not null,
     condition   text not null,
     types       text[] not null,
@@ -56,7 +57,8 @@ create table bds.hook_filters (
     foreign key (company_id, hook_id) references bds.hooks (company_id, id) on delete cascade,
     constraint each_value_has_a_type check (cardinality(types) = cardinality("values"))
 );
-comment on table bds.hook_filters is 'The filters of hooks, compiled: hooks that differ in values alone have the same text and are matched together';
+comment on table bds.hook_filters is
+    'Compiled filters of hooks; hooks whose filters differ only in values have the same text and are matched together';
 
 -- The queue ----------------------------------------------------------------------------------------------------------------------
 
@@ -64,15 +66,16 @@ create table bds.hook_positions (
     company_id  text collate "C" primary key references bds.companies (id) on delete cascade,
     routed_id   bigint not null
 ) with (fillfactor = 20);
-comment on table bds.hook_positions is 'Up to which change the hooks of each company have been matched; only companies that have had hooks';
+comment on table bds.hook_positions is
+    'The last change that was matched with the hooks of each company; only companies that have had hooks';
 
 create table bds.hook_states (
     company_id     text collate "C" not null,
     hook_id        uuid not null,
-    -- changes that wait for their batch, and when they go
+    -- number of queued changes, and the time of their batch
     queued         bigint not null default 0,
     batch_at       timestamptz,
-    -- when the next attempt is due; while one is under way, when its lease ends; null: nothing to deliver
+    -- time of the next attempt; during an attempt the end of its lease; null: nothing to deliver
     next_at        timestamptz,
     lease          uuid,
     rests_until    timestamptz,
@@ -82,7 +85,7 @@ create table bds.hook_states (
     constraint what_is_queued_has_a_time check ((batch_at is null) = (queued = 0)),
     constraint lease_ends check (lease is null or next_at is not null)
 ) with (fillfactor = 50);
-comment on table bds.hook_states is 'What is due for each hook; whoever holds a row''s lock decides about the hook';
+comment on table bds.hook_states is 'The queue state of each hook; the lock of its row serialises workers';
 create index hook_states_batch_at on bds.hook_states (batch_at) where batch_at is not null;
 create index hook_states_next_at on bds.hook_states (next_at) where next_at is not null;
 
@@ -94,10 +97,10 @@ create table bds.hook_queue (
     operation      bds.operation not null,
     row_id         bigint not null,
     change_set_id  uuid,
-    -- the end of the window that the change would open by itself
+    -- the end of the window that this change opens
     due_at         timestamptz not null,
 
-    -- no foreign key: its check would lock the hook's state, in an order that nobody chose
+    -- no foreign key: its check would lock the hook's state in an undefined order
     primary key (company_id, hook_id, change_id)
 );
 comment on table bds.hook_queue is 'Changes that match a hook and wait for their batch';
@@ -109,11 +112,11 @@ create table bds.deliveries (
     hook_id          uuid not null,
     state            text not null default 'pending',
     change_set_id    uuid,
-    -- the payload's array, as it is sent
+    -- the array of the payload
     changes          json not null,
     change_count     int not null,
     failures         int not null default 0,
-    -- goes out before all others: a test, or a retry by hand
+    -- sent before all others: a test, or a retry by hand
     urgent           boolean not null default false,
     test             boolean not null default false,
     created_at       timestamptz not null default clock_timestamp(),
@@ -124,16 +127,16 @@ create table bds.deliveries (
     foreign key (company_id, hook_id) references bds.hooks (company_id, id) on delete cascade,
     constraint state_is_known check (state in (
         'pending',    -- not tried yet; -> delivered, waiting, failed, cancelled
-        'waiting',    -- failed, to be tried again; -> delivered, waiting, failed, cancelled
+        'waiting',    -- failed, to be retried; -> delivered, waiting, failed, cancelled
         'delivered',  -- answered by 2xx; -> pending, by hand
         'failed',     -- answered by 4xx, or out of retries; -> pending, by hand
-        'cancelled'   -- its hook was disabled or deleted
+        'cancelled'   -- the hook was disabled or deleted
     )),
     constraint next_attempt_while_under_way check ((next_attempt_at is not null) = (state in ('pending', 'waiting'))),
     constraint finished_when_ended check ((finished_at is null) = (state in ('pending', 'waiting'))),
     constraint batch_is_of_one_to_a_hundred check (change_count between 1 and 100)
 );
-comment on table bds.deliveries is 'Batches of changes, each one POST to a hook''s url, and what became of them';
+comment on table bds.deliveries is 'Deliveries: batches of changes, each one POST to a hook''s url, with their state';
 create index deliveries_of_a_hook on bds.deliveries (company_id, hook_id, number);
 create index deliveries_under_way on bds.deliveries (company_id, hook_id, urgent desc, number) where finished_at is null;
 create index deliveries_finished_at on bds.deliveries (finished_at) where finished_at is not null;
@@ -151,7 +154,8 @@ create table bds.delivery_attempts (
     primary key (company_id, delivery_id, n),
     foreign key (company_id, delivery_id) references bds.deliveries (company_id, id) on delete cascade
 );
-comment on table bds.delivery_attempts is 'Every POST that was tried: when, the answer''s status and first kilobyte, or what went wrong';
+comment on table bds.delivery_attempts is
+    'Attempts of deliveries: the time, and the response''s status and first kilobyte, or the error';
 
 -- Policies -----------------------------------------------------------------------------------------------------------------------
 

@@ -17,13 +17,13 @@ create table bds.api_keys (
     constraint key_is_for_a_tenant_or_for_companies check (tenant_id is not null or coalesce(cardinality(companies), 0) > 0),
     constraint scopes_are_known check (scopes <@ array['read', 'import', 'hooks'] and cardinality(scopes) > 0)
 );
-comment on table bds.api_keys is 'API keys, by their SHA-256; the key itself is shown once, when it is made';
-comment on column bds.api_keys.companies is 'The companies that the key is for; null: every company of its tenant';
-comment on column bds.api_keys.actor is 'Who made it: as named by bds.set_context or bds.actor, else the database user';
+comment on table bds.api_keys is 'API keys, stored as SHA-256; a key is shown only when it is created';
+comment on column bds.api_keys.companies is 'The companies that the key gives access to; null: every company of its tenant';
+comment on column bds.api_keys.actor is 'Creator: the actor named by bds.set_context or bds.actor, else the database user';
 
 create table bds.users (
     id             uuid primary key default gen_random_uuid(),
-    -- lower case, so that unique means what people mean
+    -- lower case, so that it is unique regardless of case
     email          text collate "C" not null unique,
     password_hash  text not null,
     companies      text[] not null,
@@ -34,8 +34,8 @@ create table bds.users (
     constraint hash_is_argon2 check (password_hash like '$argon2id$%'),
     constraint user_is_for_companies check (cardinality(companies) > 0)
 );
-comment on table bds.users is 'People who sign in, by their email address; of a password the Argon2id hash alone is kept';
-comment on column bds.users.companies is 'The companies whose data they may see and change';
+comment on table bds.users is 'Users, identified by email address; passwords are stored as Argon2id hashes';
+comment on column bds.users.companies is 'The companies that the user has access to';
 
 create table bds.sessions (
     id          uuid primary key default gen_random_uuid(),
@@ -44,7 +44,7 @@ create table bds.sessions (
     expires_at  timestamptz not null
 );
 comment on table bds.sessions is
-    'Logins that last: a token or a cookie is signed and names one; without its row it is void, however well it is signed';
+    'Sessions of users; signed tokens and cookies name a session and are void without its row';
 
 create index sessions_user_id on bds.sessions (user_id);
 create index sessions_expires_at on bds.sessions (expires_at);
@@ -54,16 +54,17 @@ create table bds.secrets (
     value       text not null,
     created_at  timestamptz not null default clock_timestamp()
 );
-comment on table bds.secrets is 'What the service has made up at random once, for all of its processes';
+comment on table bds.secrets is 'Random secrets that all processes of the service share';
 
--- What a crash loses of it is a minute of counting.
+-- Unlogged: a crash loses one minute of counts.
 create unlogged table bds.wrong_credentials (
     address     cidr primary key,
     first_at    timestamptz not null,
     count       int not null,
     pending     int not null default 0
 ) with (fillfactor = 50);
-comment on table bds.wrong_credentials is 'Wrong credentials of each address in the minute that began with the first of them';
-comment on column bds.wrong_credentials.pending is 'Logins under way, any of which may turn out to be wrong';
+comment on table bds.wrong_credentials is
+    'Counts of wrong credentials of each address, in the minute that begins with the first one';
+comment on column bds.wrong_credentials.pending is 'Running logins, each of which may fail';
 
 create index wrong_credentials_first_at on bds.wrong_credentials (first_at);
