@@ -185,12 +185,14 @@ create function bds_change_log.lock_company_shortly(company text)
 as $$
 declare
     -- milliseconds; 0: no limit
-    patience int := (select s.setting::int from pg_settings s where s.name = 'lock_timeout');
-    longest  int := greatest((select s.setting::int from pg_settings s where s.name = 'deadlock_timeout') * 3 / 4, 1);
+    patience int;
+    longest  int;
 begin
     if strpos(coalesce(current_setting('bds.locked', true), ''), ',' || company || ',') > 0 then
         return;
     end if;
+    select s.setting::int into strict patience from pg_settings s where s.name = 'lock_timeout';
+    select greatest(s.setting::int * 3 / 4, 1) into strict longest from pg_settings s where s.name = 'deadlock_timeout';
     -- This session has the row locked.  If the holder of the turn needs that row, both wait, and the deadlock check could cancel
     -- the holder; so this session gives up before the check runs.
     perform set_config('lock_timeout', least(nullif(patience, 0), longest)::text, true);
