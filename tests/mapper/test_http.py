@@ -84,8 +84,8 @@ WRONG = [
     ("/bad", b"type csv\nunits = '\xff'", "text/plain", 400, "invalid_mapper", "line 2, column 10: expected UTF-8"),
     ("/bad", "type csv\n\0", "text/plain", 400, "invalid_mapper", "line 2: the character U+0000 is not allowed"),
     ("/bad", UNITS, "application/json", 415, "unsupported_media_type", "expected text/plain, got application/json"),
-    ("/-bad", UNITS, "text/plain", 400, "malformed_request", "'-bad' is no name of a mapper"),
-    ("/" + "x" * 64, UNITS, "text/plain", 400, "malformed_request", "is no name of a mapper"),
+    ("/-bad", UNITS, "text/plain", 400, "malformed_request", "'-bad' is not a valid mapper name"),
+    ("/" + "x" * 64, UNITS, "text/plain", 400, "malformed_request", "is not a valid mapper name"),
     ("/bad", "type csv" + " " * 300_000, "text/plain", 413, "too_large", "a mapper has at most 262,144 characters"),
     ("/bad", "type csv" + " " * 2_000_000, "text/plain", 413, "too_large", "too large"),
 ]  # fmt: skip
