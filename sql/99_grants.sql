@@ -1,134 +1,125 @@
--- What each role may do.  The reader: the views.  The writer: business rows of the company it has named, and imports.  The service:
--- accounts.  The operator: everything, of every company; but entities are registered by members of bds_owner, to whom the tables
--- belong.  None of them may change the log.
+-- What each role may do; applied last, and whole, after every change.  A role has no right but these and those of the roles that it
+-- is a member of: the writer's are the importer's too, the reader's are the dispatcher's and the worker's.
+--
+-- No role that a session acts as may look into a schema of internals (bds_impl, bds_registry, bds_change_log, bds_feed,
+-- bds_webhooks, bds_accounts), or may change the log.  Entities are registered by members of bds_owner, to which the tables belong.
 
-revoke all on all functions in schema bds from public;
-revoke all on all functions in schema bds_log from public;
+revoke all on all tables in schema bds
+    from public, bds_dispatcher, bds_importer, bds_operator, bds_reader, bds_service, bds_worker, bds_writer;
+revoke all on all functions in schema bds from public, bds_operator, bds_reader, bds_service, bds_worker, bds_writer;
+revoke all on all functions in schema bds_accounts, bds_change_log, bds_feed, bds_impl, bds_log, bds_registry, bds_webhooks
+    from public;
 
-grant usage on schema bds, api to bds_reader, bds_writer, bds_service, bds_operator;
-grant usage on schema data to bds_writer, bds_operator;
-grant usage on schema staging to bds_writer;
+-- Everybody ----------------------------------------------------------------------------------------------------------------------
 
-grant select on bds.entities, bds.fields, bds.navigations to bds_reader, bds_writer, bds_service, bds_operator;
-grant select on bds.changes, bds.positions, bds.company_positions to bds_reader, bds_writer, bds_operator;
-grant select on bds.tenants, bds.companies, bds.clocks, bds.change_log to bds_operator;
-grant select on bds.api_keys to bds_service, bds_operator;
+grant usage on schema api, bds to bds_operator, bds_reader, bds_service, bds_worker, bds_writer;
+grant select on bds.entities, bds.fields, bds.navigations to bds_operator, bds_reader, bds_service, bds_writer;
+grant execute on function bds.api_time, bds.current_company, bds.is_operator, bds.require_company
+    to bds_operator, bds_reader, bds_service, bds_writer;
 
-grant execute on function bds.is_operator(), bds.current_company(), bds.require_company(text), bds.company_tenant(text)
-    to bds_reader, bds_writer, bds_service, bds_operator;
-grant execute on function bds.authenticate(bytea) to bds_reader, bds_service;
-grant execute on function bds.set_context(text, text, uuid), bds.lock_company(text), bds.take_turn(text) to bds_writer, bds_operator;
+-- The reader: the views of the company that the session names ---------------------------------------------------------------------
+
+grant select on
+    bds.changes, bds.company_positions, bds.import_errors, bds.imports, bds.linkage_weights, bds.mappers, bds.positions
+    to bds_operator, bds_reader, bds_writer;
+grant execute on function bds.first_change, bds.import_report, bds.open_import, bds.row_at, bds.row_history
+    to bds_operator, bds_reader, bds_writer;
+grant execute on function bds.authenticate to bds_reader, bds_service;
+grant execute on function bds.count_changes, bds.count_rows to bds_operator, bds_reader;
+
+-- The writer: rows of that company, and imports -----------------------------------------------------------------------------------
+
+grant usage on schema data, staging to bds_operator, bds_writer;
+grant select on bds.import_columns to bds_operator, bds_writer;
+grant insert, update, delete on bds.import_errors, bds.imports to bds_operator, bds_writer;
 grant execute on function
-    bds.row_history(text, text, bigint), bds.row_at(text, text, bigint, bigint), bds.row_now(text, text, bigint), bds.first_change(text)
-    to bds_reader, bds_writer, bds_operator;
-grant execute on function bds.set_retention(interval) to bds_operator;
-grant select on bds.settings, bds.first_changes, bds.entity_positions to bds_operator;
--- what the triggers of a table call as whoever writes
-grant execute on function bds.only_company(), bds.lock_company_of_row(text, text), bds.lock_company_shortly(text),
-    bds.floor_of(text) to bds_writer, bds_operator;
-grant execute on function bds.create_key(bytea, text, text[], text, text[], timestamptz), bds.revoke_key(uuid)
-    to bds_service, bds_operator;
-grant execute on function
-    bds.create_company(text, text)
-    to bds_operator;
+    bds.import_begin, bds.import_cancel, bds.import_fail, bds.import_note_places, bds.import_progress, bds.import_received,
+    bds.import_run, bds.import_stage, bds.lock_company, bds.set_context
+    to bds_operator, bds_writer;
 
-grant execute on function bds.reap_imports(interval), bds.forget_imports(interval), bds.make_partitions(int), bds.drop_old_changes()
-    to bds_service, bds_operator;
+-- The service: accounts, mappers, and the hooks of the company that the session names ---------------------------------------------
 
--- imports: whoever writes begins them, stages rows and has them run; the run itself is the importer's, who has the writer's rights
--- and the staged rows; conditions that were staged are evaluated by the reader
-grant select on bds.import_columns to bds_writer, bds_operator;
-grant usage on schema staging to bds_operator;
-grant usage, create on schema staging to bds_importer;
+grant select on bds.api_keys to bds_operator, bds_service;
+grant select on
+    bds.deliveries, bds.delivery_attempts, bds.hook_columns, bds.hook_filters, bds.hook_positions, bds.hook_queue, bds.hook_states,
+    bds.hooks
+    to bds_operator, bds_service, bds_worker;
 grant execute on function
-    bds.staging_table(bigint, text), bds.find_import(text, uuid, text), bds.import_report(text, uuid, boolean)
-    to bds_reader, bds_writer, bds_operator;
+    bds.create_hook, bds.delete_hook, bds.delivery_json, bds.hook_json, bds.lock_hook, bds.misfit, bds.retry_delivery,
+    bds.test_hook, bds.update_hook
+    to bds_operator, bds_service, bds_worker;
 grant execute on function
-    bds.import_begin(text, text, boolean), bds.import_stage(text, uuid, text), bds.check_staging_company(),
-    bds.import_received(text, uuid, text, bigint, bigint, text[]), bds.import_progress(text, uuid, bigint, bigint, bigint),
-    bds.import_run(text, uuid, text, text[]), bds.import_cancel(text, uuid), bds.import_fail(text, uuid, text, text, text)
-    to bds_writer, bds_operator;
-do $$
-declare
-    step regprocedure;
-begin
-    for step in
-        select p.oid from pg_proc p
-        where p.pronamespace = 'bds'::regnamespace and not p.prosecdef and p.proname = any (array[
-            'enter_company', 'open_staging', 'import_finish', 'import_drop_staging', 'count_staged', 'analyze_changed',
-            'import_apply', 'import_outcome', 'add_counts', 'count_map', 'counted', 'count_failed', 'root_of', 'depth_of', 'families',
-            'family_members', 'put_off', 'reach', 'note_columns', 'noted_columns', 'has_keys', 'import_order', 'import_prepare', 'plan_for', 'is_few', 'about', 'can_probe', 'is_indexed', 'finds_few', 'stored_join',
-            'import_drop_comparison', 'import_prepare_family', 'parent_of',
-            'staged_text', 'staged_is_valid', 'staged_cast', 'staged_value', 'named_value', 'expected_value', 'valid_values', 'look_through', 'staged_operation',
-            'only_identifies', 'check_values', 'check_required', 'make_diff', 'rules_of', 'check_constraints', 'check_names', 'check_nesting', 'check_operations',
-            'lookup_kind', 'lookup_value', 'lookup_id', 'staged_lookup', 'lookup_kinds', 'map_by_keys', 'mapped_parent', 'is_divisible', 'reference_name', 'reference_alias', 'reference_table', 'reference_join', 'check_keys', 'resolve_references',
-            'is_staged', 'refers_outside', 'all_valid', 'key_value', 'written_value', 'staged_or_checked', 'comparison', 'number_new_rows',
-            'linkage_threshold', 'linkage_columns', 'map_by_linkage', 'cook_rows', 'find_candidates', 'link_named', 'check_named', 'linkage_content', 'make_room', 'open_rooms', 'close_rooms', 'find_crowded', 'index_crowded', 'search_room', 'move_links', 'linkage_patterns', 'link_rows',
-            'link_pattern', 'set_apart_unlinked',
-            'mark_failed', 'mark_known', 'spread_failures', 'fail_batches', 'fail_orphans', 'import_may_write', 'has_errors', 'late_errors', 'note_late', 'fail_late',
-            'add_errors', 'import_collect_errors', 'place_of_rows',
-            'is_fault_of_rows', 'refusal', 'refused', 'plan_for_ranges', 'range_statement', 'write_in_ranges', 'find_culprits', 'rehearse', 'rehearse_write', 'rehearse_remove',
-            'import_write', 'merge_diff', 'merge_statement', 'import_mass_update', 'know_company', 'make_mass', 'mass_statement', 'mass_problems', 'write_batch', 'write_mass',
-            'make_gone', 'count_gone', 'import_delete', 'find_gone', 'delete_gone', 'add_along', 'delete_statements', 'children_of', 'uses_of', 'find_used', 'keep_used',
-            'rehearse_delete', 'import_remove', 'given_whole', 'count_whole', 'find_removed', 'delete_removed', 'hides_rows', 'import_remove_all', 'note_kept'
-        ])
-    loop
-        execute format('revoke execute on function %s from bds_writer, bds_operator', step);
-        execute format('grant execute on function %s to bds_importer', step);
-    end loop;
-end
-$$;
-grant create on schema bds to bds_importer, bds_reader;  -- a function's new owner has to be somebody who might have made it
-alter function bds.import_begin(text, text, boolean) owner to bds_importer;
-alter function bds.import_stage(text, uuid, text) owner to bds_importer;
-alter function bds.import_received(text, uuid, text, bigint, bigint, text[]) owner to bds_importer;
-alter function bds.import_run(text, uuid, text, text[]) owner to bds_importer;
-alter function bds.import_fail(text, uuid, text, text, text) owner to bds_importer;
-alter function bds.rows_where(text, text, text, boolean) owner to bds_reader;
-revoke create on schema bds from bds_importer, bds_reader;
-grant execute on function bds.rows_where(text, text, text, boolean) to bds_importer;
-
--- hooks are registered by the service, of the company that its session has named; the worker matches and delivers for every company
-grant usage on schema bds, api to bds_worker;
-grant select on bds.hook_columns to bds_worker, bds_service, bds_operator;
-grant select on bds.unfit_hooks to bds_worker, bds_operator;
+    bds.backlog, bds.create_key, bds.delete_mapper, bds.drop_old_changes, bds.forget_imports, bds.keys_of, bds.make_partitions,
+    bds.put_mapper, bds.reap_imports, bds.revoke_key, bds.set_password, bds.whole_tenants
+    to bds_operator, bds_service;
 grant execute on function
-    bds.api_time(timestamptz), bds.hook_json(bds.hooks, text), bds.delivery_json(bds.deliveries), bds.find_hook(text, uuid), bds.make_secret(),
-    bds.last_change(text), bds.check_hook(text, text, text[]), bds.misfit(text, text[]), bds.create_hook(text, text, text, text, text[], boolean, boolean, jsonb, text),
-    bds.store_filters(text, bds.hooks, jsonb), bds.hold_routing(text),
-    bds.update_hook(text, uuid, text, text, text, text[], boolean, boolean, jsonb, text, text), bds.delete_hook(text, uuid),
-    bds.cancel_queued(text, uuid), bds.test_hook(text, uuid), bds.retry_delivery(text, uuid, uuid), bds.wake_hook(text, uuid),
-    bds.plan_batches(text[], uuid[], timestamptz), bds.make_batches_of(text[], uuid[], timestamptz)
-    to bds_service, bds_worker, bds_operator;
-grant execute on function
-    bds.refit_hook(text, uuid, jsonb, text, text), bds.overlay(jsonb, jsonb), bds.undo(jsonb), bds.companies_behind(text[]), bds.route_changes(text, interval, bigint),
-    bds.match_changes(text, text, bigint, bigint, timestamptz), bds.match_where(text, text), bds.match_branch(text, text, text[]),
-    bds.queue_filtered(text, text, bigint, bigint, timestamptz, text[]), bds.changed_rows(text),
-    bds.prepare_once(text, regtype[]), bds.shape_of(text, text, text[]),
-    bds.queue_matches(text, text, bigint, bigint, timestamptz, text, text), bds.make_batches(int),
-    bds.claim_deliveries(int, interval), bds.lock_leases(jsonb), bds.record_attempts(jsonb, double precision[], interval),
-    bds.end_leases(jsonb, uuid[], uuid[], interval), bds.renew_leases(jsonb, interval), bds.release_leases(jsonb), bds.next_due(),
-    bds.forget_deliveries(interval, int)
-    to bds_worker, bds_operator;
-
--- mappers: read by everyone who acts for the company, written by the service
-grant select on bds.mappers to bds_reader, bds_writer, bds_operator;
-grant execute on function bds.put_mapper(text, text, text, text, text), bds.delete_mapper(text, text) to bds_service, bds_operator;
-grant execute on function bds.import_note_places(text, uuid, bigint[], text[]) to bds_writer, bds_operator;
-
-grant execute on function bds.backlog(int) to bds_service, bds_operator;
-
--- accounts: the service alone sees hashes and the secret, and that by functions; the operator sees who there is
-grant select (id, email, companies, created_at, last_login_at) on bds.users to bds_operator;
-grant select on bds.sessions, bds.wrong_credentials to bds_operator;
-grant execute on function
-    bds.note_use(uuid), bds.password_of(text), bds.begin_session(uuid, text, interval, text), bds.session(uuid), bds.end_session(uuid),
-    bds.keep_secret(text, text), bds.count_wrong(inet, int), bds.begin_attempt(inet, int),
-    bds.end_attempt(inet, timestamptz, boolean), bds.forget_wrong()
+    bds.begin_attempt, bds.begin_session, bds.count_wrong, bds.end_attempt, bds.end_session, bds.forget_wrong, bds.keep_secret,
+    bds.note_use, bds.password_of, bds.session
     to bds_service;
-grant execute on function bds.create_user(text, text, text[]), bds.delete_user(text) to bds_operator;
-grant execute on function bds.set_password(text, text) to bds_service, bds_operator;
 
--- the web pages
-grant execute on function bds.count_rows(text, int), bds.count_changes(text, timestamptz[]) to bds_reader, bds_operator;
-grant execute on function bds.keys_of(text[]), bds.whole_tenants(text[]) to bds_service, bds_operator;
+-- The worker: deliveries of every company -----------------------------------------------------------------------------------------
+
+grant select on bds.change_log, bds.companies, bds.entity_positions, bds.unfit_hooks to bds_operator, bds_worker;
+grant select on bds.clocks to bds_operator, bds_service, bds_worker;
+grant execute on function
+    bds.claim_deliveries, bds.companies_behind, bds.forget_deliveries, bds.next_due, bds.record_attempts, bds.refit_hook,
+    bds.release_leases, bds.renew_leases, bds.route_changes
+    to bds_operator, bds_worker;
+
+-- The operator: every row of every company, the queue, and what is set for all ----------------------------------------------------
+
+grant select on bds.first_changes, bds.sessions, bds.settings, bds.tenants, bds.wrong_credentials to bds_operator;
+grant select (id, email, companies, created_at, last_login_at) on bds.users to bds_operator;
+grant insert, update, delete on
+    bds.deliveries, bds.delivery_attempts, bds.hook_filters, bds.hook_positions, bds.hook_queue, bds.hook_states, bds.hooks,
+    bds.linkage_weights
+    to bds_operator;
+grant execute on function bds.create_company, bds.create_user, bds.delete_user, bds.set_retention to bds_operator;
+
+-- The importer: runs imports with the writer's rights, and owns what is staged; no session is it ----------------------------------
+
+grant usage on schema bds_impl to bds_importer;
+grant execute on all functions in schema bds_feed, bds_impl to bds_importer;
+grant create on schema staging to bds_importer;
+grant usage on schema bds_log to bds_importer;
+grant execute on function bds_log.check_staging_company to bds_importer;  -- the trigger of the tables that it makes
+-- a new owner of a function needs the right to create it
+grant create on schema bds to bds_importer;
+alter function bds.import_begin owner to bds_importer;
+alter function bds.import_fail owner to bds_importer;
+alter function bds.import_received owner to bds_importer;
+alter function bds.import_run owner to bds_importer;
+alter function bds.import_stage owner to bds_importer;
+revoke create on schema bds from bds_importer;
+-- conditions of records are evaluated by a reader
+grant create on schema bds_feed to bds_reader;
+alter function bds_feed.rows_where owner to bds_reader;
+revoke create on schema bds_feed from bds_reader;
+
+-- The dispatcher: matches changes with hooks, and keeps the queue and the secrets; no session is it -------------------------------
+
+grant usage on schema bds_impl to bds_dispatcher;
+grant execute on all functions in schema bds_impl, bds_webhooks to bds_dispatcher;
+grant execute on function
+    bds.companies_behind, bds.delivery_json, bds.hook_json, bds.lock_hook, bds.misfit
+    to bds_dispatcher;
+grant select on bds.change_log, bds.clocks, bds.companies, bds.entity_positions, bds.hook_columns to bds_dispatcher;
+grant select, insert, update, delete on
+    bds.deliveries, bds.delivery_attempts, bds.hook_filters, bds.hook_positions, bds.hook_queue, bds.hook_secrets, bds.hook_states,
+    bds.hooks
+    to bds_dispatcher;
+grant create on schema bds to bds_dispatcher;
+alter function bds.claim_deliveries owner to bds_dispatcher;
+alter function bds.create_hook owner to bds_dispatcher;
+alter function bds.delete_hook owner to bds_dispatcher;
+alter function bds.forget_deliveries owner to bds_dispatcher;
+alter function bds.lock_hook owner to bds_dispatcher;
+alter function bds.record_attempts owner to bds_dispatcher;
+alter function bds.refit_hook owner to bds_dispatcher;
+alter function bds.release_leases owner to bds_dispatcher;
+alter function bds.renew_leases owner to bds_dispatcher;
+alter function bds.retry_delivery owner to bds_dispatcher;
+alter function bds.route_changes owner to bds_dispatcher;
+alter function bds.test_hook owner to bds_dispatcher;
+alter function bds.update_hook owner to bds_dispatcher;
+revoke create on schema bds from bds_dispatcher;

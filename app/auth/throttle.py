@@ -123,7 +123,7 @@ class Throttle:
 
 
 def _network_of(address: str) -> str:
-    """What is counted together, as bds.network_of has it: an IPv4 address, or the IPv6 network that one subscriber has."""
+    """What is counted together, as bds_accounts.network_of has it: an IPv4 address, or the IPv6 network that one subscriber has."""
     parsed = ipaddress.ip_address(address.partition("%")[0])
     return address if parsed.version == 4 else str(ipaddress.ip_network((parsed, 64), strict=False))
 

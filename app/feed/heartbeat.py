@@ -72,7 +72,7 @@ class Heartbeat:
                     self.cancel_statement()
 
     def _look(self, connection: psycopg.Connection[Any]) -> bool:
-        row = connection.execute("select is_cancelled from bds.find_import(%s, %s)", (self._company, self._import_id)).fetchone()
+        row = connection.execute("select is_cancelled from bds.open_import(%s, %s)", (self._company, self._import_id)).fetchone()
         assert row is not None
         self.is_cancelled = row[0]
         return self.is_cancelled

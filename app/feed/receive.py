@@ -250,7 +250,7 @@ async def errors(database: Database, company: str, import_id: str, options: list
     """A page of an import's errors, in the document's order.  Raises not_found."""
     limit, offset = read_page(options)
     async with database.session(company) as connection:
-        await connection.execute("select bds.find_import(%s, %s)", (company, _uuid(import_id)))
+        await connection.execute("select bds.open_import(%s, %s)", (company, _uuid(import_id)))
         return await listing(
             connection,
             "select json_object('path': path, 'record': record, 'code': code, 'message': message) from bds.import_errors"

@@ -82,7 +82,7 @@ class Import:
             import_id: UUID = _value(connection, "select bds.import_begin(%s, %s, %s)", (self.company, self._actor, self.dry_run))
             self.id = import_id
             self._staging.begin(
-                import_id, _value(connection, "select number from bds.find_import(%s, %s)", (self.company, import_id))
+                import_id, _value(connection, "select number from bds.open_import(%s, %s)", (self.company, import_id))
             )
         self._heartbeat.start(import_id)
         return import_id

@@ -84,8 +84,7 @@ async def listed(database: Database, company: str, limit: int, offset: int) -> d
         return await listing(
             connection,
             "select json_object('name': name, 'type': format,"
-            " 'createdAt': to_char(created_at at time zone 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"'),"
-            " 'updatedAt': to_char(updated_at at time zone 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"'))"
+            " 'createdAt': bds.api_time(created_at), 'updatedAt': bds.api_time(updated_at))"
             " from bds.mappers where company_id = %s order by updated_at desc, name limit %s offset %s",
             (company,),
             limit,

@@ -45,7 +45,7 @@ async def update(database: Database, company: str, hook_id: str, body: bytes) ->
         await check_address(given["url"], database.config.webhook_allow_private)
     catalog = database.catalog
     async with database.registration(company) as connection:
-        stored = await _hook(connection, "select bds.hook_json(bds.find_hook(%s, %s))", (company, _id(hook_id, "hook")))
+        stored = await _hook(connection, "select bds.hook_json(bds.lock_hook(%s, %s))", (company, _id(hook_id, "hook")))
         hook = replace(_stored(stored), **given)
         return await _hook(
             connection,

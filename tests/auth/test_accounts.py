@@ -66,9 +66,9 @@ def test_a_password_comes_on_standard_input_or_is_made_and_printed(bds: Callable
     [
         (("create", "a@example.com", "--company", "nowhere"), "correct horse\n", "there is no company 'nowhere'"),
         (("create", "a@example.com", "--company", "acme"), "short\n", "a password has 8 to 1,000 characters, this one has 5"),
-        (("create", "nobody", "--company", "acme"), "correct horse\n", "'nobody' is no email address"),
-        (("create", "a b@example.com", "--company", "acme"), "correct horse\n", "'a b@example.com' is no email address"),
-        (("create", "anna@example.com", "--company", "acme"), "correct horse\n", "user 'anna@example.com' exists already"),
+        (("create", "nobody", "--company", "acme"), "correct horse\n", "'nobody' is not a valid email address"),
+        (("create", "a b@example.com", "--company", "acme"), "correct horse\n", "'a b@example.com' is not a valid email address"),
+        (("create", "anna@example.com", "--company", "acme"), "correct horse\n", "user 'anna@example.com' already exists"),
         (("password", "nobody@example.com"), "correct horse\n", "there is no user 'nobody@example.com'"),
         (("delete", "nobody@example.com"), "", "there is no user 'nobody@example.com'"),
     ],

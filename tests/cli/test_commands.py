@@ -32,7 +32,7 @@ def bds(environment: dict[str, str], *arguments: str, input: str | None = None) 
 def test_a_company_and_its_keys(environment: dict[str, str]) -> None:
     assert bds(environment, "company", "create", "acme", "--tenant", "t1").returncode == 0
     again = bds(environment, "company", "create", "acme")
-    assert (again.returncode, again.stdout, again.stderr) == (1, "", "bds: company 'acme' exists already\n")
+    assert (again.returncode, again.stdout, again.stderr) == (1, "", "bds: company 'acme' already exists\n")
 
     made = bds(environment, "key", "create", "--company", "acme", "--scope", "read")
     assert re.fullmatch(r"bds_[A-Za-z0-9_-]{43}\n", made.stdout), "the key alone"

@@ -212,7 +212,7 @@ def test_the_services_roles_cannot_alter_the_log(acme: Operator, connect) -> Non
             "insert into bds.change_log (id) values (1)",
             "truncate bds.change_log",
             "update bds.clocks set last_id = 0",
-            "select bds.advance('acme', 'products', 1, now(), now())",
+            "select bds_change_log.advance('acme', 'products', 1, now(), now())",
             "update bds.changes set actor = 'nobody'",
         ):
             with pytest.raises(psycopg.errors.InsufficientPrivilege):

@@ -22,7 +22,7 @@ def empty_url(server: str, request: pytest.FixtureRequest):
 
 
 def test_a_second_run_finds_nothing_to_do(empty_url: str) -> None:
-    assert migrate.migrate(empty_url)[0] == "migrations/0001_core.sql"
+    assert migrate.migrate(empty_url)[0] == "migrations/0001_roles_and_schemas.sql"
     assert migrate.is_current(empty_url)
     assert migrate.migrate(empty_url) == []
 
@@ -48,19 +48,19 @@ def own_sql(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_functions_are_applied_again_when_their_file_changes(empty_url: str, own_sql: Path) -> None:
     migrate.migrate(empty_url)
-    with (own_sql / "01_tenancy.sql").open("a") as file:
+    with (own_sql / "10_tenancy" / "1_companies.sql").open("a") as file:
         file.write("create or replace function bds.newcomer() returns int language sql return 7;\n")
     assert not migrate.is_current(empty_url)
-    assert migrate.migrate(empty_url) == ["01_tenancy.sql", "99_grants.sql"]
+    assert migrate.migrate(empty_url) == ["10_tenancy", "99_grants.sql"]
     with psycopg.connect(empty_url) as connection:
         assert connection.execute("select bds.newcomer()").fetchone() == (7,)
 
 
 def test_a_migration_that_was_applied_may_not_change(empty_url: str, own_sql: Path) -> None:
     migrate.migrate(empty_url)
-    with (own_sql / "migrations" / "0002_business.sql").open("a") as file:
+    with (own_sql / "migrations" / "0002_tenancy.sql").open("a") as file:
         file.write("-- an afterthought\n")
-    with pytest.raises(migrate.MigrationError, match=r"0002_business\.sql was changed after it was applied"):
+    with pytest.raises(migrate.MigrationError, match=r"0002_tenancy\.sql was changed after it was applied"):
         migrate.migrate(empty_url)
 
 
@@ -84,22 +84,112 @@ def test_a_run_that_dies_before_the_grants_is_finished_by_the_next(
     empty_url: str, own_sql: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     migrate.migrate(empty_url)
-    with (own_sql / "08_accounts.sql").open("a") as file:
+    with (own_sql / "80_accounts" / "3_throttle.sql").open("a") as file:
         file.write("create function bds.newcomer() returns int language sql return 7;\n")
     apply = migrate._apply
 
-    def die_at_the_grants(connection: psycopg.Connection, name: str, *rest: str) -> None:
-        if name == migrate.LAST:
+    def die_at_the_grants(connection: psycopg.Connection, unit: migrate.Unit) -> None:
+        if unit.name == migrate.LAST:
             raise KeyboardInterrupt
-        apply(connection, name, *rest)
+        apply(connection, unit)
 
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
         patched.setattr(migrate, "_apply", die_at_the_grants)
         migrate.migrate(empty_url)
     assert not migrate.is_current(empty_url)
-    assert migrate.migrate(empty_url) == [migrate.LAST]
+    with psycopg.connect(empty_url) as connection:
+        assert connection.execute("select to_regproc('bds.newcomer')").fetchone() == (None,)
+    assert migrate.migrate(empty_url) == ["80_accounts", migrate.LAST]
     with psycopg.connect(empty_url) as connection:
         assert connection.execute("select has_function_privilege('public', 'bds.newcomer()', 'execute')").fetchone() == (False,)
+
+
+def test_a_run_that_dies_between_a_migration_and_the_grants_is_finished_by_the_next(
+    empty_url: str, own_sql: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    migrate.migrate(empty_url)
+    (own_sql / "migrations" / "0099_table.sql").write_text("create table bds.newcomers (id int);\n")
+    with (own_sql / migrate.LAST).open("a") as file:
+        file.write("grant select on bds.newcomers to bds_operator;\n")
+    apply = migrate._apply
+
+    def die_after_the_migration(connection: psycopg.Connection, unit: migrate.Unit) -> None:
+        if not unit.is_migration:
+            raise KeyboardInterrupt
+        apply(connection, unit)
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(migrate, "_apply", die_after_the_migration)
+        migrate.migrate(empty_url)
+    assert not migrate.is_current(empty_url)
+    assert migrate.migrate(empty_url) == [migrate.LAST]
+
+
+def replace(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert text.count(old) == 1
+    path.write_text(text.replace(old, new))
+
+
+def test_an_internal_function_changes_its_parameters_and_its_result_without_a_migration(empty_url: str, own_sql: Path) -> None:
+    migrate.migrate(empty_url)
+    path = own_sql / "80_accounts" / "3_throttle.sql"
+    text = path.read_text()
+    assert "bds_accounts.network_of(address inet)\n    returns cidr" in text
+    text = text.replace(
+        "bds_accounts.network_of(address inet)\n    returns cidr", "bds_accounts.network_of(where_from inet)\n    returns inet"
+    )
+    path.write_text(text.replace("set_masklen(address, case family(address)", "set_masklen(where_from, case family(where_from)"))
+    assert migrate.migrate(empty_url) == ["80_accounts", migrate.LAST]
+    with psycopg.connect(empty_url) as connection:
+        assert connection.execute(
+            "select oid::regprocedure::text, prorettype::regtype::text from pg_proc where proname = 'network_of'"
+        ).fetchall() == [("bds_accounts.network_of(inet)", "inet")]
+        assert connection.execute("select bds.count_wrong('10.0.0.1', 9)").fetchone() == (None,)
+
+
+def test_a_public_function_whose_result_changes_is_refused_by_its_line(empty_url: str, own_sql: Path) -> None:
+    migrate.migrate(empty_url)
+    path = own_sql / "90_operation" / "1_operation.sql"
+    replace(path, "    returns bigint\n", "    returns int\n")
+    line = 1 + path.read_text().split("function bds.after_restore")[0].count("\n")
+    with pytest.raises(
+        migrate.MigrationError, match=rf"sql/90_operation/1_operation.sql, line {line}: .*; a public function keeps"
+    ):
+        migrate.migrate(empty_url)
+
+
+def test_a_public_function_whose_parameters_change_is_refused_by_its_line(empty_url: str, own_sql: Path) -> None:
+    migrate.migrate(empty_url)
+    path = own_sql / "90_operation" / "1_operation.sql"
+    replace(path, "function bds.after_restore()\n", "function bds.after_restore(thoroughly boolean)\n")
+    replace(path, "comment on function bds.after_restore() is", "comment on function bds.after_restore(boolean) is")
+    line = 1 + path.read_text().split("function bds.after_restore")[0].count("\n")
+    with pytest.raises(
+        migrate.MigrationError, match=rf"line {line}: bds.after_restore exists twice, .*boolean.*; a public function keeps"
+    ):
+        migrate.migrate(empty_url)
+
+
+def test_nothing_outside_a_schema_of_internals_depends_on_what_is_in_it(server: str) -> None:
+    made_anew = [path.parent.name.partition("_")[2] for path in migrate.SQL.glob("*/00_schema.sql")]
+    assert len(made_anew) == 6
+    with psycopg.connect(make_conninfo(server, dbname="bds_template")) as connection:
+        for name in made_anew:
+            assert connection.execute(migrate.DEPENDENTS, {"schema": f"bds_{name}"}).fetchall() == [], name
+
+
+def test_a_view_of_a_dbas_own_over_an_internal_function_is_not_dropped_silently(empty_url: str, own_sql: Path) -> None:
+    migrate.migrate(empty_url)
+    with psycopg.connect(empty_url) as connection:
+        connection.execute("create view public.mine as select bds_accounts.network_of('10.0.0.1')")
+    with (own_sql / "80_accounts" / "3_throttle.sql").open("a") as file:
+        file.write("-- changed\n")
+    with pytest.raises(migrate.MigrationError, match=r"00_schema\.sql: drop what depends on .*bds_accounts first: .*view mine"):
+        migrate.migrate(empty_url)
+    with psycopg.connect(empty_url) as connection:
+        connection.execute("drop view public.mine")
+    assert migrate.migrate(empty_url) == ["80_accounts", migrate.LAST]
 
 
 def test_a_month_whose_changes_went_to_the_default_partition_stops_no_migration(empty_url: str) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from tests.conftest import Operator
 
-ROLES = ("bds_reader", "bds_writer", "bds_service", "bds_worker", "bds_operator", "bds_importer")
+ROLES = ("bds_reader", "bds_writer", "bds_service", "bds_worker", "bds_operator", "bds_importer", "bds_dispatcher")
 OWNER = "bds_owner"  # to which everything belongs, and as which nobody serves
 MEMBERS = {
     ("bds_reader", "bds_worker"),
@@ -22,72 +22,78 @@ MEMBERS = {
     ("bds_writer", "bds_importer"),
     ("bds_importer", OWNER),
     ("bds_reader", OWNER),
+    ("bds_reader", "bds_dispatcher"),
+    ("bds_dispatcher", OWNER),
 }  # (role, who else may act as it)
 R, W = "select", "select insert update delete"
 
-# relation -> what reader, writer, service, worker, operator and importer may do; "" is nothing, data and api are named once for all of them
-RELATIONS: dict[str, tuple[str, str, str, str, str, str]] = {
-    "api.*": (R, R, "", R, R, R),
-    "data.*": ("", W, "", "", W, W),
-    "bds.api_keys": ("", "", R, "", R, ""),
-    "bds.change_log": ("", "", "", R, R, ""),
-    "bds.change_log_*": ("", "", "", "", "", ""),
-    "bds.changes": (R, R, "", R, R, R),
-    "bds.clocks": ("", "", R, R, R, ""),
-    "bds.companies": ("", "", "", R, R, ""),
-    "bds.deliveries": ("", "", W, W, W, ""),
-    "bds.delivery_attempts": ("", "", W, W, W, ""),
-    "bds.entities": (R, R, R, R, R, R),
-    "bds.entity_positions": ("", "", "", R, R, ""),
-    "bds.fields": (R, R, R, R, R, R),
-    "bds.first_changes": ("", "", "", "", R, ""),
-    "bds.hook_columns": ("", "", R, R, R, ""),
-    "bds.hook_filters": ("", "", W, W, W, ""),
-    "bds.hook_positions": ("", "", W, W, W, ""),
-    "bds.hook_queue": ("", "", W, W, W, ""),
-    "bds.hook_secrets": ("", "", "insert delete", R, "insert delete", ""),  # and the key's columns, to find what is deleted
-    "bds.hook_states": ("", "", W, W, W, ""),
-    "bds.hooks": ("", "", W, W, W, ""),
-    "bds.import_columns": ("", R, "", "", R, R),
-    "bds.import_errors": (R, W, "", R, W, W),
-    "bds.imports": (R, W, "", R, W, W),
-    "bds.linkage_weights": (R, R, "", R, W, R),
-    "bds.mappers": (R, R, "", R, R, R),
-    "bds.navigations": (R, R, R, R, R, R),
-    "bds.positions": (R, R, "", R, R, R),
-    "bds.company_positions": (R, R, "", R, R, R),
-    "bds.unfit_hooks": ("", "", "", R, R, ""),
-    "bds.secrets": ("", "", "", "", "", ""),
-    "bds.sessions": ("", "", "", "", R, ""),
-    "bds.settings": ("", "", "", "", R, ""),
-    "bds.tenants": ("", "", "", "", R, ""),
-    "bds.users": ("", "", "", "", "", ""),  # the operator: all columns but the password's hash
-    "bds.wrong_credentials": ("", "", "", "", R, ""),
-    "public.bds_migrations": ("", "", "", "", "", ""),
+# relation -> what reader, writer, service, worker, operator, importer and dispatcher may do; "" is nothing, data and api are named once for all of them
+RELATIONS: dict[str, tuple[str, str, str, str, str, str, str]] = {
+    "api.*": (R, R, "", R, R, R, R),
+    "data.*": ("", W, "", "", W, W, ""),
+    "bds.api_keys": ("", "", R, "", R, "", ""),
+    "bds.change_log": ("", "", "", R, R, "", R),
+    "bds.change_log_*": ("", "", "", "", "", "", ""),
+    "bds.changes": (R, R, "", R, R, R, R),
+    "bds.clocks": ("", "", R, R, R, "", R),
+    "bds.companies": ("", "", "", R, R, "", R),
+    "bds.deliveries": ("", "", R, R, W, "", W),
+    "bds.delivery_attempts": ("", "", R, R, W, "", W),
+    "bds.entities": (R, R, R, R, R, R, R),
+    "bds.entity_positions": ("", "", "", R, R, "", R),
+    "bds.fields": (R, R, R, R, R, R, R),
+    "bds.first_changes": ("", "", "", "", R, "", ""),
+    "bds.hook_columns": ("", "", R, R, R, "", R),
+    "bds.hook_filters": ("", "", R, R, W, "", W),
+    "bds.hook_positions": ("", "", R, R, W, "", W),
+    "bds.hook_queue": ("", "", R, R, W, "", W),
+    "bds.hook_secrets": ("", "", "", "", "", "", W),
+    "bds.hook_states": ("", "", R, R, W, "", W),
+    "bds.hooks": ("", "", R, R, W, "", W),
+    "bds.import_columns": ("", R, "", "", R, R, ""),
+    "bds.import_errors": (R, W, "", R, W, W, R),
+    "bds.imports": (R, W, "", R, W, W, R),
+    "bds.linkage_weights": (R, R, "", R, W, R, R),
+    "bds.mappers": (R, R, "", R, R, R, R),
+    "bds.navigations": (R, R, R, R, R, R, R),
+    "bds.positions": (R, R, "", R, R, R, R),
+    "bds.company_positions": (R, R, "", R, R, R, R),
+    "bds.unfit_hooks": ("", "", "", R, R, "", ""),
+    "bds.secrets": ("", "", "", "", "", "", ""),
+    "bds.sessions": ("", "", "", "", R, "", ""),
+    "bds.settings": ("", "", "", "", R, "", ""),
+    "bds.tenants": ("", "", "", "", R, "", ""),
+    "bds.users": ("", "", "", "", "", "", ""),  # the operator: all columns but the password's hash
+    "bds.wrong_credentials": ("", "", "", "", R, "", ""),
+    "public.bds_migrations": ("", "", "", "", "", "", ""),
 }
 # column by column where a relation is not given whole
 COLUMNS = {
     ("bds.users", "bds_operator"): "id email companies created_at last_login_at",
-    ("bds.hook_secrets", "bds_service"): "company_id hook_id",
-    ("bds.hook_secrets", "bds_operator"): "company_id hook_id",
 }
 # functions that run with their owner's rights: all that lends a role what it has not itself
 DEFINERS = {
-    "bds_reader": "authenticate company_tenant count_changes count_rows first_change row_at row_history row_now rows_where",
-    "bds_writer": """company_tenant first_change import_begin import_fail import_received import_run import_stage
-        only_company row_at row_history row_now set_context take_turn""",
-    "bds_service": """authenticate backlog begin_attempt begin_session company_tenant count_wrong create_key delete_mapper drop_old_changes
-        end_attempt end_session forget_imports forget_wrong keep_secret keys_of make_partitions note_use password_of put_mapper reap_imports revoke_key session
-        set_password whole_tenants""",
-    "bds_worker": "authenticate company_tenant count_changes count_rows first_change row_at row_history row_now rows_where",
-    "bds_operator": """backlog company_tenant count_changes count_rows create_company create_key create_user delete_mapper delete_user
-        drop_old_changes keys_of whole_tenants
-        first_change forget_imports import_begin import_fail import_received import_run import_stage
-        make_partitions only_company put_mapper reap_imports revoke_key row_at row_history row_now
-        set_context set_password set_retention take_turn""",
-    "bds_importer": """company_tenant first_change import_begin import_fail import_received import_run import_stage
-        only_company row_at row_history row_now rows_where set_context take_turn""",
+    "bds_reader": "authenticate count_changes count_rows first_change row_at row_history rows_where",
+    "bds_writer": """first_change import_begin import_fail import_received import_run import_stage lock_company
+        row_at row_history set_context""",
+    "bds_service": """authenticate backlog begin_attempt begin_session count_wrong create_hook create_key delete_hook delete_mapper
+        drop_old_changes end_attempt end_session forget_imports forget_wrong keep_secret keys_of lock_hook make_partitions note_use
+        password_of put_mapper reap_imports retry_delivery revoke_key session set_password test_hook update_hook whole_tenants""",
+    "bds_worker": """authenticate claim_deliveries count_changes count_rows create_hook delete_hook first_change forget_deliveries
+        lock_hook record_attempts refit_hook release_leases renew_leases retry_delivery route_changes row_at row_history
+        rows_where test_hook update_hook""",
+    "bds_operator": """backlog claim_deliveries count_changes count_rows create_company create_hook create_key create_user delete_hook
+        delete_mapper delete_user drop_old_changes first_change forget_deliveries forget_imports import_begin import_fail
+        import_received import_run import_stage keys_of lock_company lock_hook make_partitions put_mapper reap_imports record_attempts
+        refit_hook release_leases renew_leases retry_delivery revoke_key route_changes row_at row_history set_context
+        set_password set_retention test_hook update_hook whole_tenants""",
+    "bds_importer": """first_change import_begin import_fail import_received import_run import_stage lock_company
+        row_at row_history rows_where set_context""",
+    "bds_dispatcher": """authenticate claim_deliveries count_changes count_rows create_hook delete_hook first_change forget_deliveries lock_hook
+        record_attempts refit_hook release_leases renew_leases retry_delivery route_changes row_at row_history rows_where test_hook update_hook""",
 }
+HOOKS = """claim_deliveries create_hook delete_hook forget_deliveries lock_hook record_attempts refit_hook release_leases renew_leases
+    retry_delivery route_changes test_hook update_hook"""
 # who they run as, if not the owner
 AS = {
     "import_begin": "bds_importer",
@@ -96,11 +102,18 @@ AS = {
     "import_run": "bds_importer",
     "import_stage": "bds_importer",
     "rows_where": "bds_reader",
+    **dict.fromkeys(HOOKS.split(), "bds_dispatcher"),
 }
 SCHEMAS = {  # schema -> who may look into it; create in it
     "api": (ROLES, ()),
     "bds": (ROLES, ()),
-    "bds_log": ((), ()),
+    "bds_accounts": ((), ()),
+    "bds_change_log": ((), ()),
+    "bds_feed": (("bds_importer",), ("bds_importer",)),
+    "bds_impl": (("bds_importer", "bds_dispatcher"), ()),
+    "bds_log": (("bds_importer",), ()),
+    "bds_registry": ((), ()),
+    "bds_webhooks": (("bds_dispatcher",), ("bds_dispatcher",)),
     "data": (("bds_writer", "bds_operator", "bds_importer"), ()),
     "public": (ROLES, ()),
     "staging": (("bds_writer", "bds_operator", "bds_importer"), ("bds_importer",)),
@@ -246,7 +259,7 @@ def functions(operator: Operator, condition: str) -> list[tuple[str, str]]:
         select p.proname, format('%%s.%%I(%%s)', n.nspname, p.proname, (
             select string_agg('null::' || format_type(t, null), ', ' order by i) from unnest(p.proargtypes) with ordinality a (t, i)))
         from pg_proc p join pg_namespace n on n.oid = p.pronamespace
-        where n.nspname in ('bds', 'bds_log', 'api', 'data', 'public', 'staging') and {condition} order by 1, 2
+        where (n.nspname ~ '^bds' or n.nspname in ('api', 'data', 'public', 'staging')) and {condition} order by 1, 2
     """)  # type: ignore[return-value]
 
 
@@ -272,6 +285,30 @@ def test_definer_functions_have_a_fixed_path_and_belong_to_the_owner(operator: O
     )
     loose = [each for each in found if each[2] != AS.get(str(each[0]), OWNER) or not each[3]]
     assert loose == []
+
+
+INTERNALS = ("bds_accounts", "bds_change_log", "bds_feed", "bds_impl", "bds_log", "bds_registry", "bds_webhooks")
+
+
+def test_no_role_that_a_session_acts_as_looks_into_a_schema_of_internals(operator: Operator) -> None:
+    schemas = "select oid, nspname from pg_namespace where nspname ~ '^bds_'"
+    assert {name for _, name in operator.rows(schemas)} == set(INTERNALS)
+    roles = ("public", "bds_reader", "bds_writer", "bds_service", "bds_worker", "bds_operator")
+    assert operator.rows(
+        f"select r, n.nspname from unnest(%s::text[]) r, ({schemas}) n where has_schema_privilege(r, n.oid, 'usage, create')",
+        (list(roles),),
+    ) == []  # fmt: skip
+
+
+def test_a_public_function_may_be_called_by_somebody_and_says_what_it_does(operator: Operator) -> None:
+    """\\df bds.* is the manual."""
+    found = operator.rows(
+        "select p.proname, obj_description(p.oid, 'pg_proc') is not null, p.proname in ('after_restore', 'refresh_entities', 'register', 'unregister')"
+        " or exists (select from unnest(%s::text[]) r where has_function_privilege(r, p.oid, 'execute'))"
+        " from pg_proc p where p.pronamespace = 'bds'::regnamespace",
+        (list(ROLES),),
+    )
+    assert [name for name, described, called in found if not (described and called)] == [] and len(found) <= 80
 
 
 def test_nobody_calls_a_function_because_everybody_may(operator: Operator) -> None:

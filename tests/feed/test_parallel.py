@@ -54,7 +54,7 @@ def in_parallel(operator: Operator, workers: int) -> Iterator[None]:
     for step in ("map_by_keys", "resolve_references", "look_through"):
         for setting in ("parallel_setup_cost", "parallel_tuple_cost"):
             operator.connection.execute(
-                sql.SQL("alter routine bds.{} set {} = 0").format(sql.Identifier(step), sql.Identifier(setting))
+                sql.SQL("alter routine bds_feed.{} set {} = 0").format(sql.Identifier(step), sql.Identifier(setting))
             )
     yield
     operator.connection.execute(sql.SQL("alter database {} reset all").format(name))

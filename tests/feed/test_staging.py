@@ -44,10 +44,10 @@ def staged(feed: Feed) -> Iterator[Staged]:
 
 ATTEMPTS = [
     "select * from {table}", "copy {table} to stdout", "update {table} set name = 'x'", "delete from {table}", "truncate {table}", "drop table {table}",
-    "alter table {table} disable trigger all", "alter table {table} add column x int", "create trigger x before insert on {table} execute function bds.only_company()",
+    "alter table {table} disable trigger all", "alter table {table} add column x int", "create trigger x before insert on {table} execute function bds_change_log.only_company()",
     "create index on {table} (code)", "begin; lock table {table} in access exclusive mode", "select * from staging.i{number}_errors",
     "create table staging.i{number}_units (code text)", "create view staging.i{number}_units as select 1",
-    "set role bds_importer; select * from {table}", "select bds.import_prepare('{company}', '{id}')", "select bds.rows_where('{company}', 'products', 'true', false)",
+    "set role bds_importer; select * from {table}", "select bds_feed.import_prepare('{company}', '{id}')", "select bds_feed.rows_where('{company}', 'products', 'true', false)",
 ]  # fmt: skip
 
 

@@ -9,10 +9,11 @@ def assert_built_alike(url: str, other: str) -> None:
     """Relations, columns, constraints, indexes, triggers, functions and rights are those of the other, but for the warehouses that a DBA registered."""
     with psycopg.connect(url) as one, psycopg.connect(other) as two:
         for name, query in BUILT.items():
-            assert one.execute(query.encode()).fetchall() == two.execute(query.encode()).fetchall(), name
+            here, there = ({*each.execute(query.encode())} for each in (one, two))
+            assert not here ^ there, (name, here ^ there)
 
 
-OURS = "n.nspname in ('bds', 'data', 'api', 'bds_log', 'staging') and c.relname !~ '^(warehouses|change_log_\\d)'"
+OURS = "(n.nspname ~ '^bds' or n.nspname in ('data', 'api', 'staging')) and c.relname !~ '^(warehouses|change_log_\\d)'"
 BUILT = {
     "columns": f"""
         select n.nspname, c.relname, a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull, pg_get_expr(d.adbin, d.adrelid)
@@ -20,7 +21,7 @@ BUILT = {
         left join pg_attrdef d on d.adrelid = c.oid and d.adnum = a.attnum
         where {OURS} and c.relkind in ('r', 'p', 'v') and not a.attisdropped order by 1, 2, 3""",
     "rights": f"""
-        select n.nspname, c.relname, pg_get_userbyid(c.relowner), array(select x::text from unnest(c.relacl) x order by 1), c.relrowsecurity
+        select n.nspname, c.relname, pg_get_userbyid(c.relowner), array(select x::text from unnest(coalesce(c.relacl, acldefault('r', c.relowner))) x order by 1)::text, c.relrowsecurity
         from pg_class c join pg_namespace n on n.oid = c.relnamespace where {OURS} and c.relkind in ('r', 'p', 'v') order by 1, 2""",
     "constraints": f"""
         select n.nspname, c.relname, k.conname, pg_get_constraintdef(k.oid)
@@ -35,9 +36,9 @@ BUILT = {
         select n.nspname, c.relname, p.polname, p.polcmd, pg_get_expr(p.polqual, p.polrelid), pg_get_expr(p.polwithcheck, p.polrelid)
         from pg_policy p join pg_class c on c.oid = p.polrelid join pg_namespace n on n.oid = c.relnamespace where {OURS} order by 1, 2, 3""",
     "functions": """
-        select n.nspname, p.oid::regprocedure::text, p.prosecdef, p.proconfig, md5(p.prosrc),
-            array(select x::text from unnest(p.proacl) x order by 1)
+        select n.nspname, p.oid::regprocedure::text, p.prosecdef, p.proconfig::text, pg_get_userbyid(p.proowner), pg_get_function_result(p.oid), md5(p.prosrc),
+            array(select x::text from unnest(p.proacl) x order by 1)::text
         from pg_proc p join pg_namespace n on n.oid = p.pronamespace
-        where n.nspname in ('bds', 'bds_log') and p.proname !~ '^warehouses' order by 1, 2""",
-    "schemas": "select nspname, array(select x::text from unnest(nspacl) x order by 1) from pg_namespace where nspname in ('bds', 'data', 'api', 'bds_log', 'staging') order by 1",
+        where n.nspname ~ '^bds' and p.proname !~ '^warehouses' order by 1, 2""",
+    "schemas": "select nspname, array(select x::text from unnest(nspacl) x order by 1)::text from pg_namespace where nspname ~ '^bds' or nspname in ('data', 'api', 'staging') order by 1",
 }  # fmt: skip

@@ -1,13 +1,15 @@
-"""A database of the first release is brought up to this one: its rows, its log, its keys and its entities are what they were.
+"""A database of the last release is brought up to this one: its rows, its log, its keys, its imports and its queue go on.
 
-first.sql.xz is what pg_dump made of one: its schema after the migrations 0001 to 0003, three companies, an entity of a DBA's own, an
-import, and keys of which one is revoked.
+baseline.sql.xz is that database, as `python -m tests.upgrade.snapshot` wrote it.  Before the upgrade every unit of `sql/` is given
+another text, with a function that is no more: so all of them are due, whether or not anything changed since the release.
 """
 
 from __future__ import annotations
 
 import lzma
+import shutil
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,105 +23,137 @@ from tests.conftest import Operator
 from tests.database.postgres_tools import run
 from tests.service.serving import running
 from tests.upgrade.built import assert_built_alike
+from tests.upgrade.snapshot import KEY, REVOKED, SNAPSHOT, run_import, stage
 
-FIRST = Path(__file__).with_name("first.sql.xz")
-KEY = "bds_" + "FirstReleaseKeyOfATest".ljust(43, "0")
-REVOKED = "bds_" + "RevokedKeyOfATest".ljust(43, "0")
+
+@dataclass(frozen=True)
+class Upgraded:
+    """The database, what was in it before, its migrations of then, and what was applied."""
+
+    url: str
+    before: dict[str, list[Any]]
+    migrations: list[str]
+    applied: list[str]
+
+
+def tables(connection: psycopg.Connection[Any]) -> dict[str, list[Any]]:
+    """Every row of every table but the runner's own."""
+    ordinal = " - 'ordinal'"  # navigations are numbered anew
+    return {
+        name: connection.execute(
+            f"select to_jsonb(t){ordinal if name == 'bds.navigations' else ''} from {name} t order by 1::text".encode()
+        ).fetchall()
+        for (name,) in connection.execute(
+            "select c.oid::regclass::text from pg_class c where c.relkind in ('r', 'p') and not c.relispartition"
+            " and c.relnamespace::regnamespace::text in ('bds', 'data', 'staging') order by 1"
+        ).fetchall()
+    }
+
+
+def other_texts(folder: Path) -> Path:
+    """A copy of `sql/` in which every unit has another text, and every schema of internals one function more."""
+    copy = folder / "sql"
+    shutil.copytree(migrate.SQL, copy)
+    for path in copy.glob("[0-9]*"):
+        with (sorted(path.glob("*.sql"))[-1] if path.is_dir() else path).open("a") as file:
+            file.write("-- of then\n")
+            if (path / "00_schema.sql").exists():
+                file.write(f"create function bds_{path.name.partition('_')[2]}.relic() returns int language sql return 1;\n")
+    return copy
 
 
 @pytest.fixture(scope="module")
-def old_url(server: str) -> Iterator[str]:
-    """The first release's database, as it was."""
+def upgraded(server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Upgraded]:
     with psycopg.connect(server, autocommit=True) as connection:
         connection.execute("create database upgraded template template0 encoding 'UTF8' locale 'C.UTF-8'")
         url = make_conninfo(server, dbname="upgraded")
         run(
-            "psql", "--no-psqlrc", "--quiet", "--set", "ON_ERROR_STOP=1", "--dbname", url, input=lzma.decompress(FIRST.read_bytes())
-        )
-        yield url
+            "psql", "--no-psqlrc", "--quiet", "--set", "ON_ERROR_STOP=1", "--dbname", url,
+            input=lzma.decompress(SNAPSHOT.read_bytes()),
+        )  # fmt: skip
+        with psycopg.connect(url, autocommit=True) as old:
+            names = [name for (name,) in old.execute("select name from public.bds_migrations order by 1").fetchall()]
+            with pytest.MonkeyPatch.context() as patched:
+                patched.setattr(migrate, "SQL", other_texts(tmp_path_factory.mktemp("then")))
+                migrate.migrate(url)
+            assert old.execute("select count(*) from pg_proc where proname = 'relic'").fetchone() == (6,)
+            before = tables(old)
+        yield Upgraded(url, before, [name for name in names if name.startswith("migrations/")], migrate.migrate(url))
         connection.execute(sql.SQL("drop database upgraded with (force)"))
 
 
-def tables(connection: psycopg.Connection[Any]) -> dict[str, list[Any]]:
-    """Every row of what the upgrade must leave alone."""
-    found: dict[str, list[Any]] = {}
-    for (name,) in connection.execute(
-        "select relname from pg_class where relnamespace = 'data'::regnamespace and relkind = 'r'"
-    ).fetchall():
-        found[name] = connection.execute(
-            sql.SQL("select to_jsonb(t) from data.{} t order by 1::text").format(sql.Identifier(name))
-        ).fetchall()
-    found["log"] = connection.execute(
-        "select company_id, id, entity, row_id, operation::text, created_at, actor, change_set_id, last_updated_at, collections, old"
-        " from bds.change_log order by company_id, id"
-    ).fetchall()
-    found["keys"] = connection.execute(
-        "select id, hash, name, companies, scopes, revoked_at from bds.api_keys order by id"
-    ).fetchall()
-    found["companies"] = connection.execute("select id, tenant_id, number from bds.companies order by id").fetchall()
-    found["imports"] = connection.execute("select company_id, id, state from bds.imports order by id").fetchall()
-    return found
+@pytest.fixture
+def operator(upgraded: Upgraded) -> Iterator[Operator]:
+    with psycopg.connect(upgraded.url, autocommit=True) as connection:
+        yield Operator(connection)
 
 
-@pytest.fixture(scope="module")
-def upgraded(old_url: str) -> tuple[str, dict[str, list[Any]], list[str]]:
-    """The database's url, what was in it before, and the files that were applied."""
-    with psycopg.connect(old_url, autocommit=True) as connection:
-        before = tables(connection)
-    return old_url, before, migrate.migrate(old_url)
+def test_every_unit_was_due_and_no_migration_twice(upgraded: Upgraded) -> None:
+    assert upgraded.migrations[0] == migrate.FIRST
+    assert upgraded.applied == [unit.name for unit in migrate._units() if not unit.is_migration]
+    assert len(upgraded.before["bds.change_log"]) > 100 and len(upgraded.before["data.warehouses"]) == 1
 
 
-def test_it_was_the_first_release(upgraded: tuple[str, Any, list[str]]) -> None:
-    _, before, applied = upgraded
-    numbers = sorted(path.name for path in (migrate.SQL / "migrations").glob("*.sql"))
-    assert [name for name in applied if name.startswith("migrations/")] == [f"migrations/{name}" for name in numbers[3:]]
-    assert len(before["log"]) > 100 and len(before["products"]) == 78 and len(before["warehouses"]) == 1
-
-
-def test_nothing_is_lost(upgraded: tuple[str, dict[str, list[Any]], Any]) -> None:
-    url, before, _ = upgraded
-    with psycopg.connect(url, autocommit=True) as connection:
-        after = tables(connection)
-    for name, rows in before.items():
+def test_nothing_is_lost(upgraded: Upgraded, operator: Operator) -> None:
+    after = tables(operator.connection)
+    assert after.keys() == upgraded.before.keys()
+    for name, rows in upgraded.before.items():
         assert after[name] == rows, name
 
 
-def test_there_is_nothing_more_to_do(upgraded: tuple[str, Any, Any]) -> None:
-    assert migrate.is_current(upgraded[0]) and migrate.migrate(upgraded[0]) == []
+def test_there_is_nothing_more_to_do(upgraded: Upgraded) -> None:
+    assert migrate.is_current(upgraded.url) and migrate.migrate(upgraded.url) == []
 
 
-def test_the_past_can_still_be_read(upgraded: tuple[str, Any, Any]) -> None:
-    with psycopg.connect(upgraded[0], autocommit=True) as connection:
-        product = "(select id from data.products where company_id = 'acme' and code = 'P7')"
-        history = connection.execute(
-            f"select operation, actor, \"row\" ->> 'name', \"row\" ->> 'price' from bds.row_history('acme', 'products', {product})".encode()
-        ).fetchall()
-        assert history[0] == ("create", "anna", "Produkt ž 7", "7.2500")
-        assert history[-1] == ("update", "anna", "Renamed", None)
+def test_the_past_can_still_be_read(operator: Operator) -> None:
+    product = "(select id from data.products where company_id = 'acme' and code = 'P7')"
+    history = operator.rows(
+        f"select operation, actor, \"row\" ->> 'name', \"row\" ->> 'price' from bds.row_history('acme', 'products', {product})"
+    )
+    assert history == [("create", "anna", "Produkt ž 7", "7.2500"), ("update", "anna", "Renamed", None)]
 
 
-def test_what_is_written_goes_on_where_the_log_ended(upgraded: tuple[str, dict[str, list[Any]], Any]) -> None:
-    url, _, _ = upgraded
-    with psycopg.connect(url, autocommit=True) as connection:
-        operator = Operator(connection)
-        last = operator.rows("select max(id) from bds.changes where company_id = 'acme'")[0][0]
-        operator.write("acme", "insert into data.products (code, name) values ('NEW', 'New')")
-        operator.write("acme", "insert into data.warehouses (code) values ('W2')")
-        made = operator.rows("select id, entity from bds.changes where company_id = 'acme' and id > %s order by id", (last,))
-        assert made == [(last + 1, "products"), (last + 2, "warehouses")]
-        assert operator.rows("select count(*), count(distinct id), max(id) from bds.changes where company_id = 'acme'") == [
-            (last + 2,) * 3
+def test_what_is_written_goes_on_where_the_log_ended(operator: Operator) -> None:
+    last: Any = operator.rows("select max(id) from bds.changes where company_id = 'acme'")[0][0]
+    operator.write("acme", "insert into data.products (code, name) values ('NEW', 'New')")
+    operator.write("acme", "insert into data.warehouses (code) values ('W2')")
+    made = operator.rows("select id, entity from bds.changes where company_id = 'acme' and id > %s order by id", (last,))
+    assert made == [(last + 1, "products"), (last + 2, "warehouses")]
+    counted = operator.rows("select count(*), count(distinct id), max(id) from bds.changes where company_id = 'acme'")
+    assert counted == [(last + 2,) * 3]
+    operator.write("acme", "delete from data.products where company_id = 'acme' and code = 'NEW'")
+    operator.write("acme", "delete from data.warehouses where company_id = 'acme' and code = 'W2'")
+
+
+def test_imports_go_on(operator: Operator) -> None:
+    [(staged,)] = operator.rows("select id from bds.imports where company_id = 'gamma' and finished_at is null")
+    for import_id in (staged, stage(operator.connection, "gamma")):
+        report = run_import(operator.connection, "gamma", import_id)
+        assert report["state"] == "partial" and report["progress"]["records"] == 5
+        assert report["entities"]["products"] == {"created": 0, "updated": 0, "deleted": 0, "unchanged": 2, "failed": 2}
+        assert report["entities"]["categories"]["unchanged"] == 1
+        assert sorted((error["path"], error["code"]) for error in report["errors"]) == [
+            ("products[1].price", "invalid_value"),
+            ("products[2].category", "lookup_not_found"),
         ]
-        operator.write("acme", "delete from data.products where company_id = 'acme' and code = 'NEW'")
-        operator.write("acme", "delete from data.warehouses where company_id = 'acme' and code = 'W2'")
+    assert operator.rows("select count(*) from pg_class where relnamespace = 'staging'::regnamespace") == [(0,)]
 
 
-def test_it_is_built_as_a_new_one_is(upgraded: tuple[str, Any, Any], server: str) -> None:
-    assert_built_alike(upgraded[0], make_conninfo(server, dbname="bds_template"))
+def test_it_is_built_as_a_new_one_is(upgraded: Upgraded, server: str) -> None:
+    assert_built_alike(upgraded.url, make_conninfo(server, dbname="bds_template"))
 
 
-def test_it_is_served_to_the_key_of_then(upgraded: tuple[str, Any, Any]) -> None:
-    with running(upgraded[0], company="demo") as service:
+def test_the_queue_goes_on(operator: Operator) -> None:
+    [(first,)] = operator.rows("select body::jsonb -> 'changes' -> 0 ->> 'operation' from bds.claim_deliveries()")
+    assert first == "create"
+    operator.connection.execute("update bds.deliveries set state = 'delivered', next_attempt_at = null, finished_at = now()")
+    operator.connection.execute("update bds.hook_queue set due_at = now()")
+    operator.connection.execute("update bds.hook_states set batch_at = now(), next_at = null, lease = null")
+    assert operator.rows("select count(*) from bds.claim_deliveries()") == [(1,)], "of the change that waited"
+
+
+def test_it_is_served_to_the_key_of_then(upgraded: Upgraded) -> None:
+    with running(upgraded.url, company="demo") as service:
         authorization = f"Bearer {KEY}"
         rows = service.ask("/c/acme/products?filter=code%20=%20'P7'", authorization=authorization)
         assert rows.status == 200 and rows.json["data"][0]["name"] == "Renamed"

@@ -72,7 +72,7 @@ class Queue:
         """Create products, in a batch of their own that is due."""
         self.products(*codes)
         self.route()
-        self.rows("select bds.make_batches()")
+        self.operator.rows("select bds_webhooks.make_batches()")
 
     def claim(self, most: int = 100, lease: float = 60.0) -> list[dict[str, Any]]:
         """Claim due deliveries: the key of each lease, and the body to send."""

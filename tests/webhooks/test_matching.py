@@ -116,9 +116,9 @@ def test_statements_are_prepared_once_in_a_session(queue: Queue) -> None:
 
 def test_the_prepared_statements_of_a_session_are_bounded(queue: Queue) -> None:
     for number in range(60):
-        queue.rows("select bds.prepare_once(%s, '{text}')", (f"select {number} as {'x' * 40}" + " " * 20_000,))
+        queue.operator.rows("select bds_webhooks.prepare_once(%s, '{text}')", (f"select {number} as {'x' * 40}" + " " * 20_000,))
     kept = "select count(*), sum(length(statement)), bool_or(statement like '%%select 59 %%') from pg_prepared_statements where name like 'bds\\_%%'"
-    [(statements, characters, newest)] = queue.rows(kept)
+    [(statements, characters, newest)] = queue.operator.rows(kept)
     assert statements > 20 and characters <= 520_000 and newest
 
 

@@ -1,0 +1,20 @@
+-- Words and times that several folders and the service share.
+
+create function bds_impl.is_reserved(word text)
+    returns boolean
+    language sql
+    immutable
+    return word = any (array[
+        'api', 'auth', 'batch', 'changes', 'company', 'deliveries', 'errors', 'export', 'healthz', 'hooks', 'import', 'imports',
+        'keys', 'login', 'logout', 'mappers', 'metadata', 'metrics', 'odata', 'preview', 'readyz', 'retry', 'session', 'static',
+        'tenant', 'test'
+    ]);
+comment on function bds_impl.is_reserved(text) is
+    'Whether URLs of the service contain the word: no company or entity may have it as its name';
+
+create or replace function bds.api_time(at timestamptz)
+    returns text
+    language sql
+    immutable
+    return to_char(at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"');
+comment on function bds.api_time(timestamptz) is 'A time in the format of every API: 2026-11-20T08:15:30.123456Z';

@@ -1,0 +1,93 @@
+-- Tenancy: companies, and the company that a session acts for.  A session names one company; views and policies show only its rows.
+
+create or replace function bds.is_operator()
+    returns boolean
+    language sql
+    stable
+    -- Inside a security definer function current_user is the function's owner; the session's role is the one that it has set.
+    return pg_has_role(
+        case when current_setting('role') = 'none' then session_user else current_setting('role')::name end,
+        'bds_operator', 'member'
+    );
+comment on function bds.is_operator() is 'Whether the session acts as the operator of the service, who may act for every company';
+
+create or replace function bds.current_company()
+    returns text
+    language sql
+    stable
+    return nullif(current_setting('bds.company', true), '');
+comment on function bds.current_company() is 'The company that the session has named, or null';
+
+create or replace function bds.require_company(company text)
+    returns void
+    language plpgsql
+    stable
+as $$
+begin
+    if company is distinct from bds.current_company() and not bds.is_operator() then
+        raise exception using
+            errcode = 'BD001',
+            message = format('this session does not act for company %s', coalesce(quote_literal(company), 'null')),
+            hint = 'name it with bds.set_context(company, actor, change_set)';
+    end if;
+end
+$$;
+comment on function bds.require_company(text) is 'Raises BD001 unless the session has named this company or acts as the operator';
+
+create or replace function bds.set_context(company text, actor text default null, change_set uuid default null)
+    returns void
+    language plpgsql
+    security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    if not exists (select from bds.companies c where c.id = company) then
+        raise exception using
+            errcode = 'BD002', message = format('there is no company %s', coalesce(quote_literal(company), 'null'));
+    end if;
+    perform
+        set_config('bds.company', company, true),
+        set_config('bds.actor', coalesce(actor, ''), true),
+        set_config('bds.change_set', coalesce(change_set::text, ''), true);
+end
+$$;
+comment on function bds.set_context(text, text, uuid) is
+    'Names the company, the actor and the change set of this transaction: begin; select bds.set_context(''acme'', ''me''); ...';
+
+create or replace function bds.create_company(company text, tenant text default null)
+    returns void
+    language plpgsql
+    security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    if not bds.is_operator() then
+        raise exception using errcode = 'BD001', message = 'only the operator creates companies';
+    end if;
+    if company is null or company !~ '^[a-z0-9_-]{1,63}$' then
+        raise exception using
+            errcode = 'BD005',
+            message = format(
+                '%s is not a valid company id: expected 1 to 63 characters of a-z 0-9 - _', coalesce(quote_literal(company), 'null')
+            );
+    end if;
+    if tenant !~ '^[a-z0-9_-]{1,63}$' then
+        raise exception using
+            errcode = 'BD005',
+            message = format('%L is not a valid tenant id: expected 1 to 63 characters of a-z 0-9 - _', tenant);
+    end if;
+    if bds_impl.is_reserved(company) or exists (select from bds.entities e where e.name = company) then
+        raise exception using
+            errcode = 'BD005',
+            message = format('company id %L is taken: it is the name of an entity or a word of the URLs', company);
+    end if;
+    insert into bds.tenants (id) select tenant where tenant is not null on conflict do nothing;
+    with made as (
+        insert into bds.companies (id, tenant_id) values (company, tenant) returning id, number
+    )
+    insert into bds.clocks (company_id, number) select m.id, m.number from made m;
+exception when unique_violation then
+    raise exception using errcode = 'BD004', message = format('company %L already exists', company);
+end
+$$;
+comment on function bds.create_company(text, text) is 'Creates a company, and its tenant if there is none of that id';

@@ -1,0 +1,183 @@
+-- Makes the objects of an entity: its view, policies, checks and index; the triggers are in 30_change_log.  Removes them again.
+
+create function bds_registry.install_entity(entity_name text)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    this bds.entities;
+begin
+    select * into strict this from bds.entities e where e.name = entity_name;
+    perform bds_registry.install_view(this);
+    perform bds_registry.install_policies(this);
+    perform bds_registry.install_checks(this);
+    perform bds_registry.install_index(this);
+    perform bds_change_log.install_triggers(this);
+end
+$$;
+comment on function bds_registry.install_entity(text) is 'Creates the view, policies, checks, index and triggers of an entity';
+
+create function bds_registry.install_view(this bds.entities)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    definition text;
+    field      record;
+begin
+    -- select company_id,
+    --     id as id,
+    --     category_id as "categoryId"
+    -- from data.products
+    -- where company_id = current_setting('bds.company', true)
+    --
+    -- current_setting is called in the view itself: inside a function the planner would not see the company.
+    select bds_impl.fill(
+        E'select company_id,\n    {columns}\nfrom {table}\nwhere company_id = current_setting(''bds.company'', true)',
+        'columns', string_agg(format('%I as %I', f.column_name, f.name), E',\n    ' order by f.ordinal),
+        'table', this.table_name::text
+    )
+    into definition
+    from bds.fields f
+    where f.entity = this.name;
+
+    begin
+        execute format('create or replace view api.%I as %s', this.name, definition);
+    exception when invalid_table_definition then  -- a column was dropped or moved
+        execute format('drop view api.%I', this.name);
+        execute format('create view api.%I as %s', this.name, definition);
+    end;
+    execute format('alter view api.%I owner to bds_owner', this.name);
+    execute format('grant select on api.%I to bds_reader, bds_writer, bds_operator', this.name);
+    execute format('comment on view api.%I is %L', this.name, obj_description(this.table_name, 'pg_class'));
+    for field in
+        select f.name, col_description(this.table_name, f.ordinal) as description from bds.fields f where f.entity = this.name
+    loop
+        execute format('comment on column api.%I.%I is %L', this.name, field.name, field.description);
+    end loop;
+end
+$$;
+comment on function bds_registry.install_view(bds.entities) is
+    'Creates the view api."<entity>", filtered to the company that the session has named';
+
+create function bds_registry.install_policies(this bds.entities)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+    set client_min_messages = warning  -- without a notice for each policy that does not exist yet
+as $$
+begin
+    execute format('alter table %s enable row level security', this.table_name);
+    execute format('drop policy if exists own_company on %s', this.table_name);
+    execute format('drop policy if exists every_company on %s', this.table_name);
+    execute format(
+        'create policy own_company on %s to bds_writer using (company_id = (select current_setting(''bds.company'', true)))',
+        this.table_name
+    );
+    execute format('create policy every_company on %s to bds_operator using (true)', this.table_name);
+    execute format('revoke all on %s from public, bds_reader', this.table_name);
+    execute format('grant select, insert, update, delete, maintain on %s to bds_writer, bds_operator', this.table_name);
+    -- imports take ids before they insert
+    execute format('grant usage on sequence %s to bds_writer, bds_operator', pg_get_serial_sequence(this.table_name::text, 'id'));
+end
+$$;
+comment on function bds_registry.install_policies(bds.entities) is
+    'Sets row level security and grants of a table: a writer sees only rows of the company that its session has named';
+
+create function bds_registry.install_checks(this bds.entities)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    field     record;
+    condition text;
+    name      text;
+begin
+    for field in
+        select f.column_name, f.type from bds.fields f
+        where f.entity = this.name and f.name <> 'updatedAt' and f.type in ('numeric', 'float8', 'date', 'timestamptz')
+    loop
+        name := left(field.column_name, 53) || '_is_finite';
+        continue when exists (select from pg_constraint k where k.conrelid = this.table_name and k.conname = name);
+        -- JSON has no NaN (which PostgreSQL sorts above infinity), and its readers support these years only
+        condition := case field.type
+            when 'numeric' then '{column:I} > ''-infinity''::numeric and {column:I} < ''infinity''::numeric'
+            when 'float8' then '{column:I} > ''-infinity''::float8 and {column:I} < ''infinity''::float8'
+            when 'date' then '{column:I} between date ''0001-01-01'' and date ''9999-12-31'''
+            else '{column:I} >= timestamptz ''0001-01-01 00:00:00+00'' and {column:I} < timestamptz ''10000-01-01 00:00:00+00'''
+        end;
+        execute format(
+            'alter table %s add constraint %I check (%s) not valid',
+            this.table_name, name, bds_impl.fill(condition, 'column', field.column_name)
+        );
+        begin
+            execute format('alter table %s validate constraint %I', this.table_name, name);
+        exception when check_violation then
+            raise warning using
+                message = format(
+                    '%s has rows whose %I is not valid in JSON; they are shown as text or null', this.table_name, field.column_name
+                ),
+                hint = format('correct them, then: alter table %s validate constraint %I', this.table_name, name);
+        end;
+    end loop;
+end
+$$;
+comment on function bds_registry.install_checks(bds.entities) is
+    'Adds CHECK constraints against values that JSON cannot represent: NaN, infinity, dates outside the years 1 to 9999';
+
+create function bds_registry.install_index(this bds.entities)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    if not exists (
+        select from pg_index i join pg_class c on c.oid = i.indexrelid join pg_am m on m.oid = c.relam
+        where i.indrelid = this.table_name and i.indisvalid and i.indpred is null and i.indnatts >= 2 and m.amname = 'btree'
+            and array(
+                select a.attname from generate_series(0, 1) n
+                join pg_attribute a on a.attrelid = i.indrelid and a.attnum = i.indkey[n]
+                order by n
+            ) = array['company_id', 'updated_at']::name[]
+    ) then
+        execute format('create index %I on %s (company_id, updated_at)', this.name || '_bds_updated_at', this.table_name);
+    end if;
+end
+$$;
+comment on function bds_registry.install_index(bds.entities) is
+    'Creates the index for polling by updatedAt, unless the table has one';
+
+create function bds_registry.uninstall_table(table_name regclass)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+    set client_min_messages = warning
+as $$
+declare
+    made text;
+begin
+    for made in select t.tgname from pg_trigger t where t.tgrelid = table_name and t.tgname ~ '^bds_' and not t.tgisinternal loop
+        execute format('drop trigger %I on %s', made, table_name);
+    end loop;
+    for made in
+        select k.conname from pg_constraint k where k.conrelid = table_name and k.contype = 'c' and k.conname ~ '_is_finite$'
+    loop
+        execute format('alter table %s drop constraint %I', table_name, made);
+    end loop;
+    for made in
+        select c.oid::regclass from pg_index i join pg_class c on c.oid = i.indexrelid
+        where i.indrelid = table_name and c.relname ~ '_bds_updated_at$'
+    loop
+        execute format('drop index %s', made);
+    end loop;
+    execute format('drop policy if exists own_company on %s', table_name);
+    execute format('drop policy if exists every_company on %s', table_name);
+    execute format('alter table %s disable row level security', table_name);
+    execute format('revoke all on %s from bds_writer, bds_operator', table_name);
+end
+$$;
+comment on function bds_registry.uninstall_table(regclass) is
+    'Drops the triggers, constraints, index and policies that bds.register has created on a table';

@@ -1,0 +1,180 @@
+-- The change log: one record for each change of a row, by any writer.
+--
+-- A company has one writer at a time.  The writer holds the company's lock from its first write to its commit, and takes ids from
+-- the company's clock.  So ids and updatedAt follow commit order: a reader that sees one change sees every change before it.
+--
+-- Each table has a statement trigger that takes the lock before any row is locked, a row trigger that skips updates without a
+-- change and stamps the other rows, and three statement triggers that log a whole statement from its transition tables.
+
+create function bds_change_log.advance(company text, entity_name text, changes bigint, oldest timestamptz, newest timestamptz)
+    returns bigint
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    -- The place of the clock's row when this transaction last read it: the index would lead through all of its dead versions.
+    place tid := nullif(current_setting('bds.clock', true), '')::tid;
+    clock record;
+begin
+    loop
+        update bds.clocks c
+        set last_id = c.last_id + changes,
+            last_updated_at = greatest(c.last_updated_at, newest),
+            transaction_id = pg_current_xact_id(),
+            first_id = case when c.transaction_id = pg_current_xact_id() then c.first_id else c.last_id + 1 end,
+            floor = case
+                when c.transaction_id = pg_current_xact_id() then c.floor
+                else c.last_updated_at + interval '1 microsecond'
+            end,
+            positions = c.positions || jsonb_build_object(entity_name, c.last_id + changes)
+        where c.ctid = place and c.company_id = company
+        returning c.last_id - changes as base,
+            -- Any session can set the settings.  A change out of turn, or with a time that the clock did not give, is refused.
+            pg_try_advisory_xact_lock(bds_change_log.lock_space(), c.number)
+                and coalesce(oldest >= c.floor and newest <= greatest(clock_timestamp(), c.floor), true) as in_turn,
+            set_config('bds.clock', c.ctid::text, true),
+            case when c.first_id > c.last_id - changes then pg_notify('bds_changes', company)::text end
+        into clock;
+        exit when found;
+        -- the place belonged to another company's clock
+        select c.ctid into strict place from bds.clocks c where c.company_id = company;
+    end loop;
+    if clock.in_turn then
+        return clock.base;
+    end if;
+    raise exception using
+        errcode = '40001',
+        message = format('rows of company %s were written out of turn', company),
+        hint = 'the machine''s clock went back, or the session has set bds.locked or bds.floor; try again';
+end
+$$;
+comment on function bds_change_log.advance(text, text, bigint, timestamptz, timestamptz) is
+    'Takes change ids from the company''s clock, for rows stamped between oldest and newest; returns the id before the first one';
+
+create function bds_change_log.turn_floor(company text)
+    returns timestamptz
+    language plpgsql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    floor timestamptz;
+begin
+    select c.floor into floor from bds.clocks c where c.ctid = current_setting('bds.clock')::tid and c.company_id = company;
+    return floor;
+end
+$$;
+comment on function bds_change_log.turn_floor(text) is
+    'The earliest stamp of this transaction in the company whose clock it advanced last: rows stamped before are not its own';
+
+create function bds_change_log.name_collection(
+    company text, parent_entity text, collection_name text, parents bigint[]
+)
+    returns bigint[]
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+    -- A plan made for three parents is reused for a million: index probes suit both.
+    set enable_nestloop = on
+    set enable_hashjoin = off
+    set enable_mergejoin = off
+    set enable_bitmapscan = off  -- the bound on created_at prunes partitions; its index is not to be read for each parent
+as $$
+declare
+    unrecorded bigint[];
+    silent     bigint[];  -- parents whose record lacks the collection, and those records
+    recorded   bigint[];
+begin
+    -- The row's records first, then those of this transaction.  For a company without statistics the planner expects one row, so
+    -- any index seems as good as the right one: conditions that could choose a wrong one are outside the subquery. The bound on
+    -- created_at prunes old partitions; a day covers any step of the clock.
+    select array_agg(p.id) filter (where own.id is null), array_agg(p.id) filter (where own.is_silent),
+        array_agg(own.id) filter (where own.is_silent)
+    into unrecorded, silent, recorded
+    from unnest(parents) as p (id)
+    left join lateral (
+        select l.id, l.operation = 'update' and collection_name <> all (coalesce(l.collections, '{}')) as is_silent
+        from (
+            select r.*
+            from bds.change_log r
+            where r.row_id = p.id and r.created_at > transaction_timestamp() - interval '1 day'
+            offset 0
+        ) l
+        where l.company_id = company and l.entity = parent_entity and l.transaction_id = pg_current_xact_id()
+        order by l.id desc
+        limit 1
+    ) as own on true;
+
+    if cardinality(recorded) > 100 then
+        -- Planned with the actual records: the planner reads the log once, or by its index, and looks each row up among them.
+        execute $sql$
+            update bds.change_log l
+            set collections = l.collections || $1
+            where l.company_id = $2 and l.id = any ($3) and l.created_at > transaction_timestamp() - interval '1 day'
+        $sql$ using collection_name, company, recorded;
+    elsif recorded is not null then
+        update bds.change_log l
+        set collections = l.collections || collection_name
+        from unnest(silent, recorded) as own (row_id, id)
+        where l.row_id = own.row_id and l.company_id || '' = company and l.id + 0 = own.id
+            and l.created_at > transaction_timestamp() - interval '1 day';
+    end if;
+    return unrecorded;
+end
+$$;
+comment on function bds_change_log.name_collection(text, text, text, bigint[]) is
+    'Adds a collection to the records of these parents that this transaction has written; returns the parents without such a '
+    'record';
+
+create or replace view bds.entity_positions as
+select c.company_id, p.key as entity, p.value::bigint as last_id
+from bds.clocks c cross join jsonb_each_text(c.positions) p;
+comment on view bds.entity_positions is 'The id of the last change of each entity, for every company';
+comment on column bds.entity_positions.company_id is 'The company';
+comment on column bds.entity_positions.entity is 'The entity''s API name';
+comment on column bds.entity_positions.last_id is 'The id of its last change';
+
+create or replace view bds.changes as
+select l.company_id, l.id, l.entity, l.row_id, l.operation::text as operation, l.change_set_id, l.created_at,
+    l.actor, l.transaction_id,
+    case
+        when l.operation = 'update' then
+            array(select jsonb_object_keys(l.old)) || coalesce(l.collections, '{}')
+        else
+            array(
+                select f.name from bds.fields f where f.entity = l.entity and f.name <> 'updatedAt'
+                union all
+                select n.name from bds.navigations n where n.entity = l.entity and n.child
+            )
+    end as columns,
+    l.old
+from bds.change_log l
+where l.company_id = current_setting('bds.company', true) or (select bds.is_operator());
+comment on view bds.changes is 'The change log: one row for each change of a row, in commit order within a company';
+comment on column bds.changes.company_id is 'The company; a query without a condition on it reads the whole log';
+comment on column bds.changes.id is 'Version number: 1, 2, 3, ... within the company';
+comment on column bds.changes.entity is 'The entity''s API name';
+comment on column bds.changes.row_id is 'The row''s id';
+comment on column bds.changes.operation is 'create, update or delete';
+comment on column bds.changes.created_at is 'When the row was written';
+comment on column bds.changes.actor is 'The actor named by bds.set_context, else the database user';
+comment on column bds.changes.transaction_id is 'PostgreSQL''s transaction id; all changes of a transaction share it';
+comment on column bds.changes.change_set_id is 'Groups the changes of one import or one bds.set_context';
+comment on column bds.changes.columns is 'Changed columns and child collections, by API names; every one for a create or delete';
+comment on column bds.changes.old is 'For an update the old values of the changed columns, for a delete the row';
+
+create or replace view bds.positions as
+select p.company_id, p.entity, p.last_id
+from bds.entity_positions p
+where p.company_id = current_setting('bds.company', true) or (select bds.is_operator());
+comment on view bds.positions is 'The id of the last change of each entity; it never decreases';
+comment on column bds.positions.company_id is 'The company';
+comment on column bds.positions.entity is 'The entity''s API name';
+comment on column bds.positions.last_id is 'The id of its last change';
+
+create or replace view bds.company_positions as
+select c.company_id, c.positions
+from bds.clocks c
+where c.company_id = current_setting('bds.company', true) or (select bds.is_operator());
+comment on view bds.company_positions is 'The positions of each company as one value: the version of its data';
+comment on column bds.company_positions.company_id is 'The company';
+comment on column bds.company_positions.positions is 'The id of the last change of each entity, by its API name';

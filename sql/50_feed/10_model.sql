@@ -1,0 +1,201 @@
+-- The feed's view of the registry: columns, keys, parents, children and families of entities.
+
+create or replace view bds.import_columns as
+select f.entity, coalesce(f.reference, f.name) as name, f.column_name, f.type, format_type(a.atttypid, a.atttypmod) as sql_type,
+    f.required, pg_get_expr(d.adbin, d.adrelid) as default_expression, f.is_unique, n.target,
+    f.reference is not null and f.reference = e.parent_navigation as is_parent, f.ordinal
+from bds.fields f
+join bds.entities e on e.name = f.entity
+join pg_attribute a on a.attrelid = e.table_name and a.attname = f.column_name
+left join pg_attrdef d on d.adrelid = a.attrelid and d.adnum = a.attnum
+left join bds.navigations n on n.entity = f.entity and n.name = f.reference and not n.many
+where f.name not in ('id', 'updatedAt') and not f.generated;
+comment on view bds.import_columns is 'What an import may say of an entity: fields, and references by the name of their navigation';
+
+create function bds_feed.lookup_kinds(entity_name text)
+    returns text[]
+    language sql
+    stable
+    return array(select 'id' union all (select f.name from bds.fields f where f.entity = entity_name and f.is_unique order by f.ordinal));
+comment on function bds_feed.lookup_kinds(text) is 'The kinds of lookup that name a row of the entity';
+
+create function bds_feed.parent_of(entity_name text)
+    returns text
+    language sql
+    stable
+    return (
+        select n.target from bds.entities e
+        join bds.navigations n on n.entity = e.name and n.name = e.parent_navigation and not n.many
+        where e.name = entity_name
+    );
+comment on function bds_feed.parent_of(text) is 'The entity that a child entity''s rows are nested in, or null';
+
+create function bds_feed.root_of(entity_name text)
+    returns text
+    language sql
+    stable
+    return (
+        with recursive up (name, depth) as (
+            select entity_name collate "C", 0
+            union all
+            select n.target, up.depth + 1
+            from up
+            join bds.entities e on e.name = up.name
+            join bds.navigations n on n.entity = e.name and n.name = e.parent_navigation and not n.many
+            where up.depth < 10
+        )
+        select name from up order by depth desc limit 1
+    );
+comment on function bds_feed.root_of(text) is 'The entity in whose rows those of this one are nested, itself if there is none';
+
+create function bds_feed.depth_of(entity_name text)
+    returns int
+    language sql
+    stable
+    return (
+        with recursive up (name, depth) as (
+            select entity_name collate "C", 0
+            union all
+            select bds_feed.parent_of(up.name) collate "C", up.depth + 1 from up where bds_feed.parent_of(up.name) is not null and up.depth < 10
+        )
+        select max(depth) from up
+    );
+comment on function bds_feed.depth_of(text) is 'How deep in the rows of others those of the entity are nested: 0 for a root';
+
+create function bds_feed.reach(required_only boolean)
+    returns table (name text, target text)
+    language sql
+    stable
+    set search_path = pg_catalog, pg_temp
+    begin atomic
+        with recursive root (entity, name) as materialized (
+            select e.name, bds_feed.root_of(e.name) from bds.entities e
+        ),
+        link (name, target) as (
+            select distinct r.name, t.name
+            from bds.navigations v join root r on r.entity = v.entity join root t on t.entity = v.target
+            where not v.many and (not required_only or exists (
+                select from bds.import_columns c where c.entity = v.entity and c.name = v.name and c.required
+            ))
+        ),
+        reached (name, target) as (
+            select r.entity, r.entity from root r where r.entity = r.name
+            union
+            select reached.name, link.target from reached join link on link.name = reached.target
+        )
+        select reached.name, reached.target from reached;
+    end;
+comment on function bds_feed.reach(boolean) is
+    'The roots to which each root''s references lead, and theirs, and so on, itself included; all of them, or the required ones alone';
+
+create function bds_feed.families()
+    returns table (name text, family int, depth int)
+    language sql
+    stable
+    set search_path = pg_catalog, pg_temp
+    begin atomic
+        with reach as materialized (
+            select r.name, r.target from bds_feed.reach(false) r
+        ),
+        -- who refers to another reaches more than that one; in a circle all reach the same
+        ranked (name, circle, reached) as (
+            select r.name, min(e.ordinal) filter (where exists (select from reach b where b.name = r.target and b.target = r.name)), count(*)
+            from reach r join bds.entities e on e.name = r.target
+            group by r.name
+        )
+        select e.name, dense_rank() over (order by k.reached, k.circle)::int, (e.name <> k.name)::int
+        from bds.entities e join ranked k on k.name = bds_feed.root_of(e.name);
+    end;
+comment on function bds_feed.families() is
+    'Entities that are compared together: a root with its children, and roots that refer to one another in a circle; family numbers them, '
+    'each after those that it refers to; depth is 0 for a root';
+
+create function bds_feed.children_of(entity_name text)
+    returns table (collection text, target text, table_name regclass, column_name name)
+    language sql
+    stable
+    set search_path = pg_catalog, pg_temp
+    begin atomic
+        select n.name, n.target, e.table_name, f.column_name
+        from bds.navigations n
+        join bds.entities e on e.name = n.target
+        join bds.fields f on f.entity = n.target and f.name = n.field
+        where n.entity = entity_name and n.child
+        order by n.ordinal;
+    end;
+comment on function bds_feed.children_of(text) is 'The child collections of an entity, with their tables and the columns that lead to the parent';
+
+create function bds_feed.uses_of(entity_name text)
+    returns table (user_name text, user_table regclass, column_name name)
+    language sql
+    stable
+    set search_path = pg_catalog, pg_temp
+    begin atomic
+        -- by foreign keys that would refuse the delete; what goes along by itself is no hindrance
+        select u.name, u.table_name, a.attname
+        from bds.entities e
+        join pg_constraint k on k.contype = 'f' and k.confrelid = e.table_name and k.confdeltype in ('a', 'r')
+        join bds.entities u on u.table_name = k.conrelid
+        cross join lateral unnest(k.conkey, k.confkey) as c (attnum, of_target)
+        join pg_attribute t on t.attrelid = k.confrelid and t.attnum = c.of_target and t.attname = 'id'
+        join pg_attribute a on a.attrelid = k.conrelid and a.attnum = c.attnum
+        where e.name = entity_name
+        order by u.ordinal, a.attnum;
+    end;
+comment on function bds_feed.uses_of(text) is 'The columns that refer to rows of an entity';
+
+create function bds_feed.rules_of(entity_name text)
+    returns table (name name, expression text, field text)
+    language sql
+    stable
+    set search_path = pg_catalog, pg_temp
+    begin atomic
+        select k.conname, pg_get_expr(k.conbin, k.conrelid),
+            (select f.name from bds.fields f join pg_attribute a on a.attrelid = k.conrelid and a.attname = f.column_name
+            where f.entity = entity_name and k.conkey = array[a.attnum])
+        from pg_constraint k join bds.entities e on e.table_name = k.conrelid
+        where e.name = entity_name and k.contype = 'c'
+            -- a rule over what the database itself computes is the database's to check
+            and not exists (
+                select from unnest(k.conkey) as u (attnum)
+                join pg_attribute a on a.attrelid = k.conrelid and a.attnum = u.attnum
+                where a.attname not in ('company_id', 'id')
+                    and a.attname not in (select c.column_name from bds.import_columns c where c.entity = entity_name)
+            );
+    end;
+comment on function bds_feed.rules_of(text) is 'The check constraints of an entity''s table that an import can foresee, and the field of those over one field';
+
+create function bds_feed.has_keys(entity_name text)
+    returns boolean
+    language sql
+    stable
+    return exists (select from bds.import_columns c where c.entity = entity_name and c.is_unique);
+comment on function bds_feed.has_keys(text) is 'Whether rows of the entity can be told by a unique field';
+
+create function bds_feed.refers_outside(entity_name text, members text[], columns text[])
+    returns boolean
+    language sql
+    stable
+    return not exists (
+        select from bds.import_columns c where c.entity = entity_name and c.target = any (members) and c.name = any (columns)
+    );
+comment on function bds_feed.refers_outside(text, text[], text[]) is
+    'Whether the entity''s columns refer to none of these: then what they refer to is known before its own rows';
+
+create function bds_feed.reference_name(entity_name text, reference text)
+    returns text
+    language sql
+    immutable
+    -- PostgreSQL cuts names at 63 bytes, and before this come the import's number or what the table is for
+    return (
+        select case when octet_length(n.name) <= 45 then n.name else left(n.name, 12) || '_' || md5(n.name) end
+        from (select entity_name || '_' || reference) as n (name)
+    );
+comment on function bds_feed.reference_name(text, text) is 'What tables about a reference of an entity are called, in part';
+
+create function bds_feed.reference_alias(entity_name text, reference text)
+    returns text
+    language sql
+    immutable
+    return 'ref_' || bds_feed.reference_name(entity_name, reference);
+comment on function bds_feed.reference_alias(text, text) is 'What bds_feed.reference_join calls that table';

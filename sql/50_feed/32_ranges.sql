@@ -1,0 +1,89 @@
+-- Writing in ranges, until the rows that the database refuses are found.
+
+create function bds_feed.is_fault_of_rows(state text)
+    returns boolean
+    language sql
+    immutable
+    -- cardinality, data exceptions, integrity violations, triggered data changes, with check option, limits (a key too long for its
+    -- index), what triggers raise; neither lack of space nor a lock nor a cancel
+    return left(state, 2) in ('21', '22', '23', '27', '44', '54', 'P0') and state <> 'P0004';
+comment on function bds_feed.is_fault_of_rows(text) is 'Whether an error may be that of the rows that were written';
+
+create function bds_feed.refusal(problem jsonb, is_delete boolean)
+    returns jsonb
+    language sql
+    immutable
+    set search_path = pg_catalog, pg_temp
+    -- what the database says may quote other rows: nobody is told
+    return jsonb_build_object(
+        'code', case problem ->> 'state'
+            when '23505' then 'already_exists'
+            when '23503' then case when is_delete then 'in_use' else 'lookup_not_found' end
+            when '23502' then 'required'
+            else 'invalid_value'
+        end,
+        'message', case
+            when problem ->> 'rule' <> '' then format('the rule %s refuses it', problem ->> 'rule')
+            else format('the database refused the record (%s)', problem ->> 'state')
+        end
+    );
+comment on function bds_feed.refusal(jsonb, boolean) is 'Code and message of an error for what write_in_ranges has found';
+
+create function bds_feed.refused(entity_name text, problems jsonb[], is_delete boolean default false)
+    returns jsonb
+    language sql
+    immutable
+    set search_path = pg_catalog, pg_temp
+    return (
+        select jsonb_agg(jsonb_build_object('entity', entity_name, 'ordinal', p -> 'key', 'is_late', false) || bds_feed.refusal(p, is_delete))
+        from unnest(problems) as p
+    );
+comment on function bds_feed.refused(text, jsonb[], boolean) is 'What write_in_ranges has found as errors of records; null if nothing';
+
+create function bds_feed.write_in_ranges(statements text[], company text, keys bigint[], singly boolean default false)
+    returns jsonb[]
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    total     int := coalesce(cardinality(keys), 0);
+    first     int := 1;
+    next      int := total;  -- how many to try
+    within    int;           -- among so many that follow one is refused for sure
+    last      int;
+    statement text;
+    rule      text;
+    known     text;  -- what a statement has found out by itself
+    problems  jsonb[] := '{}';
+begin
+    while first <= total loop
+        last := least(first + case when within is null then next when singly then 1 else greatest(within / 2, 1) end, total + 1) - 1;
+        begin
+            foreach statement in array statements loop
+                execute statement using company, keys[first], keys[last];
+            end loop;
+            within := nullif(within - (last - first + 1), 0);
+            next := case when singly then 1 else 2 * (last - first + 1) end;
+            first := last + 1;
+        exception when others then
+            if sqlstate <> 'BDF01' and not bds_feed.is_fault_of_rows(sqlstate) then
+                raise;
+            elsif last > first then
+                within := last - first + 1;
+            else
+                get stacked diagnostics rule = constraint_name, known = pg_exception_detail;
+                problems := problems || jsonb_build_object(
+                    'key', keys[first], 'state', sqlstate, 'rule', rule, 'known', case when sqlstate = 'BDF01' then known::jsonb end);
+                within := null;
+                next := 1;
+                first := first + 1;
+            end if;
+        end;
+    end loop;
+    return problems;
+end
+$$;
+comment on function bds_feed.write_in_ranges(text[], text, bigint[], boolean) is
+    'Runs statements for as many keys as can be, in their order; $1 is the company, $2 and $3 the first and last key of a range.  Returns '
+    '{key, state, rule} of those that the database refuses, known being the detail of a BDF01.  Where a range '
+    'costs what its keys cost, one by one, they are tried singly if not all go at once';

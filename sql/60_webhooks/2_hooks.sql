@@ -1,0 +1,251 @@
+-- Hooks as a SQL API: create, update and delete them.
+--
+--     begin; select bds.set_context('acme', 'me');
+--     select bds.create_hook('acme', 'products', 'https://example.com/hook', columns => '{price}');   -- the hook, with its secret
+--     commit;
+--
+-- The functions run as bds_dispatcher, which acts for every company: each of them first requires that the session acts for the
+-- company. A change of a hook locks the hook, then the company's position, then the hook's state.
+
+create or replace function bds.hook_json(hook bds.hooks, secret text default null)
+    returns json
+    language sql
+    stable
+    return json_object(
+        'id': hook.id, 'entity': coalesce(to_json(hook.entity), 'null'), 'url': hook.url, 'action': hook.action,
+        'filter': coalesce(to_json(hook.filter), 'null'), 'columns': coalesce(to_json(hook.columns), 'null'),
+        'allowInChangeSet': hook.allow_in_change_set, 'disabled': hook.disabled,
+        'createdAt': bds.api_time(hook.created_at), 'updatedAt': bds.api_time(hook.updated_at),
+        'problem': hook.problem, 'secret': secret
+        absent on null
+    );
+comment on function bds.hook_json(bds.hooks, text) is 'A hook in the format of the API, with its secret if it was just created';
+
+create or replace function bds.lock_hook(company text, hook_id uuid)
+    returns bds.hooks
+    language plpgsql
+    security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    hook bds.hooks;
+begin
+    perform bds.require_company(company);
+    select * into hook from bds.hooks h where h.company_id = company and h.id = hook_id and h.deleted_at is null for no key update;
+    if not found then
+        raise exception using errcode = 'BD002', message = format('there is no hook %s', hook_id);
+    end if;
+    return hook;
+end
+$$;
+comment on function bds.lock_hook(text, uuid) is
+    'Locks a hook until the end of the transaction and returns it; raises BD002 if there is none of that id';
+
+create function bds_webhooks.make_secret()
+    returns text
+    language sql
+    volatile
+    return 'whsec_' || encode(
+        sha256(uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid())), 'base64'
+    );
+comment on function bds_webhooks.make_secret() is 'A new signing secret: 32 random bytes in the format of Standard Webhooks';
+
+create function bds_webhooks.last_change(company text)
+    returns bigint
+    language sql
+    stable
+    return (select c.last_id from bds.clocks c where c.company_id = company);
+comment on function bds_webhooks.last_change(text) is 'The id of the company''s last committed change';
+
+create or replace function bds.create_hook(
+    company             text,
+    entity              text,
+    url                 text,
+    filter              text default null,
+    columns             text[] default null,
+    allow_in_change_set boolean default false,
+    disabled            boolean default false,
+    filters             jsonb default null,
+    catalog_version     text default null
+)
+    returns json
+    language plpgsql
+    security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    hook    bds.hooks;
+    secret  text := bds_webhooks.make_secret();
+    made_at timestamptz := clock_timestamp();
+begin
+    perform bds.require_company(company), bds_webhooks.check_hook(entity, url, columns);
+    if bds_webhooks.last_change(company) is null then
+        raise exception using
+            errcode = 'BD002', message = format('there is no company %s', coalesce(quote_literal(company), 'null'));
+    end if;
+    -- For the company's first hook, matching begins here.  The position is read before the hook is visible: no later change is
+    -- missed.
+    insert into bds.hook_positions (company_id, routed_id)
+    values (company, bds_webhooks.last_change(company))
+    on conflict do nothing;
+    insert into bds.hooks (
+        company_id, since_id, entity, url, filter, columns, allow_in_change_set, disabled, catalog_version, created_at, updated_at
+    )
+    values (
+        company, bds_webhooks.last_change(company), entity, url, filter, nullif(columns, '{}'), allow_in_change_set, disabled,
+        catalog_version, made_at, made_at
+    )
+    returning * into hook;
+    insert into bds.hook_states (company_id, hook_id) values (company, hook.id);
+    insert into bds.hook_secrets (company_id, hook_id, secret) values (company, hook.id, secret);
+    perform bds_webhooks.store_filters(company, hook, filters), pg_notify('bds_hooks', company);
+    return bds.hook_json(hook, secret);
+end
+$$;
+comment on function bds.create_hook(text, text, text, text, text[], boolean, boolean, jsonb, text) is
+    'Creates a hook and returns it with its secret, which is not shown again. A filter needs filters, which the service compiles '
+    'from it';
+
+create function bds_webhooks.store_filters(company text, hook bds.hooks, filters jsonb)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    if (hook.filter is null) <> (filters is null) then
+        raise exception using
+            errcode = 'BD005',
+            message = 'expected filter and filters together, or neither',
+            hint = 'create hooks with a filter over HTTP';
+    end if;
+    delete from bds.hook_filters f where f.company_id = company and f.hook_id = hook.id;
+    insert into bds.hook_filters (company_id, hook_id, entity, joins, condition, types, "values")
+    select company, hook.id, f.entity, f.joins, f.condition, f.types, f."values"
+    from jsonb_to_recordset(filters) as f (entity text, joins text, condition text, types text[], "values" text[]);
+end
+$$;
+comment on function bds_webhooks.store_filters(text, bds.hooks, jsonb) is
+    'Replaces a hook''s compiled filter, which has one element for each entity: [{entity, joins, condition, types, values}]';
+
+create function bds_webhooks.hold_routing(company text)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    -- Matching takes several statements: a hook that changed between two of them might be matched by neither filter.
+    perform from bds.hook_positions p where p.company_id = company for update;
+end
+$$;
+comment on function bds_webhooks.hold_routing(text) is
+    'Waits until the company''s hooks are not being matched, and blocks matching until the end of the transaction';
+
+create or replace function bds.update_hook(
+    company             text,
+    hook_id             uuid,
+    entity              text,
+    url                 text,
+    filter              text,
+    columns             text[],
+    allow_in_change_set boolean,
+    disabled            boolean,
+    filters             jsonb,
+    catalog_version     text,
+    problem             text default null
+)
+    returns json
+    language plpgsql
+    security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    before bds.hooks := bds.lock_hook(company, hook_id);
+    after  bds.hooks;
+begin
+    perform bds_webhooks.check_hook(entity, url, columns), bds_webhooks.hold_routing(company);
+    update bds.hooks h
+    set entity = update_hook.entity, url = update_hook.url, filter = update_hook.filter,
+        columns = nullif(update_hook.columns, '{}'),
+        allow_in_change_set = update_hook.allow_in_change_set, disabled = update_hook.disabled,
+        catalog_version = update_hook.catalog_version, problem = update_hook.problem, updated_at = clock_timestamp(),
+        since_id = case when before.disabled and not update_hook.disabled then bds_webhooks.last_change(company) else h.since_id end
+    where h.company_id = company and h.id = hook_id
+    returning * into after;
+    perform bds_webhooks.store_filters(company, after, filters);
+    if after.disabled and not before.disabled then
+        perform bds_webhooks.cancel_queued(company, hook_id);
+    end if;
+    perform pg_notify('bds_hooks', company);
+    return bds.hook_json(after);
+end
+$$;
+comment on function bds.update_hook(text, uuid, text, text, text, text[], boolean, boolean, jsonb, text, text) is
+    'Changes a hook and returns it. Disabling cancels its queue; enabling begins with the next change';
+
+create or replace function bds.refit_hook(
+    company text, hook_id uuid, filters jsonb, catalog_version text, problem text default null
+)
+    returns void
+    language plpgsql
+    security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    hook bds.hooks;
+begin
+    perform set_config('bds.company', company, true);
+    hook := bds.lock_hook(company, hook_id);
+    perform bds_webhooks.hold_routing(company);
+    if problem is null then
+        update bds.hooks h set catalog_version = refit_hook.catalog_version where h.company_id = company and h.id = hook.id;
+        perform bds_webhooks.store_filters(company, hook, filters);
+    else
+        update bds.hooks h
+        set catalog_version = refit_hook.catalog_version, disabled = true, problem = refit_hook.problem,
+            updated_at = clock_timestamp()
+        where h.company_id = company and h.id = hook.id;
+        delete from bds.hook_filters f where f.company_id = company and f.hook_id = hook.id;
+        perform bds_webhooks.cancel_queued(company, hook.id);
+    end if;
+end
+$$;
+comment on function bds.refit_hook(text, uuid, jsonb, text, text) is
+    'Stores a filter that was compiled again for the present model, or disables the hook with the problem of its filter';
+
+create or replace function bds.delete_hook(company text, hook_id uuid)
+    returns void
+    language plpgsql
+    security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    hook bds.hooks := bds.lock_hook(company, hook_id);
+begin
+    update bds.hooks h set deleted_at = clock_timestamp() where h.company_id = company and h.id = hook.id;
+    delete from bds.hook_filters f where f.company_id = company and f.hook_id = hook.id;
+    delete from bds.hook_secrets s where s.company_id = company and s.hook_id = hook.id;
+    perform bds_webhooks.cancel_queued(company, hook.id);
+end
+$$;
+comment on function bds.delete_hook(text, uuid) is
+    'Deletes a hook and cancels its queue; its deliveries stay until bds.forget_deliveries';
+
+create function bds_webhooks.cancel_queued(company text, hook_id uuid)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    perform from bds.hook_states s where s.company_id = company and s.hook_id = cancel_queued.hook_id for update;
+    perform bds_webhooks.make_batches_of(array[company], array[hook_id], 'infinity');
+    update bds.deliveries d
+    set state = 'cancelled', next_attempt_at = null, urgent = false, finished_at = clock_timestamp()
+    where d.company_id = company and d.hook_id = cancel_queued.hook_id and d.finished_at is null;
+    -- a running attempt keeps its lease, so that its result is recorded
+    update bds.hook_states s
+    set next_at = case when s.lease is not null then s.next_at end
+    where s.company_id = company and s.hook_id = cancel_queued.hook_id;
+end
+$$;
+comment on function bds_webhooks.cancel_queued(text, uuid) is
+    'Cancels a hook''s deliveries that have not ended, and its queued changes';

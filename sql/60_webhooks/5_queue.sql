@@ -1,0 +1,296 @@
+-- The queue as a SQL API, for workers in any language.  A worker needs the role bds_worker, LISTEN and these calls:
+--
+--     listen bds_changes; listen bds_hooks;                    payload: the company; at the start and after each notification:
+--     select * from bds.route_changes(company) for each of     select bds.companies_behind();
+--     select * from bds.claim_deliveries(100);                 due deliveries, leased for 15 seconds
+--     POST body to url, signed with secret; meanwhile          select bds.renew_leases('[{"company", "hook", "lease"}]');
+--     select * from bds.record_attempts('[{"company", "hook", "delivery", "lease", "status", "durationMs", "error", "reply"}]');
+--     sleep until a notification or for                        select bds.next_due();   seconds
+--
+-- The state row of a hook is its lock: a worker skips a hook that another one has locked.  A session that waits for several locks
+-- takes them in the order of their keys.
+
+create or replace function bds.claim_deliveries(
+    most  int default 100,
+    lease interval default '15 seconds',
+    out company text, out hook uuid, out delivery uuid, out lease_id uuid, out url text, out secret text, out body text
+)
+    returns setof record
+    language plpgsql
+    security definer
+    set search_path = pg_catalog, pg_temp
+    -- A plan made for small tables is reused for large ones: a few keys are always looked up by index.
+    set enable_seqscan = off
+    set enable_hashjoin = off
+    set enable_mergejoin = off
+as $$
+declare
+    companies text[];
+    hooks     uuid[];
+begin
+    perform bds_webhooks.make_batches();
+    select array_agg(s.company_id), array_agg(s.hook_id) into companies, hooks
+    from (
+        select d.company_id, d.hook_id
+        from bds.hook_states d
+        where d.next_at <= clock_timestamp()
+        order by d.next_at
+        limit most
+        for update skip locked
+    ) s;
+    if companies is not null then
+        return query select * from bds_webhooks.lease_deliveries(companies, hooks, lease);
+    end if;
+end
+$$;
+comment on function bds.claim_deliveries(int, interval) is
+    'Leases the next delivery of each hook that is due. After a lease has ended without a result another worker may claim the '
+    'delivery';
+
+create function bds_webhooks.lease_deliveries(
+    companies text[], hooks uuid[], lease interval,
+    out company text, out hook uuid, out delivery uuid, out lease_id uuid, out url text, out secret text, out body text
+)
+    returns setof record
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+    -- A plan made for small tables is reused for large ones: a few keys are always looked up by index.
+    set enable_seqscan = off
+    set enable_hashjoin = off
+    set enable_mergejoin = off
+as $$
+#variable_conflict use_column
+begin
+    return query
+    with due as (
+        select s.company_id, s.hook_id, d.*, h.url, c.tenant_id, k.secret,
+            case when d.urgent then d.next_attempt_at else greatest(d.next_attempt_at, s.rests_until) end as at,
+            clock_timestamp() as now
+        from unnest(companies, hooks) as w (company_id, hook_id)
+        join bds.hook_states s on s.company_id = w.company_id and s.hook_id = w.hook_id
+        join bds.hooks h on h.company_id = w.company_id and h.id = w.hook_id
+        join bds.companies c on c.id = w.company_id
+        left join bds.hook_secrets k on k.company_id = w.company_id and k.hook_id = w.hook_id
+        left join lateral (
+            select d.id, d.number, d.urgent, d.next_attempt_at, d.change_set_id, d.changes, d.created_at
+            from bds.deliveries d
+            where d.company_id = w.company_id and d.hook_id = w.hook_id and d.finished_at is null
+            order by d.urgent desc, d.number
+            limit 1
+        ) d on true
+    ),
+    taken as (
+        update bds.hook_states s
+        set lease = case when due.at <= due.now then gen_random_uuid() end,
+            next_at = case when due.at <= due.now then due.now + lease_deliveries.lease else due.at end
+        from due
+        where s.company_id = due.company_id and s.hook_id = due.hook_id
+        returning s.company_id, s.hook_id, s.lease
+    )
+    select due.company_id, due.hook_id, due.id, taken.lease, due.url, due.secret,
+        json_build_object(
+            'hookId', due.hook_id, 'tenantId', coalesce(due.tenant_id, due.company_id), 'organisationId', due.company_id,
+            'changeSetId', due.change_set_id, 'changes', due.changes,
+            'timestamp', to_char(due.created_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')
+        )::text
+    from due join taken on taken.company_id = due.company_id and taken.hook_id = due.hook_id
+    where taken.lease is not null
+    order by due.number;
+end
+$$;
+comment on function bds_webhooks.lease_deliveries(text[], uuid[], interval) is
+    'Leases the next delivery of each of these hooks, whose states the caller has locked';
+
+create function bds_webhooks.lock_leases(attempts jsonb)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+    -- A plan made for small tables is reused for large ones: a few keys are always looked up by index.
+    set enable_seqscan = off
+    set enable_hashjoin = off
+    set enable_mergejoin = off
+as $$
+begin
+    perform from (
+        select from bds.hook_states s
+        join jsonb_to_recordset(attempts) as a (company text, hook uuid, lease uuid)
+            on s.company_id = a.company and s.hook_id = a.hook and s.lease = a.lease
+        order by s.company_id, s.hook_id
+        for update of s
+    ) locked;
+end
+$$;
+comment on function bds_webhooks.lock_leases(jsonb) is 'Locks the states of hooks whose leases hold, in the order of their keys';
+
+create or replace function bds.record_attempts(
+    attempts jsonb,
+    retry    double precision[] default '{60,180,540,1620,4860}',
+    penalty  interval default '1 hour',
+    out delivery uuid, out state text
+)
+    returns setof record
+    language plpgsql
+    security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    ended  record;
+    rested uuid[];
+    eased  uuid[];
+begin
+    perform bds_webhooks.lock_leases(attempts);
+    for ended in select * from bds_webhooks.end_attempts(attempts, retry) loop
+        delivery := ended.delivery;
+        state := ended.state;
+        rested := case when ended.exhausted then rested || ended.hook else rested end;
+        eased := case when ended.eases then eased || ended.hook else eased end;
+        return next;
+    end loop;
+    perform bds_webhooks.end_leases(attempts, rested, eased, penalty);
+end
+$$;
+comment on function bds.record_attempts(jsonb, double precision[], interval) is
+    'Records attempts and ends their leases: 2xx is delivered, 4xx failed, anything else is tried again after the seconds of the '
+    'schedule. '
+    'After the last retry the hook rests for the penalty. Results whose lease has ended are ignored';
+
+create function bds_webhooks.end_attempts(
+    attempts jsonb, retry double precision[],
+    out delivery uuid, out state text, out hook uuid, out exhausted boolean, out eases boolean
+)
+    returns setof record
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+    -- A plan made for small tables is reused for large ones: a few keys are always looked up by index.
+    set enable_seqscan = off
+    set enable_hashjoin = off
+    set enable_mergejoin = off
+as $$
+#variable_conflict use_column
+begin
+    return query
+    with a as materialized (
+        select a.company, a.hook, a.delivery, a.status, coalesce(a."durationMs", 0) as duration, a.error, a.reply,
+            a.status between 200 and 299 as good, a.status between 400 and 499 as refused
+        from jsonb_to_recordset(attempts) as a (
+            company text, hook uuid, delivery uuid, lease uuid, status int, "durationMs" int, error text, reply text
+        )
+        join bds.hook_states s on s.company_id = a.company and s.hook_id = a.hook and s.lease = a.lease
+        join bds.deliveries d on d.company_id = a.company and d.id = a.delivery and d.hook_id = a.hook
+    ),
+    tried as (
+        insert into bds.delivery_attempts (company_id, delivery_id, n, at, status, duration_ms, error, reply)
+        select a.company, a.delivery,
+            (select coalesce(max(t.n), 0) + 1 from bds.delivery_attempts t where t.company_id = a.company and t.delivery_id = a.delivery),
+            clock_timestamp() - make_interval(secs => a.duration / 1000.0), a.status, a.duration, a.error, a.reply
+        from a
+    ),
+    outcome as (
+        select a.company, a.hook, a.delivery, coalesce(a.good, false) as good, d.test,
+            -- after the last retry the hook rests
+            d.finished_at is null and not d.test and a.good is not true and a.refused is not true
+                and d.failures >= cardinality(retry) as exhausted,
+            case
+                when a.good then 'delivered'
+                when d.finished_at is not null then d.state  -- cancelled in the meantime
+                when a.refused or d.test or d.failures >= cardinality(retry) then 'failed'
+                else 'waiting'
+            end as state
+        from a join bds.deliveries d on d.company_id = a.company and d.id = a.delivery
+    )
+    update bds.deliveries d
+    set state = o.state, urgent = false,
+        failures = case when o.good then 0 else d.failures + 1 end,
+        next_attempt_at = case when o.state = 'waiting' then clock_timestamp() + make_interval(secs => retry[d.failures + 1]) end,
+        finished_at = case when o.state <> 'waiting' then clock_timestamp() end
+    from outcome o
+    where d.company_id = o.company and d.id = o.delivery
+    returning d.id, d.state, o.hook, o.exhausted, o.good and not o.test as eases;
+end
+$$;
+comment on function bds_webhooks.end_attempts(jsonb, double precision[]) is
+    'Records attempts whose leases hold, and the new state of each delivery: exhausted after the last retry, eases if the hook '
+    'answers';
+
+create function bds_webhooks.end_leases(attempts jsonb, rested uuid[], eased uuid[], penalty interval)
+    returns void
+    language sql
+    set search_path = pg_catalog, pg_temp
+    -- A plan made for small tables is reused for large ones: a few keys are always looked up by index.
+    set enable_seqscan = off
+    set enable_hashjoin = off
+    set enable_mergejoin = off
+as $$
+    with a as (
+        select s.company_id, s.hook_id,
+            case
+                when s.hook_id = any (rested) then clock_timestamp() + penalty
+                when s.hook_id = any (eased) then null
+                else s.rests_until
+            end as rests_until
+        from jsonb_to_recordset(attempts) as a (company text, hook uuid, lease uuid)
+        join bds.hook_states s on s.company_id = a.company and s.hook_id = a.hook and s.lease = a.lease
+    )
+    update bds.hook_states s
+    set lease = null, rests_until = a.rests_until, next_at = (
+            select case when d.urgent then d.next_attempt_at else greatest(d.next_attempt_at, a.rests_until) end
+            from bds.deliveries d
+            where d.company_id = s.company_id and d.hook_id = s.hook_id and d.finished_at is null
+            order by d.urgent desc, d.number
+            limit 1
+        )
+    from a
+    where s.company_id = a.company_id and s.hook_id = a.hook_id;
+$$;
+comment on function bds_webhooks.end_leases(jsonb, uuid[], uuid[], interval) is
+    'Frees hooks for their next delivery; rested ones rest for the penalty from now on, eased ones no longer';
+
+create or replace function bds.renew_leases(attempts jsonb, lease interval default '15 seconds')
+    returns setof uuid
+    language plpgsql
+    security definer
+    set search_path = pg_catalog, pg_temp
+    -- A plan made for small tables is reused for large ones: a few keys are always looked up by index.
+    set enable_seqscan = off
+    set enable_hashjoin = off
+    set enable_mergejoin = off
+as $$
+#variable_conflict use_column
+begin
+    perform bds_webhooks.lock_leases(attempts);
+    return query
+    update bds.hook_states s
+    set next_at = clock_timestamp() + renew_leases.lease
+    from jsonb_to_recordset(attempts) as a (company text, hook uuid, lease uuid)
+    where s.company_id = a.company and s.hook_id = a.hook and s.lease = a.lease
+    returning s.lease;
+end
+$$;
+comment on function bds.renew_leases(jsonb, interval) is 'Prolongs leases; returns those that hold. The others have ended';
+
+create or replace function bds.release_leases(attempts jsonb)
+    returns void
+    language plpgsql
+    security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    perform bds_webhooks.lock_leases(attempts), bds_webhooks.end_leases(attempts, null, null, null);
+    perform pg_notify('bds_hooks', '');
+end
+$$;
+comment on function bds.release_leases(jsonb) is
+    'Returns deliveries whose attempts were not completed, so that another worker can claim them at once';
+
+create or replace function bds.next_due()
+    returns double precision
+    language sql
+    volatile
+    set search_path = pg_catalog, pg_temp
+as $$
+    select extract(epoch from least(
+        (select min(s.batch_at) from bds.hook_states s where s.batch_at is not null),
+        (select min(s.next_at) from bds.hook_states s where s.next_at is not null)
+    ) - clock_timestamp());
+$$;
+comment on function bds.next_due() is 'Seconds until the next batch or delivery is due; null if the queue is empty';

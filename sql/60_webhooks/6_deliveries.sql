@@ -1,0 +1,119 @@
+-- Deliveries in the API: their list, a test, a retry by hand; and how long they are kept.
+
+create or replace function bds.delivery_json(delivery bds.deliveries)
+    returns json
+    language sql
+    stable
+    return json_build_object(
+        'id', delivery.id, 'hookId', delivery.hook_id, 'state', delivery.state, 'changeSetId', delivery.change_set_id,
+        'changes', delivery.change_count, 'createdAt', bds.api_time(delivery.created_at),
+        'nextAttemptAt', bds.api_time(delivery.next_attempt_at), 'finishedAt', bds.api_time(delivery.finished_at),
+        'attempts', coalesce(
+            (
+                select json_agg(json_build_object(
+                    'at', bds.api_time(a.at), 'status', a.status, 'durationMs', a.duration_ms, 'error', a.error, 'reply', a.reply
+                ) order by a.n)
+                from bds.delivery_attempts a
+                where a.company_id = delivery.company_id and a.delivery_id = delivery.id
+            ),
+            '[]'
+        )
+    );
+comment on function bds.delivery_json(bds.deliveries) is 'A delivery with its attempts, in the format of the API';
+
+create or replace function bds.test_hook(company text, hook_id uuid)
+    returns uuid
+    language plpgsql
+    security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    hook        bds.hooks := bds.lock_hook(company, hook_id);
+    test_entity text := coalesce(hook.entity, (select e.name from bds.entities e order by e.ordinal limit 1));
+    delivery_id uuid;
+begin
+    insert into bds.deliveries (company_id, hook_id, urgent, test, next_attempt_at, change_count, changes)
+    values (
+        company, hook.id, true, true, clock_timestamp(), 1,
+        json_build_array(json_build_object(
+            'id', '0', 'entity', test_entity, 'operation', 'update', 'rowId', '0', 'changeSetId', null
+        ))
+    )
+    returning id into delivery_id;
+    perform bds_webhooks.wake_hook(company, hook.id);
+    return delivery_id;
+end
+$$;
+comment on function bds.test_hook(text, uuid) is
+    'Queues a delivery of one made-up change, which is tried once, before every other; returns its id';
+
+create or replace function bds.retry_delivery(company text, hook_id uuid, delivery_id uuid)
+    returns void
+    language plpgsql
+    security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    hook           bds.hooks := bds.lock_hook(company, hook_id);
+    delivery_state text;
+begin
+    perform from bds.hook_states s where s.company_id = company and s.hook_id = hook.id for update;
+    select d.state into delivery_state
+    from bds.deliveries d
+    where d.company_id = company and d.id = delivery_id and d.hook_id = hook.id;
+    if not found then
+        raise exception using errcode = 'BD002', message = format('hook %s has no delivery %s', hook.id, delivery_id);
+    end if;
+    if delivery_state not in ('delivered', 'failed') then
+        raise exception using
+            errcode = 'BD004',
+            message = format('the delivery is %s: expected delivered or failed', delivery_state);
+    end if;
+    update bds.deliveries d
+    set state = 'pending', failures = 0, urgent = true, next_attempt_at = clock_timestamp(), finished_at = null
+    where d.company_id = company and d.id = delivery_id;
+    perform bds_webhooks.wake_hook(company, hook.id);
+end
+$$;
+comment on function bds.retry_delivery(text, uuid, uuid) is
+    'Queues an ended delivery again, as the next one of its hook, with a new schedule';
+
+create function bds_webhooks.wake_hook(company text, hook_id uuid)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    -- the end of a running attempt makes the hook due by itself
+    update bds.hook_states s
+    set next_at = clock_timestamp()
+    where s.company_id = company and s.hook_id = wake_hook.hook_id and s.lease is null;
+    perform pg_notify('bds_hooks', company);
+end
+$$;
+comment on function bds_webhooks.wake_hook(text, uuid) is 'Makes a hook due now and notifies the workers';
+
+create or replace function bds.forget_deliveries(older_than interval, most int default 10000)
+    returns bigint
+    language plpgsql
+    security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    forgotten bigint;
+begin
+    delete from bds.deliveries d
+    using (
+        select o.company_id, o.id from bds.deliveries o
+        where o.finished_at < now() - older_than order by o.finished_at limit most for update skip locked
+    ) o
+    where d.company_id = o.company_id and d.id = o.id;
+    get diagnostics forgotten = row_count;
+    delete from bds.hooks h
+    where h.deleted_at < now() - older_than
+        and not exists (select from bds.deliveries d where d.company_id = h.company_id and d.hook_id = h.id);
+    return forgotten;
+end
+$$;
+comment on function bds.forget_deliveries(interval, int) is
+    'Deletes deliveries that ended before this time, and deleted hooks without deliveries; returns the number of deliveries';

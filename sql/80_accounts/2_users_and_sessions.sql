@@ -1,0 +1,131 @@
+-- Users, their sessions, and the secrets of the service.  The service hashes a password before it calls these functions.
+
+create or replace function bds.create_user(email text, password_hash text, companies text[])
+    returns uuid
+    language plpgsql
+    security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    user_id uuid;
+begin
+    perform bds_accounts.require_companies(companies);
+    insert into bds.users (email, password_hash, companies)
+    values (lower(create_user.email), create_user.password_hash, create_user.companies)
+    returning id into user_id;
+    return user_id;
+exception
+    when unique_violation then
+        raise exception using errcode = 'BD004', message = format('user %L already exists', lower(email));
+    when check_violation then
+        raise exception using errcode = 'BD005', message = format('%L is not a valid email address', email);
+end
+$$;
+comment on function bds.create_user(text, text, text[]) is
+    'Creates a user for these companies, with the Argon2id hash of a password; returns its id';
+
+create or replace function bds.delete_user(email text)
+    returns boolean
+    language sql
+    security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+    with gone as (
+        delete from bds.users u where u.email = lower(delete_user.email) returning u.id
+    )
+    select count(*) > 0 from gone;
+$$;
+comment on function bds.delete_user(text) is 'Deletes a user with all sessions; false if there is none of that address';
+
+create or replace function bds.set_password(email text, password_hash text)
+    returns boolean
+    language plpgsql
+    security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    update bds.users u set password_hash = set_password.password_hash where u.email = lower(set_password.email);
+    if not found then
+        return false;
+    end if;
+    -- a statement of its own: it sees the session of a login that the update has waited for
+    delete from bds.sessions s using bds.users u where s.user_id = u.id and u.email = lower(set_password.email);
+    return true;
+end
+$$;
+comment on function bds.set_password(text, text) is
+    'Sets a user''s password and ends every session and token of the user; false if there is no such user';
+
+create or replace function bds.password_of(email text, out user_id uuid, out password_hash text)
+    returns setof record
+    language sql
+    stable
+    security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+    select u.id, u.password_hash from bds.users u where u.email = lower(password_of.email);
+$$;
+comment on function bds.password_of(text) is 'The user''s id and password hash, for a login; no row if there is no such user';
+
+create or replace function bds.begin_session(user_id uuid, password_hash text, lasts interval, new_hash text default null)
+    returns uuid
+    language plpgsql
+    security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    session_id uuid;
+begin
+    delete from bds.sessions s where s.expires_at < clock_timestamp();
+    -- the hash that the login was checked against: a password that was replaced in the meantime begins no session
+    update bds.users u
+    set last_login_at = clock_timestamp(), password_hash = coalesce(new_hash, u.password_hash)
+    where u.id = begin_session.user_id and u.password_hash = begin_session.password_hash;
+    if found then
+        insert into bds.sessions (user_id, expires_at)
+        values (begin_session.user_id, clock_timestamp() + lasts)
+        returning id into session_id;
+    end if;
+    return session_id;
+end
+$$;
+comment on function bds.begin_session(uuid, text, interval, text) is
+    'Begins a session of a user whose password matched this hash, and stores new_hash if it is given; returns the session''s id, '
+    'or null '
+    'if the password was changed in the meantime';
+
+create or replace function bds.session(session_id uuid, out email text, out companies text[])
+    returns setof record
+    language sql
+    stable
+    security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+    select u.email, u.companies
+    from bds.sessions s join bds.users u on u.id = s.user_id
+    where s.id = session_id and s.expires_at > clock_timestamp();
+$$;
+comment on function bds.session(uuid) is 'The user of a session and the user''s companies; no row if the session has ended';
+
+create or replace function bds.end_session(session_id uuid)
+    returns void
+    language sql
+    security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+    delete from bds.sessions s where s.id = session_id;
+$$;
+comment on function bds.end_session(uuid) is 'Ends a session at once, and with it its cookie and tokens';
+
+create or replace function bds.keep_secret(secret_name text, candidate text)
+    returns text
+    language plpgsql
+    security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    insert into bds.secrets (name, value) values (secret_name, candidate) on conflict do nothing;
+    return (select s.value from bds.secrets s where s.name = secret_name);
+end
+$$;
+comment on function bds.keep_secret(text, text) is 'The secret of that name; if there is none, the candidate becomes it';

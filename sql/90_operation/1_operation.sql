@@ -1,0 +1,40 @@
+-- The backlog that operators monitor, and the step after a restore.
+
+create or replace function bds.backlog(at_most int, out deliveries bigint, out overdue double precision, out imports bigint)
+    returns record
+    language sql
+    stable
+    security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+    select
+        (select count(*) from (select from bds.deliveries d where d.finished_at is null limit at_most) d),
+        greatest(0, extract(epoch from clock_timestamp() - least(
+            (select min(s.batch_at) from bds.hook_states s where s.batch_at is not null),
+            (select min(s.next_at) from bds.hook_states s where s.next_at is not null)
+        ))),
+        (select count(*) from (select from bds.imports i where i.finished_at is null limit at_most) i);
+$$;
+comment on function bds.backlog(int) is
+    'Deliveries and imports that have not ended, each counted up to at_most, and the seconds that the oldest due delivery is '
+    'overdue; '
+    'reads only indexes';
+
+create or replace function bds.after_restore()
+    returns bigint
+    language sql
+    volatile
+    set search_path = pg_catalog, pg_temp
+    begin atomic
+        with forgotten as (
+            update bds.clocks c
+            set transaction_id = null
+            where c.transaction_id >= pg_snapshot_xmax(pg_current_snapshot())
+            returning 1
+        )
+        select count(*) from forgotten;
+    end;
+comment on function bds.after_restore() is
+    'Clears transaction ids of another server after a restore: this server will give them to other transactions. bds migrate '
+    'calls it; '
+    'returns the number of companies';

@@ -1,0 +1,76 @@
+-- Figures about a company at a constant cost: nothing here reads all of its rows or changes.
+
+create or replace function bds.count_rows(company text, at_most int default 10000)
+    returns table (entity text, rows bigint, is_estimate boolean)
+    language plpgsql
+    volatile  -- explain is refused in a stable function
+    security definer
+    set search_path = pg_catalog, pg_temp
+    -- a bounded count needs an index scan, whatever the statistics of the company are
+    set enable_seqscan = off
+    set enable_bitmapscan = off
+as $$
+declare
+    this record;
+    plan json;
+begin
+    perform bds.require_company(company);
+    for this in
+        select e.name, e.table_name from bds.entities e
+        where exists (select from pg_class c where c.oid = e.table_name)
+        order by e.ordinal
+    loop
+        entity := this.name;
+        execute format('select count(*) from (select from %s r where r.company_id = $1 limit $2) as found', this.table_name)
+        into rows using company, at_most + 1;
+        is_estimate := rows > at_most;
+        if is_estimate then
+            execute format('explain (format json) select from %s r where r.company_id = %L', this.table_name, company) into plan;
+            rows := greatest(at_most, (plan #>> '{0,Plan,Plan Rows}')::numeric::bigint);
+        end if;
+        return next;
+    end loop;
+end
+$$;
+comment on function bds.count_rows(text, int) is
+    'The number of rows of each entity: exact up to at_most, beyond it the planner''s estimate, but no less than at_most';
+
+create or replace function bds.count_changes(company text, bounds timestamptz[])
+    returns table (since timestamptz, changes bigint)
+    language plpgsql
+    stable
+    security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set enable_bitmapscan = off
+as $$
+declare
+    -- the first change at or after a bound has an id from low to high
+    low    bigint := bds.first_change(company);
+    final  bigint := coalesce((select c.last_id from bds.clocks c where c.company_id = company), 0);
+    high   bigint;
+    middle bigint;
+    firsts bigint[] := '{}';
+begin
+    -- Ids have no gaps and follow time: a count is a difference of ids, and a binary search finds a bound.
+    for n in 1 .. cardinality(bounds) loop
+        high := final + 1;
+        middle := low;  -- often there is no change between two bounds
+        while low < high loop
+            if exists (
+                select from bds.change_log l where l.company_id = company and l.id = middle and l.created_at >= bounds[n]
+            ) then
+                high := middle;
+            else
+                low := middle + 1;
+            end if;
+            middle := (low + high) / 2;
+        end loop;
+        firsts := firsts || low;
+    end loop;
+    return query
+        select bounds[n], firsts[n + 1] - firsts[n] from generate_series(1, cardinality(bounds) - 1) n;
+end
+$$;
+comment on function bds.count_changes(text, timestamptz[]) is
+    'The number of changes from each of these ascending times to the next one';

@@ -1,0 +1,57 @@
+-- The registry: entities, fields and navigations, as bds.register found them in the tables.
+
+create table bds.entities (
+    name               text collate "C" primary key,
+    ordinal            int not null unique generated always as identity,
+    singular           text not null,
+    table_name         regclass not null unique,
+    -- only for a child entity: the navigation to its parent, and the name of its rows inside the parent
+    parent_navigation  text,
+    collection         text,
+
+    constraint entity_name_is_camel_case check (name ~ '^[a-z][A-Za-z0-9]{0,62}$'),
+    constraint child_has_navigation_and_collection check ((parent_navigation is null) = (collection is null))
+);
+comment on table bds.entities is 'Entities of the API, each a registered table (see bds.register)';
+
+create table bds.fields (
+    entity       text collate "C" not null references bds.entities (name) on delete cascade,
+    name         text collate "C" not null,
+    ordinal      int not null,
+    column_name  name not null,
+    type         text not null,
+    "precision"  int,
+    scale        int,
+    max_length   int,
+    required     boolean not null,
+    has_default  boolean not null,
+    generated    boolean not null,
+    is_unique    boolean not null,
+    reference    text,
+
+    primary key (entity, name),
+    unique (entity, column_name),
+    constraint type_is_supported check (type in (
+        'text', 'int2', 'int4', 'int8', 'numeric', 'float8', 'bool', 'date', 'time', 'timestamptz', 'uuid'
+    ))
+);
+comment on table bds.fields is 'Fields of the entities, as bds.register found them in the tables';
+comment on column bds.fields.is_unique is 'Unique within the company, and therefore a kind of lookup';
+comment on column bds.fields.reference is 'The navigation that the column is the foreign key of; null if it is a plain field';
+
+create table bds.navigations (
+    entity    text collate "C" not null references bds.entities (name) on delete cascade,
+    name      text collate "C" not null,
+    ordinal   int not null generated always as identity,
+    target    text collate "C" not null references bds.entities (name) on delete cascade,
+    many      boolean not null,
+    -- the foreign key's field: in this entity for a navigation to one row, in the target for one to many rows
+    field     text not null,
+    partner   text not null,
+    child     boolean not null,
+    required  boolean not null,
+
+    primary key (entity, name)
+);
+comment on table bds.navigations is
+    'Navigations from rows of one entity to rows of another, which bds.register derives from foreign keys';

@@ -1,0 +1,112 @@
+-- Imports with their errors, the weights of record linkage, and mappers.
+
+create table bds.imports (
+    company_id    text collate "C" not null references bds.companies (id) on delete cascade,
+    id            uuid not null default gen_random_uuid(),
+    -- names the staging tables: staging.i<number>_<entity>
+    number        bigint not null unique generated always as identity,
+    state         text not null default 'receiving',
+    atomic        text not null default 'batch',
+    dry_run       boolean not null default false,
+    actor         text not null,
+    started_at    timestamptz not null default clock_timestamp(),
+    heartbeat_at  timestamptz not null default clock_timestamp(),
+    finished_at   timestamptz,
+    bytes         bigint not null default 0,
+    records       bigint not null default 0,
+    done          bigint not null default 0,
+    -- {entity: {created, updated, deleted, unchanged, failed}}
+    entities      jsonb not null default '{}',
+    error_count   bigint not null default 0,
+    remove_all    text[] not null default '{}',
+    is_cancelled  boolean not null default false,
+
+    primary key (company_id, id),
+    constraint state_is_known check (state in (
+        'receiving',  -- the body arrives; -> running, failed, cancelled
+        'running',    -- rows are compared and written; -> completed, partial, failed, cancelled
+        'completed',
+        'partial',    -- some records failed
+        'failed',
+        'cancelled'
+    )),
+    constraint atomic_is_known check (atomic in ('batch', 'true', 'false')),
+    constraint finished_when_ended check ((finished_at is null) = (state in ('receiving', 'running')))
+);
+comment on table bds.imports is 'Imports, running and ended; the id is also the change set of their changes';
+comment on column bds.imports.remove_all is 'Entities whose rows are removed if the document lacks them';
+comment on column bds.imports.is_cancelled is 'Cancellation was requested; the process that runs the import ends it';
+create index imports_under_way on bds.imports (heartbeat_at) where finished_at is null;
+
+create table bds.import_errors (
+    company_id  text collate "C" not null,
+    import_id   uuid not null,
+    n           bigint not null,
+    path        text not null,
+    record      text,
+    code        text not null,
+    message     text not null,
+
+    primary key (company_id, import_id, n),
+    foreign key (company_id, import_id) references bds.imports (company_id, id) on delete cascade,
+    -- not an enumeration: an import that fails as a whole has the code of its response
+    constraint code_is_a_word check (code ~ '^[a-z_]+$')
+);
+comment on table bds.import_errors is 'Errors in the records of an import, in the order of the document';
+
+create table bds.linkage_weights (
+    entity  text collate "C" not null,
+    field   text collate "C" not null,
+    m       double precision not null,
+    u       double precision not null,
+
+    primary key (entity, field),
+    constraint m_is_a_probability check (m > 0 and m < 1),
+    constraint u_is_a_probability check (u > 0 and u < 1)
+);
+comment on table bds.linkage_weights is
+    'Fellegi-Sunter weights of fields for record linkage; entity * is for every entity, field * for every other field';
+comment on column bds.linkage_weights.m is
+    'Probability that the field agrees in two versions of one row; agreement weighs log2(m/u)';
+comment on column bds.linkage_weights.u is
+    'Probability that it agrees in different rows of one parent; disagreement weighs log2((1-m)/(1-u))';
+
+insert into bds.linkage_weights (entity, field, m, u) values
+    ('*', 'product', 0.95, 0.05),
+    ('*', 'description', 0.90, 0.05),
+    ('*', 'price', 0.90, 0.10),
+    ('*', 'quantity', 0.80, 0.20),
+    ('*', '*', 0.90, 0.20);
+
+alter table bds.imports enable row level security;
+alter table bds.import_errors enable row level security;
+create policy own_company on bds.imports to bds_writer, bds_reader
+    using (company_id = (select current_setting('bds.company', true)));
+create policy own_company on bds.import_errors to bds_writer, bds_reader
+    using (company_id = (select current_setting('bds.company', true)));
+create policy every_company on bds.imports to bds_operator using (true);
+create policy every_company on bds.import_errors to bds_operator using (true);
+
+-- Mappers ------------------------------------------------------------------------------------------------------------------------
+
+create table bds.mappers (
+    company_id  text collate "C" not null references bds.companies (id) on delete cascade,
+    name        text collate "C" not null,
+    -- xml, json or csv of a source; template: export only
+    format      text not null,
+    text        text not null,
+    actor       text not null,
+    created_at  timestamptz not null default clock_timestamp(),
+    updated_at  timestamptz not null default clock_timestamp(),
+
+    primary key (company_id, name),
+    constraint name_fits_a_path check (name ~ '^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$'),
+    constraint format_is_known check (format in ('xml', 'json', 'csv', 'template'))
+);
+comment on table bds.mappers is
+    'Mappers of a company, which turn XML, JSON or CSV into import documents, and its export templates';
+
+alter table bds.mappers enable row level security;
+create policy own_company on bds.mappers to bds_writer, bds_reader
+    using (company_id = (select current_setting('bds.company', true)));
+create policy every_company on bds.mappers to bds_operator using (true);

@@ -1,0 +1,179 @@
+-- Webhooks: hooks, the queue of changes that match them, and deliveries.
+
+-- Hooks --------------------------------------------------------------------------------------------------------------------------
+
+create table bds.hooks (
+    company_id           text collate "C" not null references bds.companies (id) on delete cascade,
+    id                   uuid not null default gen_random_uuid(),
+    number               bigint not null generated always as identity,
+    -- the last change when the hook was created or enabled: it sees later ones
+    since_id             bigint not null,
+    entity               text collate "C",
+    url                  text not null,
+    action               text not null default 'webhook',
+    filter               text,
+    columns              text[],
+    allow_in_change_set  boolean not null default false,
+    disabled             boolean not null default false,
+    problem              text,
+    -- the model that the filter was compiled for
+    catalog_version      text,
+    created_at           timestamptz not null default clock_timestamp(),
+    updated_at           timestamptz not null default clock_timestamp(),
+    deleted_at           timestamptz,
+
+    primary key (company_id, id),
+    constraint action_is_known check (action in ('webhook')),
+    constraint columns_are_named check (cardinality(columns) > 0),
+    constraint problem_disables check (problem is null or disabled or deleted_at is not null)
+);
+comment on table bds.hooks is 'Hooks: changes of entity (null: of any) that match filter and columns are sent to url';
+comment on column bds.hooks.problem is
+    'The reason why the service has disabled the hook: its filter or a column does not fit the model';
+comment on column bds.hooks.deleted_at is 'A deleted hook stays until bds.forget_deliveries has deleted its deliveries';
+
+create table bds.hook_secrets (
+    company_id  text collate "C" not null,
+    hook_id     uuid not null,
+    secret      text not null,
+
+    primary key (company_id, hook_id),
+    foreign key (company_id, hook_id) references bds.hooks (company_id, id) on delete cascade,
+    constraint secret_is_of_standard_webhooks check (secret ~ '^whsec_[A-Za-z0-9+/]{32,88}={0,2}$')
+);
+comment on table bds.hook_secrets is 'The keys that sign deliveries; only bds.claim_deliveries returns them';
+
+create table bds.hook_filters (
+    company_id  text collate "C" not null,
+    hook_id     uuid not null,
+    entity      text collate "C" not null,
+    -- SQL over a row t, the joins that it needs, and the hook's values h.p0, h.p1, ... with their types
+    joins       text not null,
+    condition   text not null,
+    types       text[] not null,
+    "values"    text[] not null,
+
+    primary key (company_id, hook_id, entity),
+    foreign key (company_id, hook_id) references bds.hooks (company_id, id) on delete cascade,
+    constraint each_value_has_a_type check (cardinality(types) = cardinality("values"))
+);
+comment on table bds.hook_filters is
+    'Compiled filters of hooks; hooks whose filters differ only in values have the same text and are matched together';
+
+-- The queue ----------------------------------------------------------------------------------------------------------------------
+
+create table bds.hook_positions (
+    company_id  text collate "C" primary key references bds.companies (id) on delete cascade,
+    routed_id   bigint not null
+) with (fillfactor = 20);
+comment on table bds.hook_positions is
+    'The last change that was matched with the hooks of each company; only companies that have had hooks';
+
+create table bds.hook_states (
+    company_id     text collate "C" not null,
+    hook_id        uuid not null,
+    -- number of queued changes, and the time of their batch
+    queued         bigint not null default 0,
+    batch_at       timestamptz,
+    -- time of the next attempt; during an attempt the end of its lease; null: nothing to deliver
+    next_at        timestamptz,
+    lease          uuid,
+    rests_until    timestamptz,
+
+    primary key (company_id, hook_id),
+    foreign key (company_id, hook_id) references bds.hooks (company_id, id) on delete cascade,
+    constraint what_is_queued_has_a_time check ((batch_at is null) = (queued = 0)),
+    constraint lease_ends check (lease is null or next_at is not null)
+) with (fillfactor = 50);
+comment on table bds.hook_states is 'The queue state of each hook; the lock of its row serialises workers';
+create index hook_states_batch_at on bds.hook_states (batch_at) where batch_at is not null;
+create index hook_states_next_at on bds.hook_states (next_at) where next_at is not null;
+
+create table bds.hook_queue (
+    company_id     text collate "C" not null,
+    hook_id        uuid not null,
+    change_id      bigint not null,
+    entity         text collate "C" not null,
+    operation      bds.operation not null,
+    row_id         bigint not null,
+    change_set_id  uuid,
+    -- the end of the window that this change opens
+    due_at         timestamptz not null,
+
+    -- no foreign key: its check would lock the hook's state in an undefined order
+    primary key (company_id, hook_id, change_id)
+);
+comment on table bds.hook_queue is 'Changes that match a hook and wait for their batch';
+
+create table bds.deliveries (
+    company_id       text collate "C" not null,
+    id               uuid not null default gen_random_uuid(),
+    number           bigint not null generated always as identity,
+    hook_id          uuid not null,
+    state            text not null default 'pending',
+    change_set_id    uuid,
+    -- the array of the payload
+    changes          json not null,
+    change_count     int not null,
+    failures         int not null default 0,
+    -- sent before all others: a test, or a retry by hand
+    urgent           boolean not null default false,
+    test             boolean not null default false,
+    created_at       timestamptz not null default clock_timestamp(),
+    next_attempt_at  timestamptz,
+    finished_at      timestamptz,
+
+    primary key (company_id, id),
+    foreign key (company_id, hook_id) references bds.hooks (company_id, id) on delete cascade,
+    constraint state_is_known check (state in (
+        'pending',    -- not tried yet; -> delivered, waiting, failed, cancelled
+        'waiting',    -- failed, to be retried; -> delivered, waiting, failed, cancelled
+        'delivered',  -- answered by 2xx; -> pending, by hand
+        'failed',     -- answered by 4xx, or out of retries; -> pending, by hand
+        'cancelled'   -- the hook was disabled or deleted
+    )),
+    constraint next_attempt_while_under_way check ((next_attempt_at is not null) = (state in ('pending', 'waiting'))),
+    constraint finished_when_ended check ((finished_at is null) = (state in ('pending', 'waiting'))),
+    constraint batch_is_of_one_to_a_hundred check (change_count between 1 and 100)
+);
+comment on table bds.deliveries is 'Deliveries: batches of changes, each one POST to a hook''s url, with their state';
+create index deliveries_of_a_hook on bds.deliveries (company_id, hook_id, number);
+create index deliveries_under_way on bds.deliveries (company_id, hook_id, urgent desc, number) where finished_at is null;
+create index deliveries_finished_at on bds.deliveries (finished_at) where finished_at is not null;
+
+create table bds.delivery_attempts (
+    company_id   text collate "C" not null,
+    delivery_id  uuid not null,
+    n            int not null,
+    at           timestamptz not null,
+    status       int,
+    duration_ms  int not null,
+    error        text,
+    reply        text,
+
+    primary key (company_id, delivery_id, n),
+    foreign key (company_id, delivery_id) references bds.deliveries (company_id, id) on delete cascade
+);
+comment on table bds.delivery_attempts is
+    'Attempts of deliveries: the time, and the response''s status and first kilobyte, or the error';
+
+-- Policies -----------------------------------------------------------------------------------------------------------------------
+
+-- The service sees the hooks of the company that its session has named.  The functions of webhooks (bds_dispatcher), the worker and
+-- the operator act for every company.
+do $$
+declare
+    name text;
+begin
+    foreach name in array array[
+        'hooks', 'hook_secrets', 'hook_filters', 'hook_positions', 'hook_states', 'hook_queue', 'deliveries', 'delivery_attempts'
+    ] loop
+        execute format('alter table bds.%I enable row level security', name);
+        execute format(
+            'create policy own_company on bds.%I to bds_service using (company_id = (select current_setting(''bds.company'', true)))',
+            name
+        );
+        execute format('create policy every_company on bds.%I to bds_dispatcher, bds_worker, bds_operator using (true)', name);
+    end loop;
+end
+$$;

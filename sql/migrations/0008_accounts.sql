@@ -1,0 +1,70 @@
+-- Accounts: API keys, users, sessions, the secret that signs, and the counts of wrong credentials.
+
+create table bds.api_keys (
+    id            uuid primary key default gen_random_uuid(),
+    hash          bytea not null unique,
+    name          text not null,
+    tenant_id     text collate "C" references bds.tenants (id),
+    companies     text[],
+    scopes        text[] not null,
+    created_at    timestamptz not null default clock_timestamp(),
+    expires_at    timestamptz,
+    revoked_at    timestamptz,
+    last_used_at  timestamptz,
+    actor         text not null,
+
+    constraint hash_is_sha256 check (octet_length(hash) = 32),
+    constraint key_is_for_a_tenant_or_for_companies check (tenant_id is not null or coalesce(cardinality(companies), 0) > 0),
+    constraint scopes_are_known check (scopes <@ array['read', 'import', 'hooks'] and cardinality(scopes) > 0)
+);
+comment on table bds.api_keys is 'API keys, stored as SHA-256; a key is shown only when it is created';
+comment on column bds.api_keys.companies is 'The companies that the key gives access to; null: every company of its tenant';
+comment on column bds.api_keys.actor is 'Creator: the actor named by bds.set_context or bds.actor, else the database user';
+
+create table bds.users (
+    id             uuid primary key default gen_random_uuid(),
+    -- lower case, so that it is unique regardless of case
+    email          text collate "C" not null unique,
+    password_hash  text not null,
+    companies      text[] not null,
+    created_at     timestamptz not null default clock_timestamp(),
+    last_login_at  timestamptz,
+
+    constraint email_is_an_address check (email ~ '^[^@[:space:][:cntrl:]]{1,64}@[^@[:space:][:cntrl:]]{1,189}$' and email = lower(email)),
+    constraint hash_is_argon2 check (password_hash like '$argon2id$%'),
+    constraint user_is_for_companies check (cardinality(companies) > 0)
+);
+comment on table bds.users is 'Users, identified by email address; passwords are stored as Argon2id hashes';
+comment on column bds.users.companies is 'The companies that the user has access to';
+
+create table bds.sessions (
+    id          uuid primary key default gen_random_uuid(),
+    user_id     uuid not null references bds.users (id) on delete cascade,
+    created_at  timestamptz not null default clock_timestamp(),
+    expires_at  timestamptz not null
+);
+comment on table bds.sessions is
+    'Sessions of users; signed tokens and cookies name a session and are void without its row';
+
+create index sessions_user_id on bds.sessions (user_id);
+create index sessions_expires_at on bds.sessions (expires_at);
+
+create table bds.secrets (
+    name        text primary key,
+    value       text not null,
+    created_at  timestamptz not null default clock_timestamp()
+);
+comment on table bds.secrets is 'Random secrets that all processes of the service share';
+
+-- Unlogged: a crash loses one minute of counts.
+create unlogged table bds.wrong_credentials (
+    address     cidr primary key,
+    first_at    timestamptz not null,
+    count       int not null,
+    pending     int not null default 0
+) with (fillfactor = 50);
+comment on table bds.wrong_credentials is
+    'Counts of wrong credentials of each address, in the minute that begins with the first one';
+comment on column bds.wrong_credentials.pending is 'Running logins, each of which may fail';
+
+create index wrong_credentials_first_at on bds.wrong_credentials (first_at);
