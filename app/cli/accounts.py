@@ -1,4 +1,4 @@
-"""What an operator does with accounts at the command line."""
+"""Users and keys at the command line."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ USERS = """
 
 
 def create_user(connection: psycopg.Connection[Any], email: str, companies: Sequence[str]) -> str | None:
-    """Make a user with the password on standard input; the line to print if one was made instead.  Raises ServiceError."""
+    """Create a user with the password on standard input.  Returns the line to print if a password was made instead."""
     password, made = _read_password()
     connection.execute("select bds.create_user(%s, %s, %s)", (email, hash_password(password), list(companies)))
     return f"{password}\n" if made else None
 
 
 def keep_user(connection: psycopg.Connection[Any], email: str, companies: Sequence[str]) -> str:
-    """Give a user a new password, making the user if there is none; returns the password."""
+    """Set a new password, creating the user if needed; returns the password."""
     password = make_password()
     hashed = hash_password(password)
     if connection.execute("select bds.set_password(%s, %s)", (email, hashed)).fetchone() != (True,):
@@ -49,19 +49,19 @@ def keep_user(connection: psycopg.Connection[Any], email: str, companies: Sequen
 
 
 def change_password(connection: psycopg.Connection[Any], email: str) -> str | None:
-    """Give a user another password, in the same way.  Raises ServiceError, if there is no such user too."""
+    """Set a user's password; the password and the result are as for create_user.  Raises ServiceError(not_found)."""
     password, made = _read_password()
     _found(connection.execute("select bds.set_password(%s, %s)", (email, hash_password(password))).fetchone(), email)
     return f"{password}\n" if made else None
 
 
 def delete_user(connection: psycopg.Connection[Any], email: str) -> None:
-    """Delete a user.  Raises ServiceError if there is none."""
+    """Delete a user.  Raises ServiceError(not_found)."""
     _found(connection.execute("select bds.delete_user(%s)", (email,)).fetchone(), email)
 
 
 def read_expiry(text: str) -> datetime:
-    """A moment to come: a date or time (UTC unless it says otherwise), or so many days or hours from now."""
+    """A future time: a date or time (UTC without an offset), or a number of days or hours from now (90d, 12h)."""
     span = re.fullmatch(r"([1-9]\d{0,4})([dh])", text)
     if span:
         return datetime.now(UTC) + (timedelta(days=int(span[1])) if span[2] == "d" else timedelta(hours=int(span[1])))
@@ -72,27 +72,27 @@ def read_expiry(text: str) -> datetime:
     try:
         moment = moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
     except OverflowError:
-        raise argparse.ArgumentTypeError(f"expected a moment before the year 10000, got {text!r}") from None
+        raise argparse.ArgumentTypeError(f"expected a time before the year 10000, got {text!r}") from None
     if moment <= datetime.now(UTC):
-        raise argparse.ArgumentTypeError(f"expected a moment to come, got {text!r}")
+        raise argparse.ArgumentTypeError(f"expected a future time, got {text!r}")
     return moment
 
 
 def _read_password() -> tuple[str, bool]:
-    """The password on standard input, or if there is none one that is made; and whether it was made."""
+    """Return (password, whether it was made): the one on standard input, or a new one if there is none."""
     if sys.stdin is None:
         given = ""
     elif sys.stdin.isatty():
-        given = getpass.getpass("password (none: one is made): ")
+        given = getpass.getpass("password (empty: make one): ")
     else:
         try:
             given = sys.stdin.readline().rstrip("\r\n")
             given.encode()
         except UnicodeError:
-            raise ServiceError("malformed_request", "the password on standard input: expected UTF-8") from None
+            raise ServiceError("malformed_request", "password on standard input: expected UTF-8") from None
     return (given, False) if given else (make_password(), True)
 
 
 def _found(row: tuple[Any, ...] | None, email: str) -> None:
     if row != (True,):
-        raise ServiceError("not_found", f"there is no user {email!r}")
+        raise ServiceError("not_found", f"no such user: {email!r}")

@@ -1,4 +1,4 @@
-"""Values on the command line: what cannot be one is wrong usage, which is known before anything is done."""
+"""Values on the command line; a wrong one is reported before anything is done."""
 
 from __future__ import annotations
 
@@ -12,11 +12,14 @@ from app.export.request import FORMATS, SCHEMA
 
 SCOPES = ("read", "import", "hooks")
 MOST_PROCESSES = 64
-PATHS = ("file", "output")  # options that name files, whose names are whatever the system has
+PATHS = ("file", "output")  # options that name files, whose names need not be UTF-8
 
 
 class Parser(argparse.ArgumentParser):
-    """Whose help is a result like any other: that it cannot be written is an OSError."""
+    """A parser that prints help as a result: a failed write raises OSError.
+
+    Overrides ArgumentParser._print_message, a private method; tests/cli/test_stdio.py fails if it changes.
+    """
 
     def _print_message(self, message: str, file: Any = None) -> None:
         if not message:
@@ -80,7 +83,7 @@ def read_scopes(text: str) -> list[str]:
 
 
 def undecodable(options: argparse.Namespace) -> str | None:
-    """What is wrong with the first value that is not UTF-8; None if all are."""
+    """The error for the first value that is not UTF-8; None if all are."""
     for name, value in vars(options).items():
         for each in value if isinstance(value, list) else [value]:
             if name not in PATHS and isinstance(each, str) and not each.isascii():

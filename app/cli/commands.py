@@ -13,7 +13,7 @@ import psycopg
 
 from app import auth, logs
 from app.auth.managed import check_name
-from app.cli import accounts, demo, printed, stdio
+from app.cli import accounts, demo, stdio, tables
 from app.cli.arguments import (
     SCOPES,
 )
@@ -39,7 +39,7 @@ def migrate_database(options: argparse.Namespace, config: Config) -> int:
 
 
 def serve(options: argparse.Namespace, config: Config) -> int:
-    from app.service import processes, server  # the only commands that need the web's packages
+    from app.service import processes, server  # imported late: only these commands need the web packages
 
     logs.start(config)
 
@@ -81,18 +81,18 @@ def create_key(options: argparse.Namespace, config: Config) -> int:
 def list_keys(options: argparse.Namespace, config: Config) -> int:
     with _connect(config) as connection:
         rows = connection.execute(accounts.KEYS).fetchall()
-    stdio.put(printed.table(("id", "name", "companies", "scopes", "created (UTC)", "used", "expires", "state"), rows))
+    stdio.put(tables.table(("id", "name", "companies", "scopes", "created (UTC)", "used", "expires", "state"), rows))
     return 0
 
 
 def revoke_key(options: argparse.Namespace, config: Config) -> int:
     with _connect(config) as connection:
         row = connection.execute("select bds.revoke_key(%s::uuid)", (options.id,)).fetchone()
-    return 0 if row == (True,) else fail(f"there is no valid key {options.id}")
+    return 0 if row == (True,) else fail(f"no valid key has the id {options.id}")
 
 
 def create_user(options: argparse.Namespace, config: Config) -> int:
-    with _connect(config) as connection, connection.transaction():  # nor is a password
+    with _connect(config) as connection, connection.transaction():  # a password that could not be printed is not kept
         made = accounts.create_user(connection, options.email, options.company)
         if made:
             stdio.put(made)
@@ -100,7 +100,7 @@ def create_user(options: argparse.Namespace, config: Config) -> int:
 
 
 def change_password(options: argparse.Namespace, config: Config) -> int:
-    with _connect(config) as connection, connection.transaction():  # nor is a password
+    with _connect(config) as connection, connection.transaction():  # a password that could not be printed is not kept
         made = accounts.change_password(connection, options.email)
         if made:
             stdio.put(made)
@@ -110,7 +110,7 @@ def change_password(options: argparse.Namespace, config: Config) -> int:
 def list_users(options: argparse.Namespace, config: Config) -> int:
     with _connect(config) as connection:
         rows = connection.execute(accounts.USERS).fetchall()
-    stdio.put(printed.table(("email", "companies", "created (UTC)", "last login"), rows))
+    stdio.put(tables.table(("email", "companies", "created (UTC)", "last login"), rows))
     return 0
 
 
@@ -132,12 +132,12 @@ def print_dsn(options: argparse.Namespace, config: Config) -> int:
 
 def stop(options: argparse.Namespace, config: Config) -> int:
     if config.database_url:
-        return fail("the database of BDS_DATABASE_URL is not ours to stop")
+        return fail("bds stop stops the embedded server only; BDS_DATABASE_URL names another one")
     return 0 if embedded.stop(config.data_dir) else fail(f"no PostgreSQL runs in {config.data_dir}")
 
 
 def import_file(options: argparse.Namespace, config: Config) -> int:
-    stdio.require_output()  # what is imported cannot be taken back
+    stdio.require_output()  # an import cannot be undone
     size = None if options.file == "-" else Path(options.file).stat().st_size
     with stdio.binary_input() if options.file == "-" else Path(options.file).open("rb") as file:
         url = connections.resolve(config)
@@ -147,15 +147,15 @@ def import_file(options: argparse.Namespace, config: Config) -> int:
         if options.json:
             stdio.put(json.dumps(report, ensure_ascii=not stdio.is_unicode(), indent=2) + "\n")
         else:
-            stdio.put(printed.report(report))
+            stdio.put(tables.report(report))
     except OSError:
-        stdio.say(f"bds: {printed.ended(report)}; its report could not be written")
+        stdio.say(f"bds: {tables.ended(report)}; its report could not be written")
         raise
     return {"completed": 0, "partial": PARTIAL}.get(report["state"], FAILED)
 
 
 def export_rows(options: argparse.Namespace, config: Config) -> int:
-    from app.cli import exports  # with the formats' packages
+    from app.cli import exports  # imported late: the formats' packages are large
 
     if options.mapper is None and options.format in (None, "custom"):
         options.refuse(
@@ -168,7 +168,7 @@ def export_rows(options: argparse.Namespace, config: Config) -> int:
     if options.output is None:
         stdio.require_output()
     if options.output is None and sys.stdout.isatty() and options.format in ("excel", "pdf"):
-        return fail(f"{options.format} is not for a terminal: expected --output FILE")
+        return fail(f"{options.format} cannot be shown on a terminal: expected --output FILE")
     progress = Progress()
 
     def show(rows: int, total: int, size: int) -> None:
@@ -211,7 +211,7 @@ def _serve_demo(options: argparse.Namespace, config: Config, key: str, password:
             f"sign in:  {base}/login as {demo.USER}\npassword: {password}\n\n"
             f"Try:      curl -u api:{key} '{base}/api/odata/{demo.COMPANY}/products?$top=2'\n"
             f"          psql '{connections.resolve(config)}' -c 'select * from bds.changes order by id desc limit 5'\n\n"
-            "Ctrl-C ends it.\n"
+            "Press Ctrl-C to stop.\n"
         )
 
     logs.start(config)

@@ -1,4 +1,4 @@
-"""A demo company that the project makes up itself: a hardware shop with two years of trade, the same at every call."""
+"""Generated data of a demo company: a hardware shop with two years of trade, the same at every call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""For the operator: the SQL of a request, and PostgreSQL's plan for it.  Clients never see either."""
+"""The SQL of an OData request and PostgreSQL's plan for it, for the operator; clients never see either."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DEEPEST = 24  # spaces before a line
 
 
 def explain(config: Config, path: str) -> str:
-    """The statement of a GET of `/api/odata/...`, pretty-printed, with its parameters and its plan.  Raises ServiceError."""
+    """Return the statement of a GET of `/api/odata/...`, pretty-printed, with its parameters and plan.  Raises ServiceError."""
     if not path.startswith("/api/odata/"):
         raise ServiceError("malformed_request", "expected a path such as /api/odata/demo/products?$top=5")
     with connect(resolve(config), "bds_reader") as connection:
@@ -28,7 +28,7 @@ def explain(config: Config, path: str) -> str:
         request = read_request(catalog, "GET", path, CIMultiDict())
         resource, company = request.resource, request.company
         if resource.entity is None:
-            raise ServiceError("malformed_request", f"{resource.kind.value} is made without SQL")
+            raise ServiceError("malformed_request", f"{resource.kind.value} needs no SQL")
         query = parse_query(
             catalog, resource.entity, request.options, key=resource.key, member=resource.member, takes=TAKES[resource.kind]
         )
@@ -40,7 +40,7 @@ def explain(config: Config, path: str) -> str:
 
 
 def _pretty(text: str) -> str:
-    """The text in lines, by PostgreSQL's own parser where pglast is installed."""
+    """The text pretty-printed by pglast if that is installed."""
     try:
         from pglast import prettify
     except ImportError:

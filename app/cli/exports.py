@@ -1,4 +1,4 @@
-"""`bds export`: the same exports into a file or a pipe, without a server."""
+"""`bds export`: exports into a file or a pipe, without a server."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from app.export.request import SCHEMA, read_parameters, read_request
 from app.export.response import find_format, write_export
 from app.export.shape import line_shape
 
-RECORDS = ("json", "xml", "custom")  # one for each row; of the other formats, lines
+RECORDS = ("json", "xml", "custom")  # formats with one record per row; the others have lines
 
 Show = Callable[[int, int, int], None]  # rows so far, rows in all, bytes so far
 
@@ -32,7 +32,7 @@ def run(url: str, config: Config, company: str, entity: str, given: Mapping[str,
 async def _run(url: str, config: Config, company: str, entity: str, given: Mapping[str, str], out: BinaryIO, show: Show) -> None:
     async with connections.snapshot(config.read_database_url or url, company) as (connection, catalog):
         if entity not in catalog:
-            raise ServiceError("not_found", f"there is no entity {entity}: expected one of {', '.join(catalog.entities)}")
+            raise ServiceError("not_found", f"no such entity: {entity}, expected one of {', '.join(catalog.entities)}")
         asked = read_request(catalog, catalog[entity], company, read_parameters(list(given.items())))
         format = await find_format(connection, asked)
         if asked.format == SCHEMA:
@@ -57,7 +57,7 @@ async def _run(url: str, config: Config, company: str, entity: str, given: Mappi
 
 @contextlib.contextmanager
 def output(path: str | None) -> Iterator[BinaryIO]:
-    """Standard output, or a file that is there only when it is whole."""
+    """Standard output, or a file that appears only when it is complete."""
     if path is None:
         with stdio.binary_output() as standard:
             yield standard

@@ -1,4 +1,4 @@
-"""`bds import`: the same imports from a file or a pipe, without a server."""
+"""`bds import`: imports from a file or a pipe, without a server."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ READ = 1 << 20  # bytes read at once from a file
 
 
 class Readable(Protocol):
-    """A document's bytes, as many at once as are asked for at most; b"" at its end."""
+    """A source of bytes: at most `size` at once, b"" at its end."""
 
     def read(self, size: int, /) -> bytes: ...
 
@@ -31,7 +31,7 @@ def run_import(
     dry_run: bool = False,
     mapper: str | None = None,
 ) -> dict[str, Any]:
-    """Import a document, showing how far it is; returns the report.  Raises ServiceError, psycopg.Error."""
+    """Import a document and show its progress; returns the report.  Raises ServiceError, psycopg.Error."""
     progress, begun = Progress(), time.monotonic()
 
     def on_progress(phase: str, received: int, records: int, done: int) -> None:

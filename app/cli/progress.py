@@ -1,4 +1,4 @@
-"""How far long work is: a bar on a terminal, a line now and then elsewhere, always on standard error."""
+"""Progress of long work on standard error: a bar on a terminal, a line every few seconds elsewhere."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ import time
 from typing import TextIO
 
 WIDTH = 30
-REFRESH = 0.1  # seconds between two pictures of the bar
-SILENCE = 5.0  # seconds between two lines where there is no terminal
+REFRESH = 0.1  # seconds between two updates of the bar
+SILENCE = 5.0  # seconds between two lines without a terminal
 
 
 class Progress:
-    """Shows a phase, a share of the whole, and what was counted."""
+    """Shows a phase, its share of the work, and counts."""
 
     def __init__(self, out: TextIO | None = None) -> None:
         self._out = out or sys.stderr
         self._terminal = self._out.isatty()
         self._begun = time.monotonic()
-        self._shown = self._begun if not self._terminal else 0.0  # short work needs no lines
+        self._shown = self._begun if not self._terminal else 0.0  # no lines for short work
         self._phase, self._phase_begun, self._phase_share = "", 0.0, 0.0
 
     def show(self, phase: str, share: float | None, detail: str) -> None:
-        """share: 0 to 1, None if it cannot be known."""
+        """Show a state.  share: 0 to 1, or None if unknown."""
         now = time.monotonic()
         if now - self._shown < (REFRESH if self._terminal else SILENCE):
             return
@@ -39,18 +39,18 @@ class Progress:
             self._put(f"{phase}, {_percent(share).strip() or '...'}, {detail}, {times}\n")
 
     def _left(self, now: float, share: float | None) -> str:
-        """How long the phase will go on, as far as its own pace tells."""
+        """The time left in the phase at its present pace, as text."""
         if share is None or share <= self._phase_share or now - self._phase_begun < 1:
             return ""
         return f", {(now - self._phase_begun) * (1 - share) / (share - self._phase_share):.0f} s left"
 
     def close(self) -> None:
-        """Leave the line to what comes next."""
+        """Clear the bar."""
         if self._terminal and self._shown:
             self._put("\r\x1b[K")
 
     def _put(self, text: str) -> None:
-        with contextlib.suppress(OSError):  # work does not fail because nobody can watch it
+        with contextlib.suppress(OSError):  # a closed terminal must not stop the work
             self._out.write(text)
             self._out.flush()
 

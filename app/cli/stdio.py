@@ -1,7 +1,7 @@
-"""The standard streams of a command, any of which may be closed, full, or read by nobody any more.
+"""The standard streams of a command, any of which may be closed, full or a broken pipe.
 
-A result that cannot be written is an error of the command that has it: an OSError that names the stream.  What is merely said of
-the work goes to standard error, and stops nothing if it cannot be said.
+A result that cannot be written raises an OSError that names the stream.  Messages go to standard error; a message that cannot be
+written is dropped.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ INPUT, OUTPUT = "standard input", "standard output"
 
 
 def hold() -> None:
-    """Let no file and no connection have the number of a standard stream that is closed."""
+    """Open /dev/null in place of closed standard streams, so that no file or connection gets their numbers."""
     for number in range(3):
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # it takes the lowest number that is free
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number
     if isinstance(sys.stdout, TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # what its encoding lacks must not cost the whole result
+        sys.stdout.reconfigure(errors="backslashreplace")  # a character that the encoding lacks must not fail the whole result
     if sys.stderr is None:
-        sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115 - print() would take None for standard output
+        sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115 - print() takes None as standard output
 
 
 def require_output() -> None:
-    """Raises OSError if there is no standard output: before work that could not be undone once its result is known."""
+    """Raise OSError if standard output is closed; called before work that cannot be undone."""
     if sys.stdout is None:
         raise _closed(OUTPUT)
 
@@ -43,7 +43,7 @@ def is_unicode() -> bool:
 
 
 def put(text: str) -> None:
-    """Write a result, at once.  Raises OSError."""
+    """Write a result and flush it.  Raises OSError."""
     require_output()
     with _writing():
         sys.stdout.write(text)
@@ -67,7 +67,7 @@ def binary_input() -> BinaryIO:
 
 
 def say(text: str, end: str = "\n") -> None:
-    """Say what is going on, if anybody listens."""
+    """Write a message to standard error, if that is possible."""
     try:
         print(text, end=end, file=sys.stderr, flush=True)
     except OSError:
@@ -80,7 +80,7 @@ def _closed(name: str) -> OSError:
 
 @contextlib.contextmanager
 def _writing() -> Iterator[None]:
-    """Let an error name the stream, which is not written to again: the interpreter would try at its end, and fail once more."""
+    """Name the stream in errors, and redirect it to /dev/null, because the interpreter flushes it once more at its end."""
     try:
         yield
     except OSError as error:

@@ -1,8 +1,7 @@
 """Entities as the database describes them.
 
 The registry in the database (`bds.entities`, `bds.fields`, `bds.navigations`) is the only description of the model.  This module
-reads it into frozen values, swapped whole when the registry changes, so that a request sees one consistent model from its first
-byte to its last.
+reads it into frozen values that are replaced as a whole when the registry changes, so that a request sees one consistent model.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ class Field:
 
     @classmethod
     def computed(cls, name: str, type: Type, *, required: bool = True, reference: str | None = None) -> Field:
-        """A column of a result that is no field of a registered table, as if it were one."""
+        """A column of a result as a field, though no registered table has it."""
         return cls(
             name=name,
             column=name,
@@ -53,14 +52,14 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Navigation:
-    """A way from a row to related rows: `products.category` (one) or `categories.products` (many)."""
+    """A relation from a row to other rows: `products.category` (one) or `categories.products` (many)."""
 
     name: str
     many: bool
     target: str  # name of the entity it leads to
     field: str  # the foreign key's API name: on this entity if one, on the target if many
     partner: str  # the same relation seen from the other side
-    child: bool  # many only: the rows are content of this one (`invoices.items`)
+    child: bool  # many only: the rows belong to this one (`invoices.items`)
     required: bool  # one only: the reference is never null
 
 
@@ -94,10 +93,10 @@ class Entity:
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """The whole model, in the order of registration."""
+    """All entities, in the order of registration."""
 
     entities: Mapping[str, Entity]
-    version: str  # changes whenever the model does
+    version: str  # a hash of the content
 
     def __contains__(self, name: str) -> bool:
         return name in self.entities
@@ -109,7 +108,7 @@ class Catalog:
     def from_rows(
         cls, entities: Sequence[dict[str, Any]], fields: Sequence[dict[str, Any]], navigations: Sequence[dict[str, Any]]
     ) -> Catalog:
-        """The model from the row of MODEL."""
+        """Make a catalog from the row of MODEL."""
         version = hashlib.sha256(repr((entities, fields, navigations)).encode()).hexdigest()[:16]
         return cls(
             {
@@ -148,7 +147,7 @@ FIELDS: LiteralString = """
 NAVIGATIONS: LiteralString = """
     select entity, name, many, target, field, partner, child, required from bds.navigations order by entity, ordinal
 """
-# One statement, hence one snapshot: a model that changes meanwhile is read before or after it, never half.
+# One statement, hence one snapshot: a concurrent change is read as a whole or not at all.
 MODEL: LiteralString = f"""
     select
         (select coalesce(json_agg(e), '[]') from ({ENTITIES}) as e),

@@ -18,9 +18,9 @@ from app.errors import ServiceError
 
 
 def resolve(config: Config) -> str:
-    """The connection string of the database in use, past a transaction pooler: what is done there may rely on its session.
+    """The connection string of the database in use, past a transaction pooler, so that a session keeps its settings.
 
-    Without one in the configuration, of the embedded one, started and migrated.  Raises ValueError if a setting is missing.
+    Without BDS_DATABASE_URL the embedded server is started and migrated.  Raises ValueError if a setting is missing.
     """
     if config.pooler == "transaction":
         if not (config.database_url and config.listen_database_url):
@@ -35,7 +35,7 @@ def resolve(config: Config) -> str:
 
 
 def connect(url: str, role: LiteralString | None = None) -> psycopg.Connection[Any]:
-    """A synchronous connection in autocommit mode, for commands and imports, acting as `role`."""
+    """Open a synchronous connection in autocommit mode that acts as `role`, for commands and imports."""
     connection = psycopg.connect(url, autocommit=True, **parameters(url))
     connection.execute("set timezone = 'UTC'")
     if role:
@@ -44,7 +44,7 @@ def connect(url: str, role: LiteralString | None = None) -> psycopg.Connection[A
 
 
 def read_catalog(connection: psycopg.Connection[Any]) -> Catalog:
-    """The model, as the registry has it now."""
+    """Read the catalog from the registry."""
     with connection.cursor(row_factory=tuple_row) as cursor:
         row = cursor.execute(MODEL).fetchone()
         assert row is not None
@@ -53,13 +53,13 @@ def read_catalog(connection: psycopg.Connection[Any]) -> Catalog:
 
 @contextlib.asynccontextmanager
 async def snapshot(url: str, company: str) -> AsyncIterator[tuple[psycopg.AsyncConnection[Any], Catalog]]:
-    """A reader's connection of its own, for commands: bound to `company`, in a transaction with one snapshot; and the model.
+    """Yield (a reader's connection bound to `company`, in a transaction with one snapshot; the catalog), for commands.
 
-    Raises ServiceError if there is no such company.
+    Raises ServiceError(not_found) for an unknown company.
     """
     with connect(url) as operator:
         if operator.execute("select from bds.companies where id = %s", (company,)).fetchone() is None:
-            raise ServiceError("not_found", f"there is no company {company!r}")
+            raise ServiceError("not_found", f"no such company: {company!r}")
     catalog = await load_catalog(url)
     async with await psycopg.AsyncConnection.connect(url, autocommit=True, **parameters(url)) as connection:
         await connection.execute("begin isolation level repeatable read, read only")
@@ -69,7 +69,7 @@ async def snapshot(url: str, company: str) -> AsyncIterator[tuple[psycopg.AsyncC
 
 
 async def load_catalog(url: str) -> Catalog:
-    """The model, read so that whoever waits for it may be told to end, even if the database does not answer."""
+    """Read the catalog; unlike read_catalog it can be cancelled while the database does not answer."""
     async with await psycopg.AsyncConnection.connect(url, autocommit=True, **parameters(url)) as connection:
         row = await (await connection.execute(MODEL)).fetchone()
         assert row is not None

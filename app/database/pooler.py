@@ -1,8 +1,8 @@
-"""Whether a pooler stands before the database, and whether the configuration says so.
+"""Checks that the configuration names the pooler in front of the database.
 
-A transaction pooler gives every transaction another server process, with whatever the one before has set there: the role, the
-company.  So nothing that must hold for longer than a transaction may be kept in a session behind one, and the service must know.
-What it is told is checked: a pooler invents the process number that a client is given when it connects.
+Behind a transaction pooler each transaction may run in another server process, with the role and the company that an earlier
+transaction has set there.  So a session may keep nothing beyond a transaction, and the service must know of the pooler.  The check:
+a pooler invents the process number that a client gets when it connects, so it differs from pg_backend_pid().
 """
 
 from __future__ import annotations
@@ -16,34 +16,34 @@ from psycopg.conninfo import conninfo_to_dict
 from app.config import Config
 
 ROUNDS = 3
-PATIENCE = 5.0  # seconds, for a pooler that has no second connection to give
-REACHED = 10  # seconds in which a database answers who connects, unless its connection string says otherwise
+PATIENCE = 5.0  # seconds to wait for a pooler that has no second connection
+CONNECT_TIMEOUT = 10  # seconds, unless the connection string sets one
 
 
 class PoolerError(ValueError):
-    """The configuration and what stands before the database do not fit together."""
+    """The configuration does not fit the pooler in front of the database."""
 
 
 def is_direct(connection: psycopg.AsyncConnection[Any], process: int) -> bool:
-    """Whether the process that was named when connecting is the one that answers."""
+    """Whether `process`, which answered, is the one announced when connecting."""
     return connection.info.backend_pid == process
 
 
 async def _connect(url: str, **settings: Any) -> psycopg.AsyncConnection[Any]:
     if "connect_timeout" not in conninfo_to_dict(url):
-        settings["connect_timeout"] = REACHED
+        settings["connect_timeout"] = CONNECT_TIMEOUT
     return await psycopg.AsyncConnection.connect(url, autocommit=True, **settings)
 
 
 async def process_of(connection: psycopg.AsyncConnection[Any]) -> int:
-    """The server process that answers."""
+    """The pid of the server process that answers."""
     row = await (await connection.execute("select pg_backend_pid()", prepare=False)).fetchone()
     assert row is not None
     return int(row[0])
 
 
 async def check(config: Config, url: str) -> None:
-    """Raises PoolerError unless the pooler that the configuration names stands before its databases."""
+    """Raise PoolerError unless the configuration names the pooler in front of each of its databases."""
     pooled = [("BDS_DATABASE_URL", config.database_url or url)]
     if config.read_database_url:
         pooled.append(("BDS_READ_DATABASE_URL", config.read_database_url))
@@ -77,7 +77,7 @@ def not_direct(name: str) -> str:
 
 
 async def shares_processes(url: str) -> bool:
-    """Whether one connection's transactions may meet several server processes, or several connections one."""
+    """Whether connections share server processes from one transaction to the next."""
     async with await _connect(url, prepare_threshold=None) as one:
         if is_direct(one, await process_of(one)):
             return False
@@ -88,13 +88,13 @@ async def shares_processes(url: str) -> bool:
                     async with other.transaction():
                         if mine == await process_of(other) or mine != await process_of(one):
                             return True
-        except TimeoutError:  # there is one connection for all: whoever has it, has it
+        except TimeoutError:  # the pooler has one server connection, which the first client holds
             return True
     return False
 
 
 async def keeps_prepared(url: str) -> bool:
-    """Whether a statement that was prepared is found again by another server process."""
+    """Whether a prepared statement still works when another server process runs it."""
     async with await _connect(url) as one, await _connect(url) as other:
         try:
             for _ in range(ROUNDS):

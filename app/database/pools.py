@@ -1,8 +1,8 @@
-"""Pools of connections, each of which acts as one role.
+"""Connection pools; each connection acts as one role.
 
 A pooled session keeps its role and its settings, and remembers the company that it has named, which saves a round trip.  Behind a
-transaction pooler nothing is remembered: every use of a connection is a transaction that sets for itself, first of all and in one
-round trip, what must hold in it.
+transaction pooler a session keeps nothing: every use is a transaction that first sets the role, the settings and the company, in
+one round trip.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from psycopg_pool import AsyncConnectionPool
 from app.config import Config
 from app.database import pooler
 
-WAIT, WAIT_AWAY = 30.0, 5.0  # seconds that a request waits for a connection; while the database is away
-GIVE_UP = 1.0  # seconds after which a pool leaves a database that is away alone, until it is revived
-# a database that is lost without a word, and its connections, are given up in seconds and not in hours
+WAIT, WAIT_AWAY = 30.0, 5.0  # seconds that a request waits for a connection; the second while the database is away
+GIVE_UP = 1.0  # seconds after which a pool stops reconnecting, until `revive`
+# connections to a database that vanished are given up in seconds, not in hours
 PATIENCE = {
-    "connect_timeout": pooler.REACHED,
+    "connect_timeout": pooler.CONNECT_TIMEOUT,
     "keepalives_idle": 30,
     "keepalives_interval": 10,
     "keepalives_count": 3,
@@ -39,43 +39,43 @@ SNAPSHOT: LiteralString = "begin isolation level repeatable read, read only"
 
 
 def parameters(url: str, name: str = "bds") -> dict[str, Any]:
-    """What a connection is opened with beside what its string says."""
+    """Connection parameters that `url` does not set itself."""
     given = conninfo_to_dict(url)
     return {key: value for key, value in {"application_name": name, **PATIENCE}.items() if key not in given}
 
 
 class Session(psycopg.AsyncConnection[Any]):
-    """A pooled connection that knows which company it has named."""
+    """A pooled connection that remembers the company it has named."""
 
     company: str | None = None
     _raw: psycopg.AsyncRawCursor[Any] | None = None
 
     @property
     def raw(self) -> psycopg.AsyncRawCursor[Any]:
-        """A cursor for statements with $1, $2 ..., the same each time: making one takes a tenth of a small read."""
+        """A cursor for statements with $1, $2 ...; reused, because making one takes a tenth of a small read."""
         if self._raw is None:
             self._raw = psycopg.AsyncRawCursor(self)
         return self._raw
 
 
-async def check_if_told(connection: psycopg.AsyncConnection[Any]) -> None:
-    """Raises psycopg.OperationalError if the server has ended an idle connection: it has been sent something, and asked nothing."""
-    told = select.poll()
-    told.register(connection.fileno(), select.POLLIN)
-    if told.poll(0):
+async def check_if_readable(connection: psycopg.AsyncConnection[Any]) -> None:
+    """Raise psycopg.OperationalError if the server has ended an idle connection: only then has it sent something unasked."""
+    poll = select.poll()
+    poll.register(connection.fileno(), select.POLLIN)
+    if poll.poll(0):
         await AsyncConnectionPool.check_connection(connection)
 
 
 class Pool:
     """Connections in autocommit mode that act as `role`; behind a transaction pooler each use is a transaction.
 
-    is_away: whether the database was away when it was asked last; then nobody waits long.
+    is_away: whether the database did not answer the last time; requests then wait WAIT_AWAY only.
     """
 
     def __init__(self, config: Config, url: str, role: LiteralString, size: int) -> None:
         self.role = role
         self.limit = size
-        self.remembers = config.pooler != "transaction"  # whether what a session has set is still set when it is used again
+        self.remembers = config.pooler != "transaction"  # whether a session keeps its settings between two uses
         self.is_away = False
         self._config = config
         self._settings = {"role": role, "timezone": "UTC", "jit": "off"}
@@ -91,7 +91,7 @@ class Pool:
             reconnect_timeout=GIVE_UP,
             configure=self._configure,
             kwargs={"autocommit": True, "prepare_threshold": 2 if config.prepares else None, **parameters(url)},
-            check=AsyncConnectionPool.check_connection if role == "bds_service" else check_if_told,
+            check=AsyncConnectionPool.check_connection if role == "bds_service" else check_if_readable,
         )
 
     async def _configure(self, connection: Session) -> None:
@@ -105,20 +105,22 @@ class Pool:
                 await connection.execute("select set_config(%s, %s, false)", (name, value), prepare=False)
 
     async def open(self, *, wait: bool = False) -> None:
-        """Begin.  wait: until there is a connection; raises PoolTimeout."""
+        """Open the pool; with `wait`, wait for a connection.  Raises PoolTimeout."""
         await self._pool.open(wait=wait, timeout=WAIT)
 
     async def close(self) -> None:
         await self._pool.close()
 
     async def revive(self) -> None:
-        """Throw away what a database has left behind that was away, and serve whoever has waited for it."""
+        """After an outage: drop all pooled connections, then serve the requests that wait."""
         if not self._pool.closed:
             await self._pool.drain()
-            await self._pool.putconn(await self._pool.getconn(WAIT_AWAY))  # a pool that has given up begins again when asked
+            await self._pool.putconn(
+                await self._pool.getconn(WAIT_AWAY)
+            )  # a pool that stopped reconnecting starts again at a request
 
     def stats(self) -> dict[str, int]:
-        """What psycopg counts; nothing while the pool is not open."""
+        """Statistics as psycopg counts them; empty while the pool is not open."""
         return {} if self._pool.closed else self._pool.get_stats()
 
     @contextlib.asynccontextmanager
@@ -134,18 +136,19 @@ class Pool:
         return await self._pool.getconn(WAIT_AWAY if self.is_away else WAIT)
 
     async def _put(self, connection: Session) -> None:
-        """Give a connection back, even if whoever had it is cancelled meanwhile.
+        """Return a connection, even if the present task is cancelled meanwhile.
 
-        A handler is when its client leaves with the last byte; the connection were lost, and the request that it is just handed to.
+        A handler is cancelled when its client leaves with the last byte; the connection would be lost, and with it the waiting
+        request that is about to get it.
         """
-        await _to_the_end(self._pool.putconn(connection))
+        await _finish(self._pool.putconn(connection))
 
     @contextlib.asynccontextmanager
     async def transaction(self, begin: LiteralString = BEGIN, **settings: str) -> AsyncIterator[Session]:
-        """A transaction behind a pooler, with everything that must be set in it."""
+        """A transaction behind a transaction pooler, with role and settings set in it."""
         calls = (sql.SQL("set_config({}, {}, true)").format(*each) for each in (self._settings | settings).items())
         async with self.take() as connection:
-            # without parameters, so that both go together: role and company are set before whatever comes next is read
+            # without parameters, so that both statements go in one round trip, before the first read
             await connection.execute(sql.SQL("{}; select {}").format(sql.SQL(begin), sql.SQL(", ").join(calls)), prepare=False)
             try:
                 yield connection
@@ -168,10 +171,10 @@ class Pool:
             async with self.transaction(READ, **{"bds.company": company}) as connection:
                 yield connection
             return
-        connection = await self._get()  # and not by take(): each block round another takes its time
+        connection = await self._get()  # not by take(): each nested context manager costs time
         try:
             if connection.company != company:
-                connection.company = None  # until the server has said yes
+                connection.company = None  # until the server has confirmed
                 await connection.execute("select set_config('bds.company', %s, false)", (company,))
                 connection.company = company
             yield connection
@@ -191,23 +194,24 @@ class Pool:
                 yield connection
             finally:
                 if not connection.closed:
-                    await connection.execute("commit")  # on a rollback psycopg forgets all that the connection has prepared
+                    await connection.execute("commit")  # after a rollback psycopg forgets the prepared statements of the connection
 
 
-async def _to_the_end(work: Coroutine[Any, Any, None]) -> None:
-    """Await work that goes on even if whoever awaits it is cancelled.
+async def _finish(work: Coroutine[Any, Any, None]) -> None:
+    """Await a coroutine that continues even if the awaiting task is cancelled, like asyncio.shield.
 
-    Mostly it has nothing to wait for, and is done at once; a task for it would cost a thirtieth of a small read.
+    asyncio.shield starts a task, which costs a thirtieth of a small read.  Mostly `work` waits for nothing, so its first step runs
+    directly; only if it waits for a future does the rest become a shielded task.
     """
     try:
-        waits_for = work.send(None)
+        future = work.send(None)
     except StopIteration:
         return
-    await asyncio.shield(_resume(work, waits_for))
+    await asyncio.shield(_resume(work, future))
 
 
 @types.coroutine
-def _resume(work: Coroutine[Any, Any, None], waits_for: Any) -> Generator[Any, Any, None]:
-    """The rest of work that has begun, and waits for a future."""
-    yield waits_for
+def _resume(work: Coroutine[Any, Any, None], future: Any) -> Generator[Any, Any, None]:
+    """The rest of a coroutine whose first step waits for `future`."""
+    yield future
     yield from work

@@ -1,7 +1,7 @@
-"""Whether a database answers: asked again and again over a connection of its own, and at once by whoever wants to know.
+"""Whether a database answers: checked every second, and on demand, over a connection of its own.
 
-The pools notice a restarted server only when a request meets a broken connection, and then try again ever more rarely.  The pulse
-notices its end at once and its return within a quarter of a second, and says so: what waits is served then.
+A pool notices a restarted server only when a request meets a broken connection, and reconnects ever more rarely.  The pulse notices
+an outage at once and the return within RETRY seconds; it then revives the pools, so that waiting requests are served.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from app.tasks import end
 
 log = logging.getLogger("bds.db")
 
-INTERVAL = 1.0  # seconds between two questions
+INTERVAL = 1.0  # seconds between two checks
 RETRY = 0.25  # seconds between two attempts to reach a database that is away
-PATIENCE = 1.0  # seconds after which one that does not answer counts as away
+PATIENCE = 1.0  # seconds without an answer after which the database counts as away
 
 
 class Pulse:
-    """Of one database, and of the pools that depend on it.  `is_up`: whether it answered when it was asked last."""
+    """Watches one database for the pools that depend on it.  `is_up`: whether it answered the last check."""
 
     def __init__(self, name: str, url: str, *pools: Pool) -> None:
         self.is_up = False
         self._name, self._url, self._pools = name, url, pools
         self._connection: psycopg.AsyncConnection[Any] | None = None
-        self._turn = asyncio.Lock()
+        self._checking = asyncio.Lock()
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._question: asyncio.Task[bool] | None = None
         self._dropped: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
-        """Begin.  Raises psycopg.Error if the database cannot be reached now."""
+        """Connect and start to watch.  Raises psycopg.Error if the database cannot be reached."""
         self._connection = await self._connect()
         self._set(True)
         self._task = asyncio.create_task(self._run())
@@ -49,13 +49,13 @@ class Pulse:
         await asyncio.gather(*self._dropped, return_exceptions=True)
 
     async def ask(self) -> bool:
-        """Whether the database answers now; never waits longer than PATIENCE."""
-        async with self._turn:
+        """Check whether the database answers; takes PATIENCE seconds at most."""
+        async with self._checking:
             connection = self._connection
             if not self.is_up or connection is None:
                 return False
             question = self._question
-            if question is None or question.done():  # else whoever has asked has left
+            if question is None or question.done():  # else an earlier caller was cancelled while it waited
                 question = self._question = asyncio.create_task(_ask(connection))
             await asyncio.wait({question}, timeout=PATIENCE)
             if question.done() and question.result():
@@ -70,7 +70,7 @@ class Pulse:
             try:
                 await self._watch()
             except Exception:
-                log.exception("watching %s failed, and goes on", self._name)
+                log.exception("watching %s failed and continues", self._name)
                 await asyncio.sleep(RETRY)
 
     async def _watch(self) -> None:
@@ -84,7 +84,7 @@ class Pulse:
             await self._return()
 
     async def _return(self) -> None:
-        """Wait for the database."""
+        """Wait until the database answers again."""
         self._drop()
         while True:
             try:
@@ -107,7 +107,7 @@ class Pulse:
             pool.is_away = not is_up
 
     def _drop(self) -> None:
-        """Close the connection, in a task of its own: a server that hangs keeps a question for seconds, even if it is cancelled."""
+        """Close the connection in a background task: with a hanging server even a cancelled query takes seconds to end."""
         connection, self._connection = self._connection, None
         if connection is not None:
             task = asyncio.create_task(_close(connection, self._question))
@@ -125,7 +125,7 @@ async def _ask(connection: psycopg.AsyncConnection[Any]) -> bool:
 
 
 async def _close(connection: psycopg.AsyncConnection[Any], question: asyncio.Task[bool] | None) -> None:
-    """Close a connection once nobody waits for anything on it: the event loop must not watch a socket that is no more."""
+    """Close a connection after its last query has ended, so that the event loop does not watch a closed socket."""
     if question is not None and not question.done():
         await end(question)
     with contextlib.suppress(psycopg.Error, OSError):

@@ -30,7 +30,7 @@ from app import logs
 from app.config import Config
 from app.database import connections
 from app.database.migrate import MigrationError
-from app.service import scratch
+from app.service import metrics_directory
 from app.service.sockets import free_address
 from app.tasks import Stopped, stoppable
 
@@ -225,7 +225,7 @@ def serve(config: Config, host: str, port: int, count: int, announce: Callable[[
     """
     with stoppable(), connections.connect(connections.resolve(config)):  # a configuration error is reported once, by the parent
         pass
-    with reserved(host, port) as address, scratch.directory() as directory:
+    with reserved(host, port) as address, metrics_directory.directory() as directory:
         os.environ[SHARED] = str(directory)
         try:
             children = [Child(f"http {number}", _http, (config, *address, number == 1)) for number in range(1, count + 1)]
@@ -262,7 +262,7 @@ def _child(config: Config, name: str) -> Iterator[None]:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process of a terminal; the parent ends the children
     logs.start(config)
     try:
-        with scratch.held(Path(os.environ[SHARED])):
+        with metrics_directory.held(Path(os.environ[SHARED])):
             yield
     except Stopped as stopped:
         log.warning("%s", stopped)

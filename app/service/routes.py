@@ -22,8 +22,8 @@ from app.mapper import store as mappers
 from app.metrics import Sampler
 from app.odata.response import respond
 from app.service.maintenance import run_maintenance
+from app.service.metrics_endpoint import metrics_of, require_observer, sampling_of
 from app.service.middleware import DATABASE, FAILURE_PAGE, TARGET, Handler, around, expect, finish
-from app.service.observe import metrics_of, require_observer, sampling_of
 from app.tasks import end
 from app.web import Site, routes
 from app.webhooks import registration

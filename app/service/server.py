@@ -31,8 +31,8 @@ from app.errors import ServiceError
 from app.feed.background import stop_imports
 from app.metrics import Sampler
 from app.service.maintenance import run_maintenance
+from app.service.metrics_endpoint import sampling_of
 from app.service.middleware import error_response, wrong_method
-from app.service.observe import sampling_of
 from app.service.routes import create_app
 from app.service.sockets import free_address, not_listening
 from app.tasks import UNANSWERED, Stopped, end

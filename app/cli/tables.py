@@ -1,4 +1,4 @@
-"""Results as commands print them for people: tables, and the report of an import."""
+"""Results as text: tables, and the report of an import."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 
 
 def visible(text: str) -> str:
-    """Text of a document as a terminal may have it: control characters are shown, not obeyed."""
+    """Text that is safe on a terminal: control characters are escaped."""
     return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
 
 
 def report(found: dict[str, Any]) -> str:
-    """The report of an import, with the first of its errors."""
+    """The report of an import, with its first 20 errors."""
     counts = ("created", "updated", "deleted", "unchanged", "failed")
     lines = [table(("entity", *counts), [(name, *(f"{c[k]:,}" for k in counts)) for name, c in found["entities"].items()])]
     for error in found["errors"][:20]:
@@ -24,12 +24,12 @@ def report(found: dict[str, Any]) -> str:
 
 
 def ended(found: dict[str, Any]) -> str:
-    """How an import has ended, in a line."""
+    """The end of an import in one line."""
     return f"{found['state']}{', dry run: nothing was written' if found['dryRun'] else ''}, import {found['importId']}"
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """Columns that line up, numbers to the right."""
+    """Rows in aligned columns; numeric columns are right-aligned."""
     cells = [[visible(str(value)) for value in row] for row in rows]
     widths = [max(len(row[n]) for row in [list(header), *cells]) for n in range(len(header))]
     numeric = [bool(cells) and all(row[n].replace(",", "").isdigit() for row in cells) for n in range(len(header))]
