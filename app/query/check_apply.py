@@ -124,7 +124,7 @@ class GroupFilterChecker(ODataChecker):
             parts = list(walk(condition))
             alias = next((part for part in parts if isinstance(part, Result)), None)
             if alias and any(isinstance(part, Column | Quantifier | Count) for part in parts):
-                raise QueryError("expected aliases or fields in one condition, not both", position=alias.at)
+                raise QueryError("a condition takes either aliases or fields, not both", position=alias.at)
             (groups if alias else rows).append(condition)
         return _all(rows), _all(groups)
 

@@ -136,7 +136,7 @@ class ODataChecker(Checker):
         steps, entity = self.follow(start, names[:-1], row)
         step = self.step(entity, names[-1])
         if not step.many:
-            raise QueryError(f"{what} needs a collection; {step.name} leads to one row", position=names[-1].at)
+            raise QueryError(f"{what} needs a collection: {step.name} leads to one row", position=names[-1].at)
         origin = column(path.at, self.catalog, start, steps, entity.fields["id"], row)
         return RelatedRows(origin, step, len(self.variables) + 1)
 

@@ -51,7 +51,7 @@ class WhereChecker(Checker):
     def like(self, node: Operation, text: Column, pattern: Literal) -> Expression:
         if text.type != "text":
             raise QueryError(
-                f"{node.operator.upper()} needs a text; {text.field.name} is {TYPE_NAMES[text.type]}", position=node.at
+                f"{node.operator.upper()} needs a text: {text.field.name} is {TYPE_NAMES[text.type]}", position=node.at
             )
         if pattern.kind != "text":
             raise QueryError("expected a pattern in single quotes", position=pattern.at)

@@ -34,20 +34,20 @@ KINDS = {
 }
 
 WORDS = {
-    **dict.fromkeys(("EQUALITY", "RELATION", "SUM", "PRODUCT", "IN", "HAS", "AND", "OR"), "an operator such as eq, and, add"),
+    **dict.fromkeys(("EQUALITY", "RELATION", "SUM", "PRODUCT", "IN", "HAS", "AND", "OR"), "an operator (eq, and, add ...)"),
     **dict.fromkeys(("NUMBER", "STRING", "BOOL", "NULL", "UUID", "TIMESTAMP", "DATE", "TIME"), "a literal"),
-    **dict.fromkeys(("ALIAS", "DOLLAR", "MINUS", "NOT"), "a field, function or not"),
+    **dict.fromkeys(("ALIAS", "DOLLAR", "MINUS", "NOT"), "a field, a function, not"),
     "DIRECTION": "asc, desc",
     "GROUPBY": "groupby",
     "AGGREGATE": "aggregate",
     "WITH": "with",
     "FROM": "from",
     "AS": "as",
-    "STAR": "*",
-    "INSIDE": "(",
-    "EQUAL": "=",
+    "STAR": "'*'",
+    "INSIDE": "'('",
+    "EQUAL": "'='",
     "LAMBDA": "any, all",
-    "COLON": ":",
+    "COLON": "':'",
     "SEARCHOR": "OR",
     "SEARCHAND": "AND",
     "SEARCHNOT": "NOT",
@@ -82,7 +82,7 @@ class _Builder(OperatorBuilder):
         if what in ("$ref", "$count"):
             raise QueryError(f"{what} in $expand is not supported", position=position(what), code="not_supported")
         if what:
-            raise QueryError(f"unexpected '{what}' after a navigation property", position=position(what))
+            raise QueryError(f"expected a navigation property without '{what}'", position=position(what))
         if options:
             raise QueryError("an option inside $expand is not supported", position=position(options) + 1, code="not_supported")
         return item
@@ -107,7 +107,7 @@ class _Builder(OperatorBuilder):
         method, alias = words[1] if len(words) == 5 else None, cast(Token, words[-1])
         if isinstance(value, Token):
             if value != "$count":
-                raise QueryError(f"unexpected '{value}', expected $count", position=position(value))
+                raise QueryError(f"expected $count, got '{value}'", position=position(value))
             return Aggregation(position(value), None, None, Name(position(alias), str(alias)))
         assert method is not None
         return Aggregation(value.at, value, Name(position(method), str(method)), Name(position(alias), str(alias)))
@@ -118,7 +118,7 @@ class _Builder(OperatorBuilder):
     def unsupported(self, name: Token) -> None:
         if name in TRANSFORMATIONS or "." in name:
             raise _not_supported(f"the transformation {name}", position(name))
-        raise QueryError(f"there is no transformation {name}: expected groupby, aggregate", position=position(name))
+        raise QueryError(f"there is no transformation {name}: expected groupby or aggregate", position=position(name))
 
     def key(self, *values: tuple[Name | None, Node]) -> tuple[tuple[Name | None, Node], ...]:
         return values
@@ -157,7 +157,7 @@ class _Builder(OperatorBuilder):
 
     def count(self, path: Path, what: Token, options: Token | None) -> Node:
         if what != "$count":
-            raise QueryError(f"unexpected '{what}', expected $count", position=position(what))
+            raise QueryError(f"expected $count, got '{what}'", position=position(what))
         if options:
             raise _not_supported("an option inside $count", position(options) + 1)
         return Size(path.at, path)

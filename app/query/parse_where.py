@@ -23,7 +23,7 @@ WORDS = {
     **dict.fromkeys(("NAME", "QUOTED"), "a field"),
     **{word: word for word in ("AND", "OR", "NOT")},
     "DIRECTION": "asc, desc",
-    "SIGN": "-",
+    "SIGN": "+, -",
 }
 
 
@@ -81,7 +81,7 @@ def _test(operator: str, at: int, field: Node, *values: Node) -> Node:
         raise QueryError("expected a field on one side", position=min(field.at, values[0].at))
     for value in values:
         if not isinstance(value, Literal):
-            raise QueryError("expected a literal on one side: put texts in single quotes", position=value.at)
+            raise QueryError("expected a literal on one side; a text needs single quotes", position=value.at)
     return Operation(at, operator, (field, *values))
 
 

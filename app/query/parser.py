@@ -32,10 +32,10 @@ sys.setrecursionlimit(max(sys.getrecursionlimit(), 10 * MAX_DEPTH + 1_000))
 WORDS = {
     "STRING": "a quoted text",
     "NAME": "a name",
-    "LPAR": "(",
-    "RPAR": ")",
-    "COMMA": ",",
-    "SLASH": "/",
+    "LPAR": "'('",
+    "RPAR": "')'",
+    "COMMA": "','",
+    "SLASH": "'/'",
     "$END": "the end",
 }
 
@@ -138,10 +138,11 @@ class Language:
         allowed: set[str] = error.interactive_parser.accepts()  # type: ignore[no-untyped-call]
         rest = text[at:]
         if rest[:1] in ("'", '"') and rest.count(rest[0]) % 2:
-            return QueryError("the quoted text that begins here is not closed", position=at + 1)
+            return QueryError("quoted text is not closed", position=at + 1)
         found = repr(rest[:20].split()[0]) if rest.strip() else "the end"
-        expected = ", ".join(sorted({self._words.get(terminal, terminal) for terminal in allowed}))
-        return QueryError(f"unexpected {found}, expected {expected}", position=at + 1)
+        *words, last = sorted({self._words.get(terminal, terminal) for terminal in allowed})
+        expected = f"{', '.join(words)} or {last}" if words else last
+        return QueryError(f"expected {expected}, got {found}", position=at + 1)
 
 
 def position(token: Token) -> int:

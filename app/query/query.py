@@ -190,7 +190,7 @@ def _given(options: Sequence[tuple[str, str]], takes: frozenset[str]) -> dict[st
         if not name.startswith("$"):
             continue
         if name not in COLLECTION:
-            hint = f": it is written {name.lower()}" if name.lower() in COLLECTION else ""
+            hint = f": expected {name.lower()}" if name.lower() in COLLECTION else ""
             raise QueryError(f"there is no option {name}{hint}", target=name)
         if name in given:
             raise QueryError(f"{name} is given twice", target=name)

@@ -42,7 +42,7 @@ CHARSET = re.compile(r";[ \t]*charset=\"?([^\";]*)", re.IGNORECASE)
 WORDS = {
     "TYPE": "type",
     "SETTING": "a setting",
-    "ASSIGN": "=",
+    "ASSIGN": "'='",
     "PATH": "a 'source path'",
     "TEXT": 'a "text"',
     "NUMBER": "a number",
@@ -51,13 +51,13 @@ WORDS = {
     "NOT": "not",
     "AND": "and",
     "OR": "or",
-    "SUM": "+ -",
-    "PRODUCT": "* /",
+    "SUM": "+, -",
+    "PRODUCT": "*, /",
     "COMPARISON": "a comparison",
-    "LBRACE": "{",
-    "RBRACE": "}",
-    "LSQB": "[",
-    "RSQB": "]",
+    "LBRACE": "'{'",
+    "RBRACE": "'}'",
+    "LSQB": "'['",
+    "RSQB": "']'",
 }
 
 
