@@ -5,14 +5,16 @@ BIN := $(VENV)/bin
 HOST ?= 127.0.0.1
 PORT ?= 8080
 
-.PHONY: help install browser run test pooler test-clients lint bench clean
+.PHONY: help install browser run check test pooler test-clients lint wheel bench clean
 
 help:
 	@echo 'make install   .venv with everything in it'
 	@echo 'make run       install, start PostgreSQL, load a demo company, serve on $(HOST):$(PORT)'
+	@echo 'make check     install, check style and types, run the quick tests'
 	@echo 'make test      install, run every test'
 	@echo 'make test-clients  install clients from npm, read the service with them'
 	@echo 'make lint      install, check style and types'
+	@echo 'make wheel     build the package into dist/'
 	@echo 'make bench     install, measure against the floors (ROWS=, ITEMS=, SCALE=, RECORDS=, JSON=1)'
 
 install: $(VENV)/.installed
@@ -36,9 +38,15 @@ browser:
 		echo 'make test: no Chromium here and none could be installed, so the browser tests of the web pages are skipped'; \
 	fi
 
-# Two files at a time, each process with a PostgreSQL of its own.
+# Two processes, each with a PostgreSQL of its own.
+PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+
 test: install pooler browser
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+	$(PYTEST)
+
+# For every day: nothing that starts processes of its own, a browser or npm, or takes long.
+check: lint
+	$(PYTEST) -m 'not slow'
 
 # The tests of poolers are skipped without PgBouncer; root on Debian gets it, quietly or not at all.
 pooler:
@@ -60,8 +68,11 @@ lint: install
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+wheel: install
+	$(BIN)/pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
+
 bench: install
 	@$(BIN)/python -m bench $(if $(ROWS),--rows $(ROWS)) $(if $(ITEMS),--items $(ITEMS)) $(if $(SCALE),--scale $(SCALE)) $(if $(RECORDS),--records $(RECORDS)) $(if $(JSON),--json)
 
 clean:
-	rm -rf $(VENV) *.egg-info .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) dist build *.egg-info .mypy_cache .ruff_cache .pytest_cache

@@ -1,10 +1,10 @@
 """The one table of errors: a stable code, its HTTP status, its title.
 
-    ServiceError          anything a client is told: code, message, target, further members
+    ServiceError          an error for the client: code, message, target, further members
       QueryError          a text in one of the languages is wrong at a character of an option
 
-Every code that leaves the service, and every SQLSTATE of class BD that the database raises, stands in ERRORS; the room that
-answers (OData or problem+json) gives it its shape.  Nothing else of an exception reaches a client: no database text, no
+ERRORS has every code that leaves the service; SQLSTATES maps the SQLSTATEs that the database's functions raise to codes.  The
+middleware gives an error its form (OData or problem+json).  Nothing else of an exception reaches a client: no database text, no
 traceback.
 """
 
@@ -23,11 +23,11 @@ ERRORS: dict[str, tuple[int, str]] = {
     "unknown_entity": (400, "The document names an unknown entity"),
     "unauthorized": (401, "Credentials are missing or wrong"),
     "forbidden": (403, "This key may not do that"),
-    "csrf_failed": (403, "The session's cookie alone may not change anything"),
-    "not_found": (404, "There is nothing here"),
+    "csrf_failed": (403, "The CSRF token is missing or wrong"),
+    "not_found": (404, "Not found"),
     "method_not_allowed": (405, "The method is not allowed here"),
     "not_acceptable": (406, "None of the accepted media types can be served"),
-    "request_timeout": (408, "The body did not arrive"),
+    "request_timeout": (408, "The body did not arrive in time"),
     "conflict": (409, "The state of the resource does not allow that"),
     "cancelled": (409, "The import was cancelled"),
     "gone": (410, "That part of the log is no longer kept"),
@@ -36,27 +36,27 @@ ERRORS: dict[str, tuple[int, str]] = {
     "unsupported_media_type": (415, "The body's media type or encoding is not supported"),
     "too_many_requests": (429, "Too many wrong credentials"),
     "internal": (500, "The service failed"),
-    "not_supported": (501, "Recognised, but not supported"),
+    "not_supported": (501, "Not supported"),
     "aborted": (503, "The service was stopped"),
     "busy": (503, "The database did not answer in time"),
 }
 
 # SQLSTATEs that the database's own functions raise -> code
 SQLSTATES: dict[str, str] = {
-    "BD001": "forbidden",  # another company than the one the session has named, or none
+    "BD001": "forbidden",  # not the company that the session has named
     "BD002": "not_found",  # no such company, entity, row or import
-    "BD003": "busy",  # the company's turn did not come within lock_timeout
-    "BD004": "conflict",  # the state does not allow it
-    "BD005": "malformed_request",  # an argument is not of the form that was asked for
-    "BD006": "gone",  # before the first change that is kept
+    "BD003": "busy",  # the company's turn was not free within lock_timeout
+    "BD004": "conflict",  # the present state does not allow it
+    "BD005": "malformed_request",  # an argument does not have the expected form
+    "BD006": "gone",  # before the first change that the log still has
 }
 
 
 class ServiceError(Exception):
-    """Something a client is told.
+    """An error for the client.
 
-    code: a key of ERRORS; message: a sentence; target: the option, header or field it is about; more: further members of the
-    answer; headers: to be sent with it.
+    code: a key of ERRORS; message: one line; target: the option, header or field that is wrong; more: further members of the
+    answer; headers: headers of the answer.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class ServiceError(Exception):
 
 
 class QueryError(ServiceError):
-    """A query text is wrong: `position` counts the option's characters from 1."""
+    """An error in a query text; `position` counts the option's characters from 1."""
 
     def __init__(
         self, message: str, *, target: str | None = None, position: int | None = None, code: str = "malformed_query"

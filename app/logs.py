@@ -1,8 +1,7 @@
-"""What the service says of its work: a line for each event on standard error, as JSON or as text.
+"""The log: a line for each event on standard error, as JSON or as text.
 
-Every line that is said while a request is answered carries the request's id.  What could be a secret is taken out of each line
-before it is written, whoever wrote it: keys, tokens, secrets of hooks, passwords in connection strings, and values that an
-exception quotes.
+A line logged during a request carries the request's id.  Secrets are removed from every line before it is written, whichever module
+logged it: keys, tokens, hook secrets, passwords in connection strings, and the values that an exception quotes.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from app.config import Config
 access = logging.getLogger("bds.access")
 quoted = json.encoder.encode_basestring_ascii
 
-REQUEST: ContextVar[str | None] = ContextVar("request", default=None)  # the id of the request that is being answered
+REQUEST: ContextVar[str | None] = ContextVar("request", default=None)  # the id of the current request
 
 SECRETS = re.compile(
     r"(?P<key>bds_)[A-Za-z0-9_-]{43}"
@@ -36,17 +35,17 @@ SECRETS = re.compile(
     r"|(?P<scheme>\b(?:Basic|Bearer) )[A-Za-z0-9+/=._~-]{8,}",
     re.IGNORECASE,
 )
-HINTS = ("bds_", "whsec_", "eyJ", "://", "assword=", "asic ", "earer ")  # without any of which nothing is looked for
+HINTS = ("bds_", "whsec_", "eyJ", "://", "assword=", "asic ", "earer ")  # a text without any of these holds no secret
 LITERAL = re.compile("(?:'|%27).*(?:'|%27)")  # a key's value in a path, up to the last quotation mark
-LATE = 0.1  # seconds that the line of a request may wait for others
+DELAY = 0.1  # seconds for which request lines are collected before they are written together
 QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
-# classes of errors whose messages name what the schema calls things, not what a row holds
+# classes of errors (SQLSTATE) whose messages hold names of the schema, never values of a row
 NAMING = ("42", "55", "57", "08", "53", "58", "XX", "25", "40", "BD")
 
 
 def start(config: Config | None = None) -> None:
-    """Say things on standard error; as the configuration has it, for a service."""
-    # what no line of ours says is not looked up for each of them
+    """Log to standard error; a service passes its configuration for format and level."""
+    # no line has the caller, thread or process, so they are not looked up (_srcfile is private: test_logs.py fails if it goes)
     logging._srcfile = None
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     handler = Lines.ours = Lines(sys.stderr)
@@ -54,14 +53,14 @@ def start(config: Config | None = None) -> None:
     handler.setFormatter(Json() if is_json else Text())
     level = logging.INFO if config is None else logging.getLevelName(config.log_level.upper())
     logging.basicConfig(level=level, handlers=[handler], force=True)
-    logging.getLogger("psycopg.pool").setLevel(max(level, logging.ERROR))  # the pulse says it, once
+    logging.getLogger("psycopg.pool").setLevel(max(level, logging.ERROR))  # app/database/pulse.py logs an outage once
     logging.getLogger("aiohttp.access").disabled = True
     logging.captureWarnings(True)
 
 
 def hide(text: str) -> str:
-    """The text without what could be a secret."""
-    for hint in HINTS:  # every line of the log passes here: any() would take twice as long
+    """Replace everything that could be a secret with ***."""
+    for hint in HINTS:  # runs for every line: any() would take twice as long
         if hint in text:
             break
     else:
@@ -69,24 +68,24 @@ def hide(text: str) -> str:
     return SECRETS.sub(lambda found: next(filter(None, found.groups())) + "***", text)
 
 
-def quiet(text: str) -> str:
-    """The text without what stands in quotation marks: values of rows and requests, as exceptions quote them."""
+def without_values(text: str) -> str:
+    """Replace everything in quotation marks: exceptions quote values of rows and requests."""
     return QUOTED.sub("'...'", text)
 
 
-def tell(error: BaseException) -> str:
-    """An exception in a line, without the values that it quotes."""
+def describe(error: BaseException) -> str:
+    """An exception in one line, without the values that it quotes."""
     name = f"{type(error).__module__}.{type(error).__qualname__}".removeprefix("builtins.")
     if isinstance(error, psycopg.Error) and error.sqlstate:
         message = error.diag.message_primary or ""
         about = [each for each in (error.diag.table_name, error.diag.column_name, error.diag.constraint_name) if each]
-        said = message if error.sqlstate[:2] in NAMING else quiet(message)
-        return f"{name}: {error.sqlstate} {said}" + (f" ({', '.join(about)})" if about else "")
-    return f"{name}: {quiet(str(error))}"
+        shown = message if error.sqlstate[:2] in NAMING else without_values(message)
+        return f"{name}: {error.sqlstate} {shown}" + (f" ({', '.join(about)})" if about else "")
+    return f"{name}: {without_values(str(error))}"
 
 
 def trace(error: BaseException) -> str:
-    """Where an exception came from, and those behind it, without their values."""
+    """The traceback of an exception and of its causes, without the values that they quote."""
     parts = []
     seen: set[int] = set()
     current: BaseException | None = error
@@ -94,23 +93,24 @@ def trace(error: BaseException) -> str:
         seen.add(id(current))
         frames = traceback.extract_tb(current.__traceback__)
         where = "".join(f'  File "{frame.filename}", line {frame.lineno}, in {frame.name}\n' for frame in frames)
-        parts.append(f"{where}{tell(current)}")
+        parts.append(f"{where}{describe(current)}")
         current = current.__cause__ or (None if current.__suppress_context__ else current.__context__)
     return "\ncaused by\n".join(parts)
 
 
 class Answered(NamedTuple):
-    """What the log says of a request."""
+    """An answered request, for the log and the metrics."""
 
     at: float  # Unix time
     id: str
     remote: str | None
     method: str
-    path: str
+    path: str  # raw
+    area: str  # of the service (app/wire/target.py); none if no route has the path
     company: str | None
     actor: str | None
     status: int
-    size: int  # bytes
+    size: int  # bytes of the answer
     seconds: float
 
     def __str__(self) -> str:
@@ -122,8 +122,8 @@ class Answered(NamedTuple):
         )
 
 
-def answered(request: Answered) -> None:
-    """Say that a request was answered."""
+def log_request(request: Answered) -> None:
+    """Log an answered request."""
     if access.isEnabledFor(logging.INFO):
         if Lines.ours is None:
             access.info("%s", request)
@@ -132,7 +132,7 @@ def answered(request: Answered) -> None:
 
 
 def shown(path: str) -> str:
-    """A path as the log has it: without literals, which may be anything."""
+    """A path without the literals in it, which may be anything."""
     return LITERAL.sub("'...'", path) if "'" in path or "%27" in path else path
 
 
@@ -141,7 +141,7 @@ def _quoted_or_null(text: str | None) -> str:
 
 
 class Lines(logging.StreamHandler[TextIO]):
-    """Writes what is said at once; what requests have to say up to LATE seconds later, together, at a third of the price."""
+    """Writes records at once; collects request lines for up to DELAY seconds, which takes a third of the time."""
 
     ours: Lines | None = None
     _waiting: list[Answered]
@@ -151,20 +151,20 @@ class Lines(logging.StreamHandler[TextIO]):
         self._waiting = []
 
     def add(self, request: Answered) -> None:
-        """Say it soon."""
+        """Write the line of a request soon."""
         self._waiting.append(request)
         if len(self._waiting) == 1:
-            asyncio.get_running_loop().call_later(LATE, self.flush)
+            asyncio.get_running_loop().call_later(DELAY, self.flush)
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.flush()  # lines stay in order
+        self.flush()  # keeps the lines in order
         super().emit(record)
 
     def flush(self) -> None:
         with (
             self.lock or contextlib.nullcontext(),
             contextlib.suppress(OSError, ValueError),
-        ):  # a log that is full or closed stops nobody
+        ):  # a full or closed log must not stop the service
             waiting, self._waiting = self._waiting, []
             if waiting and isinstance(self.formatter, Text | Json):
                 self.stream.write("".join(self.formatter.request(each) + "\n" for each in waiting))
@@ -212,5 +212,5 @@ class Json(logging.Formatter):
         if request is not None:
             more["request"] = request
         if record.exc_info and record.exc_info[1] is not None:
-            more["error"], more["trace"] = tell(record.exc_info[1]), trace(record.exc_info[1])
+            more["error"], more["trace"] = describe(record.exc_info[1]), trace(record.exc_info[1])
         return hide(f"{start}, {json.dumps(more, ensure_ascii=False, default=str)[1:]}")

@@ -1,4 +1,4 @@
-"""Tasks that go on beside the requests, and how they end."""
+"""Background tasks, signals, and threads that end with the process."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-AGAIN = 0.5  # seconds until a task that has not ended is told so again
-UNANSWERED = "stopped before it had begun: the database had not answered yet"
+AGAIN = 0.5  # seconds after which a task that has not ended is cancelled again
+UNANSWERED = "stopped while waiting for the database to answer"
 
 T = TypeVar("T")
 
 
 class Stopped(Exception):
-    """A service was told to end before it had begun, and does; the message says what it waited for."""
+    """A signal ended the service before it had started; the message tells what it waited for."""
 
 
 @contextlib.contextmanager
 def stoppable() -> Iterator[None]:
-    """Outside an event loop: SIGTERM and SIGINT raise Stopped while the block waits for the database."""
+    """Let SIGTERM and SIGINT raise Stopped while the block waits for the database; for use outside an event loop."""
 
     def stop(_number: int, _frame: object) -> None:
         raise Stopped(UNANSWERED)
@@ -32,7 +32,7 @@ def stoppable() -> Iterator[None]:
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[None]:
-    """SIGTERM and SIGHUP raise KeyboardInterrupt, as SIGINT does, so that the block ends what it has begun; nohup is heeded."""
+    """Let SIGTERM and SIGHUP raise KeyboardInterrupt, as SIGINT does, so that the block can clean up; nohup is respected."""
 
     def stop(_number: int, _frame: object) -> None:
         raise KeyboardInterrupt
@@ -43,7 +43,7 @@ def interruptible() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _handled(handler: Callable[[int, Any], None], *numbers: signal.Signals) -> Iterator[None]:
-    if threading.current_thread() is not threading.main_thread():  # where signals arrive
+    if threading.current_thread() is not threading.main_thread():  # signals arrive in the main thread
         yield
         return
     before = {each: signal.signal(each, handler) for each in numbers}
@@ -55,26 +55,26 @@ def _handled(handler: Callable[[int, Any], None], *numbers: signal.Signals) -> I
 
 
 async def end(*tasks: asyncio.Task[Any]) -> None:
-    """Cancel tasks and wait for their end, whatever it is.
+    """Cancel tasks and wait until they have ended, with whatever result.
 
-    A cancellation can be lost: `asyncio.wait_for` of Python 3.11, which pools of connections use, forgets one that comes together
-    with what it waits for.  So it is said again until it was heard.
+    A cancellation can be lost: `asyncio.wait_for` of Python 3.11, which connection pools use, forgets one that arrives together
+    with its result.  So tasks are cancelled again every AGAIN seconds.
     """
     left = {task for task in tasks if not task.done()}
     while left:
         for task in left:
             task.cancel()
         _, left = await asyncio.wait(left, timeout=AGAIN)
-    await asyncio.gather(*tasks, return_exceptions=True)  # what they raised was told where it happened
+    await asyncio.gather(*tasks, return_exceptions=True)  # exceptions were logged where they happened
 
 
 async def in_daemon(work: Callable[..., T], *arguments: Any) -> T:
-    """Do work in a thread that ends with the process, whatever it waits for; the event loop's own threads are waited for."""
+    """Run `work` in a daemon thread and return its result.  Unlike the event loop's threads it cannot delay the process's end."""
     loop = asyncio.get_running_loop()
     outcome: asyncio.Future[T] = loop.create_future()
 
     def settle(result: T | None, error: BaseException | None) -> None:
-        if outcome.done():  # nobody waits for it any more
+        if outcome.done():  # the awaiting task was cancelled
             return
         if error is not None:
             outcome.set_exception(error)

@@ -21,7 +21,7 @@ ITEMS = 20  # of an invoice
 CHANGED_EVERY = 100
 WORDS = ("white", "heart", "metal", "cream", "cupid", "flag", "retro", "wool", "spot", "red", "glass", "blue", "tin", "lace")
 
-MAKER = Path(__file__).resolve().parents[3] / "shared" / "tools" / "make_feed.py"  # of the real data
+MAKER = Path(__file__).resolve().parents[2] / "shared" / "tools" / "make_feed.py"  # of the real data
 ENTITIES = ("units", "categories", "products", "customers", "orders", "invoices")
 
 Record = dict[str, Any]

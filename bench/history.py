@@ -101,4 +101,4 @@ def read(url: str, last: int) -> dict[str, list[float]]:
 def _page(reader: psycopg.Connection[Any], catalog: Catalog, filter: str, sort: str = "id") -> Any:
     query = list_query(catalog, CHANGES, [("filter", filter), ("sort", sort), ("limit", str(PAGE))])
     statement = sql_select.listing(query, "c1", RECORDS, ties=False)
-    return reader.execute(statement.text, statement.parameters).fetchone()
+    return psycopg.RawCursor(reader).execute(statement.text, statement.values).fetchone()

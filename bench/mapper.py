@@ -74,7 +74,7 @@ def _import(url: str, path: Path, mapper: str | None) -> int:
         catalog = connections.read_catalog(connection)
     checked = read(mapper, catalog) if mapper else None
     assert not mapper or isinstance(checked, Mapper)
-    feed = Import(url, catalog, COMPANY, source=Mapped(checked) if isinstance(checked, Mapper) else None)
+    feed = Import(url, catalog, COMPANY, converter=Mapped(checked) if isinstance(checked, Mapper) else None)
     feed.begin()
     with path.open("rb") as file:
         while data := file.read(READ):

@@ -1,1 +1,1 @@
-"""Change detection: rows by `updatedAt`, the change log."""
+"""/c: rows by `updatedAt`, and the change log."""

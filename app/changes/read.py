@@ -1,7 +1,7 @@
-"""Reading under /c: the rows of an entity, one row, the change log; each in one statement, by the SQL-like filter.
+"""Reads under /c: the rows of an entity, one row, the change log.  Each is one statement, with the SQL-like filter.
 
-A reader that goes on after the last `updatedAt` or the last change id that it saw gets every row and every change: rows that share
-a timestamp are never split between two pages, and ids have no gaps.
+A reader that continues after the last `updatedAt` or change id of a page misses no row and no change: rows with the same timestamp
+are never split between two pages, and change ids have no gaps.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from app.database.database import Database
 from app.database.pools import Session
 from app.errors import QueryError, ServiceError
 from app.query import parse_where, sql_select
-from app.query.check_where import Where
+from app.query.check_where import WhereChecker
 from app.query.literals import INT8
 from app.query.query import Query, about
 from app.query.sql_rows import NESTED, RECORDS, Style
@@ -29,7 +29,7 @@ MAX_LIMIT = 10_000
 ID = re.compile(r"0|-?[1-9]\d{0,18}", re.ASCII)
 
 
-# The change log as if it were an entity.
+# The change log as an entity.
 CHANGES = Entity(
     name="changes",
     singular="change",
@@ -54,8 +54,10 @@ CHANGES = Entity(
 
 
 class Answer(NamedTuple):
-    """A JSON body (None: there is no such row), the position in the change log of the data that it was made of, and of an answer
-    that is part of the log the first change that was kept."""
+    """The answer to a read.
+
+    body: JSON; None if there is no such row.  position: of the data.  first: for the change log, the first change that is kept.
+    """
 
     body: bytes | None
     position: int
@@ -63,32 +65,32 @@ class Answer(NamedTuple):
 
 
 async def read_rows(database: Database, company: str, entity: Entity, params: Sequence[tuple[str, str]]) -> Answer:
-    """`{"data": [rows], "hasMore": bool}` by filter, sort and limit.  Raises QueryError about one of them."""
+    """Read `{"data": [rows], "hasMore": bool}` by filter, sort and limit.  Raises QueryError."""
     query = list_query(database.catalog, entity, params)
     async with database.session(company) as connection:
         return await _list(connection, company, query, NESTED)
 
 
 async def read_changes(database: Database, company: str, params: Sequence[tuple[str, str]]) -> Answer:
-    """`{"data": [change records], "hasMore": bool}`.
+    """Read `{"data": [change records], "hasMore": bool}` by filter, sort and limit.
 
-    Raises QueryError about filter, sort or limit, and gone if the filter asks for what comes after a change that is no longer kept.
+    Raises QueryError, or ServiceError(gone) if the filter begins at a change that is no longer kept.
     """
     query = list_query(database.catalog, CHANGES, params)
     async with database.session(company) as connection:
         answer = await _list(connection, company, query, RECORDS)
-        # After the page, in a snapshot of its own: what was dropped before the page was read is known to be dropped by now.
+        # read after the page, so that it counts every change that was dropped before the page was read
         row = await (await connection.execute("select bds.first_change(%s)", (company,))).fetchone()
     assert row is not None
     lowest, first = _lowest(query.filter), row[0]
     if lowest is not None and lowest < first:
-        message = f"changes before {first} are no longer kept; go on with id >= {first}"
+        message = f"changes before {first} are no longer kept; continue with id >= {first}"
         raise ServiceError("gone", message, target="filter", firstId=first)
     return answer._replace(first=first)
 
 
 async def read_row(database: Database, company: str, entity: Entity, id: str) -> Answer:
-    """One row by its id."""
+    """Read one row by its id, as the path has it."""
     if not ID.fullmatch(id) or int(id) not in INT8:
         return Answer(None, 0)
     field = entity.fields["id"]
@@ -96,14 +98,14 @@ async def read_row(database: Database, company: str, entity: Entity, id: str) ->
     query = Query(database.catalog, entity, filter=key, single=True, nested=True)
     async with database.session(company) as connection:
         statement = sql_select.page(query, company, NESTED)
-        row = await (await connection.execute(statement.text, statement.parameters)).fetchone()
+        row = await (await connection.raw.execute(statement.text, statement.values)).fetchone()
     assert row is not None
     body, _, position = row
     return Answer(body.encode() if body is not None else None, position)
 
 
 def list_query(catalog: Catalog, entity: Entity, params: Sequence[tuple[str, str]]) -> Query:
-    """The query of a filter, a sort and a limit.  Raises QueryError about one of them, or about what is none of them."""
+    """Check filter, sort and limit.  Raises QueryError, also for any other parameter."""
     given: dict[str, str] = {}
     for name, value in params:
         if name not in ("filter", "sort", "limit"):
@@ -111,7 +113,7 @@ def list_query(catalog: Catalog, entity: Entity, params: Sequence[tuple[str, str
         if name in given:
             raise QueryError(f"{name} is given twice", target=name)
         given[name] = value
-    checker = Where(catalog, entity)
+    checker = WhereChecker(catalog, entity)
     with about("limit"):
         limit = _limit(given["limit"]) if "limit" in given else DEFAULT_LIMIT
     with about("filter"):
@@ -121,13 +123,13 @@ def list_query(catalog: Catalog, entity: Entity, params: Sequence[tuple[str, str
     return Query(catalog, entity, filter=filter, order=order, top=limit, nested=True)
 
 
-def _filter(checker: Where, text: str) -> Expression | None:
+def _filter(checker: WhereChecker, text: str) -> Expression | None:
     node = parse_where.parse_filter(text)
     return checker.condition(node) if node else None
 
 
 def _lowest(condition: Expression | None) -> int | None:
-    """The lowest id of a change for which the condition can hold, as far as its comparisons with ids tell; None: they do not."""
+    """The lowest change id for which the condition can be true, by its comparisons with the id; None if they set no bound."""
     match condition:
         case Junction(operator="and", operands=parts):
             return max((bound for bound in map(_lowest, parts) if bound is not None), default=None)
@@ -150,7 +152,7 @@ def _limit(text: str) -> int:
 
 
 def _by_time(order: tuple[Order, ...]) -> bool:
-    """Whether the last row's updatedAt tells a reader where to go on."""
+    """Whether a reader can continue after the last row's updatedAt: the rows are sorted by it first, ascending."""
     if not order or order[0].descending:
         return False
     key = order[0].key
@@ -159,7 +161,7 @@ def _by_time(order: tuple[Order, ...]) -> bool:
 
 async def _list(connection: Session, company: str, query: Query, style: Style) -> Answer:
     statement = sql_select.listing(query, company, style, ties=_by_time(query.order))
-    row = await (await connection.execute(statement.text, statement.parameters)).fetchone()
+    row = await (await connection.raw.execute(statement.text, statement.values)).fetchone()
     assert row is not None
     body, more, position = row
     return Answer(b'{"data":[%b],"hasMore":%b}' % ((body or "").encode(), b"true" if more else b"false"), position)

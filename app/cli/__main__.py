@@ -1,4 +1,4 @@
-"""Where the `bds` command begins: interrupted while its modules are read, it ends as it does later."""
+"""Entry point of the `bds` command.  Modules are imported late, so that Ctrl-C during the import ends it without a traceback."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import sys
 def main() -> int:
     """Run one command; returns its exit code."""
     try:
-        from app.cli import commands
+        from app.cli.main import main as run
 
-        return commands.main()
+        return run()
     except KeyboardInterrupt:
         sys.stderr.write("bds: interrupted\n")
         return 1

@@ -41,15 +41,15 @@ def run_import(
 
     with connections.connect(url, "bds_reader") as connection:
         catalog = connections.read_catalog(connection)
-    source = Mapped(store.load_for_command(url, catalog, company, mapper)) if mapper else None
-    feed = Import(url, catalog, company, dry_run=dry_run, limit=config.import_max, on_progress=on_progress, source=source)
+    converter = Mapped(store.load_for_command(url, catalog, company, mapper)) if mapper else None
+    feed = Import(url, catalog, company, dry_run=dry_run, limit=config.import_max, on_progress=on_progress, converter=converter)
     try:
         feed.begin()
         while data := file.read(READ):
             feed.receive(data)
         return feed.run()
     except BaseException as error:
-        feed.abort(error)
+        feed.fail(error)
         raise
     finally:
         progress.close()

@@ -32,7 +32,7 @@ CHANNELS: tuple[LiteralString, ...] = ("bds_catalog", "bds_keys")
 
 
 class Database:
-    """One process's way to the database.  `catalog` is swapped whole when the registry changes."""
+    """One process's access to the database.  `catalog` is replaced as a whole when the registry changes."""
 
     def __init__(self, config: Config, url: str, catalog: Catalog) -> None:
         self.config = config
@@ -42,7 +42,7 @@ class Database:
         reading = config.read_database_url or pooled
         self._readers = Pool(config, reading, "bds_reader", config.pool_size)
         self._services = Pool(config, pooled, "bds_service", 4)
-        self._workers = Pool(config, pooled, "bds_worker", 4)  # opened by the first who asks for one
+        self._workers = Pool(config, pooled, "bds_worker", 4)  # opened at the first use
         if reading == pooled:
             self._pulses = [Pulse("the database", pooled, self._services, self._workers, self._readers)]
         else:
@@ -52,15 +52,16 @@ class Database:
             ]
         self._callbacks: dict[str, list[Callable[[str], None]]] = defaultdict(list)
         self._listener: asyncio.Task[None] | None = None
-        self._reading = asyncio.Lock()
-        self._readings = 0  # of the model, since the process began
+        self._is_listening = False
+        self._reloading = asyncio.Lock()
+        self._reloads = 0  # of the catalog, since the process started
 
     @classmethod
     async def open(cls, config: Config) -> Database:
-        """Connect, read the catalog, begin to listen.
+        """Connect, read the catalog, start to listen.
 
-        Raises psycopg.Error if the database cannot be reached, ValueError if a pooler stands before it of which the configuration
-        does not tell.
+        Raises psycopg.Error if the database cannot be reached, ValueError if the configuration does not name the pooler in front of
+        it.
         """
         url = await in_daemon(resolve, config)
         await pooler.check(config, url)
@@ -78,20 +79,20 @@ class Database:
             raise
         return self
 
-    async def renew(self) -> None:
-        """Read the model again: it was changed, or it did not fit the database, for word of a change may not have come yet.
+    async def reload(self) -> None:
+        """Read the catalog again.
 
-        One reading after the other, or an earlier one that takes longer would replace what a later one found.  Whoever waited
-        while another reading was begun and made takes that.
+        Reloads are serialised, so that a slow one never replaces the result of a later one.  A caller that waited through a whole
+        reload takes its result.
         """
-        asked = self._readings
-        async with self._reading:
-            if self._readings <= asked + 1:
+        seen = self._reloads
+        async with self._reloading:
+            if self._reloads <= seen + 1:
                 self.catalog = await load_catalog(self.url)
-                self._readings += 1
+                self._reloads += 1
 
     async def close(self) -> None:
-        """Give every connection back."""
+        """Close all connections."""
         if self._listener:
             await end(self._listener)
         for pulse in self._pulses:
@@ -100,15 +101,15 @@ class Database:
             await pool.close()
 
     async def answers(self) -> bool:
-        """Whether every database that the service needs answers now; known within a second."""
+        """Whether every database that the service needs answers; returns within a second."""
         return all(await asyncio.gather(*(pulse.ask() for pulse in self._pulses)))
 
     def pools(self) -> dict[str, dict[str, int]]:
-        """What psycopg counts of each pool, by the role that it acts as."""
+        """The statistics of each pool, as psycopg counts them, by role."""
         return {pool.role: pool.stats() for pool in (self._readers, self._services, self._workers)}
 
     def limits(self) -> dict[str, int]:
-        """How many connections each may have."""
+        """The most connections that each pool may have, by role."""
         return {pool.role: pool.limit for pool in (self._readers, self._services, self._workers)}
 
     def session(self, company: str) -> AbstractAsyncContextManager[Session]:
@@ -125,7 +126,7 @@ class Database:
 
     @contextlib.asynccontextmanager
     async def registration(self, company: str) -> AsyncIterator[Session]:
-        """A transaction that registers hooks of `company`: it has named the company, and ends with the block."""
+        """A transaction of the service's role that has named `company`, for registering hooks."""
         async with self._services.use() as connection, connection.transaction():
             await connection.execute("select set_config('bds.company', %s, true)", (company,))
             yield connection
@@ -137,8 +138,13 @@ class Database:
         async with self._workers.use() as connection:
             yield connection
 
-    async def notifications(self, *channels: LiteralString) -> AsyncGenerator[psycopg.Notify | None, None]:
-        """Notifications on channels, for ever; None whenever the connection has been made anew, for some may have been missed."""
+    async def notifications(
+        self, *channels: LiteralString, on_loss: Callable[[], None] = lambda: None
+    ) -> AsyncGenerator[psycopg.Notify | None, None]:
+        """Yield notifications on channels, forever; None after each connect, because notifications before it are lost.
+
+        on_loss: called whenever the connection is lost.
+        """
         url = self.config.listen_database_url or self.url
         lost = False
         while True:
@@ -153,49 +159,41 @@ class Database:
                     async for notify in connection.notifies():
                         yield notify
             except psycopg.Error as error:
+                on_loss()
                 if not lost:
                     log.warning("the listening connection was lost: %s", type(error).__name__)
                 lost = True
             await asyncio.sleep(RECONNECT)
 
     def on_notify(self, channel: str, callback: Callable[[str], None]) -> None:
-        """Call back, in the event loop, with the payload of each notification on one of CHANNELS; with '' after a reconnect."""
+        """Call `callback` in the event loop with each payload on one of CHANNELS, and with '' after each connect."""
         self._callbacks[channel].append(callback)
 
     @property
     def listening(self) -> bool:
-        """Whether notifications arrive: while they do not, nothing that they would end may be kept."""
-        return self._hears
+        """Whether notifications arrive; while they do not, nothing may be cached that a notification would invalidate."""
+        return self._is_listening
 
-    _hears = False
-    _lost = False
-
-    async def _listen(self, listening: asyncio.Event) -> None:
+    async def _listen(self, started: asyncio.Event) -> None:
+        """Reload the catalog and run callbacks on notifications; after each connect too, for notifications that were missed."""
         while True:
             try:
-                url = self.config.listen_database_url or self.url
-                async with await psycopg.AsyncConnection.connect(
-                    url, autocommit=True, **parameters(url, "bds listen")
-                ) as connection:
-                    for channel in CHANNELS:
-                        await connection.execute(f"listen {channel}")
-                    self._lost, self._hears = False, True
-                    # whatever was said while nobody listened
-                    await self.renew()
-                    for channel in CHANNELS:
-                        self._call_back(channel, "")
-                    listening.set()
-                    async for notify in connection.notifies():
-                        if notify.channel == "bds_catalog":
-                            await self.renew()
-                        self._call_back(notify.channel, notify.payload)
+                async with contextlib.aclosing(self.notifications(*CHANNELS, on_loss=self._stop_listening)) as notifications:
+                    async for notify in notifications:
+                        self._is_listening = True
+                        if notify is None or notify.channel == "bds_catalog":
+                            await self.reload()
+                        for channel in CHANNELS if notify is None else (notify.channel,):
+                            self._call_back(channel, notify.payload if notify else "")
+                        started.set()
             except psycopg.Error as error:
-                if not self._lost:
-                    log.warning("the listening connection was lost: %s", type(error).__name__)
-                self._lost = True
+                log.warning("the catalog could not be reloaded: %s", type(error).__name__)
             finally:
-                self._hears = False
+                self._stop_listening()
             await asyncio.sleep(RECONNECT)
+
+    def _stop_listening(self) -> None:
+        self._is_listening = False
 
     def _call_back(self, channel: str, payload: str) -> None:
         for callback in self._callbacks[channel]:

@@ -18,7 +18,7 @@ from psycopg.waiting import Wait
 from app.export import statements
 from app.export.request import ExportRequest
 from app.export.row_formats import LineFormat
-from app.query.sql_select import Statement
+from app.query.sql_parameters import Statement
 
 BLOCK = 256 << 10  # bytes from which a block of rows is full
 WORTHWHILE = 64 << 10  # bytes from which a block is handed on while the server has no more rows ready
@@ -43,8 +43,8 @@ class Reader:
         pgconn = self.connection.pgconn
         async with contextlib.AsyncExitStack() as stack:
             async with asyncio.timeout(self.timeout):
-                # COPY takes no parameters: the driver writes them into the text as literals
-                await stack.enter_async_context(self.connection.cursor().copy(statement.text, statement.parameters))
+                # COPY takes no parameters
+                await stack.enter_async_context(self.connection.cursor().copy(statement.literal(self.connection)))
                 block, count, ended = await self.connection.wait(_next_block(pgconn))
             while block:
                 self.on_rows(count)
@@ -64,7 +64,7 @@ class Reader:
     async def one(self, statement: Statement) -> tuple[Any, ...]:
         """Return the one row of a statement that always has one."""
         async with asyncio.timeout(self.timeout):
-            row = await (await self.connection.execute(statement.text, statement.parameters)).fetchone()
+            row = await (await psycopg.AsyncRawCursor(self.connection).execute(statement.text, statement.values)).fetchone()
         assert row is not None
         return tuple(row)
 

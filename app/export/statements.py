@@ -24,9 +24,9 @@ from app.export.shape import (
     template_shape,
 )
 from app.query.query import Query
-from app.query.sql_expressions import COMPANY
+from app.query.sql_parameters import COMPANY, SKIP, TOP, Statement
 from app.query.sql_rows import ODATA, view
-from app.query.sql_select import SKIP, TOP, Select, Statement, statement
+from app.query.sql_select import Select, statement
 from app.query.tree import Expression
 
 Format = RecordFormat | LineFormat

@@ -1,1 +1,14 @@
-"""Feeds: one huge document of desired values comes in, is cut into records, staged by COPY, and handed to the database."""
+"""The feed: an import document arrives, is cut into records, staged by COPY, and compared and written by the database.
+
+    receive.py       imports over HTTP: the body, the report, lists of imports and errors, cancel
+    background.py    imports as background tasks, which end with the service
+    run.py           Import: begin -> receive -> received -> run, or fail; the states of an import
+    staging.py       bytes -> records -> lines -> COPY into the staging tables
+    converter.py       the source of a mapper -> an import document
+    document.py        the document's bytes -> directives and blocks of records (buffer.py, cutter.py, decoding.py)
+    directives.py      @atomic, @mode, @removeAll
+    rows.py            records -> lines of text and errors of structure (shapes.py: a generated writer for each shape)
+    heartbeat.py     signs of life, and the cancel that they notice (idle_connection.py: no session for a slow client)
+
+The SQL function bds.import_run does the rest: match, compare, check, write, report.
+"""

@@ -1,7 +1,7 @@
 """Imports over HTTP: the body goes to the import as it arrives, the answer is the report.
 
-The work is done in threads, so that other requests go on; a client that sends slowly holds no connection, one that sends nothing
-for a while is cut off, one that leaves before the whole body is in ends its import, one that leaves afterwards does not.
+Threads do the work, so that other requests go on.  A slow client holds no connection; a client that sends nothing for BODY_TIMEOUT
+seconds is cut off.  A client that leaves before the whole body has arrived ends its import; one that leaves later does not.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from weakref import WeakValueDictionary
 from aiohttp import StreamReader, web
 
 from app.database.database import Database
+from app.database.listing import listing
 from app.errors import ServiceError
-from app.feed import under_way
-from app.feed.run import ask_to_end
-from app.feed.under_way import Served
+from app.feed import background
+from app.feed.run import Import, cancel_import
 from app.mapper import store
 from app.mapper.document import Mapped
 from app.wire.bodies import body_deadline
@@ -29,61 +29,62 @@ from app.wire.urls import read_page
 
 T = TypeVar("T")
 
-CHUNK = 1 << 20  # bytes that are handed over at once
-PATIENCE = 120  # seconds without a byte of the body
-WAIT = 5  # seconds for a cancelled import to end
-LOOK = 0.5  # seconds between two looks whether it is
+CHUNK = 1 << 20  # bytes handed to a thread at once
+BODY_TIMEOUT = 120  # seconds without a byte of the body
+CANCEL_TIMEOUT = 5  # seconds that a cancel waits for the import to end
+CANCEL_POLL = 0.1  # seconds between two looks whether it has ended
+CHECK = 0.5  # seconds between two checks, during a wait, whether the import was cancelled
 
 
-async def receive(database: Database, request: web.Request, company: str, actor: str) -> tuple[int, dict[str, Any]]:
-    """Import a request's body; returns (status, report).  Raises ServiceError when nothing of the document could be imported.
-
-    The work has a task of its own: the request's is cancelled when its client leaves.
-    """
+async def import_request(database: Database, request: web.Request, company: str, actor: str) -> tuple[int, dict[str, Any]]:
+    """Import a request's body; returns (status, report).  Raises ServiceError if nothing of the document could be imported."""
     options = _options(request)
-    source = None
+    converter = None
     if "mapper" in request.query:
         mapper = await store.load_source(database, company, request.query["mapper"])
         store.require_type(mapper, request.content_type)
-        source = Mapped(mapper, request.charset)
+        converter = Mapped(mapper, request.charset)
     else:
         _require_json(request)
     bodies = decoded(gathered(lambda: _read(request.content)), request.headers.get("Content-Encoding", ""))
     is_async = "respond-async" in _preferences(request)
-    return await take(database, company, actor, bodies, source, dry_run=options["dryRun"], is_async=is_async)
+    return await import_body(database, company, actor, bodies, converter, dry_run=options["dryRun"], is_async=is_async)
 
 
-async def take(
+async def import_body(
     database: Database,
     company: str,
     actor: str,
     bodies: AsyncIterator[bytes],
-    source: Mapped | None = None,
+    converter: Mapped | None = None,
     *,
     dry_run: bool = False,
     is_async: bool = False,
 ) -> tuple[int, dict[str, Any]]:
-    """Import what comes of a body; (status, report), with `is_async` 202 as soon as the whole body is in.  Raises as `receive`."""
+    """Import the chunks of a body; returns (status, report), with is_async 202 once the whole body has arrived.
+
+    The work has a task of its own, because the request's task is cancelled when its client leaves.  Raises as import_request.
+    """
     limit = database.config.import_max
-    feed = Served(database.url, database.catalog, company, actor=actor, dry_run=dry_run, limit=limit, source=source)
+    importing = Import(database.url, database.catalog, company, actor=actor, dry_run=dry_run, limit=limit, converter=converter)
     arrived = asyncio.Event()
-    work = under_way.begin(feed, _import(feed, bodies, arrived))
+    work = background.start(importing, _import(importing, bodies, arrived))
     try:
         if is_async and await _has_arrived(work, arrived):
-            under_way.nobody_waits(feed, work)
+            background.log_failure(importing, work)
             try:
-                return 202, await show(database, company, str(feed.id))
-            except Exception as error:  # the import goes on all the same
-                raise _with_id(error, feed.id) from None
+                return 202, await show(database, company, str(importing.id))
+            except Exception as error:  # the import goes on nevertheless
+                raise _with_id(error, importing.id) from None
         report = await asyncio.shield(work)
     except asyncio.CancelledError:  # the client has left
-        under_way.nobody_waits(feed, work)
+        background.log_failure(importing, work)
         raise
     return 422 if report["state"] == "failed" else 200, report
 
 
 async def _has_arrived(work: asyncio.Task[Any], arrived: asyncio.Event) -> bool:
-    """Whether the whole body is in, unless its import ends before that."""
+    """Wait for the whole body, or for the end of its import; whether the body has arrived."""
     waiting = asyncio.create_task(arrived.wait())
     try:
         await asyncio.wait({work, waiting}, return_when=asyncio.FIRST_COMPLETED)
@@ -94,35 +95,35 @@ async def _has_arrived(work: asyncio.Task[Any], arrived: asyncio.Event) -> bool:
 
 _turns: WeakValueDictionary[tuple[asyncio.AbstractEventLoop, str], asyncio.Lock] = WeakValueDictionary()
 _threads = ThreadPoolExecutor(32, thread_name_prefix="import")
-_ends = ThreadPoolExecutor(4, thread_name_prefix="import end")  # of imports: they wait for none that runs
+_ends = ThreadPoolExecutor(4, thread_name_prefix="import end")  # for the ends of imports, which must not wait for running ones
 
 
-async def _import(feed: Served, bodies: AsyncIterator[bytes], arrived: asyncio.Event) -> dict[str, Any]:
-    """Stage a body, say that it has arrived, compare and write; if anything fails, nothing stays."""
-    await _in_thread(feed.begin)
-    # Imports of one company queue here, where it costs nothing, and not in threads that others need.
-    turn = _turns.setdefault((asyncio.get_running_loop(), feed.company), asyncio.Lock())
+async def _import(importing: Import, bodies: AsyncIterator[bytes], arrived: asyncio.Event) -> dict[str, Any]:
+    """Stage a body, set `arrived`, compare and write; returns the report.  After any error nothing stays."""
+    await _in_thread(importing.begin)
+    # Imports of one company queue for this lock, which costs no thread and no connection.
+    turn = _turns.setdefault((asyncio.get_running_loop(), importing.company), asyncio.Lock())
     try:
-        while (chunk := await _unless_cancelled(feed, anext(bodies, None))) is not None:
-            await _in_thread(feed.receive, chunk)
-        await _in_thread(feed.complete)
+        while (chunk := await _unless_ended(importing, anext(bodies, None))) is not None:
+            await _in_thread(importing.receive, chunk)
+        await _in_thread(importing.received)
         arrived.set()
-        await _unless_cancelled(feed, turn.acquire())
+        await _unless_ended(importing, turn.acquire())
     except BaseException as error:
-        await asyncio.shield(_in_thread(feed.abort, error, threads=_ends))
-        raise _with_id(error, feed.id) from None
+        await asyncio.shield(_in_thread(background.fail, importing, error, threads=_ends))
+        raise _with_id(error, importing.id) from None
     try:
-        return await _in_thread(_run_or_abort, feed)
+        return await _in_thread(_run, importing)
     finally:
         turn.release()
 
 
-async def _unless_cancelled(feed: Served, work: Awaitable[T]) -> T:
-    """Wait for something, which may take long, but not when somebody has cancelled the import.  Raises ServiceError `cancelled`."""
+async def _unless_ended(importing: Import, work: Awaitable[T]) -> T:
+    """Wait for something that may take long.  Raises ServiceError `cancelled` or `aborted` once the import has to end."""
     task = asyncio.ensure_future(work)
     try:
-        while not (await asyncio.wait({task}, timeout=LOOK))[0]:
-            feed.check_cancelled()
+        while not (await asyncio.wait({task}, timeout=CHECK))[0]:
+            importing.raise_if_ended()
         return task.result()
     finally:
         task.cancel()
@@ -132,16 +133,16 @@ async def _in_thread(work: Callable[..., T], *arguments: Any, threads: ThreadPoo
     return await asyncio.get_running_loop().run_in_executor(threads or _threads, work, *arguments)
 
 
-def _run_or_abort(feed: Served) -> dict[str, Any]:
+def _run(importing: Import) -> dict[str, Any]:
     try:
-        return feed.run()
+        return importing.run()
     except BaseException as error:
-        feed.abort(error)
-        raise _with_id(error, feed.id) from None
+        background.fail(importing, error)
+        raise _with_id(error, importing.id) from None
 
 
 def _with_id(error: BaseException, import_id: UUID | None) -> BaseException:
-    """The error, whose answer is to name the import that it met."""
+    """The error with the import's id, which its answer will name."""
     if import_id is not None:
         more: dict[str, Any] = getattr(error, "more", {})
         error.more = {"importId": str(import_id)} | more  # type: ignore[attr-defined]
@@ -159,12 +160,12 @@ def _options(request: web.Request) -> dict[str, bool]:
 
 
 def _require_json(request: web.Request) -> None:
-    """Raises unsupported_media_type unless the body is said to be JSON, which is UTF-8 (RFC 8259)."""
+    """Raises unsupported_media_type unless the body is declared as JSON, which is UTF-8 (RFC 8259)."""
     if request.content_type != "application/json":
         raise ServiceError("unsupported_media_type", f"expected application/json, got {request.content_type}")
     charset = request.charset or "utf-8"
     if charset.lower() not in ("utf-8", "utf8", "us-ascii", "ascii"):
-        raise ServiceError("unsupported_media_type", f"JSON is sent as UTF-8, not as {charset}", target="Content-Type")
+        raise ServiceError("unsupported_media_type", f"expected JSON in UTF-8, got {charset}", target="Content-Type")
 
 
 def _preferences(request: web.Request) -> set[str]:
@@ -174,7 +175,7 @@ def _preferences(request: web.Request) -> set[str]:
 
 
 async def preview(database: Database, request: web.Request, company: str, name: str) -> bytes:
-    """The first records that a mapper makes of a request's body, as an import document."""
+    """The first records that a mapper makes from a request's body, as an import document."""
     mapper = await store.load_source(database, company, name)
     store.require_type(mapper, request.content_type)
     bodies = decoded(gathered(lambda: _read(request.content)), request.headers.get("Content-Encoding", ""))
@@ -183,7 +184,7 @@ async def preview(database: Database, request: web.Request, company: str, name: 
 
 
 async def gathered(read: Callable[[], Awaitable[bytes]]) -> AsyncIterator[bytes]:
-    """A body as it arrives, read until b"", in pieces that are worth a thread's while."""
+    """The chunks of a body, read until b"", each large enough to be worth a switch to a thread."""
     waiting: list[bytes] = []
     size = 0
     while data := await read():
@@ -197,17 +198,17 @@ async def gathered(read: Callable[[], Awaitable[bytes]]) -> AsyncIterator[bytes]
 
 
 async def _read(body: StreamReader) -> bytes:
-    """What has arrived of a body, b"" at its end.
+    """The bytes of a body that have arrived, b"" at its end.
 
-    Raises ConnectionError if the client has left before that, ServiceError `request_timeout` if it sends nothing.
+    Raises ConnectionError if the client leaves before the end, ServiceError `request_timeout` if it sends nothing.
     """
     try:
-        async with body_deadline(PATIENCE, "more of the body"):
+        async with body_deadline(BODY_TIMEOUT, "more of the body"):
             return await body.readany()
     except ConnectionError:
         if not body.is_eof():
             raise
-        body.set_exception(None)  # type: ignore[arg-type]  # it left after the last byte: what has arrived is still to be read
+        body.set_exception(None)  # type: ignore[arg-type]  # it left after the last byte: the rest is still in the buffer
         return await body.readany()
 
 
@@ -222,26 +223,27 @@ async def show(database: Database, company: str, import_id: str) -> dict[str, An
 
 
 async def cancel(database: Database, company: str, import_id: str) -> None:
-    """End an import that is under way, and wait a while for its end.  Raises not_found, conflict if it has ended."""
+    """Cancel an import, and wait up to CANCEL_TIMEOUT seconds for its end.  Raises not_found, conflict if it has ended."""
     number = _uuid(import_id)
-    await _in_thread(ask_to_end, database.url, company, number, threads=_ends)
-    for _ in range(WAIT * 10):
+    await _in_thread(cancel_import, database.url, company, number, threads=_ends)
+    for _ in range(round(CANCEL_TIMEOUT / CANCEL_POLL)):
         if (await show(database, company, number))["finishedAt"]:
             return
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(CANCEL_POLL)
 
 
 async def imports(database: Database, company: str, options: list[tuple[str, str]]) -> dict[str, Any]:
     """A page of imports, newest first, without their errors."""
     limit, offset = read_page(options)
     async with database.session(company) as connection:
-        cursor = await connection.execute(
+        return await listing(
+            connection,
             "select bds.import_report(i.company_id, i.id, false) from bds.imports i where i.company_id = %s"
             " order by i.number desc limit %s offset %s",
-            (company, limit + 1, offset),
+            (company,),
+            limit,
+            offset,
         )
-        rows = [row[0] for row in await cursor.fetchall()]
-    return {"data": rows[:limit], "hasMore": len(rows) > limit}
 
 
 async def errors(database: Database, company: str, import_id: str, options: list[tuple[str, str]]) -> dict[str, Any]:
@@ -249,13 +251,13 @@ async def errors(database: Database, company: str, import_id: str, options: list
     limit, offset = read_page(options)
     async with database.session(company) as connection:
         await connection.execute("select bds.find_import(%s, %s)", (company, _uuid(import_id)))
-        cursor = await connection.execute(
+        return await listing(
+            connection,
             "select json_object('path': path, 'record': record, 'code': code, 'message': message) from bds.import_errors"
             " where company_id = %s and import_id = %s and n > %s order by n limit %s",
-            (company, import_id, offset, limit + 1),
+            (company, import_id, offset),
+            limit,
         )
-        rows = [row[0] for row in await cursor.fetchall()]
-    return {"data": rows[:limit], "hasMore": len(rows) > limit}
 
 
 def _uuid(text: str) -> str:
@@ -266,5 +268,5 @@ def _uuid(text: str) -> str:
 
 
 def dump(report: dict[str, Any]) -> bytes:
-    """A report as it is sent."""
+    """A report as JSON."""
     return json.dumps(report, ensure_ascii=False).encode()

@@ -1,8 +1,8 @@
 """Turns decoded records into lines for COPY into the staging tables.
 
-A line holds text only: the database checks and types it.  Where the members of a record go is worked out once for all of its shape.
-What is wrong with the structure of a record (a member that is no field, an object where text belongs) is noted here, with the same
-codes as what the database finds.
+A line holds text only; the database checks and converts it.  The columns of a record's members are looked up once for each shape
+(shapes.py).  Errors in the structure of a record (a member that is not a field, an object in place of text) are noted here, with
+the same codes as the errors that the database finds.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ _ESCAPES = str.maketrans({"\\": "\\\\", "\n": "\\n", "\r": "\\r"})
 _ALL_ESCAPES = _ESCAPES | str.maketrans({DELIMITER: "\\" + DELIMITER, ABSENT: "\\" + ABSENT})
 _ERROR_ESCAPES = _ALL_ESCAPES | str.maketrans({"\0": "\N{REPLACEMENT CHARACTER}"})
 
+# slots of members that are not columns
 IGNORED = -1  # accepted, without effect
 UNKNOWN = -2
 CHILD = -3
@@ -32,29 +33,29 @@ WHERE = -6
 DIRECTIVE = -7
 DIRECTIVES = {"@operation": OPERATION, "@where": WHERE}
 
-WIDEST_SHAPE = 200  # members; a record has a few dozen fields, what has more is seldom followed by its like
+WIDEST_SHAPE = 200  # members; entities have a few dozen fields, so wider shapes are not worth keeping
 
 
 @dataclass(slots=True)
 class Table:
-    """The lines of one entity that wait to be copied."""
+    """The lines of one entity that are not copied yet."""
 
     columns: tuple[str, ...]  # names of the staging columns
     slots: dict[str, int]  # member of a record -> column
     booleans: frozenset[int]  # columns that take true and false
     children: dict[str, Navigation]
-    fixed: frozenset[str]  # members without effect: what the database sets itself
+    fixed: frozenset[str]  # members without effect: fields that the database sets
     blocks: list[str] = field(default_factory=list)  # lines
-    count: int = 0  # rows so far: numbers them
+    count: int = 0  # rows so far, the ordinal of the next one
     positions: int = 0  # records of the top-level collection so far
     shapes: dict[tuple[str, ...], Shape] = field(default_factory=dict)  # by the names of a record's members
 
 
 class Rows:
-    """Collects the lines of all entities; `size` is about their bytes."""
+    """Collects the lines of all entities; `size` is about the bytes that are not copied yet."""
 
     def __init__(self, catalog: Catalog, merge: bool = False) -> None:
-        self.merge = merge  # child arrays add to what is there, instead of replacing it
+        self.merge = merge  # child arrays add to the stored children instead of replacing them
         self.tables: dict[str, Table] = {}
         self.errors: list[str] = []
         self.records = 0
@@ -67,22 +68,22 @@ class Rows:
         if table is None:
             if entity not in self._catalog:
                 known = ", ".join(self._catalog.entities)
-                raise ServiceError("unknown_entity", f"there is no entity {entity!r}; there are {known}", target=entity)
+                raise ServiceError("unknown_entity", f"there is no entity {entity!r}; expected one of {known}", target=entity)
             table = self.tables[entity] = _table(self._catalog[entity])
         return table
 
-    def add(self, entity: str, records: Sequence[Any], odd: bool) -> None:
-        """Add top-level records.  Raises ServiceError `invalid_document` if one is no object."""
+    def add(self, entity: str, records: Sequence[Any], has_control_escapes: bool) -> None:
+        """Add top-level records.  Raises ServiceError `invalid_document` if one is not an object."""
         table = self.table(entity)
         for at, record in enumerate(records, table.positions):
             if type(record) is not dict:
                 raise ServiceError("invalid_document", f"{entity}[{at}]: expected an object, got {_kind(record)}")
-        self._lines(entity, table, enumerate(records, table.positions), ABSENT, odd)
+        self._lines(entity, table, enumerate(records, table.positions), ABSENT, has_control_escapes)
         table.positions += len(records)
         self.records += len(records)
 
     def take(self) -> Iterable[tuple[str, Table, bytes]]:
-        """(entity, table, COPY data) of all that waits, which then waits no more."""
+        """Remove and yield all lines: (entity, table, COPY data)."""
         for entity, table in self.tables.items():
             if table.blocks:
                 data = "\n".join(table.blocks).encode() + b"\n"
@@ -91,31 +92,35 @@ class Rows:
         self.size = 0
 
     def take_errors(self) -> bytes:
-        """COPY data of the errors noted since the last time."""
+        """Remove and return the noted errors as COPY data."""
         data = "".join(self.errors).encode()
         self.errors.clear()
         return data
 
-    def _lines(self, entity: str, table: Table, records: Iterable[tuple[int, dict[str, Any]]], parent: str, odd: bool) -> None:
-        """Add the lines of records, each with its position among those of its parent."""
+    def _lines(
+        self, entity: str, table: Table, records: Iterable[tuple[int, dict[str, Any]]], parent: str, has_control_escapes: bool
+    ) -> None:
+        """Add the lines of (position, record) pairs, where the position counts the records of one parent."""
         lines: list[str] = []
         shapes, ordinal = table.shapes, table.count
         for position, record in records:
             shape = shapes.get(names := tuple(record)) or self._shape(table, names)
-            place = ABSENT if position == ordinal else str(position)
+            own_position = ABSENT if position == ordinal else str(position)
             try:
-                if odd:
+                if has_control_escapes:
                     raise Unwritable
-                line = shape.write(str(ordinal), parent, place, record.values())
+                line = shape.write(str(ordinal), parent, own_position, record.values())
                 ordinal += 1
             except Unwritable:
                 table.count = ordinal + 1
-                line = self._line(entity, table, shape, record, ordinal, parent, place, odd)
+                row = self._row(entity, table, shape, record, ordinal, has_control_escapes)
+                row[0], row[1], row[2] = str(ordinal), parent, own_position
+                line = DELIMITER.join(row)
                 ordinal = table.count  # its children may be rows of this table
             lines.append(line)
         table.count = ordinal
         block = "\n".join(lines)
-        if not odd and ("\\" in block or "\r" in block or block.count("\n") >= len(lines)):
+        if not has_control_escapes and ("\\" in block or "\r" in block or block.count("\n") >= len(lines)):
             block = "\n".join([line.translate(_ESCAPES) for line in lines])
         if lines:
             table.blocks.append(block)
@@ -126,12 +131,11 @@ class Rows:
         shape = shape_of(members, len(table.columns), table.booleans, table.slots["id"])
         return remember(table.shapes, names, shape) if len(names) <= WIDEST_SHAPE else shape
 
-    def _line(
-        self, entity: str, table: Table, shape: Shape, record: dict[str, Any], ordinal: int, parent: str, place: str, odd: bool
-    ) -> str:
-        """The line of a record, member by member."""
+    def _row(
+        self, entity: str, table: Table, shape: Shape, record: dict[str, Any], ordinal: int, has_control_escapes: bool
+    ) -> list[str]:
+        """The columns of a record from the fourth on, member by member; its children become lines of their own."""
         row = [ABSENT] * len(table.columns)
-        row[0], row[1], row[2] = str(ordinal), parent, place
         flags: dict[str, bool] | None = None
         for (slot, member), value in zip(shape.members, record.values(), strict=True):
             if slot >= 0:
@@ -142,23 +146,23 @@ class Rows:
                 elif type(value) is int:
                     row[slot] = str(value)
                 else:
-                    row[slot] = self._odd_value(entity, ordinal, table, slot, member, value)
+                    row[slot] = self._other_value(entity, ordinal, table, slot, member, value)
             elif slot == CHILD:
-                if record.get("@operation") != "delete":  # of a row that goes only its identity counts
-                    self._children(entity, ordinal, table.children[member], value, odd)
+                if record.get("@operation") != "delete":  # which uses only the identity
+                    self._children(entity, ordinal, table.children[member], value, has_control_escapes)
                     flags = {member: not self.merge} | (flags or {})
             elif slot == REMOVE_ALL:
                 flags = (flags or {}) | self._remove_all(entity, ordinal, record, member, value)
             elif slot != IGNORED and (slot == UNKNOWN or value is not None):
-                self._member(entity, ordinal, table, row, slot, member, value)
+                self._other_member(entity, ordinal, table, row, slot, member, value)
         if row[3] is NULL:
             row[3] = ABSENT  # an id that is null names nothing
         for collection, remove in (flags or {}).items():
             row[table.slots[collection + "@present"]] = "t" if remove else "f"
-        return DELIMITER.join(self._sanitize(row, table, entity, ordinal) if odd else row)
+        return self._sanitize(row, table, entity, ordinal) if has_control_escapes else row
 
     def _sanitize(self, row: list[str], table: Table, entity: str, ordinal: int) -> list[str]:
-        """Control characters that JSON wrote as escapes: some have a meaning here, and PostgreSQL has no NUL."""
+        """Escape the control characters that have a meaning in COPY data, and refuse NUL, which PostgreSQL does not store."""
         clean = row[:3]
         for slot, value in enumerate(row[3:], 3):
             if "\0" in value:
@@ -169,10 +173,10 @@ class Rows:
             clean.append(value)
         return clean
 
-    def _children(self, entity: str, ordinal: int, navigation: Navigation, value: Any, odd: bool) -> None:
+    def _children(self, entity: str, ordinal: int, navigation: Navigation, value: Any, has_control_escapes: bool) -> None:
         items = value if isinstance(value, list) else [] if value is None else [value]
         records = [(position, item) for position, item in enumerate(items) if type(item) is dict]
-        self._lines(navigation.target, self.table(navigation.target), records, str(ordinal), odd)
+        self._lines(navigation.target, self.table(navigation.target), records, str(ordinal), has_control_escapes)
         if len(records) < len(items):
             for position, item in enumerate(items):
                 if type(item) is not dict:
@@ -186,21 +190,21 @@ class Rows:
         if not isinstance(value, bool):
             self.error(entity, ordinal, member, "invalid_directive", f"expected true or false, got {_kind(value)}")
         elif collection not in record:
-            self.error(entity, ordinal, member, "invalid_directive", f"there is no array {collection} beside it")
+            self.error(entity, ordinal, member, "invalid_directive", f"expected an array {collection} in the same record")
         else:
             return {collection: value}
         return {}
 
-    def _odd_value(self, entity: str, ordinal: int, table: Table, slot: int, member: str, value: Any) -> str:
-        """A value that is neither text, a whole number nor null."""
+    def _other_value(self, entity: str, ordinal: int, table: Table, slot: int, member: str, value: Any) -> str:
+        """The text of a value that is neither text, a whole number nor null; notes an error unless it is a boolean's."""
         if isinstance(value, bool) and slot in table.booleans:
             return "true" if value else "false"
-        message = value.get(INVALID) if isinstance(value, dict) else None  # of a mapper, which could not read its source
+        message = value.get(INVALID) if isinstance(value, dict) else None  # from a mapper
         self.error(entity, ordinal, member, "invalid_value", message or f"expected a single value, got {_kind(value)}")
         return ABSENT
 
-    def _member(self, entity: str, ordinal: int, table: Table, row: list[str], slot: int, member: str, value: Any) -> None:
-        """A member that is neither a field nor an array."""
+    def _other_member(self, entity: str, ordinal: int, table: Table, row: list[str], slot: int, member: str, value: Any) -> None:
+        """Take a member that is neither a field nor an array: a directive, or an error."""
         if slot == UNKNOWN:
             self.error(entity, ordinal, member, "unknown_field", f"{entity} has no field {member}")
         elif slot == DIRECTIVE:
@@ -213,7 +217,7 @@ class Rows:
             self.error(entity, ordinal, member, "invalid_directive", f"expected text, got {_kind(value)}")
 
     def _condition(self, entity: str, ordinal: int, text: Any) -> str:
-        """The condition of a @where in SQL."""
+        """The condition of a @where in SQL; notes an error if it is not one."""
         try:
             if isinstance(text, str):
                 return sql_condition(self._catalog, self._catalog[entity], text)
@@ -224,7 +228,7 @@ class Rows:
         return "false"
 
     def error(self, entity: str, ordinal: int, name: str | None, code: str, message: str) -> None:
-        """Note what is wrong with a row."""
+        """Note an error of a row; without a name it is about the whole row."""
         values = (entity, str(ordinal), ABSENT if name is None else name, code, message)
         line = DELIMITER.join(v if v is ABSENT else v.translate(_ERROR_ESCAPES) for v in values)
         self.errors.append(line + "\n")

@@ -11,6 +11,7 @@ from psycopg import AsyncConnection
 from app.database.catalog import Catalog
 from app.database.connections import connect
 from app.database.database import Database
+from app.database.listing import listing
 from app.errors import ServiceError
 from app.mapper.document import Preview
 from app.mapper.language.parse import read
@@ -79,15 +80,16 @@ async def _find(connection: AsyncConnection[Any], company: str, name: str) -> St
 async def listed(database: Database, company: str, limit: int, offset: int) -> dict[str, Any]:
     """A page of the company's mappers, newest first."""
     async with database.session(company) as connection:
-        cursor = await connection.execute(
+        return await listing(
+            connection,
             "select json_object('name': name, 'type': format,"
             " 'createdAt': to_char(created_at at time zone 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"'),"
             " 'updatedAt': to_char(updated_at at time zone 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"'))"
             " from bds.mappers where company_id = %s order by updated_at desc, name limit %s offset %s",
-            (company, limit + 1, offset),
+            (company,),
+            limit,
+            offset,
         )
-        rows = [row[0] for row in await cursor.fetchall()]
-    return {"data": rows[:limit], "hasMore": len(rows) > limit}
 
 
 async def put(database: Database, company: str, name: str, body: bytes, actor: str) -> bool:

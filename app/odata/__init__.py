@@ -1,1 +1,1 @@
-"""The OData room: reads business data as OData v4, to the letter of its protocol, URL conventions and JSON format."""
+"""OData v4, read-only: request (parse) -> plan (check, compile) -> response (run, stream); metadata for the two documents."""

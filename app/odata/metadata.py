@@ -1,6 +1,6 @@
-"""The two documents that describe the service: the service document and $metadata (CSDL 4.0), both made from the catalog.
+"""The service document and $metadata (CSDL 4.0), made from the catalog.
 
-What is annotated as a capability is what works, no more; descriptions are the database's own comments.
+The capability annotations state exactly what the service supports; descriptions are the database's comments.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ CONTAINER = "Container"
 EDMX = "http://docs.oasis-open.org/odata/ns/edmx"
 EDM = "http://docs.oasis-open.org/odata/ns/edm"
 VOCABULARIES = "https://oasis-tcs.github.io/odata-vocabularies/vocabularies"
-USED = {name: f"Org.OData.{name}.V1" for name in ("Core", "Capabilities", "Aggregation")}
+ALIASES = {name: f"Org.OData.{name}.V1" for name in ("Core", "Capabilities", "Aggregation")}
 
-# term -> property of its record -> value
+# Annotations of entity sets: term -> property of its record -> value.
 SET_CAPABILITIES: dict[str, dict[str, bool | int]] = {
     "FilterRestrictions": {"Filterable": True},
     "SortRestrictions": {"Sortable": True},
@@ -40,22 +40,22 @@ SERVICE_SUPPORT = {
     "AsynchronousRequestsSupported": False,
     "KeyAsSegmentSupported": False,
 }
-ARITHMETIC = {"add", "sub", "mul", "div", "mod", "-"}  # operators, which nobody lists
+ARITHMETIC = {"add", "sub", "mul", "div", "mod", "-"}  # in the function table, but not functions of OData
 NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 CONFORMANCE = "Capabilities.ConformanceLevelType/Minimal"
 
 
 def service_document(catalog: Catalog, context: str | None) -> bytes:
-    """The entity sets, as JSON; `context` is left out where control information is not wanted."""
+    """The service document as JSON.  context: the context URL; None for a format without control information."""
     head = {"@odata.context": context} if context else {}
     sets = [{"name": name, "kind": "EntitySet", "url": name} for name in catalog.entities]
     return json.dumps({**head, "value": sets}, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def csdl(catalog: Catalog) -> bytes:
-    """The EDMX document."""
+    """The $metadata document as XML (EDMX)."""
     root = Element("edmx:Edmx", {"xmlns:edmx": EDMX, "Version": "4.0"})
-    for alias, namespace in USED.items():
+    for alias, namespace in ALIASES.items():
         reference = SubElement(root, "edmx:Reference", Uri=f"{VOCABULARIES}/{namespace}.xml")
         SubElement(reference, "edmx:Include", Namespace=namespace, Alias=alias)
     schema = SubElement(SubElement(root, "edmx:DataServices"), "Schema", {"xmlns": EDM, "Namespace": NAMESPACE})

@@ -1,7 +1,7 @@
-"""How a request will be answered, as far as that is known before the database is asked.
+"""Plans: an OData request parsed, checked and compiled, before the database is asked.
 
-Plans are kept by the text of the request, so that a question that is asked again needs neither parser nor compiler.  A whole number
-between the parentheses of a path's first row is not part of that text: one plan serves every row.
+Plans are cached by the text of the request, so that a repeated request needs neither parser nor compiler.  A whole number as the
+key of a path is not part of that text: one plan serves all rows.
 """
 
 from __future__ import annotations
@@ -18,15 +18,17 @@ from aiohttp import web
 from app.database.catalog import Catalog
 from app.errors import ServiceError
 from app.odata.metadata import csdl, service_document
-from app.odata.request import Kind, Request, read_request
+from app.odata.request import Kind, ODataRequest, read_request
 from app.query import sql_select
 from app.query.cache import Cache
 from app.query.query import COLLECTION, COUNT, REFERENCES, ROW, VALUE, Query, parse_query
+from app.query.sql_parameters import Statement
 from app.query.sql_rows import Style
 
-KEPT = 1_000  # plans
-LONGEST = 2_000  # characters of a path that is worth keeping
-LONG = 8 << 10  # characters of a path from which it is parsed beside the event loop
+CACHED = 1_000  # plans
+LONGEST = 2_000  # characters of a path whose plan is cached
+LONG = 8 << 10  # characters of a path that is parsed in a thread
+PAGE = 200  # rows up to which a page is one statement
 TAKES = {
     Kind.COLLECTION: COLLECTION,
     Kind.COUNT: COUNT,
@@ -36,7 +38,7 @@ TAKES = {
     Kind.REFERENCE: VALUE,
     Kind.REFERENCES: REFERENCES,
 }
-TEXTS = {Kind.COUNT: "text/plain", Kind.VALUE: "text/plain;charset=utf-8"}  # in JSON everything else
+CONTENT_TYPES = {Kind.METADATA: "application/xml", Kind.COUNT: "text/plain", Kind.VALUE: "text/plain;charset=utf-8"}  # others: JSON
 REFERENCE_CONTEXTS = {Kind.REFERENCE: "$ref", Kind.REFERENCES: "Collection($ref)"}
 SEARCH_WARNING = '299 - "$search has no effect"'
 HOST = re.compile(r"[A-Za-z0-9.\-_:\[\]]{1,255}")
@@ -44,79 +46,81 @@ KEYED = re.compile(r"(/api/odata/[^/?#]+/[^/?#(]+\()([0-9]{1,18})(\).*)", re.DOT
 
 
 class Plan:
-    """An understood request of a model.  What is made of it is made once."""
+    """A checked request of one catalog, with the statements of its answer.
 
-    def __init__(self, catalog: Catalog, asked: Request, query: Query | None, base: str) -> None:
+    The statements are compiled here, so that answering only runs them:
+    statement: (count, position) of /$count; the rows of a stream; (body, count, position) of anything else.
+    heading: runs before the rows of a stream, in the same snapshot: (count, position), or without $count (position).
+    position: (position) for conditional requests.  Compiled on first use, because few requests are conditional.
+    A document (the service document, $metadata) has none of them: its body is `document`.
+    """
+
+    def __init__(self, catalog: Catalog, request: ODataRequest, query: Query | None, base: str) -> None:
         self.catalog = catalog
-        self.asked = asked
-        self.kind = asked.resource.kind
-        self.company = asked.company
+        self.request = request
+        self.kind = request.resource.kind
+        self.company = request.company
+        self.base = base  # the URL of the service root
+        self.is_document = query is None
         self._query = query
-        self.base = base  # the service root's URL
-        self._tag = hashlib.sha256(repr((catalog.version, asked.format)).encode())
+        self._tag = hashlib.sha256(repr((catalog.version, request.format)).encode())
+        self.is_stream = query is not None and _is_stream(self.kind, query)
+        if query is None:
+            self.document = self._document()
+        elif self.kind is Kind.COUNT:
+            self.statement = sql_select.count(query, self.company)
+        elif self.is_stream:
+            self.statement = sql_select.rows(query, self.company, self.style)
+            self.heading = sql_select.count(query, self.company) if query.count else self.position
+        else:
+            self.statement = sql_select.page(query, self.company, self.style)
 
     @property
     def query(self) -> Query:
-        assert self._query is not None, "a document is no query"
+        assert self._query is not None, "a document has no query"
         return self._query
-
-    @property
-    def is_document(self) -> bool:
-        return self._query is None
 
     @cached_property
     def style(self) -> Style:
-        metadata, ieee754 = self.asked.format.metadata, self.asked.format.ieee754
-        if self.kind in REFERENCE_CONTEXTS:  # relative to the context URL, if there is one
+        metadata, ieee754 = self.request.format.metadata, self.request.format.ieee754
+        if self.kind in REFERENCE_CONTEXTS:  # URLs are relative to the context URL, if there is one
             return Style(base=None if metadata == "minimal" else self.base, references=True)
         if self.kind in (Kind.PROPERTY, Kind.VALUE):
             return Style(numbers_as_strings=ieee754)
         return Style(numbers_as_strings=ieee754, base=self.base if metadata == "full" else None)
 
-    # Statements
-
     @cached_property
-    def page(self) -> sql_select.Ready:
-        return sql_select.page(self.query, self.company, self.style).ready()
+    def position(self) -> Statement:
+        return sql_select.position(self.query, self.company)
 
-    @cached_property
-    def count(self) -> sql_select.Ready:
-        return sql_select.count(self.query, self.company).ready()
-
-    @cached_property
-    def position(self) -> sql_select.Ready:
-        return sql_select.position(self.query, self.company).ready()
-
-    @cached_property
-    def rows(self) -> sql_select.Ready:
-        return sql_select.rows(self.query, self.company, self.style).ready()
-
-    # What surrounds the rows
-
-    @cached_property
-    def document(self) -> bytes:
-        """The service document or $metadata."""
+    def _document(self) -> bytes:
         if self.kind is Kind.METADATA:
             return csdl(self.catalog)
-        return service_document(self.catalog, None if self.asked.format.metadata == "none" else f"{self.base}$metadata")
+        return service_document(self.catalog, None if self.request.format.metadata == "none" else f"{self.base}$metadata")
 
     @cached_property
     def context(self) -> bytes:
-        """The first member of the JSON object; empty where control information is not wanted."""
+        """The member @odata.context, the first of the JSON object; empty if the format has no control information."""
         if self.kind in REFERENCE_CONTEXTS:
             return self.context_of(f"{self.base}$metadata#{REFERENCE_CONTEXTS[self.kind]}")
         return self.context_of(context_url(self.base, self.query))
 
     def context_of(self, url: str) -> bytes:
-        return b"" if self.asked.format.metadata == "none" else b'"@odata.context":%b,' % json.dumps(url).encode()
+        return b"" if self.request.format.metadata == "none" else b'"@odata.context":%b,' % json.dumps(url).encode()
 
     @property
     def missing(self) -> ServiceError:
-        entity = self.asked.resource.entity
-        return ServiceError("not_found", f"{entity.name if entity else 'this'} has no row with this key")
+        """The error for a key without a row."""
+        entity = self.request.resource.entity
+        assert entity is not None  # keys follow an entity set
+        return ServiceError("not_found", f"{entity.name} has no row with this key")
 
     def headers(self, path: str, position: bytes | None) -> dict[str, str]:
-        """Of the answer to `path` as of a position of the change log.  Raises not_found if there is none: no row to begin."""
+        """The headers of an answer as of a position.
+
+        path: of the request, which may have another key than the plan's.  Raises ServiceError(not_found) if the position is None:
+        the row at which a navigation begins is missing.
+        """
         if position is None:
             raise self.missing
         headers = self._headers.copy()
@@ -128,25 +132,28 @@ class Plan:
 
     @cached_property
     def _headers(self) -> dict[str, str]:
-        content_type = "application/xml" if self.kind is Kind.METADATA else TEXTS.get(self.kind, self.asked.format.content_type)
+        content_type = CONTENT_TYPES.get(self.kind, self.request.format.content_type)
         headers = {"Content-Type": content_type, "Cache-Control": "private, no-cache", "Vary": "Accept, Accept-Encoding"}
         return headers | ({"Warning": SEARCH_WARNING} if self._query and self._query.search else {})
 
     def _tagged(self, path: str, state: bytes) -> str:
-        """A weak entity tag of the model, the format, the path and what is there."""
+        """A weak entity tag of the catalog's version, the format, the path and the state of the data."""
         tag = self._tag.copy()
         tag.update(path.encode("utf-8", "surrogateescape"))
         tag.update(b"\0" + state)
         return f'W/"{tag.hexdigest()[:32]}"'
 
 
-_plans: Cache[Plan] = Cache(KEPT)
+_plans: Cache[Plan] = Cache(CACHED)
 
 
 async def find_plan(catalog: Catalog, request: web.Request) -> tuple[Plan, str | None]:
-    """The plan of a request, and the key that takes the place of the one with which it was made.  Raises ServiceError."""
+    """Find or make the plan of a request.
+
+    Returns the plan, and the key in the path if the plan may have been made for another key.  Raises ServiceError.
+    """
     path = request.rel_url.raw_path_qs
-    if len(path) >= LONG:  # a long filter takes a quarter of a second, for which others shall not wait
+    if len(path) >= LONG:  # a long filter takes a quarter of a second, which would block all other requests
         return await asyncio.to_thread(_make, catalog, request, path), None
     if len(path) > LONGEST:
         return _make(catalog, request, path), None
@@ -161,26 +168,35 @@ async def find_plan(catalog: Catalog, request: web.Request) -> tuple[Plan, str |
 
 
 def _make(catalog: Catalog, request: web.Request, path: str) -> Plan:
-    asked = read_request(catalog, request.method, path, request.headers)
-    base = f"{request.scheme}://{_host(request)}/api/odata/{asked.company}/"
-    resource = asked.resource
+    parsed = read_request(catalog, request.method, path, request.headers)
+    base = f"{request.scheme}://{_host(request)}/api/odata/{parsed.company}/"
+    resource = parsed.resource
     query = None
     if resource.entity is not None:
         query = parse_query(
-            catalog, resource.entity, asked.options, key=resource.key, member=resource.member, takes=TAKES[resource.kind]
+            catalog, resource.entity, parsed.options, key=resource.key, member=resource.member, takes=TAKES[resource.kind]
         )
-    return Plan(catalog, asked, query, base)
+    return Plan(catalog, parsed, query, base)
+
+
+def _is_stream(kind: Kind, query: Query) -> bool:
+    """Whether the answer may be large: a collection of more than a page, or rows with long collections inside."""
+    if kind in (Kind.COUNT, Kind.PROPERTY, Kind.VALUE) or query.single:
+        return False
+    if query.groups is not None and not query.groups.keys:
+        return False
+    return query.top is None or query.top > PAGE or any(step.many and not step.child for step in query.expand)
 
 
 def _host(request: web.Request) -> str:
-    """The host that the client calls us by: it goes into context URLs, so it must be one."""
+    """The host in the request's Host header, which becomes part of context URLs.  Raises ServiceError if it is not a host name."""
     if not HOST.fullmatch(request.host):
         raise ServiceError("malformed_request", "expected a host name", target="Host")
     return request.host
 
 
 def context_url(base: str, query: Query) -> str:
-    """The context URL of a query's rows, as the JSON format demands."""
+    """The context URL of a query's rows."""
     if query.groups is not None:
         return f"{base}$metadata#{query.entity.name}({query.groups})"
     members = [*(each.name for each in query.select or ()), *(f"{each.name}()" for each in query.expand)]

@@ -1,6 +1,6 @@
-"""What an OData request asks for: the resource that its path names, and the format of the answer.
+"""Parses an OData request: the resource that its path names, its options as pairs of text, and the format of the answer.
 
-Nothing is read here but the request and the catalog; whatever is wrong raises a ServiceError that says what was expected.
+The query options themselves are checked by app.query.  Every error is a ServiceError.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MEDIA_RANGE = re.compile(r'((?:"(?:[^"\\]|\\.)*"|[^,"])+)')
 
 
 class Kind(Enum):
-    """What a path can name."""
+    """The kinds of resources that a path can name."""
 
     SERVICE = "the service document"
     METADATA = "$metadata"
@@ -38,8 +38,8 @@ class Kind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Format:
-    """How JSON is written: how much control information, and whether Int64 and Decimal are strings."""
+class JsonFormat:
+    """The format parameters of JSON: the amount of control information, and whether Int64 and Decimal are strings."""
 
     metadata: str = "minimal"
     ieee754: bool = False
@@ -51,7 +51,11 @@ class Format:
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """What a path names: of the entity with which it begins, by the text between a row's parentheses, what is behind that row."""
+    """What a path names.
+
+    entity: the entity set with which the path begins; None for a document.
+    key: the text between the parentheses after it.  member: the navigation or field after the key.
+    """
 
     kind: Kind
     entity: Entity | None = None
@@ -60,18 +64,18 @@ class Resource:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
-    """An OData request, understood but for its query options."""
+class ODataRequest:
+    """A parsed OData request; its query options are still text."""
 
     company: str
     resource: Resource
-    format: Format
+    format: JsonFormat
     options: Sequence[tuple[str, str]]
-    path: str  # with the query, as they came
+    path: str  # with the query string, as the client sent it
 
 
-def read_request(catalog: Catalog, method: str, path: str, headers: MultiMapping[str]) -> Request:
-    """Understand a request of the raw `path`, all but its query options.  Raises ServiceError."""
+def read_request(catalog: Catalog, method: str, path: str, headers: MultiMapping[str]) -> ODataRequest:
+    """Parse a request of the raw `path`, which includes the query string.  Raises ServiceError."""
     company, *segments = decode_path(path)[2:]
     if method not in METHODS or segments[:1] == ["$batch"]:
         raise refused_method(path)
@@ -80,11 +84,11 @@ def read_request(catalog: Catalog, method: str, path: str, headers: MultiMapping
     options = read_options(path)
     if resource.entity is None:
         check_options(resource.kind, options)
-    return Request(company, resource, negotiate(headers.getall("Accept", ()), resource.kind), options, path)
+    return ODataRequest(company, resource, negotiate(headers.getall("Accept", ()), resource.kind), options, path)
 
 
 def refused_method(path: str) -> ServiceError:
-    """What is wrong with a method that is not served at a path; with $batch, each is."""
+    """The error for a method that a path does not support.  At $batch no method is supported."""
     if unquote(path.partition("?")[0]).split("/")[4:5] == ["$batch"]:
         return ServiceError("not_supported", "$batch is not supported")
     allow = ", ".join(METHODS)
@@ -92,27 +96,29 @@ def refused_method(path: str) -> ServiceError:
 
 
 def read_options(path: str) -> list[tuple[str, str]]:
-    """The options of the query, decoded.  Raises malformed_request; its target is the option whose value cannot be."""
+    """Decode the query string.  Raises ServiceError(malformed_request) with the option that cannot be decoded as its target."""
     try:
         return decode_query(path)
-    except ServiceError as wrong:
-        piece = wrong.message.partition(":")[0]  # decoding names what is wrong first
-        raise ServiceError(wrong.code, wrong.message, target=piece if piece.startswith("$") else None) from None
+    except ServiceError as error:
+        name = error.message.partition(":")[0]  # with which messages of decode_query begin
+        raise ServiceError(error.code, error.message, target=name if name.startswith("$") else None) from None
 
 
 def check_version(headers: MultiMapping[str]) -> None:
-    """Raises unless the client understands OData 4.0."""
+    """Check OData-MaxVersion.  Raises ServiceError unless the client accepts OData 4.0."""
     limit = headers.get("OData-MaxVersion")
     if limit is None:
         return
     if not re.fullmatch(r"\d{1,4}(\.\d{1,4})?", limit.strip()):
         raise ServiceError("malformed_request", "expected a version such as 4.0", target="OData-MaxVersion")
     if float(limit) < 4:
-        raise ServiceError("malformed_request", "this service speaks OData 4.0", target="OData-MaxVersion")
+        raise ServiceError(
+            "malformed_request", "expected 4.0 or higher: this service answers in OData 4.0", target="OData-MaxVersion"
+        )
 
 
 def find_resource(catalog: Catalog, segments: Sequence[str]) -> Resource:
-    """The resource that the decoded segments after the company name."""
+    """Find the resource that a path names, by its decoded segments after the company.  Raises ServiceError."""
     if not segments or list(segments) == [""]:
         return Resource(Kind.SERVICE)
     first, rest = segments[0], list(segments[1:])
@@ -128,20 +134,20 @@ def find_resource(catalog: Catalog, segments: Sequence[str]) -> Resource:
         if rest == ["$count"]:
             return Resource(Kind.COUNT, entity)
         if rest == ["$ref"]:
-            raise ServiceError("not_supported", "/$ref behind a whole entity set is not supported")
+            raise ServiceError("not_supported", "/$ref after an entity set is not supported")
         if rest:
-            raise ServiceError("not_found", f"{name} has nothing called {'/'.join(rest)}")
+            raise ServiceError("not_found", f"{name} has no resource {'/'.join(rest)}")
         return Resource(Kind.COLLECTION, entity)
     return _behind_row(catalog, entity, key[:-1], rest)
 
 
 def _behind_row(catalog: Catalog, entity: Entity, key: str, rest: Sequence[str]) -> Resource:
-    """The row itself, or what the segments after its key name: a navigation or a property, and one thing of it."""
+    """Find the resource that the segments after a key name: the row itself, a navigation or a property, or a part of these."""
     match rest:
         case []:
             return Resource(Kind.ROW, entity, key)
         case ["$ref"]:
-            raise ServiceError("not_supported", "/$ref behind a row itself is not supported")
+            raise ServiceError("not_supported", "/$ref after a key is not supported")
         case [name, *further] if name in entity.fields:
             kinds = {(): Kind.PROPERTY, ("$value",): Kind.VALUE}
             if tuple(further) in kinds:
@@ -149,12 +155,12 @@ def _behind_row(catalog: Catalog, entity: Entity, key: str, rest: Sequence[str])
         case [name, *further] if name in entity.navigations:
             return _navigated(catalog, entity, key, entity.navigations[name], further)
         case [name, *_] if name.partition("(")[0] in entity.navigations and name.endswith(")"):
-            raise ServiceError("not_supported", f"a key behind {name.partition('(')[0]} is not supported")
-    raise ServiceError("not_found", f"a row of {entity.name} has nothing called {'/'.join(rest)}")
+            raise ServiceError("not_supported", f"a key after {name.partition('(')[0]} is not supported")
+    raise ServiceError("not_found", f"a row of {entity.name} has no resource {'/'.join(rest)}")
 
 
 def _navigated(catalog: Catalog, entity: Entity, key: str, step: Navigation, rest: Sequence[str]) -> Resource:
-    """What is at the end of a navigation."""
+    """Find the resource that a navigation after a key names, with the segments after it."""
     kinds = {(): Kind.ROW, ("$ref",): Kind.REFERENCE}
     if step.many:
         kinds = {(): Kind.COLLECTION, ("$ref",): Kind.REFERENCES, ("$count",): Kind.COUNT}
@@ -163,24 +169,24 @@ def _navigated(catalog: Catalog, entity: Entity, key: str, step: Navigation, res
     target = catalog[step.target]
     if not step.many and (rest[0] in target.fields or rest[0] in target.navigations):
         raise ServiceError("not_supported", f"a path of more than one step, {step.name}/{rest[0]}, is not supported")
-    raise ServiceError("not_found", f"{step.name} of {entity.name} has nothing called {'/'.join(rest)}")
+    raise ServiceError("not_found", f"{step.name} of {entity.name} has no resource {'/'.join(rest)}")
 
 
 def check_options(kind: Kind, options: Sequence[tuple[str, str]]) -> None:
-    """Raises for any option but one $format: a document takes no other."""
+    """Check the options of a document, which takes only $format.  Raises QueryError."""
     given = [name for name, _ in options if name.startswith("$")]
     for name in given:
         if name != "$format" or given.count(name) > 1:
             raise QueryError(f"{kind.value} does not take {name}" + (" twice" if name == "$format" else ""), target=name)
 
 
-def negotiate(accept: Sequence[str], kind: Kind) -> Format:
-    """The best format that the Accept headers admit.  Raises not_acceptable."""
+def negotiate(accept: Sequence[str], kind: Kind) -> JsonFormat:
+    """Choose the best format that the Accept headers admit.  Raises ServiceError(not_acceptable)."""
     ranges = [piece.strip() for line in accept for piece in MEDIA_RANGE.findall(line) if piece.strip()]
     if kind in (Kind.COUNT, Kind.VALUE) or not ranges:
-        return Format()
+        return JsonFormat()
     main = "application/xml" if kind is Kind.METADATA else "application/json"
-    exact: list[tuple[float, Format]] = []
+    exact: list[tuple[float, JsonFormat]] = []
     broader: dict[str, float] = {}
     for each in ranges:
         media, _, parameters = each.partition(";")
@@ -190,14 +196,14 @@ def negotiate(accept: Sequence[str], kind: Kind) -> Format:
             exact += [(quality(parameters), wanted)] if wanted else []
         elif media in ("*/*", "application/*"):
             broader[media] = quality(parameters)
-    rank, best = max(exact, key=lambda pair: pair[0], default=(broader.get("application/*", broader.get("*/*", 0.0)), Format()))
+    rank, best = max(exact, key=lambda pair: pair[0], default=(broader.get("application/*", broader.get("*/*", 0.0)), JsonFormat()))
     if rank <= 0:
-        raise ServiceError("not_acceptable", f"this can be had as {main} alone", target="Accept")
+        raise ServiceError("not_acceptable", f"only {main} is available", target="Accept")
     return best
 
 
-def _format(parameters: str) -> Format | None:
-    """The format that a media range's parameters ask for, None if there is no such format; other parameters do not matter."""
+def _format(parameters: str) -> JsonFormat | None:
+    """The format of a media range's parameters; None if the service does not have it.  Unknown parameters are ignored."""
     values: dict[str, str] = {}
     for parameter in parameters.split(";"):
         name, _, value = parameter.partition("=")
@@ -205,4 +211,4 @@ def _format(parameters: str) -> Format | None:
     metadata, ieee754 = values.get("metadata", "minimal"), values.get("ieee754compatible", "false")
     if metadata not in METADATA_LEVELS or ieee754 not in ("true", "false"):
         return None
-    return Format(metadata, ieee754 == "true")
+    return JsonFormat(metadata, ieee754 == "true")

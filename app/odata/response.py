@@ -1,7 +1,7 @@
-"""Answers OData requests: whether anything changed, then rows as PostgreSQL made them, inside the envelope of the JSON format.
+"""Answers OData requests: runs the statements of a plan, and wraps the rows in the JSON format's envelope.
 
-A row or a small page is one statement.  Everything else streams from a server-side cursor in a snapshot, so that its rows, its
-count and its entity tag belong together whatever is written meanwhile.  What PostgreSQL wrote is sent as the bytes that came.
+A row or a small page is one statement.  A larger collection streams from a server-side cursor in one snapshot, so that its rows,
+its count and its entity tag agree while others write.  PostgreSQL's JSON is sent as it arrives, without decoding.
 """
 
 from __future__ import annotations
@@ -20,49 +20,47 @@ from app.database.database import Database
 from app.database.pools import Session
 from app.odata.plan import Plan, find_plan
 from app.odata.request import Kind
-from app.query.query import Query
+from app.query.sql_parameters import Statement
 from app.query.sql_rows import EDM_TYPES
-from app.query.sql_select import Ready
 from app.wire.answers import Streams, matches, send, stream
 
-PAGE = 200  # rows up to which a page is one statement
-FIRST = 100  # rows before the first byte leaves
-BLOCK_ROWS = 4000  # of the blocks that follow, at most
-BLOCK_BYTES = 256 << 10  # aimed at
+FIRST_ROWS = 100  # rows of a stream's first block, after which the first byte is sent
+BLOCK_ROWS = 4000  # rows of a later block, at most
+BLOCK_BYTES = 256 << 10  # size of a later block, aimed at
 DECLARE = b"declare rows no scroll cursor for "
 FETCH = SQL("fetch forward {} from rows")
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A query under way."""
+    """A request that is being answered.  key: the key in its path, if it may differ from the plan's."""
 
     database: Database
     request: web.Request
     plan: Plan
-    key: str | None  # instead of the one with which the plan was made
+    key: str | None
     streams: Streams
 
     def headers(self, position: bytes | None) -> dict[str, str]:
-        """Of an answer as of a position of the change log.  Raises not_found if there is none."""
+        """The headers of an answer as of a position.  Raises ServiceError(not_found), as Plan.headers does."""
         return self.plan.headers(self.request.rel_url.raw_path_qs, position)
 
-    async def small(self, statement: Ready) -> list[bytes | None]:
-        """The one row of a statement."""
+    async def fetch_row(self, statement: Statement) -> list[bytes | None]:
+        """Run a statement that gives one row, on a connection of its own."""
         async with self.database.session(self.plan.company) as connection:
-            return await self.one(connection, statement)
+            return await self.fetch_row_on(connection, statement)
 
-    async def one(self, connection: Session, statement: Ready) -> list[bytes | None]:
-        """The one row of a statement, as it came over the wire: decoding it would only cost."""
-        await connection.raw.execute(statement.text, statement.arguments(self.key))
+    async def fetch_row_on(self, connection: Session, statement: Statement) -> list[bytes | None]:
+        """Run a statement that gives one row.  Returns its columns as PostgreSQL sent them, without decoding."""
+        await connection.raw.execute(statement.text, statement.values_for(self.key))
         result = connection.raw.pgresult
         assert result is not None
         return [result.get_value(0, column) for column in range(result.nfields)]
 
 
 async def respond(database: Database, request: web.Request, streams: Streams) -> web.StreamResponse:
-    """Answer a request whose sender may read the company.  Raises ServiceError, psycopg.Error, TimeoutError."""
-    plan, key = await find_plan(database.catalog, request)  # one model from the first byte to the last
+    """Answer a request of an authorized client.  Raises ServiceError, psycopg.Error, TimeoutError."""
+    plan, key = await find_plan(database.catalog, request)  # one catalog for the whole answer
     if plan.is_document:
         return await _document(request, plan)
     reading = Reading(database, request, plan, key, streams)
@@ -74,16 +72,7 @@ async def respond(database: Database, request: web.Request, streams: Streams) ->
         return await _property(reading)
     if plan.query.single:
         return await _row(reading)
-    if _is_small(plan.query):
-        return await _page(reading)
-    return await _collection(reading)
-
-
-def _is_small(query: Query) -> bool:
-    """Whether the answer is a few rows, with nothing inside that may be as long as a collection."""
-    if query.groups is not None and not query.groups.keys:
-        return True
-    return query.top is not None and query.top <= PAGE and all(step.child or not step.many for step in query.expand)
+    return await (_stream(reading) if plan.is_stream else _page(reading))
 
 
 async def _document(request: web.Request, plan: Plan) -> web.StreamResponse:
@@ -94,22 +83,25 @@ async def _document(request: web.Request, plan: Plan) -> web.StreamResponse:
 
 
 async def _unchanged(reading: Reading) -> dict[str, str] | None:
-    """The headers of a 304 if the client has the data as they are now.  Whether a row exists at all, `*` must ask the row."""
+    """The headers of a 304 answer if the client has the current data, otherwise None.
+
+    For one row `*` is not decided here: it matches only if the row exists.
+    """
     if reading.plan.query.single and reading.request.headers["If-None-Match"].strip() == "*":
         return None
-    (position,) = await reading.small(reading.plan.position)
+    (position,) = await reading.fetch_row(reading.plan.position)
     headers = reading.headers(position)
     return headers if matches(reading.request.headers, headers["ETag"]) else None
 
 
 async def _count(reading: Reading) -> web.StreamResponse:
-    count, position = await reading.small(reading.plan.count)
+    count, position = await reading.fetch_row(reading.plan.statement)
     return await send(reading.request, count or b"", reading.headers(position))
 
 
 async def _row(reading: Reading) -> web.StreamResponse:
     plan, request = reading.plan, reading.request
-    body, _, position = await reading.small(plan.page)
+    body, _, position = await reading.fetch_row(plan.statement)
     if body is None and plan.query.origin is None:
         raise plan.missing
     headers = reading.headers(position)
@@ -121,8 +113,8 @@ async def _row(reading: Reading) -> web.StreamResponse:
 
 
 async def _property(reading: Reading) -> web.StreamResponse:
-    """The value of a property: as JSON inside an envelope, or as text."""
-    body, _, position = await reading.small(reading.plan.page)
+    """Answer with the value of a property: JSON in an envelope, or text for /$value."""
+    body, _, position = await reading.fetch_row(reading.plan.statement)
     if body is None:
         raise reading.plan.missing
     headers = reading.headers(position)
@@ -142,47 +134,45 @@ def _envelope(plan: Plan, id: str, value: bytes) -> bytes:
     """The JSON object of one property of the row with an id."""
     field = (plan.query.select or ())[-1]
     context = plan.context_of(f"{plan.base}$metadata#{plan.query.entity.name}({id})/{field.name}")
-    full = plan.asked.format.metadata == "full" and field.type in EDM_TYPES
+    full = plan.request.format.metadata == "full" and field.type in EDM_TYPES
     type = f'"@odata.type":"#{EDM_TYPES[field.type]}",' if full else ""
     return b'{%b%b"value":%b}' % (context, type.encode(), value)
 
 
 async def _page(reading: Reading) -> web.StreamResponse:
-    body, count, position = await reading.small(reading.plan.page)
+    body, count, position = await reading.fetch_row(reading.plan.statement)
     return await send(reading.request, b"%b%b]}" % (_head(reading.plan, count), body or b""), reading.headers(position))
 
 
-async def _collection(reading: Reading) -> web.StreamResponse:
-    """Stream; what fits into the first block is sent whole."""
+async def _stream(reading: Reading) -> web.StreamResponse:
+    """Stream a collection; send it whole if it fits into the first block."""
     plan = reading.plan
     async with reading.streams.slot(), reading.database.snapshot(plan.company) as connection:
-        count = None
-        if plan.query.count:
-            count, position = await reading.one(connection, plan.count)
-        else:
-            (position,) = await reading.one(connection, plan.position)
+        *counted, position = await reading.fetch_row_on(connection, plan.heading)
+        count = counted[0] if counted else None
         headers = reading.headers(position)
         if reading.request.method == "HEAD":
             return web.Response(headers=headers)
-        await connection.raw.execute(DECLARE + plan.rows.text, plan.rows.arguments(reading.key))
-        size = 1 if any(step.many for step in plan.query.expand) else FIRST  # a row with others inside may be as long as many
+        await connection.raw.execute(DECLARE + plan.statement.text, plan.statement.values_for(reading.key))
+        size = 1 if any(step.many for step in plan.query.expand) else FIRST_ROWS  # a row with a collection inside can be long
         first = await _fetch(connection, size)
         start = _head(plan, count) + b",".join(first)
         if len(first) == size:
-            # the client has begun to get its answer: from now on it sets the pace
+            # from here on the client sets the pace, so that the query may take longer
             await connection.execute("set local statement_timeout = 0")
             return await stream(reading.request, _blocks(connection, start, size), headers, reading.streams.stall)
     return await send(reading.request, start + b"]}", headers)
 
 
 def _head(plan: Plan, count: bytes | None) -> bytes:
-    written = b'"%b"' if plan.asked.format.ieee754 else b"%b"  # it is an Int64 too
+    """The start of a collection's JSON object."""
+    written = b'"%b"' if plan.request.format.ieee754 else b"%b"  # the count is an Int64 too
     total = b"" if count is None else b'"@odata.count":%b,' % (written % count)
     return b'{%b%b"value":[' % (plan.context, total)
 
 
 async def _blocks(connection: psycopg.AsyncConnection[Any], start: bytes, size: int) -> AsyncGenerator[bytes, None]:
-    """The envelope's start with the first rows, `size` of them, the rest of the rows, the envelope's end."""
+    """Yield `start` (the envelope's start and the first `size` rows), then the other rows in blocks, then the envelope's end."""
     coming = asyncio.create_task(_fetch(connection, size))
     try:
         yield start
@@ -190,7 +180,7 @@ async def _blocks(connection: psycopg.AsyncConnection[Any], start: bytes, size: 
             block = b"," + b",".join(rows)
             size = max(1, min(BLOCK_ROWS, size * 4, BLOCK_BYTES * len(rows) // len(block)))
             coming = asyncio.create_task(_fetch(connection, size))
-            await asyncio.sleep(0)  # the database makes the next block while the client takes this one
+            await asyncio.sleep(0)  # let the database start on the next block before this one is sent
             yield block
         yield b"]}"
     finally:
@@ -199,7 +189,7 @@ async def _blocks(connection: psycopg.AsyncConnection[Any], start: bytes, size: 
 
 
 async def _fetch(connection: psycopg.AsyncConnection[Any], size: int) -> list[bytes]:
-    """The next rows' JSON."""
+    """Fetch the JSON of the next rows."""
     cursor = await connection.execute(FETCH.format(size), prepare=False)
     result = cursor.pgresult
     assert result is not None

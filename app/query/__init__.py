@@ -1,1 +1,11 @@
-"""OData and the filter language, from text to SQL: nodes, a checked tree, one query, statements."""
+"""From query text to SQL.  `$filter` of OData and the SQL-like filter of /c, hooks and @where pass through the same phases:
+
+1. parse     parse_odata, parse_where (with parser and grammars/*.lark): text -> syntax nodes (nodes)
+2. check     check_odata, check_where (with check, functions, types, literals): nodes -> typed expressions over the catalog (tree);
+             check_apply: $apply -> Groups; check_key: `(12)` in a path -> RowKey; indexable: forms that an index serves
+3. query     query: all options of a request -> one Query
+4. compile   sql_select: a Query -> a Statement, with sql_expressions (conditions), sql_rows and sql_groups (JSON output) and
+             sql_parameters ($1, $2 ...); sql_conditions: stored filters of hooks and @where -> SQL text
+
+A text that is wrong raises QueryError with a character position in phase 1 or 2; phases 3 and 4 work on checked values only.
+"""

@@ -1,4 +1,4 @@
-"""The last few results of a pure function, by a key that stands for its arguments."""
+"""A cache of the most recently used results of a pure function."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ T = TypeVar("T")
 
 
 class Cache(Generic[T]):
-    """Keeps the `size` values that were asked for last."""
+    """Keeps the `size` values that were used last.  Threads may share it: at worst a value is made twice."""
 
     def __init__(self, size: int) -> None:
         self._size = size
         self._values: OrderedDict[Hashable, T] = OrderedDict()
 
     def get(self, key: Hashable, make: Callable[[], T]) -> T:
-        """The value of the key, made now if it is not kept.  What `make` raises is raised each time."""
+        """Return the value of the key, made now if it is not kept.  An exception from `make` is raised each time, never kept."""
         value = self._values.pop(key, None)
         if value is None:
             value = make()

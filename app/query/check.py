@@ -1,14 +1,17 @@
-"""Names and types: syntax trees become expressions over the catalog, or a QueryError at the character that is wrong.
+"""Checking names and types: syntax nodes become expressions over the catalog, or a QueryError at the wrong character.
 
-Checker             what the languages share: conditions, comparisons, membership, sorting
-  check_odata.OData   names as they are, literals of their own types, functions, paths; null is a value
-  check_where.Where   names in any case, literals of the field's type, lookups as references; null is SQL's unknown
+Checker                            conditions, comparisons, membership, sort keys: what all languages share
+  check_odata.ODataChecker         exact names, literals of their own types, functions, paths; null is a value
+    check_apply.GroupFilterChecker   $filter beside $apply
+    check_apply.GroupOrderChecker    $orderby beside $apply
+  check_where.WhereChecker         names in any case, literals of the field's type, lookups; null is SQL's unknown
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, cast
 
 from app.database.catalog import Catalog, Entity, Field, Navigation
@@ -35,11 +38,11 @@ from app.query.tree import (
 )
 from app.query.types import TYPE_NAMES, common, converted, unify
 
-MAX_GROWTH = 100  # arithmetic and concatenations in one expression: what they make stays within what PostgreSQL can hold
+MAX_GROWTH = 100  # arithmetic operators and concatenations in one expression: their results stay within PostgreSQL's limits
 
 
 class Checker(ABC):
-    """Checks trees against one entity."""
+    """Checks syntax nodes against one entity."""
 
     null_is_value: ClassVar[bool]
 
@@ -48,19 +51,20 @@ class Checker(ABC):
         self.entity = entity
 
     def condition(self, node: Node) -> Expression:
-        """The node as a condition.  Raises QueryError unless it is true, false or null."""
+        """Check a condition.  Raises QueryError unless its value is true, false or null."""
         expression = self.check(node)
         if isinstance(expression, Constant) and expression.type == "null":
             return Constant(expression.at, "bool", None)
         if expression.type != "bool":
-            raise QueryError(f"expected a condition, found {TYPE_NAMES[expression.type]}", position=node.at)
+            raise QueryError(f"expected a condition, got {TYPE_NAMES[expression.type]}", position=node.at)
         return expression
 
     def order(self, keys: Iterable[Sorting]) -> tuple[Order, ...]:
-        """The keys of an order."""
+        """Check sort keys."""
         return tuple(Order(self.check(key.key), key.descending) for key in keys)
 
     def check(self, node: Node) -> Expression:
+        """Check any node.  Raises QueryError."""
         match node:
             case Operation(operator="and" | "or" as operator, operands=operands):
                 return Junction(node.at, "bool", operator, tuple(self.condition(operand) for operand in operands))
@@ -72,18 +76,18 @@ class Checker(ABC):
                 return self.path(node)
             case Unsupported(what=what):
                 raise QueryError(f"{what} is not supported", position=node.at, code="not_supported")
-        raise TypeError(f"no language has {node!r} here")
+        raise TypeError(f"no checker for {node!r}")
 
     @abstractmethod
     def operation(self, node: Operation) -> Expression:
-        """A comparison, a membership, or what else a language has."""
+        """Check a comparison, a membership or another operation of the language."""
 
     @abstractmethod
     def path(self, path: Path) -> Expression:
-        """What a name, or a path of names, stands for."""
+        """Resolve a name, or a path of names."""
 
     def compare(self, at: int, operator: Any, left: Expression, right: Expression) -> Expression:
-        """A comparison of two checked operands, either of which may be null."""
+        """Compare two checked operands, either of which may be null."""
         null = next((side for side in (left, right) if isinstance(side, Constant) and side.value is None), None)
         if null is None:
             left, right = unify(at, left, right)
@@ -95,7 +99,7 @@ class Checker(ABC):
         return Constant(at, "bool", "false" if self.null_is_value else None)
 
     def member(self, at: int, operand: Expression, values: Sequence[Constant]) -> Expression:
-        """Whether the operand is one of the constants; null among them asks for null."""
+        """Test whether the operand is one of the constants; a null among them matches null."""
         known = [value for value in values if value.value is not None]
         if isinstance(operand, Constant) and operand.null:
             return Constant(at, "bool", "true" if len(known) < len(values) else "false")
@@ -103,24 +107,28 @@ class Checker(ABC):
         if known:
             pairs = [unify(value.at, operand, value) for value in known]
             converted = next((left for left, _ in pairs if left is not operand), operand)
-            of = common(right.type for _, right in pairs)
+            type = common(right.type for _, right in pairs)
             constants = tuple(cast(str, cast(Constant, right).value) for _, right in pairs)
-            tests.append(Membership(at, "bool", converted, of, constants, self.null_is_value))
+            tests.append(Membership(at, "bool", converted, type, constants, self.null_is_value))
         if len(known) < len(values):
             tests.append(IsNull(at, "bool", operand))
         return tests[0] if len(tests) == 1 else Junction(at, "bool", "or", tuple(tests))
 
 
-def column(at: int, catalog: Catalog, entity: Entity, way: tuple[Navigation, ...], field: Field, row: int = 0) -> Column:
-    """A column at the end of a way from a row of the entity.  A referenced row's id is the reference's own field: no need to go."""
-    if way and field.name == "id":
-        for step in way[:-1]:
+def column(at: int, catalog: Catalog, entity: Entity, path: tuple[Navigation, ...], field: Field, row: int = 0) -> Column:
+    """The column at the end of a path from a row of the entity.
+
+    The id of a referenced row is the reference's own column, which saves the last join.
+    """
+    if path and field.name == "id":
+        for step in path[:-1]:
             entity = catalog[step.target]
-        way, field = way[:-1], entity.fields[way[-1].field]
-    return Column(at, field.type, way, field, row)
+        path, field = path[:-1], entity.fields[path[-1].field]
+    return Column(at, field.type, path, field, row)
 
 
 def call(at: int, function: Function, arguments: tuple[Expression, ...]) -> Call:
+    """A call of the function, its arguments converted to the parameters' SQL types.  Raises QueryError above MAX_GROWTH."""
     converted = tuple(map(_argument, function.parameters, arguments))
     growth = function.growing + sum(getattr(argument, "growth", 0) for argument in converted)
     if growth > MAX_GROWTH:
@@ -129,10 +137,10 @@ def call(at: int, function: Function, arguments: tuple[Expression, ...]) -> Call
 
 
 def _argument(parameter: str, argument: Expression) -> Expression:
-    """The argument as the parameter's SQL type: numbers are numeric, null is typed."""
+    """The argument in the parameter's SQL type: numbers become numeric, null gets a type."""
     if parameter in ("number", "integer"):
         if isinstance(argument, Constant):
-            return Constant(argument.at, "whole" if argument.type in INTEGERS else "numeric", argument.value)
+            return replace(argument, type="whole" if argument.type in INTEGERS else "numeric")
         if isinstance(argument, Column | Result) and argument.type in ("whole", "numeric"):
             field = argument.field
             bounded = field.precision is not None and field.precision - (field.scale or 0) <= literals.LARGEST_EXPONENT
@@ -146,4 +154,5 @@ def _argument(parameter: str, argument: Expression) -> Expression:
 
 
 def unknown(name: Name, entity: Entity) -> QueryError:
+    """The error for a name that is not a field of the entity."""
     return QueryError(f"{entity.name} has no field {name.text}", position=name.at)

@@ -1,41 +1,48 @@
-"""$apply: rows become groups, each with the values that it is grouped by and aggregates of its rows.
+"""$apply: the checker of groupby and aggregate, and of the $filter and $orderby beside them.
 
-Groups              what is made of the rows
-  Key               a field that they are grouped by, at the end of its path
-  Aggregate         sum, count ... under its alias
-Member              what a group's JSON object shows of them
-Filtering           checks $filter: over fields, before rows are grouped, or over aliases, after
-Ordering            checks $orderby: over what groups have
+Groups              the checked transformation: how rows become groups
+  GroupKey          a field that rows are grouped by
+  Aggregate         sum, count ... under an alias
+  GroupMember       a member of the JSON object of a group
+GroupFilterChecker  checks $filter: conditions on fields apply before grouping, conditions on aliases after it
+GroupOrderChecker   checks $orderby: over group keys and aliases
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import cast
+from typing import Any, cast
 
 from app.database.catalog import Catalog, Entity, Field
 from app.database.catalog import Type as FieldType
 from app.errors import QueryError
 from app.query.check import call
-from app.query.check_odata import OData
+from app.query.check_odata import ODataChecker
 from app.query.functions import AGGREGATES, PRESENT, ROWS, accepts
 from app.query.nodes import Aggregation, Grouping, Node, Operation, Path
-from app.query.tree import Call, Column, Count, Expression, Junction, Quantifier, Related, Result, walk
+from app.query.tree import Call, Column, Count, Expression, Junction, Quantifier, RelatedRows, Result, walk
 from app.query.types import TYPE_NAMES
 
 MAX_RESULTS = 100  # fields and aggregates of a group
-TAKEN = {"sum": "numbers", "avg": "numbers", "average": "numbers", "min": "what has an order", "max": "what has an order"}
+OPERANDS = {"sum": "numbers", "avg": "numbers", "average": "numbers", "min": "comparable values", "max": "comparable values"}
+
+Names = tuple[str, ...]  # of a path
+Tree = dict[str, "GroupKey | Tree"]  # the keys by the names of their paths: a branch for each navigation, a key at each end
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
-    """What rows are grouped by.  Without a path: whether there is a row behind a reference, shown where nothing else tells."""
+class GroupKey:
+    """A field that rows are grouped by.
 
-    path: tuple[str, ...]
+    A presence key has an empty path: its value is null if navigations lead to no row, and it is not a member of the output.
+    tells_presence: the field is never null in its own row, so a null means that the navigations lead to no row.
+    """
+
+    path: Names
     value: Expression
     result: Result
-    telling: bool  # null only where there is no row that has the field
+    tells_presence: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +53,15 @@ class Aggregate:
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
-    """A value of a group, or an object of members; such an object is null where `result` is, if it can be."""
+class GroupMember:
+    """A member of a group's JSON object: a value, or an object of `members`.
+
+    result: of a value, the value; of an object, the result that is null if the object is null (None: it never is).
+    """
 
     name: str
     result: Result | None
-    members: tuple[Member, ...] = ()
+    members: tuple[GroupMember, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.name}({','.join(map(str, self.members))})" if self.members else self.name
@@ -59,16 +69,16 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """A checked transformation.  `members` are what is shown of the keys; the aggregates follow."""
+    """A checked transformation.  In the output `members` come first, then the aggregates."""
 
-    keys: tuple[Key, ...]
+    keys: tuple[GroupKey, ...]
     aggregates: tuple[Aggregate, ...]
-    members: tuple[Member, ...]
-    having: Expression | None = None  # a condition over results
+    members: tuple[GroupMember, ...]
+    having: Expression | None = None  # a condition on results
 
     @property
     def columns(self) -> Iterator[tuple[Expression, Result]]:
-        """What is computed of the rows, and the result that it becomes: the keys first."""
+        """The expressions over rows with the results that they become, keys first."""
         yield from ((key.value, key.result) for key in self.keys)
         yield from ((aggregate.value, aggregate.result) for aggregate in self.aggregates)
 
@@ -84,16 +94,16 @@ class Groups:
 
     @property
     def results(self) -> dict[str, Result]:
-        """All that a group has, by path or alias."""
+        """The results that $orderby can use, by path or alias."""
         return {"/".join(key.path): key.result for key in self.keys if key.path} | self.aliases
 
     def __str__(self) -> str:
-        """As a context URL lists it: `category(name),total`."""
+        """The members as a context URL lists them: `category(name),total`."""
         return ",".join(map(str, (*self.members, *self.aliases)))
 
 
-class Filtering(OData):
-    """Names are fields or aliases."""
+class GroupFilterChecker(ODataChecker):
+    """Checks a $filter whose names are fields or aliases."""
 
     def __init__(self, catalog: Catalog, entity: Entity, groups: Groups) -> None:
         super().__init__(catalog, entity)
@@ -106,21 +116,21 @@ class Filtering(OData):
         return super().path(path)
 
     def split(self, node: Node) -> tuple[Expression | None, Expression | None]:
-        """The condition on rows and the condition on groups, each of the parts that `and` joins."""
+        """Split a condition at its `and`s into a condition on rows and a condition on groups.  Either may be None."""
         rows: list[Expression] = []
         groups: list[Expression] = []
-        for part in _parts(node):
-            condition = self.condition(part)
-            found = list(walk(condition))
-            alias = next((each for each in found if isinstance(each, Result)), None)
-            if alias and any(isinstance(each, Column | Quantifier | Count) for each in found):
-                raise QueryError("this alias stands beside fields: expected a condition on aliases alone", position=alias.at)
+        for conjunct in _conjuncts(node):
+            condition = self.condition(conjunct)
+            parts = list(walk(condition))
+            alias = next((part for part in parts if isinstance(part, Result)), None)
+            if alias and any(isinstance(part, Column | Quantifier | Count) for part in parts):
+                raise QueryError("expected aliases or fields in one condition, not both", position=alias.at)
             (groups if alias else rows).append(condition)
-        return _both(rows), _both(groups)
+        return _all(rows), _all(groups)
 
 
-class Ordering(OData):
-    """Names are what a group has."""
+class GroupOrderChecker(ODataChecker):
+    """Checks an $orderby whose names are the results of groups."""
 
     def __init__(self, catalog: Catalog, entity: Entity, groups: Groups) -> None:
         super().__init__(catalog, entity)
@@ -128,47 +138,53 @@ class Ordering(OData):
 
     def path(self, path: Path) -> Expression:
         if str(path) not in self.results:
-            raise QueryError(f"groups have no {path}: expected one of {', '.join(self.results)}", position=path.at)
+            raise self._unknown(path)
         return replace(self.results[str(path)], at=path.at)
 
     def reference(self, node: Node) -> Expression:
         return self.check(node)
 
-    def related(self, path: Path, what: str) -> Related:
-        raise QueryError(f"groups have no {path}: expected one of {', '.join(self.results)}", position=path.at)
+    def related(self, path: Path, what: str) -> RelatedRows:
+        raise self._unknown(path)
+
+    def _unknown(self, path: Path) -> QueryError:
+        expected = ", ".join(self.results)
+        return QueryError(f"{path} is neither grouped nor aggregated: expected one of {expected}", position=path.at)
 
 
 def check_apply(catalog: Catalog, entity: Entity, node: Grouping) -> Groups:
-    """The groups that a transformation asks for.  Raises QueryError."""
+    """Check a transformation.  Raises QueryError."""
     if len(node.paths) + len(node.aggregations) > MAX_RESULTS:
         raise QueryError(f"a group has at most {MAX_RESULTS} fields and aggregates", position=node.at)
-    checker = OData(catalog, entity)
+    checker = ODataChecker(catalog, entity)
     paths = {str(path): path for path in node.paths}.values()
-    keys = [_key(checker, path, number) for number, path in enumerate(paths)]
-    members = _members(checker, keys, ())
+    fields = tuple(_key(checker, path, number) for number, path in enumerate(paths))
+    tree = _tree(fields)
+    presence, added = _presence(checker, fields, tree)
+    keys = (*fields, *added)
     aggregates: dict[str, Aggregate] = {}
     for aggregation in node.aggregations:
         alias = aggregation.alias
         if alias.text in entity.fields or alias.text in entity.navigations:
-            raise QueryError(f"{entity.name} has a field {alias.text}: expected another alias", position=alias.at)
+            raise QueryError(f"{entity.name} has a property {alias.text}: expected another alias", position=alias.at)
         if alias.text in aggregates:
             raise QueryError(f"the alias {alias.text} is given twice", position=alias.at)
         if "." in alias.text:
             raise QueryError("expected an alias without dots", position=alias.at)
         aggregates[alias.text] = _aggregate(checker, aggregation, len(keys) + len(aggregates))
-    return Groups(tuple(keys), tuple(aggregates.values()), members)
+    return Groups(keys, tuple(aggregates.values()), _members(tree, presence))
 
 
-def _key(checker: OData, path: Path, number: int) -> Key:
+def _key(checker: ODataChecker, path: Path, number: int) -> GroupKey:
     value = checker.path(path)
-    assert isinstance(value, Column)  # what a path leads to
+    assert isinstance(value, Column)  # the class of every resolved path
     names = tuple(name.text for name in path.names)
-    _, end = checker.way(checker.entity, path.names[:-1])
+    _, end = checker.follow(checker.entity, path.names[:-1])
     shown = replace(value.field, name=f"r{number}", required=not value.nullable, reference=None)
-    return Key(names, value, Result(path.at, value.type, shown, 0), end.fields[names[-1]].required)
+    return GroupKey(names, value, Result(path.at, value.type, shown, 0), end.fields[names[-1]].required)
 
 
-def _aggregate(checker: OData, node: Aggregation, number: int) -> Aggregate:
+def _aggregate(checker: ODataChecker, node: Aggregation, number: int) -> Aggregate:
     value = Call(node.at, ROWS.result, ROWS, (), 0)
     if node.value is not None and node.method is not None:
         method = node.method
@@ -179,62 +195,84 @@ def _aggregate(checker: OData, node: Aggregation, number: int) -> Aggregate:
         operand = checker.check(node.value)
         function = next((each for each in AGGREGATES[method.text] if accepts(each.parameters[0], operand.type)), None)
         if function is None or operand.type == "null":
-            taken = TAKEN.get(method.text, "values")
-            raise QueryError(f"{method.text} takes {taken}, not {TYPE_NAMES[operand.type]}", position=operand.at)
+            expected = OPERANDS.get(method.text, "values")
+            raise QueryError(f"{method.text} takes {expected}, got {TYPE_NAMES[operand.type]}", position=operand.at)
         value = call(node.at, function, (operand,))
     shown = Field.computed(f"r{number}", _field_type(value), required=not value.function.partial)
-    # a number that is reckoned with is bounded anew
+    # arithmetic on a result that is a number is bounded anew, by functions.BOUNDED
     growth = value.growth if value.type == "text" else 0
     return Aggregate(node.alias.text, value, Result(node.at, value.type, shown, growth))
 
 
-def _members(checker: OData, keys: list[Key], start: tuple[str, ...]) -> tuple[Member, ...]:
-    """What the paths that begin with `start` show after it.  Appends to the keys what tells whether there is a row."""
-    shown: list[Member] = []
-    depth = len(start)
-    inside = [key for key in keys if key.path and key.path[:depth] == start]
-    for name in dict.fromkeys(key.path[depth] for key in inside):
-        leaf = next((key for key in inside if key.path == (*start, name)), None)
-        if leaf:
-            shown.append(Member(name, leaf.result))
-        else:
-            present = _presence(checker, keys, (*start, name))
-            shown.append(Member(name, present, _members(checker, keys, (*start, name))))
-    return tuple(shown)
+def _tree(keys: Iterable[GroupKey]) -> Tree:
+    """The keys as a tree of their paths."""
+    tree: Tree = {}
+    for key in keys:
+        branch: Any = tree
+        for name in key.path[:-1]:
+            branch = branch.setdefault(name, {})
+        branch[key.path[-1]] = key
+    return tree
 
 
-def _presence(checker: OData, keys: list[Key], names: tuple[str, ...]) -> Result | None:
-    """What is null where no row is behind these navigations; None if there always is one."""
-    entity, way = checker.entity, []
-    for name in names:
-        way.append(entity.navigations[name])
-        last, entity = entity, checker.catalog[way[-1].target]
-    if all(step.required for step in way):
-        return None
-    telling = next((key for key in keys if key.telling and key.path[:-1] == names), None)
-    if telling:
-        return telling.result
-    field = last.fields[way[-1].field]
-    reference = Column(0, field.type, tuple(way[:-1]), field)
-    result = Result(0, "bool", Field.computed(f"r{len(keys)}", "bool", required=False), 0)
-    keys.append(Key((), Call(0, "bool", PRESENT, (reference,), 0), result, False))
-    return result
+def _branches(tree: Tree, start: Names = ()) -> Iterator[Names]:
+    """Yield the paths of all branches, the outer before the inner ones."""
+    for name, inside in tree.items():
+        if isinstance(inside, dict):
+            yield (*start, name)
+            yield from _branches(inside, (*start, name))
+
+
+def _presence(checker: ODataChecker, keys: Sequence[GroupKey], tree: Tree) -> tuple[dict[Names, Result], tuple[GroupKey, ...]]:
+    """Find for each branch that may lead to no row a result that is null then.
+
+    Returns these results, and the presence keys that had to be added for branches none of whose keys tells presence.
+    """
+    results: dict[Names, Result] = {}
+    added: list[GroupKey] = []
+    for path in _branches(tree):
+        entity, steps = checker.entity, []
+        for name in path:
+            steps.append(entity.navigations[name])
+            last, entity = entity, checker.catalog[steps[-1].target]
+        if all(step.required for step in steps):
+            continue
+        key = next((key for key in keys if key.tells_presence and key.path[:-1] == path), None)
+        if key is None:
+            field = last.fields[steps[-1].field]
+            value = Call(0, "bool", PRESENT, (Column(0, field.type, tuple(steps[:-1]), field),), 0)
+            shown = Field.computed(f"r{len(keys) + len(added)}", "bool", required=False)
+            key = GroupKey((), value, Result(0, "bool", shown, 0), False)
+            added.append(key)
+        results[path] = key.result
+    return results, tuple(added)
+
+
+def _members(tree: Tree, presence: Mapping[Names, Result], start: Names = ()) -> tuple[GroupMember, ...]:
+    """The members of the JSON object that shows the keys of a branch, which begins at `start`."""
+    return tuple(
+        GroupMember(name, presence.get((*start, name)), _members(inside, presence, (*start, name)))
+        if isinstance(inside, dict)
+        else GroupMember(name, inside.result)
+        for name, inside in tree.items()
+    )
 
 
 def _field_type(value: Expression) -> FieldType:
     return "numeric" if value.type == "whole" else cast(FieldType, value.type)
 
 
-def _parts(node: Node) -> Iterator[Node]:
-    """What `and` joins."""
+def _conjuncts(node: Node) -> Iterator[Node]:
+    """Yield the operands of the outermost `and`s, or the node itself."""
     if isinstance(node, Operation) and node.operator == "and":
         for operand in node.operands:
-            yield from _parts(operand)
+            yield from _conjuncts(operand)
     else:
         yield node
 
 
-def _both(conditions: Sequence[Expression]) -> Expression | None:
+def _all(conditions: Sequence[Expression]) -> Expression | None:
+    """The conditions joined by `and`; None if there are none."""
     if len(conditions) < 2:
         return conditions[0] if conditions else None
     return Junction(conditions[0].at, "bool", "and", tuple(conditions))

@@ -1,4 +1,4 @@
-"""Keys: the one row that a path names, and the rows to which a navigation leads from there, as conditions."""
+"""Keys in paths, as conditions: on the row that a key names, and on the rows to which a navigation leads from it."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from app.database.catalog import Catalog, Entity, Field, Navigation
 from app.errors import QueryError
 from app.query import parse_odata
 from app.query.check import column
-from app.query.check_odata import OData
-from app.query.tree import INTEGERS, Comparison, Constant, Expression, Quantifier, Related
+from app.query.check_odata import ODataChecker
+from app.query.tree import INTEGERS, Comparison, Constant, Expression, Quantifier, RelatedRows
 from app.query.types import unify
 
-NUMBER = 1  # of the row, where the condition is about others
+NUMBER = 1  # the row number (tree.Column.row) of the key's row in a condition on rows behind it
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The row from which a navigation leads, by the condition that it is the row of this number."""
+    """The row at which a navigation begins: its entity, and the condition that identifies it under this row number."""
 
     entity: str
     condition: Expression
@@ -25,8 +25,8 @@ class Origin:
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
-    """The value of a field that tells one row from all others."""
+class RowKey:
+    """A unique field of an entity with a value: it identifies one row."""
 
     catalog: Catalog
     entity: Entity
@@ -34,29 +34,30 @@ class Key:
     value: Constant
 
     def row(self) -> Expression:
-        """That a row is this one."""
+        """The condition that a row is the key's row."""
         return self._equal(self.entity)
 
     def origin(self) -> Origin:
+        """The key's row as the origin of a navigation."""
         return Origin(self.entity.name, self._equal(self.entity, row=NUMBER))
 
     def behind(self, step: Navigation) -> Expression:
-        """That a row is one of those, or the one, to which the navigation leads from this row."""
+        """The condition that the navigation leads from the key's row to a row."""
         target = self.catalog[step.target]
         back = target.navigations[step.partner]
         if step.many:
-            return self._equal(target, way=(back,))
+            return self._equal(target, path=(back,))
         id = column(self.value.at, self.catalog, target, (), target.fields["id"])
-        return Quantifier(self.value.at, "bool", "any", Related(id, back, NUMBER), self._equal(self.entity, row=NUMBER))
+        return Quantifier(self.value.at, "bool", "any", RelatedRows(id, back, NUMBER), self._equal(self.entity, row=NUMBER))
 
-    def _equal(self, start: Entity, way: tuple[Navigation, ...] = (), row: int = 0) -> Expression:
+    def _equal(self, start: Entity, path: tuple[Navigation, ...] = (), row: int = 0) -> Expression:
         at = self.value.at
-        left, right = unify(at, column(at, self.catalog, start, way, self.field, row), self.value)
+        left, right = unify(at, column(at, self.catalog, start, path, self.field, row), self.value)
         return Comparison(at, "bool", "eq", left, right, True)
 
 
-def read_key(catalog: Catalog, entity: Entity, text: str) -> Key:
-    """The key between parentheses: `12`, `id=12`, or any field that is unique, `code='A1'`.  Raises QueryError."""
+def read_key(catalog: Catalog, entity: Entity, text: str) -> RowKey:
+    """Read the text between a key's parentheses: `12`, `id=12`, or any unique field, `code='A1'`.  Raises QueryError."""
     values = parse_odata.parse_key(text)
     if len(values) > 1:
         raise QueryError("expected one key", position=(values[1][0] or values[1][1]).at)
@@ -65,11 +66,11 @@ def read_key(catalog: Catalog, entity: Entity, text: str) -> Key:
     if field is None or not (field.unique or field.name == "id"):
         known = ", ".join(dict.fromkeys(("id", *(each.name for each in entity.alternate_keys))))
         raise QueryError(f"expected a key of {entity.name}: {known}", position=(name or literal).at)
-    value = OData(catalog, entity).check(literal)
+    value = ODataChecker(catalog, entity).check(literal)
     if not isinstance(value, Constant) or value.value is None:
         raise QueryError("expected a value", position=literal.at)
     if field.type in INTEGERS and value.type == "numeric":
         raise QueryError("expected a whole number", position=literal.at)
-    key = Key(catalog, entity, field, value)
-    key.row()  # raises where the types differ
+    key = RowKey(catalog, entity, field, value)
+    key.row()  # raises QueryError if the value's type does not fit the field's
     return key

@@ -1,4 +1,7 @@
-"""OData's conditions and orders: names as they are written, literals of their own types, functions and paths.  Null is a value."""
+"""The checker of OData's conditions and sort keys: exact names, literals of their own types, functions, paths and lambdas.
+
+Null is a value: a comparison with it is true or false, never null.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +16,14 @@ from app.query.functions import EDM, FUNCTIONS, UNSUPPORTED, accepts
 from app.query.functions import cast as cast_function
 from app.query.indexable import indexable
 from app.query.nodes import Invocation, Literal, Name, Node, Operation, Path, Quantified, Size
-from app.query.tree import Column, Constant, Count, Expression, Quantifier, Related
+from app.query.tree import Column, Constant, Count, Expression, Quantifier, RelatedRows
 from app.query.types import TYPE_NAMES
 
-# Each navigation to one row is a join.  Over a few rows 20 take 0.08 s, in a lambda 0.3 s; 60 take 0.3 s and 0.8 s.
-MAX_STEPS = 20  # from one row
-MAX_ALL_STEPS = 300  # from the rows of all lambdas together
+# Each single-valued navigation is a join.  Over a few rows 20 joins take 0.08 s, in a lambda 0.3 s; 60 take 0.3 s and 0.8 s.
+MAX_STEPS = 20  # navigations from one row
+MAX_ALL_STEPS = 300  # navigations from all rows of a condition, those of lambdas included
 
-# of functions, as a client knows them
+# How error messages name the parameters of functions.
 PARAMETERS = {str(type): name for type, name in TYPE_NAMES.items()} | {
     "number": "number",
     "integer": "whole number",
@@ -29,16 +32,16 @@ PARAMETERS = {str(type): name for type, name in TYPE_NAMES.items()} | {
 COMPARISONS = frozenset(("eq", "ne", "lt", "le", "gt", "ge"))
 
 
-class OData(Checker):
-    """$filter and $orderby."""
+class ODataChecker(Checker):
+    """Checks $filter, $orderby and keys."""
 
     null_is_value = True
 
     def __init__(self, catalog: Catalog, entity: Entity) -> None:
         super().__init__(catalog, entity)
-        self.variables: dict[str, Related] = {}  # of the lambdas around what is being checked
-        self.steps: dict[int, set[tuple[Navigation, ...]]] = {}  # that are taken from each row, by its number
-        self.all_steps = 0
+        self.variables: dict[str, RelatedRows] = {}  # of the enclosing lambdas
+        self.paths: dict[int, set[tuple[Navigation, ...]]] = {}  # the joins from each row, by the row's number
+        self.joins = 0  # from all rows
 
     def check(self, node: Node) -> Expression:
         match node:
@@ -72,92 +75,97 @@ class OData(Checker):
 
     def path(self, path: Path) -> Expression:
         row, start, names = self.start(path)
-        way, entity = self.way(start, names[:-1], row)
+        steps, entity = self.follow(start, names[:-1], row)
         name = names[-1]
         field = entity.fields.get(name.text)
         if field is None:
             if name.text in entity.navigations:
-                raise QueryError(f"{name.text} is a navigation property; expected a field of it, or null", position=name.at)
+                message = f"{name.text} is a navigation property: expected one of its fields, or a comparison with null"
+                raise QueryError(message, position=name.at)
             if str(path) in ("INF", "NaN"):
                 raise QueryError(f"the number {name.text} is not supported", position=name.at, code="not_supported")
             raise unknown(name, entity)
-        return column(path.at, self.catalog, start, way, field, row)
+        return column(path.at, self.catalog, start, steps, field, row)
 
     def start(self, path: Path) -> tuple[int, Entity, Sequence[Name]]:
-        """Where a path begins, at a lambda's variable or at the row itself: the row's number, its entity, the names that follow."""
+        """Find the row at which a path begins: a lambda's variable, or the row itself.
+
+        Returns the row's number, its entity, and the names that remain.
+        """
         first, *rest = path.names
         rows = self.variables.get(first.text)
         if rows is None:
             return 0, self.entity, path.names
         if not rest:
-            raise QueryError(f"{first.text} is a row: expected a path to a field of it", position=first.at)
+            raise QueryError(f"{first.text} is a row: expected a path to one of its fields", position=first.at)
         return rows.number, self.catalog[rows.navigation.target], rest
 
-    def way(self, entity: Entity, names: Sequence[Name], row: int = 0) -> tuple[tuple[Navigation, ...], Entity]:
-        """The navigations from a row of the entity, each to one row, and the entity to which they lead."""
-        way: list[Navigation] = []
+    def follow(self, entity: Entity, names: Sequence[Name], row: int = 0) -> tuple[tuple[Navigation, ...], Entity]:
+        """Follow single-valued navigations from a row of the entity.  Returns them, and the entity to which they lead."""
+        path: list[Navigation] = []
         for name in names:
             step = self.step(entity, name)
             if step.many:
                 raise QueryError(f"{name.text} is a collection: expected any, all or $count after it", position=name.at)
-            way.append(step)
-            self.take(row, tuple(way), name)
+            path.append(step)
+            self.count_join(row, tuple(path), name)
             entity = self.catalog[step.target]
-        return tuple(way), entity
+        return tuple(path), entity
 
-    def take(self, row: int, way: tuple[Navigation, ...], name: Name) -> None:
-        """Count the last step of a way; one that is taken again costs nothing."""
-        steps = self.steps.setdefault(row, set())
-        self.all_steps += way not in steps
-        steps.add(way)
-        if len(steps) > MAX_STEPS or self.all_steps > MAX_ALL_STEPS:
+    def count_join(self, row: int, path: tuple[Navigation, ...], name: Name) -> None:
+        """Count the join of the path's last step, once for each path.  Raises QueryError above the bounds."""
+        paths = self.paths.setdefault(row, set())
+        self.joins += path not in paths
+        paths.add(path)
+        if len(paths) > MAX_STEPS or self.joins > MAX_ALL_STEPS:
             bound = f"{MAX_STEPS} navigations from one row, {MAX_ALL_STEPS} in all"
             raise QueryError(f"nested too deeply: at most {bound}", position=name.at)
 
     def step(self, entity: Entity, name: Name) -> Navigation:
+        """The navigation of this name.  Raises QueryError."""
         step = entity.navigations.get(name.text)
         if step is None:
             if name.text in entity.fields:
-                raise QueryError(f"{name.text} is no navigation property: nothing follows it", position=name.at)
+                raise QueryError(f"{name.text} is not a navigation property: nothing can follow it", position=name.at)
             raise unknown(name, entity)
         return step
 
-    def related(self, path: Path, what: str) -> Related:
-        """The rows of the collection at which a path ends, before `what`."""
+    def related(self, path: Path, what: str) -> RelatedRows:
+        """The rows of the collection at the end of a path.  what: the word after the path, any, all or $count."""
         row, start, names = self.start(path)
-        way, entity = self.way(start, names[:-1], row)
+        steps, entity = self.follow(start, names[:-1], row)
         step = self.step(entity, names[-1])
         if not step.many:
             raise QueryError(f"{what} needs a collection; {step.name} leads to one row", position=names[-1].at)
-        origin = column(path.at, self.catalog, start, way, entity.fields["id"], row)
-        return Related(origin, step, len(self.variables) + 1)
+        origin = column(path.at, self.catalog, start, steps, entity.fields["id"], row)
+        return RelatedRows(origin, step, len(self.variables) + 1)
 
     def quantified(self, node: Quantified) -> Expression:
-        """A lambda.  Names that are not its variable's mean what they mean outside."""
+        """A lambda.  A path inside that does not begin with its variable begins at the row outside."""
         rows = self.related(node.path, node.quantifier)
         if node.variable is None or node.condition is None:
             return Quantifier(node.at, "bool", node.quantifier, rows, None)
         name = node.variable.text
         if name in self.variables:
-            raise QueryError(f"the variable {name} is taken by the lambda around this one", position=node.variable.at)
+            raise QueryError(f"the variable {name} is already used by an enclosing lambda", position=node.variable.at)
         self.variables[name] = rows
         condition = self.condition(node.condition)
         del self.variables[name]
-        self.steps.pop(rows.number, None)
+        self.paths.pop(rows.number, None)
         return Quantifier(node.at, "bool", node.quantifier, rows, condition)
 
     def reference(self, node: Node) -> Expression:
-        """What is compared with null: a reference too, by its foreign key."""
+        """The operand of a comparison with null: any expression, or a reference, which stands for its foreign key."""
         if isinstance(node, Path):
             row, start, names = self.start(node)
-            way, entity = self.way(start, names[:-1], row)
+            steps, entity = self.follow(start, names[:-1], row)
             step = entity.navigations.get(names[-1].text)
             if step and not step.many:
-                return Column(node.at, entity.fields[step.field].type, way, entity.fields[step.field], row)
+                return Column(node.at, entity.fields[step.field].type, steps, entity.fields[step.field], row)
         return self.check(node)
 
     def call(self, at: int, name: str, nodes: Sequence[Node]) -> Expression:
-        """A function or arithmetic operator over its operands."""
+        """A function, or an arithmetic operator, with its operands."""
         if name in UNSUPPORTED or name.startswith("geo."):
             raise QueryError(f"the function {name} is not supported", position=at, code="not_supported")
         if name not in FUNCTIONS:
@@ -189,7 +197,10 @@ class OData(Checker):
 
 
 def _as_written(node: Node, argument: Expression) -> Expression:
-    """A number with a point or an exponent is a decimal to reckon with, however whole; a comparison with it may use an index."""
+    """In arithmetic a literal with a point or an exponent is a decimal, even if it is whole; `5.0 div 2.0` is 2.5.
+
+    In a comparison it stays whole, so that an index on an integer column serves.
+    """
     if isinstance(node, Literal) and node.kind == "number" and isinstance(argument, Constant) and set(node.text) & set(".eE"):
         return Constant(argument.at, "numeric", argument.value)
     return argument
@@ -205,11 +216,11 @@ def _refuse_zero(name: str, arguments: Sequence[Expression]) -> None:
 def _mismatch(name: str, arguments: Sequence[Expression]) -> str:
     wanted = " or ".join(f"({', '.join(PARAMETERS[each] for each in function.parameters)})" for function in FUNCTIONS[name])
     given = ", ".join(TYPE_NAMES[argument.type] for argument in arguments)
-    return f"{name} takes {wanted}, not ({given})"
+    return f"{name} takes {wanted}, got ({given})"
 
 
 def _literal(literal: Literal) -> Constant:
-    """An OData literal, of its own type."""
+    """A literal, of its own type.  Raises QueryError."""
     try:
         match literal.kind:
             case "null":
@@ -220,8 +231,8 @@ def _literal(literal: Literal) -> Constant:
                 return Constant(literal.at, "timestamptz", literals.timestamp(literal.text, strict=True))
             case kind:
                 return Constant(literal.at, kind, literals.QUOTED[kind](literal.text))
-    except ValueError as wrong:
-        raise QueryError(str(wrong), position=literal.at) from None
+    except ValueError as error:
+        raise QueryError(str(error), position=literal.at) from None
 
 
 def _is_null(node: Node) -> bool:

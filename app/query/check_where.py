@@ -1,6 +1,6 @@
-"""The conditions and orders of the SQL-like filter: names in any case, literals of the field's type, references by lookup.
+"""The checker of the SQL-like filter and sort: names in any case, literals of the field's type, references by lookup.
 
-Null is SQL's unknown, except that `= null` asks for it, as IS NULL does: nobody who writes it wants no rows at all.
+Null is SQL's unknown, with one exception: `= null` is the same as IS NULL, where SQL would never match a row.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from app.query.types import TYPE_NAMES
 T = TypeVar("T")
 
 
-class Where(Checker):
-    """The filter and the sort of /c, hooks and @where."""
+class WhereChecker(Checker):
+    """Checks the filter and the sort of /c, hooks and @where."""
 
     null_is_value = False
 
@@ -57,13 +57,13 @@ class Where(Checker):
             raise QueryError("expected a pattern in single quotes", position=pattern.at)
         value = _typed(pattern, text.field)
         if (len(pattern.text) - len(pattern.text.rstrip("\\"))) % 2:
-            raise QueryError("the pattern ends with an escape and nothing escaped", position=pattern.at)
+            raise QueryError("the pattern ends with an unfinished escape", position=pattern.at)
         return call(node.at, PATTERNS[node.operator], (text, value))
 
     def lookup(self, node: Operation, name: Name, step: Navigation, values: Sequence[Literal]) -> Expression:
-        """A reference: `category = 'code:X'` is a condition on the row that it leads to, `category = 12` on its id."""
+        """A comparison of a reference: `category = 'code:X'` tests the referenced row, `category = 12` its id."""
         if node.operator not in ("eq", "ne", "in"):
-            raise QueryError(f"{name.text} is a reference: it is compared by =, != and IN", position=node.at)
+            raise QueryError(f"{name.text} is a reference: expected =, != or IN", position=node.at)
         target = self.catalog[step.target]
         kinds: dict[str, list[Constant]] = {}
         for value in values:
@@ -71,7 +71,7 @@ class Where(Checker):
             field = _find(target.fields, kind.strip())
             if field is None or not (field.unique or field.name == "id"):
                 known = ", ".join(dict.fromkeys(("id", *(field.name for field in target.alternate_keys))))
-                raise QueryError(f"{kind!r} is no kind of lookup of {target.name}; expected one of {known}", position=value.at)
+                raise QueryError(f"{kind!r} is not a lookup of {target.name}: expected one of {known}", position=value.at)
             plain = value if text is value.text else Literal(value.at, "text", text)
             kinds.setdefault(field.name, []).append(_typed(plain, field))
         tests = []
@@ -85,7 +85,7 @@ class Where(Checker):
 
 
 def _typed(literal: Literal, field: Field) -> Constant:
-    """A literal of the SQL-like filter, of the type of the field that it is compared with."""
+    """A literal, read as the type of the field that it is compared with.  Raises QueryError."""
     try:
         match literal.kind:
             case "null":
@@ -98,12 +98,12 @@ def _typed(literal: Literal, field: Field) -> Constant:
                 return Constant(literal.at, "text", literal.text)
             case "bool" if field.type == "bool":
                 return Constant(literal.at, "bool", literals.truth(literal.text))
-    except ValueError as wrong:
-        raise QueryError(f"{field.name}: {wrong}", position=literal.at) from None
+    except ValueError as error:
+        raise QueryError(f"{field.name}: {error}", position=literal.at) from None
     expected = {"bool": "true or false"}.get(field.type, "a number" if field.type in NUMBERS else "a literal in single quotes")
     raise QueryError(f"{field.name} is {TYPE_NAMES[field.type]}: expected {expected}", position=literal.at)
 
 
 def _find(names: Mapping[str, T], name: str) -> T | None:
-    """The one of this name, in any case if there is none of exactly this."""
+    """Find the value of this name; if there is none, of the same name in another case."""
     return names.get(name) or next((value for key, value in names.items() if key.lower() == name.lower()), None)

@@ -1,19 +1,19 @@
-"""The functions and arithmetic of the languages: argument types, result type, SQL.
+"""The function table: argument types, result type and SQL of every function and arithmetic operator.
 
-Each template is total: over whatever a row holds it gives null where PostgreSQL would raise, for it may be evaluated on rows of
-another company.  Arithmetic is numeric, which has no overflow within the bounds that the checker keeps.
+Each template is total: where PostgreSQL would raise an error, it gives null, because the planner may evaluate it on rows of another
+company.  Arithmetic is numeric, which cannot overflow within the bounds that the checker enforces.
 """
 
 from __future__ import annotations
 
 from app.query.tree import INTEGERS, NUMBERS, Function, Type
 
-# All that Unicode calls white space.
+# White space by Unicode.
 SPACES = (
     r"U&' \0009\000A\000B\000C\000D\0085\00A0\1680\2000\2001\2002\2003\2004\2005\2006\2007\2008\2009\200A\2028\2029\202F\205F\3000'"
 )
 
-# Simple case mapping of all of Unicode, in any database, and compared by code point again.
+# Unicode's simple case mapping, in a database of any locale; the result compares by code point.
 CASE = '({} ({{0}} collate "pg_catalog"."pg_c_utf8") collate "C")'
 
 PARTS = {
@@ -28,7 +28,7 @@ CLOCK = {"hour": "extract(hour from {0})", "minute": "extract(minute from {0})",
 
 LOCAL = "({0} at time zone 'UTC')"
 
-# Boundaries are computed where their result is a timestamp that exists.  A date that is read from these is their day.
+# startOf... and endOf... are computed within these bounds, where their result is a valid timestamp.
 FIRST_MOMENT = "4713-01-01 00:00:00+00 BC"
 LAST_MOMENT = "294275-12-31 23:59:59+00"
 DAYS = f"case when {{{{0}}}} between date '{FIRST_MOMENT}' and date '{LAST_MOMENT}' then {{}} end"
@@ -36,7 +36,7 @@ MOMENTS = (
     f"case when {{{{0}}}} between timestamptz '{FIRST_MOMENT}' and timestamptz '{LAST_MOMENT}' then ({{}} at time zone 'UTC') end"
 )
 
-# How OData writes values.  PostgreSQL also reads 'now', 'Jan 5 2026' or ' 0x1F ': by the clock, or by its own habits.
+# How OData writes values, for casts from text.  PostgreSQL also accepts other forms, such as 'now', 'Jan 5 2026' and ' 0x1F '.
 _DAY = "[0-9]{4}-[0-9]{2}-[0-9]{2}"
 _CLOCK = "[0-9]{2}:[0-9]{2}(:[0-9]{2}([.][0-9]{1,12})?)?"
 FORMS: dict[Type, str] = {
@@ -71,6 +71,7 @@ def _text() -> list[Function]:
 
 
 def _position(argument: int) -> str:
+    """The first character for PostgreSQL's substring, which counts from 1, of an argument that counts from 0."""
     this = f"{{{argument}}}"
     return f"case when {this} < 0 then 1 when {this} > 2147483646 then 2147483647 else {this}::int4 + 1 end"
 
@@ -132,7 +133,7 @@ FUNCTIONS: dict[str, list[Function]] = {}
 for _function in (*_text(), *_arithmetic(), *_calendar()):
     FUNCTIONS.setdefault(_function.name, []).append(_function)
 
-# Of OData, and not here: to be told from a misspelling.
+# OData functions that the service does not support: the error differs from that of a misspelt name.
 UNSUPPORTED = frozenset(
     (
         *("isof", "fractionalseconds", "totaloffsetminutes", "totalseconds", "mindatetime", "maxdatetime"),
@@ -140,7 +141,7 @@ UNSUPPORTED = frozenset(
     )
 )
 
-# What the SQL-like filter has beyond comparisons.  The checker refuses a pattern that ends in the middle of an escape.
+# Operators of the SQL-like filter.  The checker refuses a pattern that ends with an unfinished escape, an error in PostgreSQL.
 PATTERNS = {
     "like": Function("LIKE", ("text", "text"), "bool", "({0} like {1})"),
     "ilike": Function("ILIKE", ("text", "text"), "bool", '({0} collate "pg_catalog"."pg_c_utf8" ilike {1})'),
@@ -170,14 +171,14 @@ def _aggregates() -> list[Function]:
     ]
 
 
-# What $apply makes of the values of a group, null left out.
+# Aggregate functions of $apply, over the values of a group that are not null.
 AGGREGATES: dict[str, list[Function]] = {}
 for _function in _aggregates():
     AGGREGATES.setdefault(_function.name, []).append(_function)
 ROWS = Function("$count", (), "int8", "count(*)")
 PRESENT = Function("present", ("any",), "bool", "nullif({0} is not null, false)", partial=True)
 
-# Conversions that the checker puts in.  A numeric without bounds is null where it is too large to reckon with.
+# Conversions that the checker inserts.  BOUNDED makes null of a numeric too large for arithmetic.
 NUMERIC = Function("numeric", ("number",), "numeric", "{0}::numeric")
 WHOLE = Function("numeric", ("integer",), "whole", "{0}::numeric")
 BOUNDED = Function("numeric", ("number",), "numeric", "case when abs({0}) < 1e308::numeric then {0} end", partial=True)
@@ -200,7 +201,7 @@ LIMITS: dict[Type, tuple[int, int]] = {"int2": (-(2**15), 2**15 - 1), "int4": (-
 
 
 def cast(source: Type, target: Type) -> Function | None:
-    """The function that casts, giving null for what cannot be; None where no value of `source` can be a `target`."""
+    """Return the cast function, which gives null for a value that cannot be cast; None if no value of `source` can be cast."""
     template = _cast(source, target)
     return Function("cast", ("any",), target, template, partial=True) if template else None
 
@@ -230,7 +231,7 @@ def _cast(source: Type, target: Type) -> str | None:
 
 
 def _read(target: Type) -> str:
-    """A text that is written as OData writes values of the type, and is one; of numbers, one that can be reckoned with."""
+    """Read a text in OData's notation of the type; null for other texts, and for numbers too large for arithmetic."""
     form = FORMS[target].replace("{", "{{").replace("}", "}}")
     valid = f"{{0}} collate \"C\" ~ '^({form})$' and pg_input_is_valid({{0}}, '{target}')"
     if target == "numeric":
@@ -239,7 +240,7 @@ def _read(target: Type) -> str:
 
 
 def accepts(parameter: str, type: Type) -> bool:
-    """Whether an argument of this type may stand for the parameter; null may for any."""
+    """Whether a parameter accepts an argument of this type.  Every parameter accepts null."""
     match parameter:
         case "any":
             return True

@@ -1,9 +1,9 @@
-"""Conditions in forms that an index on the bare column serves, equal to those that were written whatever a row holds.
+"""Rewrites conditions into forms that an index on the bare column serves, with the same result for every row.
 
-contains, endswith of a constant      LIKE with an escaped pattern, which a trigram index serves
-year, date, startOf..., endOf...      a range: year(x) eq 2026 is x ge 2026-01-01 and x lt 2027-01-01
+contains, endswith of a constant      LIKE with an escaped pattern, served by a trigram index
+year, date, startOf..., endOf...      a range: year(x) eq 2026 becomes x ge 2026-01-01 and x lt 2027-01-01
 
-Nodes are checked already, and what is not known here stays as it is: years outside of 1 to 9998, or what is no column.
+All other conditions stay as they are: on years outside 1 to 9998, or on an argument that is not a column.
 """
 
 from __future__ import annotations
@@ -14,14 +14,13 @@ from datetime import datetime, timedelta
 from typing import cast
 
 from app.query.functions import FIRST_MOMENT, LAST_MOMENT, PATTERNS
-from app.query.tree import FLIPPED, Call, Column, Comparing, Comparison, Constant, Expression, Junction
+from app.query.tree import FLIPPED, Call, Column, Comparator, Comparison, Constant, Expression, Junction
 
 PATTERN = {"contains": "%{}%", "endswith": "%{}"}
 
-# What a function cuts a time to, and how many parts of a time are left then; no unit is longer than this.
-UNITS = {"year": "Year", "date": "Day", "cast": "Day"}
-PARTS = {"Year": 1, "Month": 2, "Day": 3, "Hour": 4}
-LONGEST = {"Year": timedelta(366), "Month": timedelta(31), "Day": timedelta(1), "Hour": timedelta(hours=1)}
+UNITS = {"year": "Year", "date": "Day", "cast": "Day"}  # to which a function truncates a time
+PARTS = {"Year": 1, "Month": 2, "Day": 3, "Hour": 4}  # parts of a time that remain
+LONGEST = {"Year": timedelta(366), "Month": timedelta(31), "Day": timedelta(1), "Hour": timedelta(hours=1)}  # length of a unit
 
 READ: dict[str, Callable[[str], datetime]] = {
     "int8": lambda year: datetime(int(year), 1, 1),
@@ -31,7 +30,7 @@ READ: dict[str, Callable[[str], datetime]] = {
 
 
 def indexable(node: Expression) -> Expression:
-    """The node, or one that is equal to it and that an index serves."""
+    """Return an equivalent expression that an index serves, or the node itself."""
     match node:
         case Call(function=function, arguments=(text, Constant(type="text", value=str(value)))) if function.name in PATTERN:
             escaped = value.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
@@ -45,7 +44,7 @@ def indexable(node: Expression) -> Expression:
 
 
 def _range(node: Comparison) -> Expression | None:
-    """A comparison of a function's result with a constant as one of the function's argument; None if it is none."""
+    """Turn a comparison of a function's result with a constant into a range of the function's argument; None if impossible."""
     call, constant = cast(Call, node.left), cast(Constant, node.right)
     if node.operator == "ne" or not node.null_is_value or len(call.arguments) != 1 or constant.value is None:
         return None
@@ -58,7 +57,7 @@ def _range(node: Comparison) -> Expression | None:
         return None
     try:
         low, high = _bounds(name, unit, READ[wanted](constant.value), timedelta(1) if wanted == "date" else timedelta.resolution)
-    except (ValueError, OverflowError):  # beyond the years that Python knows
+    except (ValueError, OverflowError):  # outside Python's years 1 to 9999
         return None
     tests = [
         replace(node, operator=operator, left=column, right=Constant(constant.at, column.type, value))
@@ -68,7 +67,7 @@ def _range(node: Comparison) -> Expression | None:
 
 
 def _bounds(name: str, unit: str, constant: datetime, tick: timedelta) -> tuple[datetime, datetime]:
-    """The first time at which the function's result reaches the constant, and the first at which it is beyond."""
+    """The first time for which the function's result is at least the constant, and the first for which it is greater."""
     start = _cut(unit, constant)
     if name.startswith("endOf"):  # one tick before the next unit
         return start, _cut(unit, constant + tick)
@@ -77,12 +76,15 @@ def _bounds(name: str, unit: str, constant: datetime, tick: timedelta) -> tuple[
 
 
 def _cut(unit: str, moment: datetime) -> datetime:
-    """The start of the unit in which the moment is."""
+    """The start of the unit that contains the moment."""
     return datetime(*(*moment.timetuple()[: PARTS[unit]], 1, 1)[: max(PARTS[unit], 3)])  # type: ignore[arg-type]
 
 
-def _tests(operator: str, low: str, high: str, endless: bool) -> Iterator[tuple[Comparing, str]]:
-    """What the range asks of the column.  Unless `endless`, the function is null far from our time, and the range ends there."""
+def _tests(operator: str, low: str, high: str, endless: bool) -> Iterator[tuple[Comparator, str]]:
+    """Yield the comparisons that make up the range.
+
+    Unless `endless`, the function gives null outside FIRST_MOMENT to LAST_MOMENT, so the range ends there too.
+    """
     if operator in ("eq", "ge", "gt"):
         yield "ge", high if operator == "gt" else low
     elif not endless:
@@ -94,5 +96,5 @@ def _tests(operator: str, low: str, high: str, endless: bool) -> Iterator[tuple[
 
 
 def _written(column: Column, moment: datetime) -> str:
-    """A bound as PostgreSQL writes it."""
+    """A bound in PostgreSQL's notation."""
     return moment.date().isoformat() if column.type == "date" else f"{moment.isoformat(sep=' ')}+00:00"

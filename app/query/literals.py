@@ -1,6 +1,6 @@
-"""Literals: from the notation of a language to PostgreSQL's own, checked here so that no cast of a parameter can fail there.
+"""Literals: from a language's notation to PostgreSQL's.  They are checked here so that no cast of a parameter can fail there.
 
-Each reader takes a text and gives the value as PostgreSQL writes it, or raises ValueError with what was expected.
+Each reader takes a text and returns the value in PostgreSQL's notation, or raises ValueError with the expected form.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from uuid import UUID
 from app.query.tree import INTEGERS, Type
 
 INT8 = range(-(2**63), 2**63)
-LARGEST_EXPONENT = 308  # of a number, as of a double: results of arithmetic stay far below what numeric can hold
+LARGEST_EXPONENT = 308  # of a number, as in a double: results of arithmetic stay far below the limit of numeric
 MOST_DIGITS = 1_000
 CYCLE = timedelta(days=146_097)  # 400 years
 
@@ -25,7 +25,7 @@ _ZONE = re.compile(r"[Zz]|[-+ ](\d\d):?(\d\d)?", re.ASCII)
 
 
 def number(text: str) -> tuple[Type, str]:
-    """A number and its narrowest type: int8 if it is whole and fits, else whole or numeric."""
+    """Return a number with its narrowest type: int8 if it is whole and fits, otherwise whole or numeric."""
     if not _NUMBER.fullmatch(text):
         raise ValueError("expected a number")
     value = Decimal(text)
@@ -56,9 +56,10 @@ def clock(text: str) -> str:
 
 
 def timestamp(text: str, *, strict: bool = False) -> str:
-    """A timestamp in UTC.  Unless strict, a date alone is its midnight, the zone may be missing (UTC) and a space may stand for T.
+    """Read a timestamp, return it in UTC.
 
-    Digits beyond microseconds are cut: the database keeps none, and a reader that goes on after such a time then misses nothing.
+    Unless strict, a date alone means its midnight, the zone may be missing (UTC), and a space may stand for T.  Digits beyond
+    microseconds are cut off, not rounded: the database has none, and a reader that continues after such a time then misses no row.
     """
     day, mark, rest = text[:10], text[10:11], text[11:]
     try:
@@ -74,7 +75,10 @@ def timestamp(text: str, *, strict: bool = False) -> str:
 
 
 def _universal(moment: datetime) -> str:
-    """In UTC, where even what lies hours outside of the years 1 to 9999 is a time: the calendar repeats itself after 400 years."""
+    """The moment in UTC, which may lie hours outside Python's years 1 to 9999.
+
+    There it is computed 400 years later or earlier, where the calendar is the same.
+    """
     try:
         return moment.astimezone(UTC).isoformat(sep=" ")
     except OverflowError:
@@ -92,7 +96,7 @@ def _clock(text: str) -> time:
 
 
 def _offset(match: re.Match[str], rest: str) -> timezone:
-    # A + that arrived as a space is a +, as URLs have it.
+    # a space is a + that the client has not percent-encoded in the URL
     if match.end() != len(rest):
         raise ValueError
     hours, minutes = (int(part or 0) for part in match.groups())
@@ -113,13 +117,13 @@ def uuid(text: str) -> str:
 
 
 def storable(text: str) -> str:
-    """A text that PostgreSQL can hold."""
+    """Return the text unchanged.  Raises ValueError if PostgreSQL cannot store it."""
     if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
         raise ValueError("expected a text without U+0000 and without lone surrogates")
     return text
 
 
-# what a quoted literal is read as, by the type of the field that it is compared with
+# Readers of quoted literals, by the type of the field that they are compared with.
 QUOTED: dict[Type, Callable[[str], str]] = {
     "text": storable,
     "bool": truth,
@@ -131,7 +135,10 @@ QUOTED: dict[Type, Callable[[str], str]] = {
 
 
 def typed(text: str, type: Type) -> tuple[Type, str]:
-    """A quoted literal as a value of `type`; a number keeps its own narrowest type, a date that has a time is a timestamp."""
+    """Read a quoted literal that is compared with a field of `type`; return its own type and its value.
+
+    A number gets its narrowest type.  A text longer than a date, compared with a date, is a timestamp.
+    """
     if type in INTEGERS:
         kind, value = number(text.strip())
         if kind == "numeric":

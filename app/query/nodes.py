@@ -1,6 +1,7 @@
-"""What the parser of any query language makes: names and operators as they were written, each with its place in the text.
+"""Syntax nodes: what the parsers make of a text, before names and types are checked.
 
-The checker (check) makes expressions (tree) of these nodes; nothing else reads them.
+Names and operators stand as they were written, each with its position.  Only the checkers (check, check_odata, check_where,
+check_apply) read these nodes; they turn them into expressions (tree).
 """
 
 from __future__ import annotations
@@ -11,14 +12,14 @@ from typing import Literal as Choice
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """Anything that was written at a character (from 1) of a text."""
+    """Anything in a text, with the position (in characters, from 1) at which it begins."""
 
     at: int = field(compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Literal(Node):
-    """A literal as it was written, without quotes."""
+    """A literal as it was written, without its quotes."""
 
     kind: Choice["text", "number", "bool", "null", "date", "timestamp", "time", "uuid"]
     text: str
@@ -31,7 +32,7 @@ class Name(Node):
 
 @dataclass(frozen=True, slots=True)
 class Path(Node):
-    """`name`, or `category/name` over single-valued navigation."""
+    """`name`, or `category/name` over single-valued navigation properties."""
 
     names: tuple[Name, ...]
 
@@ -41,7 +42,7 @@ class Path(Node):
 
 @dataclass(frozen=True, slots=True)
 class Operation(Node):
-    """An operator and its operands; `and` and `or` take any number, `in` an operand and its list."""
+    """An operator and its operands.  `and` and `or` take any number; `in` takes an operand and the values of its list."""
 
     operator: str
     operands: tuple[Node, ...]
@@ -49,7 +50,7 @@ class Operation(Node):
 
 @dataclass(frozen=True, slots=True)
 class Invocation(Node):
-    """A function by name, `length(name)`."""
+    """A function call, `length(name)`."""
 
     name: str
     arguments: tuple[Node, ...]
@@ -57,7 +58,7 @@ class Invocation(Node):
 
 @dataclass(frozen=True, slots=True)
 class Quantified(Node):
-    """`items/any(i: i/quantity gt 1)`; `any()` alone has neither variable nor condition."""
+    """A lambda, `items/any(i: i/quantity gt 1)`.  `items/any()` has neither variable nor condition."""
 
     path: Path
     quantifier: Choice["any", "all"]
@@ -74,14 +75,14 @@ class Size(Node):
 
 @dataclass(frozen=True, slots=True)
 class Unsupported(Node):
-    """Something that the language knows and the service does not: `what` names it."""
+    """Valid syntax that the service does not support; `what` names it in the error."""
 
     what: str
 
 
 @dataclass(frozen=True, slots=True)
 class Sorting(Node):
-    """One key of an order."""
+    """One sort key."""
 
     key: Node
     descending: bool
@@ -98,7 +99,7 @@ class Aggregation(Node):
 
 @dataclass(frozen=True, slots=True)
 class Grouping(Node):
-    """`groupby((active,category/name),aggregate(...))`; without paths `aggregate(...)` of all rows."""
+    """`groupby((active,category/name),aggregate(...))`, or `aggregate(...)` of all rows, which has no paths."""
 
     paths: tuple[Path, ...]
     aggregations: tuple[Aggregation, ...]

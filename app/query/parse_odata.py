@@ -1,10 +1,10 @@
-"""OData's query options as syntax trees: $filter, $orderby, $select, $expand, $apply, $search, and keys."""
+"""The parser of OData's query options: $filter, $orderby, $select, $expand, $apply, $search, and keys in paths."""
 
 from __future__ import annotations
 
 from typing import Any, cast
 
-from lark import Token, Transformer, v_args
+from lark import Token, v_args
 
 from app.errors import QueryError
 from app.query.nodes import (
@@ -21,7 +21,7 @@ from app.query.nodes import (
     Sorting,
     Unsupported,
 )
-from app.query.parser import Language, bounded, position
+from app.query.parser import Language, OperatorBuilder, bounded, position
 
 KINDS = {
     "NUMBER": "number",
@@ -55,8 +55,7 @@ WORDS = {
     "WORD": "a word",
 }
 
-
-# Transformations and groupings of the OData extension for data aggregation that are not served.
+# Transformations and groupings of OData's aggregation extension that the service does not support.
 TRANSFORMATIONS = frozenset(
     (
         *("filter", "compute", "concat", "expand", "identity", "search", "orderby", "skip", "top", "nest", "addnested"),
@@ -67,7 +66,7 @@ TRANSFORMATIONS = frozenset(
 
 
 @v_args(inline=True)
-class _Builder(Transformer[Token, Any]):
+class _Builder(OperatorBuilder):
     def filter(self, condition: Node) -> Node:
         return condition
 
@@ -83,7 +82,7 @@ class _Builder(Transformer[Token, Any]):
         if what in ("$ref", "$count"):
             raise QueryError(f"{what} in $expand is not supported", position=position(what), code="not_supported")
         if what:
-            raise QueryError(f"unexpected '{what}', expected a navigation property alone", position=position(what))
+            raise QueryError(f"unexpected '{what}' after a navigation property", position=position(what))
         if options:
             raise QueryError("an option inside $expand is not supported", position=position(options) + 1, code="not_supported")
         return item
@@ -114,7 +113,7 @@ class _Builder(Transformer[Token, Any]):
         return Aggregation(value.at, value, Name(position(method), str(method)), Name(position(alias), str(alias)))
 
     def from_(self, word: Token, *_: object) -> None:
-        raise _not_supported("an aggregation from others, by from,", position(word))
+        raise _not_supported("the keyword from in an aggregation", position(word))
 
     def unsupported(self, name: Token) -> None:
         if name in TRANSFORMATIONS or "." in name:
@@ -142,10 +141,7 @@ class _Builder(Transformer[Token, Any]):
     def binary(self, left: Node, operator: Token, right: Node) -> Node:
         if operator == "divby":
             raise _not_supported("the operator divby", position(operator))
-        return Operation(position(operator), str(operator), (left, right))
-
-    def prefix(self, operator: Token, operand: Node) -> Node:
-        return Operation(position(operator), str(operator), (operand,))
+        return cast(Node, self._operation(position(operator), str(operator), (left, right)))
 
     def list(self, *values: Node) -> tuple[Node, ...]:
         return bounded(values)
@@ -185,12 +181,6 @@ class _Builder(Transformer[Token, Any]):
             values = (self.special(values),)
         return Operation(position(operator), "in", (operand, *values))
 
-    def disjunction(self, *parts: Node | Token) -> Node:
-        return _junction("or", parts)
-
-    def conjunction(self, *parts: Node | Token) -> Node:
-        return _junction("and", parts)
-
     def quantified(self, path: Path, quantifier: Token, variable: Token | None, predicate: Node | None) -> Node:
         if quantifier == "all" and predicate is None:
             raise QueryError("all needs a variable and a condition, as in all(i: i/price gt 1)", position=position(quantifier))
@@ -198,51 +188,46 @@ class _Builder(Transformer[Token, Any]):
         return Quantified(path.at, path, cast(Any, str(quantifier)), name, predicate)
 
 
-def _junction(operator: str, parts: tuple[Node | Token, ...]) -> Node:
-    operands = tuple(part for part in parts if isinstance(part, Node))
-    return Operation(operands[0].at, operator, operands)
-
-
 def _not_supported(what: str, at: int) -> QueryError:
     return QueryError(f"{what} is not supported", position=at, code="not_supported")
 
 
-MAX_OTHER = 1_000  # tokens of each option but $filter, so that all of a request together are bounded
+MAX_OTHER = 1_000  # tokens of each option other than $filter, which bounds the tokens of a whole request
 
 _conditions = Language("odata.lark", ["filter"], _Builder(), WORDS)
 _language = Language("odata.lark", ["orderby", "select", "expand", "apply", "key", "search"], _Builder(), WORDS, tokens=MAX_OTHER)
 
 
 def parse_filter(text: str) -> Node:
-    """The condition of a $filter."""
+    """Parse a $filter."""
     return cast(Node, _conditions.parse(text, "filter"))
 
 
 def parse_orderby(text: str) -> tuple[Sorting, ...]:
-    """The keys of an $orderby."""
+    """Parse an $orderby into its sort keys."""
     return cast("tuple[Sorting, ...]", _language.parse(text, "orderby"))
 
 
 def parse_select(text: str) -> tuple[Path | None, ...]:
-    """The items of a $select; None is the star."""
+    """Parse a $select into its items; None stands for `*`."""
     return cast("tuple[Path | None, ...]", _language.parse(text, "select"))
 
 
 def parse_expand(text: str) -> tuple[Path | None, ...]:
-    """The items of an $expand; None is the star."""
+    """Parse an $expand into its items; None stands for `*`."""
     return cast("tuple[Path | None, ...]", _language.parse(text, "expand"))
 
 
 def parse_apply(text: str) -> Grouping:
-    """The one transformation of an $apply.  Raises QueryError for the others, by name."""
+    """Parse an $apply of one transformation, groupby or aggregate.  Raises QueryError(not_supported) for others, by name."""
     return cast(Grouping, _language.parse(text, "apply"))
 
 
 def parse_key(text: str) -> tuple[tuple[Name | None, Node], ...]:
-    """The values between a key's parentheses, each with its name if it has one."""
+    """Parse the text between a key's parentheses into values, each with its name or None."""
     return cast("tuple[tuple[Name | None, Node], ...]", _language.parse(text, "key"))
 
 
 def parse_search(text: str) -> None:
-    """Raises QueryError unless a $search is well formed."""
+    """Check the syntax of a $search, which has no other effect.  Raises QueryError."""
     _language.parse(text, "search")

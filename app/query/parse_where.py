@@ -1,14 +1,17 @@
-"""The SQL-like filter and sort of /c, hooks and @where as syntax trees, in OData's operators: one compiler serves both."""
+"""The parser of the SQL-like filter and sort of /c, hooks and @where.
+
+Its nodes have OData's operators (`=` becomes `eq`), so that both languages share the compiler.
+"""
 
 from __future__ import annotations
 
 from typing import Any, cast
 
-from lark import Token, Transformer, v_args
+from lark import Token, v_args
 
 from app.errors import QueryError
 from app.query.nodes import Literal, Name, Node, Operation, Path, Sorting
-from app.query.parser import Language, bounded, position
+from app.query.parser import Language, OperatorBuilder, bounded, position
 from app.query.tree import FLIPPED
 
 OPERATORS = {"=": "eq", "!=": "ne", "<>": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge"}
@@ -25,7 +28,7 @@ WORDS = {
 
 
 @v_args(inline=True)
-class _Builder(Transformer[Token, Any]):
+class _Builder(OperatorBuilder):
     def filter(self, condition: Node) -> Node:
         return condition
 
@@ -44,12 +47,6 @@ class _Builder(Transformer[Token, Any]):
     def literal(self, token: Token) -> Literal:
         text = token[1:-1].replace("''", "'") if token.type == "STRING" else str(token)
         return Literal(position(token), cast(Any, KINDS[token.type]), text)
-
-    def disjunction(self, *parts: Node | Token) -> Node:
-        return _junction("or", parts)
-
-    def conjunction(self, *parts: Node | Token) -> Node:
-        return _junction("and", parts)
 
     def negation(self, operator: Token, operand: Node) -> Node:
         return Operation(position(operator), "not", (operand,))
@@ -74,22 +71,17 @@ class _Builder(Transformer[Token, Any]):
         return _negated(negated, _test("eq", position(operator), field, Literal(position(null), "null", "null")))
 
 
-def _junction(operator: str, parts: tuple[Node | Token, ...]) -> Node:
-    operands = tuple(part for part in parts if isinstance(part, Node))
-    return Operation(operands[0].at, operator, operands)
-
-
 def _negated(negated: Token | None, test: Node) -> Node:
     return Operation(position(negated), "not", (test,)) if negated else test
 
 
 def _test(operator: str, at: int, field: Node, *values: Node) -> Node:
-    """An operation between a field and literals, which is all that the language has."""
+    """An operation on a field and literals.  Raises QueryError for any other operands, which the language does not have."""
     if not isinstance(field, Path):
         raise QueryError("expected a field on one side", position=min(field.at, values[0].at))
     for value in values:
         if not isinstance(value, Literal):
-            raise QueryError("expected a literal on one side: a text stands in single quotes", position=value.at)
+            raise QueryError("expected a literal on one side: put texts in single quotes", position=value.at)
     return Operation(at, operator, (field, *values))
 
 
@@ -97,10 +89,10 @@ _language = Language("where.lark", ["filter", "sort"], _Builder(), WORDS)
 
 
 def parse_filter(text: str) -> Node | None:
-    """The condition of a filter; None if it is empty."""
+    """Parse a filter; None if it is empty."""
     return cast(Node, _language.parse(text, "filter")) if text.strip() else None
 
 
 def parse_sort(text: str) -> tuple[Sorting, ...]:
-    """The keys of a sort."""
+    """Parse a sort into its sort keys."""
     return cast("tuple[Sorting, ...]", _language.parse(text, "sort"))

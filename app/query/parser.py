@@ -1,7 +1,7 @@
-"""From text to syntax tree: what the parsers of all languages share.
+"""The frame of every parser: a lark grammar, a builder of syntax nodes, bounds, and error messages.
 
-A language is a lark grammar and a builder of nodes.  Trees are built while LALR parses, so nothing recurses over what a client sent
-before its depth is known; and whatever is wrong is a QueryError at a character, saying what was expected there.
+LALR builds nodes while it parses, so no code recurses over a client's text before its depth has been checked.  Every syntax error
+is a QueryError with the position of the first wrong character and what was expected there.
 """
 
 from __future__ import annotations
@@ -10,24 +10,25 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from lark import Lark, Token, Transformer
+from lark import Lark, Token, Transformer, v_args
 from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 from lark.lark import PostLex
 
 from app import resources
 from app.errors import QueryError
-from app.query.nodes import Node
+from app.query.nodes import Node, Operation
 
 GRAMMARS = resources.folder("grammars")
 
-MAX_NESTING = 100  # parentheses
-MAX_DEPTH = 300  # nodes on top of each other, which chains of operators pile up too
+MAX_NESTING = 100  # nested parentheses
+MAX_DEPTH = 300  # depth of the tree, to which chains of operators add as well
 MAX_LIST = 1_000  # values of an `in`
-MAX_TOKENS = 10_000  # of a text; each takes LALR the same time, about 10 microseconds
+MAX_TOKENS = 10_000  # in one text; LALR takes about 10 microseconds for each
 
-# Checking and compiling recurse over trees of this depth, several calls a node.
+# Checking and compiling recurse over trees of this depth, with several calls for each node.
 sys.setrecursionlimit(max(sys.getrecursionlimit(), 10 * MAX_DEPTH + 1_000))
 
+# How error messages name the terminals that all languages share.
 WORDS = {
     "STRING": "a quoted text",
     "NAME": "a name",
@@ -40,7 +41,7 @@ WORDS = {
 
 
 class Bounds(PostLex):
-    """Counts tokens as they pass, and how deep the tree will be: bounds that hold before there is a tree."""
+    """Counts tokens, and the depth that the tree will have, as they pass from the lexer to the parser."""
 
     always_accept = ()
 
@@ -48,10 +49,11 @@ class Bounds(PostLex):
         self._tokens = tokens
 
     def process(self, stream: Iterator[Token]) -> Iterator[Token]:
-        levels = [0]  # for each open parenthesis the operators since its last and, or, comma, =
+        """Yield the tokens.  Raises QueryError at the token that exceeds a bound."""
+        levels = [0]  # for each open parenthesis: the operators since its last and, or, comma or =
         for number, token in enumerate(stream):
             if number == self._tokens:
-                raise QueryError(f"too long: at most {self._tokens:,} names, literals and signs", position=position(token))
+                raise QueryError(f"too long: at most {self._tokens:,} names, literals and operators", position=position(token))
             if token.type == "LPAR":
                 levels.append(0)
             elif token.type == "RPAR" and len(levels) > 1:
@@ -65,8 +67,38 @@ class Bounds(PostLex):
             yield token
 
 
+@v_args(inline=True)
+class OperatorBuilder(Transformer[Token, Any]):
+    """The grammar rules that all languages share: `and` and `or` over any number of operands, prefix and binary operators.
+
+    A language whose operators are another kind of node overrides `_operation`.
+    """
+
+    def _operation(self, at: int, operator: str, operands: tuple[Any, ...]) -> Any:
+        return Operation(at, operator, operands)
+
+    def disjunction(self, *parts: Any) -> Any:
+        return self._junction("or", parts)
+
+    def conjunction(self, *parts: Any) -> Any:
+        return self._junction("and", parts)
+
+    def prefix(self, operator: Token, operand: Any) -> Any:
+        return self._operation(position(operator), str(operator), (operand,))
+
+    def binary(self, left: Any, operator: Token, right: Any) -> Any:
+        return self._operation(position(operator), str(operator), (left, right))
+
+    def _junction(self, operator: str, parts: tuple[Any, ...]) -> Any:
+        operands = tuple(part for part in parts if not isinstance(part, Token))
+        return self._operation(operands[0].at, operator, operands)
+
+
 class Language:
-    """A grammar with its builder.  `words` says in human terms what each terminal is, beyond those that all share."""
+    """A grammar with its builder.
+
+    starts: the grammar's start rules.  words: how error messages name the language's own terminals.  tokens: bound of a text.
+    """
 
     def __init__(
         self,
@@ -88,22 +120,22 @@ class Language:
         )
 
     def parse(self, text: str, start: str) -> Any:
-        """What the builder makes of `text`.  Raises QueryError with the position of the first character that is wrong."""
+        """Return what the builder makes of the text.  Raises QueryError at the first wrong character."""
         try:
             return self._lark.parse(text, start)
-        except UnexpectedInput as wrong:
-            raise self._explain(wrong, text) from None
+        except UnexpectedInput as error:
+            raise self._explain(error, text) from None
 
-    def _explain(self, wrong: UnexpectedInput, text: str) -> QueryError:
-        match wrong:
+    def _explain(self, error: UnexpectedInput, text: str) -> QueryError:
+        match error:
             case UnexpectedToken(token=token):
                 at = len(text) if token.type == "$END" else token.start_pos or 0
-            case UnexpectedCharacters(pos_in_stream=place):
-                at = place or 0
+            case UnexpectedCharacters(pos_in_stream=offset):
+                at = offset or 0
             case _:
-                raise wrong
-        # not its `allowed`, which also holds what the grammar's other start would allow there
-        allowed: set[str] = wrong.interactive_parser.accepts()  # type: ignore[no-untyped-call]
+                raise error
+        # not the error's `allowed`, which also holds terminals that only another start rule would allow here
+        allowed: set[str] = error.interactive_parser.accepts()  # type: ignore[no-untyped-call]
         rest = text[at:]
         if rest[:1] in ("'", '"') and rest.count(rest[0]) % 2:
             return QueryError("the quoted text that begins here is not closed", position=at + 1)
@@ -113,12 +145,12 @@ class Language:
 
 
 def position(token: Token) -> int:
-    """The character, from 1, at which a token begins."""
+    """The position (in characters, from 1) at which a token begins."""
     return (token.start_pos or 0) + 1
 
 
 def bounded(values: tuple[Node, ...]) -> tuple[Node, ...]:
-    """The values of a list, if they are not too many."""
+    """The values of a list.  Raises QueryError if they are more than MAX_LIST."""
     if len(values) > MAX_LIST:
         raise QueryError(f"a list holds at most {MAX_LIST:,} values", position=values[MAX_LIST].at)
     return values

@@ -1,6 +1,6 @@
-"""A query as one value: what OData's options, or the parameters of other interfaces, ask of one entity.
+"""A query as one value: the checked options of a request for rows of one entity.
 
-Everything that reads rows (OData, /c, export) compiles a Query; nobody else knows what the options looked like.
+OData, /c and export each make a Query of their own options; the compiler (sql_select) reads nothing else.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import TypeVar
 from app.database.catalog import Catalog, Entity, Field, Navigation
 from app.errors import QueryError
 from app.query import parse_odata
-from app.query.check_apply import Filtering, Groups, Ordering, check_apply
-from app.query.check_key import Key, Origin, read_key
-from app.query.check_odata import OData
+from app.query.check_apply import GroupFilterChecker, GroupOrderChecker, Groups, check_apply
+from app.query.check_key import Origin, RowKey, read_key
+from app.query.check_odata import ODataChecker
 from app.query.nodes import Path
-from app.query.tree import Call, Column, Constant, Count, Expression, Junction, Order, Quantifier, walk
+from app.query.tree import Call, Column, Constant, Count, Expression, Junction, Membership, Order, Quantifier, walk
 
-# The options that each kind of path takes.
+# The options that each kind of resource takes.
 OPTIONS = "$filter $select $orderby $top $skip $count $search $format $expand $apply $compute $levels $deltatoken $skiptoken"
 COLLECTION = frozenset(OPTIONS.split())
 ROW = frozenset(("$select", "$expand", "$format", "$compute", "$levels"))
@@ -30,7 +30,7 @@ EXPORT = frozenset(("$filter", "$select", "$orderby", "$expand", "$top", "$skip"
 
 UNSUPPORTED = frozenset(("$compute", "$levels", "$deltatoken", "$skiptoken"))
 
-# Of $top and $skip; more is the same as this, for no collection is as long.
+# A larger $top or $skip is cut to this, which exceeds the size of any collection.
 LARGEST_PAGE = 10**15
 
 T = TypeVar("T")
@@ -38,42 +38,51 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What is asked: conditions, fields, order and page over one entity."""
+    """Conditions, fields, order and page over one entity.
+
+    parts, entities and volatile are computed.
+    """
 
     catalog: Catalog
     entity: Entity
     filter: Expression | None = None
     select: tuple[Field, ...] | None = None  # None: every field
-    expand: tuple[Navigation, ...] = ()  # related rows that come inside
-    order: tuple[Order, ...] = ()  # the id follows by itself
+    expand: tuple[Navigation, ...] = ()  # navigations whose rows come inside each row
+    order: tuple[Order, ...] = ()  # without the id, which is always the last sort key
     top: int | None = None
     skip: int = 0
-    count: bool = False  # the total without page is asked for
-    search: bool = False  # a $search was given, which has no effect
-    single: bool = False  # restricted to one row by a key
-    origin: Origin | None = None  # the row from which a navigation leads to these
-    nested: bool = False  # child collections come with their rows
-    groups: Groups | None = None  # made of the rows; then order, page and count are of groups
-    key: Constant | None = None  # the value that the path names one row by
-    parts: tuple[Expression, ...] = field(init=False)  # every node of the filter, the order and the groups
-    entities: tuple[str, ...] = field(init=False)  # all that it reads, its own first
-    volatile: bool = field(init=False)  # the answer depends on the time too: now()
+    count: bool = False  # whether to count the rows without the page
+    search: bool = False  # whether a $search was given, which has no effect
+    single: bool = False  # whether a key restricts the query to one row
+    origin: Origin | None = None  # the row at which a navigation begins that leads to these rows
+    nested: bool = False  # whether child collections come inside each row
+    groups: Groups | None = None  # of the rows; order, page and count then apply to groups
+    key: Constant | None = None  # the value of the key in the path
+    parts: tuple[Expression, ...] = field(init=False)  # all expressions of the filter, the order, the groups and the origin
+    entities: tuple[str, ...] = field(init=False)  # all that the query reads, its own first
+    volatile: bool = field(init=False)  # whether the result depends on the time as well: now()
 
     def __post_init__(self) -> None:
         start = self.origin.condition if self.origin else None
         roots = (start, self.filter, *(order.key for order in self.order), *(self.groups.expressions if self.groups else ()))
         parts = tuple(part for root in roots if root for part in walk(root))
-        ways = (step.target for part in parts for step in _steps(part))
+        targets = (step.target for part in parts for step in _steps(part))
         children = (child.target for child in self.entity.children) if self.nested else ()
-        object.__setattr__(self, "parts", parts)
         expanded = (step.target for step in self.expand)
         origin = (self.origin.entity,) if self.origin else ()
-        object.__setattr__(self, "entities", tuple(dict.fromkeys((self.entity.name, *origin, *ways, *children, *expanded))))
+        object.__setattr__(self, "parts", parts)
+        object.__setattr__(self, "entities", tuple(dict.fromkeys((self.entity.name, *origin, *targets, *children, *expanded))))
         object.__setattr__(self, "volatile", any(isinstance(part, Call) and part.function.name == "now" for part in parts))
 
     @property
+    def constants(self) -> tuple[Constant | Membership, ...]:
+        """The parts that become parameters.  A constant that stands in several places, as a key can, is one parameter."""
+        constants = [part for part in self.parts if isinstance(part, Membership) or (isinstance(part, Constant) and not part.null)]
+        return tuple({constant.serial: constant for constant in constants}.values())
+
+    @property
     def shape(self) -> Hashable:
-        """Equal for queries that differ in values only, hence are the same SQL."""
+        """Equal for queries that differ only in values: they are the same SQL."""
         return (
             *(self.catalog.version, self.entity.name, self.filter, self.order),
             *(self.select, self.expand, self.top is None, self.skip == 0, self.count, self.single, self.groups, self.origin),
@@ -90,34 +99,36 @@ def parse_query(
     member: Navigation | Field | None = None,
     takes: frozenset[str] | None = None,
 ) -> Query:
-    """The query of OData's options, decoded, in their order; those without $ are ignored.
+    """Check OData's options: decoded pairs of name and value, in their order.  Options without $ are ignored.
 
-    `key` is the text between the parentheses of a path to one row; `member` is what follows it: a navigation, to query the rows to
-    which it leads, or a field, to select it behind the id.  `takes` are the options that the path takes: COLLECTION, ROW (with a
-    key), COUNT, VALUE, REFERENCES, EXPORT (whose $select takes references by name, too).  Raises QueryError with the option as its
-    target ("key" for the key), and the position in its value.
+    key: the text between the parentheses of a path to one row.
+    member: the path's segment after the key: a navigation, whose rows are then queried, or a field, selected after the id.
+    takes: the options that the path takes: COLLECTION, ROW (the default with a key), COUNT, VALUE, REFERENCES or EXPORT, whose
+    $select takes references by name as well.
+
+    Raises QueryError with the option as its target ("key" for the key) and the position in its value.
     """
     given = _given(options, takes or (ROW if key is not None else COLLECTION))
     if key is None:
-        return _asked(given, catalog, entity, references=takes is EXPORT)
+        return _query(given, catalog, entity, references=takes is EXPORT)
     with about("key"):
         row = read_key(catalog, entity, key)
     if isinstance(member, Navigation):
-        return _behind(row, member, _asked(given, catalog, catalog[member.target]))
-    query = replace(_asked(given, catalog, entity), filter=row.row(), single=True, key=row.value)
+        return _behind(row, member, _query(given, catalog, catalog[member.target]))
+    query = replace(_query(given, catalog, entity), filter=row.row(), single=True, key=row.value)
     return replace(query, select=tuple(dict.fromkeys((entity.fields["id"], member)))) if member else query
 
 
-def _behind(row: Key, step: Navigation, query: Query) -> Query:
-    """The query restricted to what a navigation leads to."""
+def _behind(row: RowKey, step: Navigation, query: Query) -> Query:
+    """The query restricted to the rows to which a navigation leads from a row."""
     condition = row.behind(step)
     if query.filter is not None:
         condition = Junction(condition.at, "bool", "and", (condition, query.filter))
     return replace(query, filter=condition, origin=row.origin(), single=not step.many, key=row.value)
 
 
-def _asked(given: dict[str, str], catalog: Catalog, entity: Entity, *, references: bool = False) -> Query:
-    """The query of options alone.  references: whether $select takes a reference by its own name, as an export calls it."""
+def _query(given: dict[str, str], catalog: Catalog, entity: Entity, *, references: bool = False) -> Query:
+    """The query of the options.  references: whether $select takes a reference by its name, as well as by its field's."""
     groups = _option(given, "$apply", lambda text: check_apply(catalog, entity, parse_odata.parse_apply(text)))
     _option(given, "$search", parse_odata.parse_search)
     query = Query(
@@ -129,8 +140,8 @@ def _asked(given: dict[str, str], catalog: Catalog, entity: Entity, *, reference
         search="$search" in given,
     )
     if groups is not None:
-        return _grouped(given, query, groups)
-    checker = OData(catalog, entity)
+        return _group_query(given, query, groups)
+    checker = ODataChecker(catalog, entity)
     return replace(
         query,
         filter=_option(given, "$filter", lambda text: checker.condition(parse_odata.parse_filter(text))),
@@ -140,21 +151,21 @@ def _asked(given: dict[str, str], catalog: Catalog, entity: Entity, *, reference
     )
 
 
-def _grouped(given: dict[str, str], query: Query, groups: Groups) -> Query:
-    """The query with its rows in groups, on which the options work."""
+def _group_query(given: dict[str, str], query: Query, groups: Groups) -> Query:
+    """The query with its rows in groups, to which $filter and $orderby apply."""
     for name in ("$select", "$expand"):
         if name in given:
             raise QueryError(f"{name} cannot be given with $apply", target=name)
-    filtering = Filtering(query.catalog, query.entity, groups)
-    ordering = Ordering(query.catalog, query.entity, groups)
-    rows, having = _option(given, "$filter", lambda text: filtering.split(parse_odata.parse_filter(text))) or (None, None)
-    order = _option(given, "$orderby", lambda text: ordering.order(parse_odata.parse_orderby(text))) or ()
+    filters = GroupFilterChecker(query.catalog, query.entity, groups)
+    orders = GroupOrderChecker(query.catalog, query.entity, groups)
+    rows, having = _option(given, "$filter", lambda text: filters.split(parse_odata.parse_filter(text))) or (None, None)
+    order = _option(given, "$orderby", lambda text: orders.order(parse_odata.parse_orderby(text))) or ()
     return replace(query, filter=rows, order=order, groups=replace(groups, having=having))
 
 
 @contextmanager
 def about(target: str) -> Iterator[None]:
-    """Names the option or parameter that a QueryError raised here is about."""
+    """Set the target, an option or parameter, of a QueryError that is raised inside."""
     try:
         yield
     except QueryError as error:
@@ -163,17 +174,17 @@ def about(target: str) -> Iterator[None]:
 
 
 def _steps(part: Expression) -> tuple[Navigation, ...]:
-    """The navigations that an expression itself follows."""
+    """The navigations of a column's path, or of a collection."""
     match part:
-        case Column(way=way):
-            return way
+        case Column(path=path):
+            return path
         case Quantifier(rows=rows) | Count(rows=rows):
             return (rows.navigation,)
     return ()
 
 
 def _given(options: Sequence[tuple[str, str]], takes: frozenset[str]) -> dict[str, str]:
-    """The options that begin with $, each once, known, supported and of this path."""
+    """The options that begin with $.  Raises QueryError if one is repeated, unknown, not supported, or not one of `takes`."""
     given: dict[str, str] = {}
     for name, value in options:
         if not name.startswith("$"):
@@ -192,7 +203,7 @@ def _given(options: Sequence[tuple[str, str]], takes: frozenset[str]) -> dict[st
 
 
 def _option(given: dict[str, str], name: str, read: Callable[[str], T]) -> T | None:
-    """What `read` makes of the option; None if it is not given."""
+    """Read an option; None if it is not given."""
     if name not in given:
         return None
     with about(name):
@@ -223,11 +234,11 @@ def _selected(entity: Entity, path: Path, references: bool) -> Field:
     if references and step and not step.many and not rest:
         return entity.fields[step.field]
     if step:
-        raise QueryError(f"{first.text} is a navigation property; expected a field", position=first.at)
+        raise QueryError(f"{first.text} is a navigation property: expected a field", position=first.at)
     if first.text not in entity.fields:
         raise QueryError(f"{entity.name} has no field {first.text}", position=first.at)
     if rest:
-        raise QueryError(f"{first.text} is no navigation property: nothing follows it", position=rest[0].at)
+        raise QueryError(f"{first.text} is not a navigation property: nothing can follow it", position=rest[0].at)
     return entity.fields[first.text]
 
 
@@ -241,8 +252,8 @@ def _expand(entity: Entity, text: str) -> tuple[Navigation, ...]:
 def _expanded(entity: Entity, path: Path) -> Navigation:
     first, *rest = path.names
     if first.text not in entity.navigations:
-        what = "a field; expected a" if first.text in entity.fields else "no"
-        raise QueryError(f"{first.text} is {what} navigation property of {entity.name}", position=first.at)
+        what = "is a field: expected" if first.text in entity.fields else "is not"
+        raise QueryError(f"{first.text} {what} a navigation property of {entity.name}", position=first.at)
     if rest:
-        raise QueryError(f"expected {first.text} alone: $expand goes one step", position=rest[0].at)
+        raise QueryError(f"expected {first.text} alone: $expand takes single navigation properties", position=rest[0].at)
     return entity.navigations[first.text]

@@ -1,7 +1,7 @@
-"""A filter of the SQL-like language as a condition that the database keeps: of a hook, or of a record that says @where.
+"""Compiles filters that the database stores as SQL text: of hooks, and of mass updates (@where).
 
-The rows are a table `t` with an entity's fields, the values a table `h` with a column for each, so that all filters that differ in
-values alone are one text and one join.  The company is the statement's first parameter.
+A hook's condition is on a row of table `t`, which has the entity's fields; its values are the columns p0, p1 ... of table `h`, so
+that all filters that differ only in values share one text and are matched by one join.  The company is parameter $1.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from psycopg.sql import SQL, Composed, Identifier, Literal
 from app.database.catalog import Catalog, Entity, Navigation
 from app.errors import QueryError
 from app.query import parse_where
-from app.query.check_where import Where
+from app.query.check_where import WhereChecker
 from app.query.sql_expressions import CASTS, Compiler
 from app.query.sql_rows import view
 from app.query.tree import Column, Comparison, Constant, Expression, Membership, Type, walk
@@ -22,7 +22,7 @@ from app.query.tree import Column, Comparison, Constant, Expression, Membership,
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """SQL over t and h, the joins from t that it needs, and the values with their types, as PostgreSQL writes both."""
+    """A hook's condition: SQL on t and h, the joins from t that it needs, and its values in PostgreSQL's notation."""
 
     entity: str
     joins: str
@@ -31,7 +31,7 @@ class Condition:
     values: tuple[str, ...]
 
     def members(self) -> dict[str, Any]:
-        """What bds.store_filters takes of it."""
+        """The members of the JSON that bds.store_filters takes."""
         return {
             "entity": self.entity,
             "joins": self.joins,
@@ -42,13 +42,13 @@ class Condition:
 
 
 def compile_filter(catalog: Catalog, entity: Entity, text: str) -> Condition | None:
-    """A filter over the rows of an entity; None if it is empty.  Raises QueryError."""
+    """Compile a filter on an entity; None if it is empty.  Raises QueryError."""
     node = parse_where.parse_filter(text)
-    return compile_condition(catalog, entity, Where(catalog, entity).condition(node)) if node else None
+    return compile_condition(catalog, entity, WhereChecker(catalog, entity).condition(node)) if node else None
 
 
 def compile_any(catalog: Catalog, entity: str | None, text: str) -> list[Condition]:
-    """A filter over the rows of an entity, or for None of each entity that it fits.  Raises QueryError if it fits none."""
+    """Compile a filter on an entity, or if `entity` is None on each entity that it fits.  Raises QueryError if it fits none."""
     compiled, problem = [], None
     for each in catalog.entities.values() if entity is None else [catalog[entity]]:
         try:
@@ -63,16 +63,16 @@ def compile_any(catalog: Catalog, entity: str | None, text: str) -> list[Conditi
 
 
 def sql_condition(catalog: Catalog, entity: Entity, text: str) -> str:
-    """A filter as SQL over a row `v` of the entity's view, values written out; the company is the statement's first parameter.
+    """Compile the filter of a mass update to SQL on a row `v` of the entity's view, with its values as literals.
 
-    Raises QueryError.
+    The company is parameter $1.  Raises QueryError.
     """
     parsed = parse_where.parse_filter(text)
     if parsed is None:
         raise QueryError("expected a condition, got nothing", position=1)
-    filter = Where(catalog, entity).condition(parsed)
-    direct = _Direct({})
-    condition = direct.compile(filter, loose=True).as_string().replace("%%", "%")
+    filter = WhereChecker(catalog, entity).condition(parsed)
+    direct = _LiteralCompiler({})
+    condition = direct.compile(filter, loose=True).as_string()
     if len(direct.aliases) == 1:
         return condition
     compiled = compile_condition(catalog, entity, filter)
@@ -87,59 +87,59 @@ def sql_condition(catalog: Catalog, entity: Entity, text: str) -> str:
 
 
 def compile_condition(catalog: Catalog, entity: Entity, filter: Expression) -> Condition:
-    """A checked condition on the rows of an entity."""
-    compiler = _Values({})
+    """Compile a checked condition on an entity."""
+    compiler = _ColumnCompiler({})
     columns = (part for part in walk(filter) if isinstance(part, Column))
-    steps = dict.fromkeys(column.way[:end] for column in columns for end in range(1, len(column.way) + 1))
-    joins = SQL("").join([compiler.join(way, 0) for way in steps]).as_string()
+    paths = dict.fromkeys(column.path[:end] for column in columns for end in range(1, len(column.path) + 1))
+    joins = SQL("").join([compiler.join(path, 0) for path in paths]).as_string()
     condition = compiler.compile(filter, loose=True).as_string()
-    return Condition(entity.name, joins, condition.replace("%%", "%"), tuple(compiler.types), tuple(compiler.values))
+    return Condition(entity.name, joins, condition, tuple(compiler.types), tuple(compiler.values))
 
 
 @dataclass(slots=True)
-class _Values(Compiler):
-    """Compiles values as columns of h."""
+class _ColumnCompiler(Compiler):
+    """Compiles constants to columns of h."""
 
     types: list[str] = field(default_factory=list)
     values: list[str] = field(default_factory=list)
 
-    def join(self, way: tuple[Navigation, ...], row: int) -> Composed:
-        """One look for each row: of a statement that is planned before its sizes are known, nothing else is right for few rows."""
-        reference = Identifier(self.alias(way[:-1], row), way[-1].field)
+    def join(self, path: tuple[Navigation, ...], row: int) -> Composed:
+        """A lookup for each row (lateral): the statement is planned before its sizes are known, and usually has few rows."""
+        reference = Identifier(self.alias(path[:-1], row), path[-1].field)
         return SQL(
             " left join lateral (select v.* from {view} as v where v.company_id = {company} and v.id = {reference} offset 0)"
             " as {this} on true"
-        ).format(view=view(way[-1].target), this=Identifier(self.alias(way, row)), company=SQL("$1"), reference=reference)
+        ).format(view=view(path[-1].target), this=Identifier(self.alias(path, row)), company=SQL("$1"), reference=reference)
 
     def parameter(self, node: Constant | Membership, type: Type, array: str = "") -> Composed:
         self.types.append(f"{CASTS.get(type, type)}{array}")
         if isinstance(node, Membership):
             self.values.append(_array(node.values))
         else:
-            assert node.value is not None  # null is written out
+            assert node.value is not None  # a null is compiled to a literal
             self.values.append(node.value)
         return Composed([SQL(f"h.p{len(self.values) - 1}")])
 
 
 @dataclass(slots=True)
-class _Direct(Compiler):
-    """Compiles a condition on a row v alone, values written out; what a reference is compared with is looked up once."""
+class _LiteralCompiler(Compiler):
+    """Compiles constants to literals, on a row v alone: the id behind a lookup is found once, by a subquery."""
 
     aliases: dict[tuple[int, tuple[Navigation, ...]], str] = field(default_factory=lambda: {(0, ()): "v"})
 
     def compile(self, node: Expression, *, loose: bool = False) -> Composed:
         match node:
-            # where false is not told from null, a row that refers to nothing is like one that refers to another
-            case Comparison(operator="eq", left=Column(way=(step,)) as key, right=Constant(value=str())) if loose:
+            # only if loose: a row without a reference gives null here, not false
+            case Comparison(operator="eq", left=Column(path=(step,)) as key, right=Constant(value=str())) if loose:
                 return self.looked_up("({} = ({}))", step, key, SQL("= {}").format(self.compile(node.right)))
-            case Membership(operand=Column(way=(step,)) as key) if loose:
+            case Membership(operand=Column(path=(step,)) as key) if loose:
                 return self.looked_up(
-                    "({} = any (array({})))", step, key, SQL("= any ({})").format(self.parameter(node, node.of, "[]"))
+                    "({} = any (array({})))", step, key, SQL("= any ({})").format(self.parameter(node, node.value_type, "[]"))
                 )
         return Compiler.compile(self, node, loose=loose)
 
     def looked_up(self, test: LiteralString, step: Navigation, key: Column, values: Composed) -> Composed:
-        """Whether a reference leads to a row whose key has one of the values.  A key is unique: there is one for each."""
+        """A test whether a reference leads to a row whose key has one of the values.  A key is unique: each value has one row."""
         rows = SQL("select r.id from {} as r where r.company_id = $1 and r.{} {}").format(
             view(step.target), Identifier(key.field.name), values
         )

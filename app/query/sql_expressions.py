@@ -1,17 +1,18 @@
-"""Checked expressions as SQL.
+"""Compiles expressions to SQL.
 
-Every value is a parameter, every name comes from the catalog, every operation stands in parentheses, and a node that nobody knows
-raises.  Parameters have a cast to their type, so that one shape of expression is one text.
+Every value is a parameter, every name comes from the catalog, every operation stands in parentheses, and an unknown kind of
+expression raises TypeError.  Parameters have a cast to their type, so that all expressions of one shape have the same SQL.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from psycopg.sql import SQL, Composable, Composed, Identifier
 
 from app.database.catalog import Navigation
+from app.query.sql_parameters import COMPANY, Parameter
 from app.query.sql_rows import view
 from app.query.tree import (
     Call,
@@ -25,21 +26,21 @@ from app.query.tree import (
     Membership,
     Not,
     Quantifier,
-    Related,
+    RelatedRows,
     Result,
     Type,
     walk,
 )
 
 OPERATORS = {"eq": SQL("="), "ne": SQL("<>"), "lt": SQL("<"), "le": SQL("<="), "gt": SQL(">"), "ge": SQL(">=")}
-COMPANY = SQL("%(company)s::text")
-GROUP = "g"  # what the table of groups is called
+GROUP = "g"  # alias of the table of groups
 BY_CODE_POINT = SQL(' collate "C"')
 
-# Views up to which the planner may turn lambdas into joins: it takes twice as long for each one more.  Beyond, each is looked up.
+# Up to this number of views the planner may turn lambdas into joins; each further view doubles its time.  Beyond, a lambda is
+# evaluated for each row.
 JOINED = 6
 
-# Types of the checker as PostgreSQL has them.
+# The PostgreSQL types of types that only the checker has.
 CASTS: dict[Type, str] = {"whole": "numeric", "null": "text"}
 
 
@@ -47,22 +48,27 @@ CASTS: dict[Type, str] = {"whole": "numeric", "null": "text"}
 class Compiler:
     """Compiles the expressions of one statement.
 
-    names: of the parameters, by the id() of their nodes; aliases: of the rows that ways from numbered rows lead to, given out as
-    they are needed; views: how many have been named so far.
+    constants: the indexes of the query's constants, by their serials.
+    views: the number of views in the SQL so far.
+    aliases: the table aliases given so far, by row number and path.
     """
 
-    names: dict[int, str]
+    constants: Mapping[int, int]
     views: int = 0
     aliases: dict[tuple[int, tuple[Navigation, ...]], str] = field(default_factory=lambda: {(0, ()): "t"})
 
-    def alias(self, way: tuple[Navigation, ...], row: int = 0) -> str:
-        return self.aliases.setdefault((row, way), f"t{len(self.aliases)}")
+    def alias(self, path: tuple[Navigation, ...], row: int = 0) -> str:
+        """The table alias of the row at the end of a path."""
+        return self.aliases.setdefault((row, path), f"t{len(self.aliases)}")
 
     def compile(self, node: Expression, *, loose: bool = False) -> Composed:
-        """The expression in SQL.  Where `loose`, null does as well as false: so comparisons stay plain, as indexes need them."""
+        """Compile an expression.
+
+        loose: the SQL may be null where the expression is false.  Comparisons then stay plain, which an index needs.
+        """
         match node:
-            case Column(way=way, field=each, row=row):
-                return Composed([Identifier(self.alias(way, row), each.name)])
+            case Column(path=path, field=each, row=row):
+                return Composed([Identifier(self.alias(path, row), each.name)])
             case Result(field=each):
                 return Composed([Identifier(GROUP, each.name)])
             case Constant(value=None):
@@ -74,7 +80,7 @@ class Compiler:
             case Comparison():
                 return self.comparison(node, loose)
             case Membership(operand=operand):
-                test = _group(self.compile(operand), SQL("= any({})").format(self.parameter(node, node.of, "[]")))
+                test = _group(self.compile(operand), SQL("= any({})").format(self.parameter(node, node.value_type, "[]")))
                 return test if loose or not (node.null_is_value and operand.nullable) else SQL("coalesce({}, false)").format(test)
             case Not(operand=IsNull(operand=operand)):
                 return _group(self.compile(operand), SQL("is not null"))
@@ -89,9 +95,10 @@ class Compiler:
                 return self.quantifier(node)
             case Count(rows=rows):
                 return SQL("(select count(*) {})").format(self.related(rows))
-        raise TypeError(f"no SQL is known for {node!r}")
+        raise TypeError(f"no SQL for {node!r}")
 
     def comparison(self, node: Comparison, loose: bool) -> Composed:
+        """A comparison, with the operator that gives true or false for null operands if null is a value."""
         left, right = self.compile(node.left), self.compile(node.right)
         nullable = node.null_is_value and (node.left.nullable or node.right.nullable)
         both = node.left.nullable and node.right.nullable
@@ -104,21 +111,22 @@ class Compiler:
         return SQL("coalesce({}, false)").format(test) if nullable and not loose and node.operator != "eq" else test
 
     def quantifier(self, node: Quantifier) -> Composed:
+        """A lambda as EXISTS; `all` as the absence of a row whose condition is not true."""
         if node.condition is None:
             return SQL("exists (select {})").format(self.related(node.rows))
         fence = SQL(" offset 0" if self.views > JOINED else "")
         template = "exists (select {} and {}{})" if node.quantifier == "any" else "(not exists (select {} and {} is not true{}))"
         return SQL(template).format(self.related(node.rows, node.condition), self.compile(node.condition, loose=True), fence)
 
-    def related(self, rows: Related, *conditions: Expression) -> Composed:
-        """From the view of the rows, with what the conditions on them need, where they are those of their origin."""
+    def related(self, rows: RelatedRows, *conditions: Expression) -> Composed:
+        """The related rows: FROM their view, with the joins that conditions on them need, WHERE they belong to their origin."""
         key = Identifier(self.alias((), rows.number), rows.navigation.field)
         return SQL("{} and {} = {}").format(
             self.source(rows.navigation.target, conditions, rows.number), key, self.compile(rows.origin)
         )
 
     def source(self, entity: str, roots: Iterable[Expression], row: int = 0) -> Composed:
-        """From the entity's view, with a join for each way that the expressions take from its rows, where the company is ours."""
+        """FROM the entity's view, with the joins that the expressions need, WHERE the company is the session's."""
         self.views += 1
         return SQL("from {} as {}{} where {}.company_id = {}").format(
             view(entity),
@@ -127,33 +135,35 @@ class Compiler:
         )
 
     def joins(self, roots: Iterable[Expression], row: int = 0) -> Composed:
-        """A join for each way that the expressions take from the rows of a number."""
+        """A join for each path, and each beginning of a path, that the expressions take from the row of this number."""
         columns = (part for root in roots for part in walk(root) if isinstance(part, Column) and part.row == row)
-        steps = dict.fromkeys(each.way[:end] for each in columns for end in range(1, len(each.way) + 1))
-        self.views += len(steps)
-        return Composed([self.join(way, row) for way in steps])
+        paths = dict.fromkeys(each.path[:end] for each in columns for end in range(1, len(each.path) + 1))
+        self.views += len(paths)
+        return Composed([self.join(path, row) for path in paths])
 
-    def join(self, way: tuple[Navigation, ...], row: int) -> Composed:
-        reference = Identifier(self.alias(way[:-1], row), way[-1].field)
+    def join(self, path: tuple[Navigation, ...], row: int) -> Composed:
+        """The join of a path's last step."""
+        reference = Identifier(self.alias(path[:-1], row), path[-1].field)
         return SQL(" left join {view} as {this} on {this}.company_id = {company} and {this}.id = {reference}").format(
-            view=view(way[-1].target), this=Identifier(self.alias(way, row)), company=COMPANY, reference=reference
+            view=view(path[-1].target), this=Identifier(self.alias(path, row)), company=COMPANY, reference=reference
         )
 
     def call(self, node: Call) -> Composed:
-        """A function of the table.  What its template names twice is computed once, unless it is as simple as a column."""
+        """A function of the table.  An argument that the template repeats is computed once, unless it is as cheap as a column."""
         template, arguments = node.function.template, [self.compile(argument) for argument in node.arguments]
         if not any(template.count(f"{{{n}}}") > 1 and not _simple(argument) for n, argument in enumerate(node.arguments)):
             return SQL(template).format(*arguments)
         names = [SQL(f"o.a{n}") for n in range(len(arguments))]
         columns = [SQL("{} as {}").format(argument, Identifier(f"a{n}")) for n, argument in enumerate(arguments)]
-        # offset 0 keeps the planner from putting the expression back in, as often as it is named
+        # offset 0 keeps the planner from inlining the arguments again
         return SQL("(select {} from (select {} offset 0) as o)").format(
             SQL(template).format(*names),
             SQL(", ").join(columns),
         )
 
     def parameter(self, node: Constant | Membership, type: Type, array: str = "") -> Composed:
-        return Composed([SQL(f"%({self.names[id(node)]})s::{CASTS.get(type, type)}{array}")])
+        """The parameter of a constant, or with array="[]" of a list of constants."""
+        return Composed([Parameter(self.constants[node.serial], f"{CASTS.get(type, type)}{array}")])
 
 
 def _group(*parts: Composable) -> Composed:
@@ -161,5 +171,8 @@ def _group(*parts: Composable) -> Composed:
 
 
 def _simple(node: Expression) -> bool:
-    """Whether naming it twice costs nothing.  A constant text is not: the planner would try its casts, whatever guards them."""
+    """Whether a template may repeat the expression.
+
+    A constant text must not be repeated: the planner would evaluate its casts, even those that a CASE guards.
+    """
     return isinstance(node, Column) or (isinstance(node, Constant) and node.type != "text")

@@ -1,7 +1,7 @@
-"""A row as JSON that PostgreSQL writes.
+"""Compiles the JSON text of a row, which PostgreSQL concatenates.
 
-Objects are concatenated by hand, at 1.1 times the cost of a plain row_to_json, times in UTC included; json_build_object takes 1.5.
-A value is never null here, for null would swallow the row that it is concatenated to.
+Concatenation takes 1.1 times as long as a plain row_to_json, conversion of times to UTC included; json_build_object takes 1.5
+times as long.  No part is ever null, because concatenation with null would make the whole row null.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from psycopg.sql import SQL, Composable, Composed, Identifier, Literal
 
 from app.database.catalog import Catalog, Entity, Field, Navigation
+from app.query.sql_parameters import BASE, COMPANY
 
-NAMESPACE = "bds"  # of the entities' types in OData
+NAMESPACE = "bds"  # of entity types in OData
 
-# Types that a reader of JSON would not guess.
+# Types that the JSON value alone does not tell; full metadata names them.
 EDM_TYPES = {
     "int2": "Int16",
     "int4": "Int32",
@@ -27,7 +28,7 @@ EDM_TYPES = {
     "uuid": "Guid",
 }
 
-# The change log reads like an entity: its view, with the names that the API gives.
+# The change log as the view of an entity, under the API's names.
 CHANGES = SQL(
     '(select c.company_id, c.id, c.entity, c.row_id as "rowId", c.operation, c.change_set_id as "changeSetId",'
     ' c.created_at as "createdAt" from bds.changes as c)'
@@ -36,38 +37,35 @@ CHANGES = SQL(
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """How a row is written."""
+    """The JSON format of rows."""
 
-    numbers_as_strings: bool = False  # Int64 and Decimal, as IEEE754Compatible asks
-    base: str | None = None  # the service root's URL, for OData's full metadata inside the row
+    numbers_as_strings: bool = False  # Int64 and Decimal, for IEEE754Compatible=true
+    base: str | None = None  # the URL of the service root; adds OData's full metadata to each row
     ids_as_strings: bool = False  # id and every xId
     references_as_strings: bool = False  # every xId
     nested: bool = False  # children inside their parents
-    references: bool = False  # the @odata.id alone, relative to the service root unless there is a base
+    references: bool = False  # only the @odata.id, relative to the service root unless there is a base
 
 
 ODATA = Style()
-IEEE754 = Style(numbers_as_strings=True)
 NESTED = Style(ids_as_strings=True, nested=True)
-RECORDS = Style(references_as_strings=True)  # of the change log, whose own ids are numbers
+RECORDS = Style(references_as_strings=True)  # change records, whose own ids are numbers
 
 
 def view(entity: str) -> Composable:
-    """Where the rows of an entity are read.  (No entity can be called changes: paths use the word.)"""
+    """The view from which an entity is read.  No entity can have the name `changes`, which paths use for the change log."""
     return CHANGES if entity == "changes" else Identifier("api", entity)
 
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """Writes rows in a style.  `company` and `base` are the parameters that stand for them."""
+    """Writes rows in a style."""
 
     catalog: Catalog
     style: Style
-    company: Composable
-    base: Composable
 
     def row(self, entity: Entity, alias: str, fields: Iterable[Field], inside: Iterable[Navigation] = ()) -> Composed:
-        """The text of a JSON object: the fields in order, then the related rows inside, or if the style nests them the children."""
+        """The JSON object of a row: its fields in order, then the rows of `inside`, or in a nested style its children."""
         members: list[tuple[str, Composable]] = []
         if self.style.references:
             members, fields = [("@odata.id", self.link(entity, alias))], ()
@@ -85,7 +83,7 @@ class Writer:
         return SQL(" || ").join([*parts, Literal("}")])
 
     def metadata(self, entity: Entity, alias: str) -> Iterator[tuple[str, Composable]]:
-        """OData's control information of a row."""
+        """Yield OData's control information of a row: names and values."""
         yield "@odata.type", Literal(f'"#{NAMESPACE}.{entity.singular}"')
         yield "@odata.id", self.link(entity, alias)
         for name in entity.navigations:
@@ -93,9 +91,9 @@ class Writer:
             yield f"{name}@odata.navigationLink", self.link(entity, alias, f"/{name}")
 
     def link(self, entity: Entity, alias: str, rest: str = "") -> Composed:
-        """The URL of a row, or of what is behind it."""
+        """The URL of a row, or of a resource behind it."""
         return SQL("to_json({base} || {prefix} || {id}::text || {suffix})::text").format(
-            base=self.base if self.style.base else Literal(""),
+            base=BASE if self.style.base else Literal(""),
             prefix=Literal(f"{entity.name}("),
             id=Identifier(alias, "id"),
             suffix=Literal(f"){rest}"),
@@ -108,7 +106,7 @@ class Writer:
         return json if total and field.required else SQL("coalesce({}, 'null')").format(json)
 
     def template(self, field: Field) -> tuple[str, bool]:
-        """The JSON text of a column, and whether there is one for every value (an infinite timestamp has none)."""
+        """The JSON text of a column, and whether every value has one (an infinite timestamp does not)."""
         match field.type:
             case "int2" | "int4" | "int8":
                 quoted = (
@@ -123,7 +121,7 @@ class Writer:
                 return """'"' || {}::text || '"'""", True
             case "timestamptz":
                 return r"""to_char({} at time zone interval '0', '\"YYYY-MM-DD"T"HH24:MI:SS.US"Z"\"')""", False
-            case "numeric":  # to_json looks at the text again, whether it is a number; with a precision that can be NaN alone
+            case "numeric":  # faster than to_json, which checks the text again; with a precision, NaN is the only exception
                 text = "nullif({0}::text, 'NaN')"
                 if not field.precision:
                     text = f"nullif(nullif({text}, 'Infinity'), '-Infinity')"
@@ -131,7 +129,7 @@ class Writer:
         return "to_json({})::text", True
 
     def related(self, step: Navigation, alias: str) -> Composed:
-        """The JSON text of what a navigation leads to: one row or null, or an array of rows by their id."""
+        """The JSON text of the rows to which a navigation leads: one row or null, or an array of rows ordered by id."""
         entity, name = self.catalog[step.target], f"{alias}_{step.name}"
         row = self.row(entity, name, entity.fields.values())
         if step.many:
@@ -144,7 +142,7 @@ class Writer:
             row=row,
             view=view(entity.name),
             this=Identifier(name),
-            company=self.company,
+            company=COMPANY,
             key=Identifier(name, key),
             id=Identifier(alias, id),
             none=Literal("[]" if step.many else "null"),

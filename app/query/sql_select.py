@@ -1,163 +1,108 @@
-"""From a checked query to a statement: with compile (its expressions) and row (its output) the only place where SQL is made.
+"""Compiles a query to a statement.
 
-Each view that is read is restricted to the company here as well as in itself.  Parameters are texts, cast where they stand, so that
-queries of one shape are one text: compiled once, prepared once.
+Every view in a statement is restricted to the company, in addition to the view's own restriction.  Parameters are texts, cast where
+they stand, so that all queries of one shape have one text: compiled once, and prepared once in each session.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
 from psycopg.sql import SQL, Composable, Composed, Identifier, Literal
 
 from app.query.cache import Cache
 from app.query.check_apply import Groups
 from app.query.query import Query
-from app.query.sql_expressions import BY_CODE_POINT, COMPANY, GROUP, Compiler
+from app.query.sql_expressions import BY_CODE_POINT, GROUP, Compiler
 from app.query.sql_groups import GroupWriter
+from app.query.sql_parameters import COMPANY, SKIP, TOP, Name, Rendered, Statement, Value, alias, render
 from app.query.sql_rows import ODATA, Style, Writer
 from app.query.tree import Column, Constant, Expression, Membership, Order
 
-BASE = SQL("%(base)s::text")
-TOP = SQL("%(top)s::int8")
-SKIP = SQL("%(skip)s::int8")
-
-# Rows of a page whose size is part of the text: a parameter the planner takes for a tenth of the table, and plans anew each time.
+# Up to this number of rows the LIMIT of a page is a literal.  For a parameter PostgreSQL assumes a tenth of the table, and plans
+# anew for each execution.
 FEW = 200
 
-# The text of a larger query is not worth keeping.
-MANY = 100  # nodes
-LONGEST = 50_000  # characters
-
-
-@dataclass(frozen=True, slots=True)
-class Statement:
-    """SQL and its parameters: `await connection.execute(statement.text, statement.parameters)`."""
-
-    text: SQL
-    parameters: dict[str, str | list[str]]
-    keys: frozenset[str] = frozenset()  # the parameters that are the key of the query's path
-
-    def ready(self) -> Ready:
-        """The statement to be sent again and again, for one row after the other."""
-        text = self.text.as_string()
-        numbered, names = _kept(text) if len(text) <= LONGEST else _numbered(text)
-        values = tuple(self.parameters[name] for name in names)
-        return Ready(numbered, values, tuple(n for n, name in enumerate(names) if name in self.keys))
-
-
-@dataclass(frozen=True, slots=True)
-class Ready:
-    """SQL with $1, $2 ... for its values, as a raw cursor takes it; `keys` are the places at which the path's key stands."""
-
-    text: bytes
-    values: tuple[str | list[str], ...]
-    keys: tuple[int, ...]
-
-    def arguments(self, key: str | None) -> list[str | list[str]]:
-        """The values, with another key if one is given."""
-        values = list(self.values)
-        if key is not None:
-            for place in self.keys:
-                values[place] = key
-        return values
-
-
-def _numbered(text: str) -> tuple[bytes, tuple[str, ...]]:
-    """The text with numbers for the names of its parameters, and these names in their order."""
-    names: dict[str, int] = {}
-
-    def number(found: re.Match[str]) -> str:
-        return f"${names.setdefault(found[1], len(names) + 1)}" if found[1] else "%"
-
-    return re.sub(r"%(?:\((\w+)\)s|%)", number, text).encode(), tuple(names)
-
-
-_kept = lru_cache(1_000)(_numbered)
+MANY = 100  # expressions of a query from which its text is not cached
 
 
 def rows(query: Query, company: str, style: Style = ODATA) -> Statement:
-    """Many rows of one text column: each a JSON object, in the query's order."""
+    """Rows of one text column: each a JSON object, in the query's order."""
     return statement(query, company, style, "rows", lambda select: select.rows())
 
 
 def page(query: Query, company: str, style: Style = ODATA) -> Statement:
-    """One row: (body text, count int8, position int8).
+    """One row: (body text, count int8, position int8), all from one snapshot.
 
-    body: the JSON objects joined by commas, null if there are none; count: how many there are without the page, null unless the
-    query asks; position: of the data that the query reads, in the same snapshot.
+    body: the JSON objects joined by commas, null if there are none.
+    count: the number of rows without the page; null unless the query asks for it.
+    position: of the entities that the query reads.
     """
     return statement(query, company, style, "page", lambda select: select.page())
 
 
 def listing(query: Query, company: str, style: Style, *, ties: bool) -> Statement:
-    """One row: (body text, more boolean, position int8), of a query with `top`.
+    """One row: (body text, more boolean, position int8), for a query with `top`.
 
-    more: whether rows follow after the page.  With `ties` the page goes on while the first key of the order is what it was in its
-    last row, so that no reader who continues after that value misses a row.
+    more: whether rows follow after the page.
+    ties: the page is extended by the rows whose first sort key equals that of its last row, so that a reader who continues after
+    this value misses no row.
     """
     return statement(query, company, style, "complete" if ties else "cut", lambda select: select.listing(ties))
 
 
 def count(query: Query, company: str) -> Statement:
-    """One row: (count int8, position int8): how many rows there are without the page."""
+    """One row: (count int8, position int8).  count: the number of rows without the page."""
     return statement(query, company, ODATA, "count", lambda select: select.total())
 
 
 def position(query: Query, company: str) -> Statement:
-    """One row: (position int8): goes up whenever data changes that the query reads; null if the query's origin is missing."""
+    """One row: (position int8).  It rises with every change of data that the query reads; null if the query's origin is missing."""
     return statement(query, company, ODATA, "position", lambda select: SQL('select ({}) as "position"').format(select.position()))
 
 
-_texts: Cache[SQL] = Cache(1_000)
+_texts: Cache[Rendered] = Cache(1_000)
 
 
 def statement(query: Query, company: str, style: Style, kind: Hashable, compile: Callable[[Select], Composed]) -> Statement:
-    """A statement whose text is compiled once for all queries of its shape."""
-    parameters: dict[str, str | list[str]] = {"company": company}
-    names = {}
-    for number, node in enumerate(query.parts):
-        names[id(node)] = f"p{number}"
-        if isinstance(node, Membership):
-            parameters[f"p{number}"] = list(node.values)
-        elif isinstance(node, Constant) and node.value is not None:
-            parameters[f"p{number}"] = node.value
-    few = query.top if kind == "page" and query.top is not None and query.top <= FEW else None
-    if query.top is not None and few is None:
-        parameters["top"] = str(query.top)
-    if query.skip:
-        parameters["skip"] = str(query.skip)
-    if style.base:
-        parameters["base"] = style.base
+    """The statement of a query.  Its text is compiled once for all queries of one shape, in one style and of one kind."""
+    literal_top = query.top if kind == "page" and query.top is not None and query.top <= FEW else None
+    constants = query.constants
 
-    for number, aggregate in enumerate(query.groups.aggregates if query.groups else ()):
-        parameters[f"a{number}"] = aggregate.alias
+    def text() -> Rendered:
+        compiler = Compiler({constant.serial: index for index, constant in enumerate(constants)})
+        top = TOP if literal_top is None else SQL(str(literal_top))
+        return render(compile((Select if query.groups is None else GroupSelect)(query, style, compiler, top)))
 
-    def text() -> SQL:
-        select = Select if query.groups is None else Grouped
-        return SQL(compile(select(query, style, Compiler(names), TOP if few is None else SQL(str(few)))).as_string())
+    shape = (kind, query.shape, replace(style, base="" if style.base else None), len(constants), literal_top)
+    rendered = text() if len(query.parts) > MANY else _texts.get(shape, text)
+    values: dict[Name, Value] = {"company": company, "top": str(query.top), "skip": str(query.skip), "base": style.base or ""}
+    values |= enumerate(map(_value, constants))
+    if query.groups is not None:
+        values |= ((alias(number).name, each.alias) for number, each in enumerate(query.groups.aggregates))
+    key = None if query.key is None else [constant.serial for constant in constants].index(query.key.serial)
+    keys = tuple(place for place, name in enumerate(rendered.names) if name == key)
+    return Statement(rendered, tuple(values[name] for name in rendered.names), keys)
 
-    shape = (kind, query.shape, replace(style, base="" if style.base else None), len(query.parts), few)
-    keys = frozenset(name for name in (names.get(id(query.key)),) if name)
-    return Statement(text() if len(query.parts) > MANY else _texts.get(shape, text), parameters, keys)
+
+def _value(constant: Constant | Membership) -> Value:
+    return list(constant.values) if isinstance(constant, Membership) else str(constant.value)
 
 
 @dataclass(slots=True)
 class Select:
-    """One statement under construction."""
+    """Composes the statements of a query.  top: the limit of the page."""
 
     query: Query
     style: Style
     expressions: Compiler
-    top: SQL  # how many rows
+    top: Composable
 
-    # Parts of the statement
+    # Statements
 
     def rows(self) -> Composed:
-        """The rows as JSON, in order, of the page."""
+        """The rows of the page as JSON, in order."""
         query = self.query
         parts = [SQL("select {} as row {}").format(self.json(), self.source(query.order))]
         if keys := () if query.single else self.keys():
@@ -169,7 +114,7 @@ class Select:
         return SQL(" ").join(parts)
 
     def page(self) -> Composed:
-        """The rows joined, the total if it is asked for, the position."""
+        """The joined rows, the count if the query asks for it, and the position."""
         total = self.count() if self.query.count else SQL("null::int8")
         body = self.rows() if self.query.single else SQL("select string_agg(r.row, ',') from ({}) as r").format(self.rows())
         return SQL('select ({}) as body, ({}) as "count", ({}) as "position"').format(body, total, self.position())
@@ -182,7 +127,7 @@ class Select:
         return SQL('select l.body, l.more, ({}) as "position" from ({}) as l').format(self.position(), listed)
 
     def cut(self) -> Composed:
-        """A page of exactly `top` rows; one row more tells whether others follow."""
+        """A page of exactly `top` rows; a further row is read to tell whether more follow."""
         return SQL(
             "select string_agg(n.row, ',') filter (where n.number <= {top}) as body, count(*) > {top} as more"
             " from (select r.row, row_number() over () as number from"
@@ -190,7 +135,7 @@ class Select:
         ).format(top=TOP, output=self.json(), source=self.source(self.query.order), order=self.order(self.keys()))
 
     def complete(self) -> Composed:
-        """A page that ends where the first key of the order changes."""
+        """A page that ends where the first sort key changes."""
         keys = self.keys()
         columns = [SQL("{} as {}").format(self.expressions.compile(key.key), Identifier(f"k{n}")) for n, key in enumerate(keys)]
         order = [_sort(SQL("p.{}").format(Identifier(f"k{n}")), key) for n, key in enumerate(keys)]
@@ -208,13 +153,15 @@ class Select:
             order=SQL(", ").join(order),
         )
 
+    # Parts of statements
+
     def count(self) -> Composed:
         return SQL("select count(*) {}").format(self.source(()))
 
     def position(self) -> Composed:
-        """The last change of all entities that are read; of the company, where the log itself is read.
+        """The greatest position of the entities that the query reads; for the change log, the last change of the company.
 
-        Null if there is no row where the navigation begins: all else looks as if it led nowhere.
+        Null if the row at which a navigation begins is missing, which cannot be told from an empty result otherwise.
         """
         if "changes" in self.query.entities:
             return SQL("select coalesce(max(p.last_id), 0) from bds.positions as p where p.company_id = {}").format(COMPANY)
@@ -230,11 +177,11 @@ class Select:
         return SQL("select case when exists (select {} and {}) then ({}) end").format(source, condition, text)
 
     def keys(self) -> tuple[Order, ...]:
-        """The order of the query up to the id, which breaks ties."""
+        """The sort keys of the query, up to the id, which is added to break ties."""
         id = Order(Column(0, self.query.entity.fields["id"].type, (), self.query.entity.fields["id"]), False)
         keys = (*self.query.order, id)
         last = next(
-            n for n, key in enumerate(keys) if isinstance(key.key, Column) and key.key.field.name == "id" and not key.key.way
+            n for n, key in enumerate(keys) if isinstance(key.key, Column) and key.key.field.name == "id" and not key.key.path
         )
         return keys[: last + 1]
 
@@ -242,16 +189,17 @@ class Select:
         return SQL(", ").join(_sort(self.expressions.compile(key.key), key) for key in keys)
 
     def json(self) -> Composed:
+        """A row as JSON."""
         query = self.query
         fields = query.select if query.select is not None else tuple(query.entity.fields.values())
-        return Writer(query.catalog, self.style, COMPANY, BASE).row(query.entity, self.expressions.alias(()), fields, query.expand)
+        return Writer(query.catalog, self.style).row(query.entity, self.expressions.alias(()), fields, query.expand)
 
     def source(self, order: Iterable[Order]) -> Composed:
-        """From the entity's view, with what the filter and the order need, where the filter holds."""
+        """FROM the entity's view, with the joins that the filter and the order need, WHERE the filter is true."""
         return self.matching(key.key for key in order)
 
     def matching(self, roots: Iterable[Expression]) -> Composed:
-        """From the entity's view, with what the filter and the expressions need, where the filter holds."""
+        """FROM the entity's view, with the joins that the filter and the expressions need, WHERE the filter is true."""
         filter = self.query.filter
         source = self.expressions.source(self.query.entity.name, [*roots] if filter is None else [filter, *roots])
         if filter is None:
@@ -259,16 +207,16 @@ class Select:
         return SQL("{} and {}").format(source, self.expressions.compile(filter, loose=True))
 
 
-class Grouped(Select):
-    """Of groups: what is computed of the rows is a table, of which the rest of the statement reads."""
+class GroupSelect(Select):
+    """Composes the statements of a query with $apply: the rest of a statement reads from the table of groups as from a view."""
 
     def keys(self) -> tuple[Order, ...]:
-        """The order of the query, then all that tells groups apart."""
+        """The sort keys of the query, then the group keys that are not among them."""
         given = {order.key for order in self.query.order}
         return (*self.query.order, *(Order(key.result, False) for key in self.groups.keys if key.result not in given))
 
     def json(self) -> Composed:
-        return GroupWriter(Writer(self.query.catalog, self.style, COMPANY, BASE), self.query.entity, GROUP).row(self.groups)
+        return GroupWriter(Writer(self.query.catalog, self.style), self.query.entity, GROUP).row(self.groups)
 
     def source(self, order: Iterable[Order]) -> Composed:
         columns = list(self.groups.columns)
@@ -292,7 +240,10 @@ class Grouped(Select):
 
 
 def _sort(key: Composable, order: Order) -> Composed:
-    """Null comes first, descending last; said only of what can be null, so that a plain index serves the rest."""
+    """A sort key: nulls first, or in descending order last.
+
+    Only a nullable key has the clause, so that a plain index serves the others.
+    """
     text = BY_CODE_POINT if order.key.type == "text" else SQL("")
     if order.descending:
         return SQL("{}{} desc{}").format(key, text, SQL(" nulls last" if order.key.nullable else ""))

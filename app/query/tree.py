@@ -1,10 +1,9 @@
-"""The one expression tree of every query language.
+"""Expressions: the checked tree that all query languages share.
 
-A parser makes syntax (parsed), the checker makes *expressions* of it (columns of the catalog, typed constants, functions of the
-table), the compiler makes SQL of expressions alone.  Every node knows the character at which it began, so that each phase can say
-where something is wrong.
+The checkers make expressions of syntax nodes: columns of the catalog, typed constants, functions of the function table.  The
+compiler makes SQL of expressions only.  Every expression keeps its position in the text for error messages.
 
-Expressions are equal if they have the same shape, whatever the values of their constants: then they are the same SQL.
+Two expressions are equal if they have the same shape, whatever the values of their constants: equal expressions are the same SQL.
 """
 
 from __future__ import annotations
@@ -12,23 +11,26 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Literal as Choice
 
 from app.database import catalog
 from app.database.catalog import Field, Navigation
 from app.query.nodes import Node
 
-# Beyond the types of fields: a whole number of any size (arithmetic on integers), a timestamp without its zone (UTC, to be compared
-# with a date), and the type of null.
+# Beyond the types of fields: a whole number of any size (the result of integer arithmetic), a timestamp without its zone (in UTC,
+# for comparison with a date), and the type of null.
 Type = catalog.Type | Choice["whole", "timestamp", "null"]
 
 INTEGERS: frozenset[Type] = frozenset(("int2", "int4", "int8", "whole"))
 NUMBERS: frozenset[Type] = INTEGERS | {"numeric", "float8"}
 
-Comparing = Choice["eq", "ne", "lt", "le", "gt", "ge"]
+Comparator = Choice["eq", "ne", "lt", "le", "gt", "ge"]
 
-# What an operator is when its operands change places.
-FLIPPED: dict[str, Comparing] = {"eq": "eq", "ne": "ne", "lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
+# The operator of a comparison whose operands are swapped.
+FLIPPED: dict[str, Comparator] = {"eq": "eq", "ne": "ne", "lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
+
+_serials = count()
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,31 +42,32 @@ class Expression(Node, ABC):
     @property
     @abstractmethod
     def nullable(self) -> bool:
-        """Whether it can be null."""
+        """Whether the value can be null."""
 
 
 @dataclass(frozen=True, slots=True)
 class Column(Expression):
-    """A field of a row, or of the row that a way of single-valued navigations leads to from there.
+    """A field of a row, or of another row at the end of a path of single-valued navigations.
 
-    `row` is 0 for the row that the whole expression is about, else the number of the related rows of which it is one.
+    `row` is the number of the row at which the path begins: 0 for the row that the whole expression is about, another number for a
+    related row (see RelatedRows).
     """
 
-    way: tuple[Navigation, ...]
+    path: tuple[Navigation, ...]
     field: Field
     row: int = 0
 
     @property
     def nullable(self) -> bool:
-        return not (self.field.required and all(step.required for step in self.way))
+        return not (self.field.required and all(step.required for step in self.path))
 
 
 @dataclass(frozen=True, slots=True)
 class Result(Expression):
-    """What a group of rows has one value of: a field that it is grouped by, or an aggregate."""
+    """A value of a group of rows: a field that the rows are grouped by, or an aggregate."""
 
-    field: Field  # its name tells the group's values apart in SQL
-    growth: int  # of a text, as of a Call
+    field: Field  # named as the column of the group in SQL
+    growth: int  # of a text, as in Call
 
     @property
     def nullable(self) -> bool:
@@ -73,10 +76,14 @@ class Result(Expression):
 
 @dataclass(frozen=True, slots=True)
 class Constant(Expression):
-    """A value in PostgreSQL's own notation for its type; None is null."""
+    """A value in PostgreSQL's notation for its type; None is null.
+
+    serial: identifies the constant among all others; a copy made by `dataclasses.replace` keeps it.
+    """
 
     value: str | None = field(compare=False)
     null: bool = field(init=False)
+    serial: int = field(default_factory=_serials.__next__, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "null", self.value is None)
@@ -88,10 +95,11 @@ class Constant(Expression):
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """One signature of a function or an arithmetic operator, and what it is in SQL.
+    """One signature of a function or arithmetic operator, with its SQL.
 
-    `template` names the arguments {0}, {1}, ...; it must be total: null where PostgreSQL would raise.  `partial` functions can be
-    null though no argument is; `growing` ones make values larger than their arguments.
+    template: SQL with the arguments as {0}, {1} ...; it must be total: null where PostgreSQL would raise an error.
+    partial: the result can be null even if no argument is.
+    growing: the result can be larger than the arguments.
     """
 
     name: str
@@ -104,9 +112,11 @@ class Function:
 
 @dataclass(frozen=True, slots=True)
 class Call(Expression):
+    """A function applied to its arguments.  growth: how many growing functions the whole expression contains."""
+
     function: Function
     arguments: tuple[Expression, ...]
-    growth: int = field(compare=False)  # how many growing functions stand in it
+    growth: int = field(compare=False)
 
     @property
     def nullable(self) -> bool:
@@ -115,9 +125,12 @@ class Call(Expression):
 
 @dataclass(frozen=True, slots=True)
 class Comparison(Expression):
-    """Two operands of comparable types.  Where null is a value (OData) it is true or false, else (SQL) null if an operand is."""
+    """Two operands of comparable types.
 
-    operator: Comparing
+    null_is_value: OData's rule, the comparison is true or false; otherwise SQL's rule, it is null if an operand is null.
+    """
+
+    operator: Comparator
     left: Expression
     right: Expression
     null_is_value: bool
@@ -129,12 +142,13 @@ class Comparison(Expression):
 
 @dataclass(frozen=True, slots=True)
 class Membership(Expression):
-    """Whether the operand is one of the values (none of them null), which are of the type `of`."""
+    """Whether the operand equals one of the values, none of which is null.  `serial` is as in Constant."""
 
     operand: Expression
-    of: Type
+    value_type: Type
     values: tuple[str, ...] = field(compare=False)
     null_is_value: bool
+    serial: int = field(default_factory=_serials.__next__, compare=False, repr=False)
 
     @property
     def nullable(self) -> bool:
@@ -172,10 +186,10 @@ class Junction(Expression):
 
 
 @dataclass(frozen=True, slots=True)
-class Related:
-    """The rows to which a navigation to many leads from the row of this id.
+class RelatedRows:
+    """The rows to which a collection-valued navigation leads from the row whose id is `origin`.
 
-    Their number tells them from every other row of which a condition on them can speak.
+    `number` tells them from all other rows of the same condition: it is the `row` of their columns.
     """
 
     origin: Column
@@ -185,10 +199,10 @@ class Related:
 
 @dataclass(frozen=True, slots=True)
 class Quantifier(Expression):
-    """Whether the condition is true of any, or of all, of the rows; without one, whether there is any."""
+    """Whether the condition is true of any, or of all, of the rows; without a condition, whether there are rows."""
 
     quantifier: Choice["any", "all"]
-    rows: Related
+    rows: RelatedRows
     condition: Expression | None
 
     @property
@@ -198,9 +212,9 @@ class Quantifier(Expression):
 
 @dataclass(frozen=True, slots=True)
 class Count(Expression):
-    """How many rows there are."""
+    """The number of rows."""
 
-    rows: Related
+    rows: RelatedRows
 
     @property
     def nullable(self) -> bool:
@@ -209,14 +223,14 @@ class Count(Expression):
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """One key of a checked order.  Null comes first, or last if descending."""
+    """One checked sort key.  Nulls come first; in descending order, last."""
 
     key: Expression
     descending: bool
 
 
 def walk(expression: Expression) -> Iterator[Expression]:
-    """The expression and everything in it."""
+    """Yield the expression and all expressions inside it, from the outside in."""
     yield expression
     match expression:
         case Call(arguments=parts) | Junction(operands=parts):

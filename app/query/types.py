@@ -1,15 +1,18 @@
-"""Comparable types: two operands of a comparison become of types that PostgreSQL compares as they stand, without an error and,
-where a column meets a constant, with the column's index."""
+"""Type conversion for comparisons.
+
+Both operands get types that PostgreSQL compares without an error and, for a column and a constant, with the column's index.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from app.errors import QueryError
 from app.query.functions import NUMERIC, WITHOUT_ZONE
 from app.query.tree import NUMBERS, Call, Constant, Expression, Function, Type
 
-# types as a client knows them
+# The names of types in error messages and metadata.
 TYPE_NAMES: dict[Type, str] = {
     "text": "Edm.String",
     "bool": "Edm.Boolean",
@@ -27,12 +30,12 @@ TYPE_NAMES: dict[Type, str] = {
     "null": "null",
 }
 
-# Constants of one list that differ in type are all taken as the last of these that is among them.
+# If the constants of a list differ in type, all become the one of their types that comes last here.
 WIDENING: tuple[Type, ...] = ("int8", "float8", "whole", "numeric", "date", "timestamp", "timestamptz")
 
 
 def unify(at: int, left: Expression, right: Expression) -> tuple[Expression, Expression]:
-    """The operands, converted where they have to be.  Raises QueryError at `at` if they cannot be compared."""
+    """Return both operands, converted if necessary.  Raises QueryError at position `at` if their types cannot be compared."""
     types = {left.type, right.type}
     if len(types) == 1 or types <= NUMBERS - {"float8"}:
         return left, right
@@ -44,15 +47,18 @@ def unify(at: int, left: Expression, right: Expression) -> tuple[Expression, Exp
 
 
 def common(types: Iterable[Type]) -> Type:
-    """The type of an array of all these."""
+    """The type of an array whose values have these types."""
     found = set(types)
     return found.pop() if len(found) == 1 else max(found, key=WIDENING.index)
 
 
 def _number(operand: Expression, other: Expression) -> Expression:
-    """One of the two is a double: a constant becomes one if it can, else the double becomes a numeric, which cannot overflow."""
+    """Convert a number that is compared with a double.
+
+    A constant within the range of a double becomes a double; otherwise the double becomes a numeric, which cannot overflow.
+    """
     if isinstance(operand, Constant) and _fits(operand):
-        return Constant(operand.at, "float8", operand.value)
+        return replace(operand, type="float8")
     if operand.type == "float8" and not (isinstance(other, Constant) and _fits(other)):
         return converted(operand, NUMERIC)
     return operand
@@ -63,14 +69,20 @@ def _fits(constant: Constant) -> bool:
 
 
 def _moment(operand: Expression, other: Expression) -> Expression:
-    """A date and a timestamp: a constant date becomes its midnight, else the timestamp gives up its zone, UTC."""
+    """Convert a date or timestamp for comparison with the other.
+
+    A constant date becomes the timestamp of its midnight.  For a date column the timestamp loses its zone, UTC.
+    """
     if operand.type == "date":
-        return Constant(operand.at, "timestamptz", f"{operand.value} 00:00:00+00") if isinstance(operand, Constant) else operand
+        return (
+            replace(operand, type="timestamptz", value=f"{operand.value} 00:00:00+00") if isinstance(operand, Constant) else operand
+        )
     if isinstance(other, Constant):
         return operand
-    # PostgreSQL ignores a zone in the text of a timestamp without one, and ours is always UTC.
-    return Constant(operand.at, "timestamp", operand.value) if isinstance(operand, Constant) else converted(operand, WITHOUT_ZONE)
+    # in the text of a timestamp without time zone PostgreSQL ignores a zone, which here is always UTC
+    return replace(operand, type="timestamp") if isinstance(operand, Constant) else converted(operand, WITHOUT_ZONE)
 
 
 def converted(operand: Expression, function: Function) -> Expression:
+    """The operand as the argument of a conversion function."""
     return Call(operand.at, function.result, function, (operand,), getattr(operand, "growth", 0))

@@ -1,4 +1,4 @@
-"""/metrics: who may read them, and what has to be looked up for them."""
+"""/metrics: access to them, and the samples and queries that they need."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ from app.service.middleware import DATABASE
 log = logging.getLogger("bds.http")
 
 EVERY = 1.0  # seconds between two samples
-PATIENCE = 2.0  # seconds for what is looked up in the database
+PATIENCE = 2.0  # seconds for the query
 FORWARDED = ("Forwarded", "X-Forwarded-For", "X-Real-IP", "Via")
 
 
 def require_observer(request: web.Request) -> None:
-    """Raises unauthorized or forbidden unless the sender may read the metrics.
+    """Raise unauthorized or forbidden unless the sender may read the metrics.
 
-    That is who has the token, if one is set; else who asks from this machine and not through a proxy, which would look the same.
+    With BDS_METRICS_TOKEN set, the request must carry that token.  Without it, the request must come from this machine, and not
+    through a proxy, whose requests come from this machine as well.
     """
     token = request.app[DATABASE].config.metrics_token
     if token is not None:
@@ -34,11 +35,11 @@ def require_observer(request: web.Request) -> None:
         if scheme.lower() != "bearer" or not same(given.strip(), token):
             challenge = {"WWW-Authenticate": 'Bearer realm="metrics"'}
             raise ServiceError("unauthorized", "expected the token of BDS_METRICS_TOKEN", headers=challenge)
-    elif not _is_near(request):
-        raise ServiceError("forbidden", "metrics are read from the machine itself, or with the token of BDS_METRICS_TOKEN")
+    elif not _is_local(request):
+        raise ServiceError("forbidden", "metrics can be read from this machine only; set BDS_METRICS_TOKEN for other machines")
 
 
-def _is_near(request: web.Request) -> bool:
+def _is_local(request: web.Request) -> bool:
     try:
         is_loopback = ipaddress.ip_address(request.remote or "").is_loopback
     except ValueError:
@@ -47,7 +48,7 @@ def _is_near(request: web.Request) -> bool:
 
 
 async def metrics_of(database: Database, sampler: Sampler, request: web.Request) -> web.Response:
-    """All metrics, of all processes."""
+    """Answer with all metrics of all processes."""
     sampler.sample(database.pools())
     is_up = await database.answers()
     backlog = await _backlog(database) if is_up else None
@@ -57,22 +58,22 @@ async def metrics_of(database: Database, sampler: Sampler, request: web.Request)
 
 
 async def _backlog(database: Database) -> Backlog | None:
-    """What waits; None if the database does not say so in time."""
+    """Count waiting work; None if the database does not answer in time."""
     try:
         async with asyncio.timeout(PATIENCE), database.service() as connection:
             cursor = await connection.execute("select deliveries, overdue, imports from bds.backlog(%s)", (QUEUE_LIMIT,))
             row = await cursor.fetchone()
     except (psycopg.Error, TimeoutError) as error:
-        log.warning("what waits could not be counted: %s", type(error).__name__)
+        log.warning("waiting work could not be counted: %s", type(error).__name__)
         return None
     return Backlog(row[0], float(row[1]), row[2]) if row else None
 
 
 async def sampling_of(database: Database, sampler: Sampler) -> None:
-    """Sample again and again, whatever one sample meets."""
+    """Sample every EVERY seconds, forever; a failed sample is logged."""
     while True:
         try:
             sampler.sample(database.pools())
         except Exception:
-            log.exception("the metrics could not be sampled")
+            log.exception("a metrics sample failed")
         await asyncio.sleep(EVERY)

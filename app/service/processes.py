@@ -1,8 +1,8 @@
-"""Several processes that serve one address: a parent that serves nothing itself starts them, watches them, and ends them.
+"""Several processes that serve one address: a parent, which serves nothing itself, starts, watches and ends them.
 
-Each HTTP process listens on the address with SO_REUSEPORT, and the kernel shares connections out among them; one more process
-delivers webhooks.  A process that dies is started again, the more often it dies the later.  SIGTERM and SIGINT are passed on; the
-parent ends when all have ended.  Should the parent be killed, its processes end by themselves, as by SIGTERM.
+Each HTTP process listens on the address with SO_REUSEPORT, and the kernel distributes connections among them; one more process
+delivers webhooks.  A process that dies is started again, after a delay that grows with each death.  The parent passes on SIGTERM
+and SIGINT, and ends when all children have ended.  If the parent is killed, its children end as by SIGTERM.
 """
 
 from __future__ import annotations
@@ -36,40 +36,40 @@ from app.tasks import Stopped, stoppable
 
 log = logging.getLogger("bds.processes")
 
-FIRST_DELAY, LONGEST_DELAY = 0.1, 5.0  # seconds before a process that died is started again
-STEADY = 30.0  # seconds after which a process that dies is thought to have been well
-GRACE = 45.0  # seconds that processes have to end: somewhat longer than they give what runs in them
+FIRST_DELAY, LONGEST_DELAY = 0.1, 5.0  # seconds before a dead process is started again
+STEADY = 30.0  # seconds of life after which a death resets the delay
+GRACE = 45.0  # seconds that processes have to end; longer than what they give their own requests
 
-SHARED = "PROMETHEUS_MULTIPROC_DIR"  # names to prometheus_client where processes leave their measurements for each other
+SHARED = "PROMETHEUS_MULTIPROC_DIR"  # the variable by which prometheus_client finds the shared directory
 
 _spawn = multiprocessing.get_context("spawn")
 
 
 @dataclass(eq=False)
 class Child:
-    """A place that a process fills: what it runs, and how it has fared."""
+    """A slot for a process: what it runs, its present process, and when to start the next one."""
 
     name: str
     target: Callable[..., None]
     arguments: tuple[Any, ...]
     process: SpawnProcess | None = None
-    ready: connection.Connection | None = None  # says something once it serves, and ends with its process
+    ready: connection.Connection | None = None  # a pipe: receives a message when the process serves, closes when it ends
     is_ready: bool = False
     started: float = 0.0
-    due: float = 0.0  # when it is to be started
+    due: float = 0.0  # when to start it, on the monotonic clock
     delay: float = FIRST_DELAY
 
     def start(self) -> int | None:
-        """Start a process; returns its number.  It holds the other end of a pipe, through which it says that it serves."""
-        mine, its = _spawn.Pipe()
-        self.process = _spawn.Process(target=self.target, args=(its, *self.arguments), name=self.name, daemon=False)
+        """Start a process; returns its pid.  The process reports through a pipe when it serves."""
+        ours, theirs = _spawn.Pipe()
+        self.process = _spawn.Process(target=self.target, args=(theirs, *self.arguments), name=self.name, daemon=False)
         self.process.start()
-        its.close()
-        self.ready, self.is_ready, self.started = mine, False, time.monotonic()
+        theirs.close()
+        self.ready, self.is_ready, self.started = ours, False, time.monotonic()
         return self.process.pid
 
     def died(self, now: float) -> None:
-        """Plan when to start it again."""
+        """Schedule the next start."""
         self.delay = FIRST_DELAY if now - self.started > STEADY else min(self.delay * 2, LONGEST_DELAY)
         self.due = now + self.delay
         if self.ready is not None:
@@ -79,7 +79,7 @@ class Child:
 
 @dataclass
 class Parent:
-    """Keeps its children running until it is told to stop."""
+    """Keeps its children running until SIGTERM or SIGINT."""
 
     children: list[Child]
     announce: Callable[[], None]
@@ -88,7 +88,7 @@ class Parent:
     _announced: bool = False
 
     def run(self) -> int:
-        """Until SIGTERM or SIGINT; the exit code: 0, or 1 if a process could not start or did not end by itself."""
+        """Run until SIGTERM or SIGINT.  Returns the exit code: 0, or 1 if a process could not start or had to be killed."""
         with self._signals():
             try:
                 for child in self.children:
@@ -98,13 +98,13 @@ class Parent:
                     self._wait()
                     began = self._restart()
             except BaseException:
-                self._end()  # whatever went wrong: nothing goes on without its parent
+                self._end()  # no child may outlive its parent
                 raise
             return self._end() if began else (self._end() or 1)
 
     @contextmanager
     def _signals(self) -> Iterator[None]:
-        """Let signals wake the parent, and do nothing else."""
+        """Let signals wake the parent from its wait, and nothing else."""
         self._stop, woken = socket.socketpair()
         woken.setblocking(False)
         before = signal.set_wakeup_fd(woken.fileno(), warn_on_full_buffer=False)
@@ -122,7 +122,7 @@ class Parent:
         self._signalled = True
 
     def _wait(self) -> None:
-        """Until a process is ready or has died, one is due, or a signal has come."""
+        """Wait until a process is ready, has died or is due to start, or a signal arrives."""
         now = time.monotonic()
         due = min((max(0.0, child.due - now) for child in self.children if child.process is None), default=None)
         pipes = [child.ready for child in self.children if child.ready is not None and not child.is_ready]
@@ -134,17 +134,17 @@ class Parent:
                     child.ready.recv()
                     child.is_ready = True
                 except (EOFError, OSError):
-                    pass  # it has died
+                    pass  # the process has died
         if not self._announced and all(child.is_ready for child in self.children):
             self._announced = True
             self.announce()
 
     def _restart(self) -> bool:
-        """Start again what has died.  False if it could not even begin: it has said why."""
+        """Restart dead children.  Returns False if one died before the first start was complete; it has logged the reason."""
         now = time.monotonic()
         for child in self.children:
             if child.process is not None and child.process.exitcode is not None:
-                how, pid, began = _ended(child.process.exitcode), child.process.pid, child.is_ready
+                how, pid, began = _describe_exit(child.process.exitcode), child.process.pid, child.is_ready
                 _forget(child.process)
                 child.died(now)
                 if self._signalled:
@@ -156,13 +156,13 @@ class Parent:
             elif child.process is None and now >= child.due and not self._signalled:
                 try:
                     log.warning("%s is started again as process %d", child.name, child.start())
-                except OSError as error:  # the machine has no more processes, or memory
+                except OSError as error:  # no more processes, or no memory
                     log.error("%s could not be started: %s", child.name, error)
                     child.died(now)
         return True
 
     def _end(self) -> int:
-        """Tell all to end, and wait; who does not is killed."""
+        """Terminate all children, wait GRACE seconds, kill the rest.  Returns the exit code."""
         running = [child.process for child in self.children if child.process is not None]
         for process in running:
             process.terminate()
@@ -173,14 +173,14 @@ class Parent:
                 log.error("%s (process %d) did not end in %.0f s and is killed", process.name, process.pid, GRACE)
                 process.kill()
                 process.join()
-            if process.exitcode not in (0, -signal.SIGTERM):  # which was sent before it had begun
-                log.error("%s (process %d): %s", process.name, process.pid, _ended(process.exitcode or 0))
+            if process.exitcode not in (0, -signal.SIGTERM):  # SIGTERM arrived before its handler was installed
+                log.error("%s (process %d): %s", process.name, process.pid, _describe_exit(process.exitcode or 0))
                 code = 1
         return code
 
 
-def _ended(code: int) -> str:
-    """What an exit code says."""
+def _describe_exit(code: int) -> str:
+    """An exit code in words."""
     if code >= 0:
         return f"exit code {code}"
     try:
@@ -190,7 +190,7 @@ def _ended(code: int) -> str:
 
 
 def _forget(process: SpawnProcess) -> None:
-    """What a dead process has left behind of its measurements of this moment."""
+    """Remove the present-time metrics of a dead process."""
     from prometheus_client import multiprocess
 
     if process.pid is not None:
@@ -202,11 +202,11 @@ def _forget(process: SpawnProcess) -> None:
 
 @contextmanager
 def reserved(host: str, port: int) -> Iterator[tuple[str, int]]:
-    """Hold an address that processes are to share; gives it, with a port if 0 was asked for.  Raises OSError if it is taken.
+    """Reserve an address for processes to share; yields (host, port), with a port if 0 was asked for.  Raises OSError if in use.
 
-    The socket that holds it does not listen, so it is given no connection.
+    The socket that reserves it does not listen, so it receives no connections.
     """
-    family, address = free_address(host, port)  # with SO_REUSEPORT another service would not be noticed
+    family, address = free_address(host, port)  # checked without SO_REUSEPORT, which would not notice another service
     with socket.socket(family, socket.SOCK_STREAM) as held:
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
@@ -214,16 +214,16 @@ def reserved(host: str, port: int) -> Iterator[tuple[str, int]]:
         yield held.getsockname()[0], held.getsockname()[1]
 
 
-# What the processes run -----------------------------------------------------------------------------------------------------------
+# What the children run ------------------------------------------------------------------------------------------------------------
 
 
 def serve(config: Config, host: str, port: int, count: int, announce: Callable[[str, int], None], *, worker: bool = True) -> int:
-    """Serve with `count` HTTP processes, and one that delivers webhooks unless told not to; returns the exit code.
+    """Serve with `count` HTTP processes, and with one that delivers webhooks if `worker`; returns the exit code.
 
     Raises OSError if the address is taken, psycopg.Error if the database cannot be reached, ValueError, MigrationError, and
-    Stopped if it is told to end while it waits for the database.
+    Stopped if a signal arrives while it waits for the database.
     """
-    with stoppable(), connections.connect(connections.resolve(config)):  # what is wrong is said once
+    with stoppable(), connections.connect(connections.resolve(config)):  # a configuration error is reported once, by the parent
         pass
     with reserved(host, port) as address, scratch.directory() as directory:
         os.environ[SHARED] = str(directory)
@@ -236,30 +236,30 @@ def serve(config: Config, host: str, port: int, count: int, announce: Callable[[
             del os.environ[SHARED]
 
 
-def _http(ready: connection.Connection, config: Config, host: str, port: int, keeps_house: bool) -> None:
-    """One HTTP process; one of them keeps house for all."""
+def _http(ready: connection.Connection, config: Config, host: str, port: int, maintains: bool) -> None:
+    """One HTTP process; the first one runs maintenance for all."""
     from app.service import server
 
-    with _told(config, "bds http"):
-        server.serve(config, host, port, lambda *_: ready.send(True), worker=False, reuse_port=True, keeps_house=keeps_house)
+    with _child(config, "bds http"):
+        server.serve(config, host, port, lambda *_: ready.send(True), worker=False, reuse_port=True, maintains=maintains)
 
 
 def _webhooks(ready: connection.Connection, config: Config) -> None:
-    """The process that delivers."""
+    """The process that delivers webhooks."""
     import uvloop
 
     from app.service import server
 
-    with _told(config, "bds webhooks"):
-        uvloop.run(server.work(config, lambda: ready.send(True), keeps_house=False))
+    with _child(config, "bds webhooks"):
+        uvloop.run(server.work(config, lambda: ready.send(True), maintains=False))
 
 
 @contextmanager
-def _told(config: Config, name: str) -> Iterator[None]:
-    """Let `ps -o comm` and `top` show what a process is, and say in a line why it cannot go on."""
+def _child(config: Config, name: str) -> Iterator[None]:
+    """Name the process for `ps -o comm` and `top`, ignore SIGINT, and log in one line an error that ends it."""
     with contextlib.suppress(OSError):
         Path("/proc/self/comm").write_text(name)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all: the parent says when to end
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process of a terminal; the parent ends the children
     logs.start(config)
     try:
         with scratch.held(Path(os.environ[SHARED])):

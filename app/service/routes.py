@@ -1,4 +1,4 @@
-"""Routes, three lines each, and what goes on beside the requests."""
+"""Routes, three lines each, and the background tasks of an HTTP process."""
 
 from __future__ import annotations
 
@@ -21,26 +21,27 @@ from app.feed import receive
 from app.mapper import store as mappers
 from app.metrics import Sampler
 from app.odata.response import respond
-from app.service.housekeeping import keep_house
-from app.service.middleware import DATABASE, FAILURE_PAGE, ODATA, Handler, around, expect, finish
+from app.service.maintenance import run_maintenance
+from app.service.middleware import DATABASE, FAILURE_PAGE, TARGET, Handler, around, expect, finish
 from app.service.observe import metrics_of, require_observer, sampling_of
 from app.tasks import end
 from app.web import Site, routes
 from app.webhooks import registration
 from app.wire import answers, bodies, urls
+from app.wire.target import ODATA
 
 GATE = web.AppKey("gate", Gate)
 LOGIN = web.AppKey("login", Login)
 STREAMS = web.AppKey("streams", answers.Streams)
 SAMPLER = web.AppKey("sampler", Sampler)
 JSON = {"Content-Type": "application/json"}
-RENEWALS = 3  # of the model, for one request
+RELOADS = 3  # of the catalog, for one request
 
 
-def create_app(database: Database, stall: float = 60.0, keeps_house: bool = True) -> web.Application:
+def create_app(database: Database, stall: float = 60.0, maintains: bool = True) -> web.Application:
     """The service as an application.
 
-    stall: seconds after which a client that takes nothing of its answer is cut off; keeps_house: whether no other process does it.
+    stall: seconds after which a client that reads nothing of its answer is cut off; maintains: whether to run maintenance.
     """
     app = web.Application(middlewares=[around])
     app[DATABASE], app[GATE] = database, Gate(database)
@@ -49,8 +50,8 @@ def create_app(database: Database, stall: float = 60.0, keeps_house: bool = True
     app[SAMPLER] = Sampler(database.limits())
     app.cleanup_ctx.append(sampling)
     app.on_response_prepare.append(finish)
-    if keeps_house:
-        app.cleanup_ctx.append(housekeeping)
+    if maintains:
+        app.cleanup_ctx.append(maintenance)
     site = Site(database, app[GATE], app[LOGIN])
     app[FAILURE_PAGE] = site.failure
     for method, path, handler in (*routes(site), *ROUTES):
@@ -61,17 +62,17 @@ def create_app(database: Database, stall: float = 60.0, keeps_house: bool = True
 
 
 def current(handler: Handler) -> Handler:
-    """The handler, which begins again where the model has changed between what it understood and what it read."""
+    """Wrap a handler: if the database no longer fits the catalog, reload the catalog and run the handler again."""
 
     @wraps(handler)
     async def handle(request: web.Request) -> web.StreamResponse:
-        for _ in range(RENEWALS):
+        for _ in range(RELOADS):
             try:
                 return await handler(request)
             except (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn, psycopg.errors.DeadlockDetected):
                 if request.writer.output_size:
                     raise
-                await request.app[DATABASE].renew()
+                await request.app[DATABASE].reload()
         return await handler(request)
 
     return handle
@@ -83,7 +84,10 @@ def current(handler: Handler) -> Handler:
 @current
 async def odata(request: web.Request) -> web.StreamResponse:
     identity = await identify(request.app[GATE], request, basic_only=True)
-    identity.require("read", company_of(request))
+    company = request[TARGET].company
+    if company is None:
+        urls.decode_path(request.rel_url.raw_path)  # raises if that is why
+    identity.require("read", company or "")
     return await respond(request.app[DATABASE], request, request.app[STREAMS])
 
 
@@ -108,7 +112,7 @@ async def change_log(request: web.Request) -> web.StreamResponse:
 
 async def list_hooks(request: web.Request) -> web.StreamResponse:
     company, page = await hookable(request, lists=True), urls.read_page(urls.decode_query(request.rel_url.raw_path_qs))
-    return web.json_response(await registration.listing(request.app[DATABASE], company, page))
+    return web.json_response(await registration.hooks(request.app[DATABASE], company, page))
 
 
 async def create_hook(request: web.Request) -> web.StreamResponse:
@@ -149,7 +153,7 @@ async def retry_delivery(request: web.Request) -> web.StreamResponse:
 
 async def import_document(request: web.Request) -> web.StreamResponse:
     company, actor = await importable(request)
-    status, report = await receive.receive(request.app[DATABASE], request, company, actor)
+    status, report = await receive.import_request(request.app[DATABASE], request, company, actor)
     headers = {"Location": f"/api/{company}/imports/{report['importId']}"}
     return web.Response(status=status, body=receive.dump(report), content_type="application/json", headers=headers)
 
@@ -279,20 +283,14 @@ ROUTES: tuple[tuple[str, str, Handler], ...] = (
     ("GET", "/healthz", alive),
     ("GET", "/readyz", ready),
     ("GET", "/metrics", show_metrics),
-    # last, for what they end in may be any word
+    # last, because their last segment may be any word
     ("GET", "/api/{company}/{entity:(?!(?:import|imports|mappers)$)[^{}/]+}", export),
     ("GET", "/api/{entity}", export),
 )
 
 
-def company_of(request: web.Request) -> str:
-    """The company that a path under /api/odata names; '' if none."""
-    segments = request.rel_url.raw_path.split("/", 4)
-    return urls.decode(segments[3], "the path") if len(segments) > 3 else ""
-
-
 async def readable(request: web.Request) -> str:
-    """The company of a path that names one, which the sender may read.  Raises malformed_request, unauthorized or forbidden."""
+    """The company of the path, which the sender may read.  Raises malformed_request, unauthorized or forbidden."""
     urls.decode_path(request.rel_url.raw_path)  # the router is lenient
     identity = await identify(request.app[GATE], request)
     identity.require("read", request.match_info["company"])
@@ -300,7 +298,7 @@ async def readable(request: web.Request) -> str:
 
 
 async def hookable(request: web.Request, *, lists: bool = False) -> str:
-    """The company of a path whose hooks the sender may manage.  Raises as `readable`, and about parameters unless it lists."""
+    """The company of the path, whose hooks the sender may manage.  Raises as `readable`; parameters are refused unless `lists`."""
     urls.decode_path(request.rel_url.raw_path)
     identity = await identify(request.app[GATE], request)
     identity.require("hooks", request.match_info["company"])
@@ -310,7 +308,7 @@ async def hookable(request: web.Request, *, lists: bool = False) -> str:
 
 
 async def importable(request: web.Request) -> tuple[str, str]:
-    """The company of a path into which the sender may import, and who that is.  Raises as `readable`."""
+    """(company, actor) of a request that may import into the company of the path.  Raises as `readable`."""
     urls.decode_path(request.rel_url.raw_path)
     identity = await identify(request.app[GATE], request)
     identity.require("import", request.match_info["company"])
@@ -318,23 +316,23 @@ async def importable(request: web.Request) -> tuple[str, str]:
 
 
 async def known(request: web.Request) -> Identity:
-    """Who sends a request, the path of which is well formed.  Raises malformed_request or unauthorized."""
+    """The sender of a request with a well-formed path.  Raises malformed_request or unauthorized."""
     urls.decode_path(request.rel_url.raw_path)
     return await identify(request.app[GATE], request)
 
 
 def entity_of(request: web.Request) -> Entity:
-    """The entity that the path names.  Raises not_found."""
+    """The entity of the path.  Raises not_found."""
     catalog, name = request.app[DATABASE].catalog, request.match_info["entity"]
     if name not in catalog:
-        raise ServiceError("not_found", f"there is no entity {name}")
+        raise ServiceError("not_found", f"no such entity: {name}")
     return catalog[name]
 
 
 async def data(request: web.Request, answer: changes.Answer) -> web.StreamResponse:
-    """An answer of /c: JSON with a tag made of the data's position, or 304."""
+    """An answer of /c: JSON with an entity tag made from the data's position, or 304."""
     if answer.body is None:
-        raise ServiceError("not_found", "there is no such row")
+        raise ServiceError("not_found", "no such row")
     tag = answers.weak_tag(request.app[DATABASE].catalog.version, request.rel_url.raw_path_qs, answer.position, answer.first)
     headers = {"Content-Type": "application/json", "ETag": tag, "Cache-Control": "private, no-cache", "Vary": "Accept-Encoding"}
     if answers.matches(request.headers, tag):
@@ -342,19 +340,19 @@ async def data(request: web.Request, answer: changes.Answer) -> web.StreamRespon
     return await answers.send(request, answer.body, headers)
 
 
-# What goes on beside the requests ------------------------------------------------------------------------------------------------
+# Background tasks ---------------------------------------------------------------------------------------------------------------
 
 
 async def sampling(app: web.Application) -> AsyncIterator[None]:
-    """Measurements that only this process can make, for whichever answers."""
+    """Sample the metrics that only this process can measure."""
     task = asyncio.create_task(sampling_of(app[DATABASE], app[SAMPLER]))
     yield
     await end(task)
     metrics.http.settle()
 
 
-async def housekeeping(app: web.Application) -> AsyncIterator[None]:
-    """What goes on beside the requests."""
-    tasks = [asyncio.create_task(keep_house(app[DATABASE])), asyncio.create_task(app[GATE].throttle.keep_forgetting())]
+async def maintenance(app: web.Application) -> AsyncIterator[None]:
+    """Run maintenance of the database and of the login throttle."""
+    tasks = [asyncio.create_task(run_maintenance(app[DATABASE])), asyncio.create_task(app[GATE].throttle.keep_forgetting())]
     yield
     await end(*tasks)

@@ -1,7 +1,7 @@
-"""The directory in which the processes of a service leave their measurements for each other.
+"""The directory in which the processes of one service share their metrics.
 
-Each of them holds a lock on it for as long as it lives, which the kernel lets go of however a process ends.  What nobody holds was
-left behind by a service that was killed, and goes when the next one starts.
+Each process holds a lock on the directory while it lives; the kernel releases the lock however the process ends.  A directory
+without a lock was left behind by a killed service, and the next start removes it.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ PREFIX = "bds-metrics-"
 
 @contextlib.contextmanager
 def directory() -> Iterator[Path]:
-    """A new directory, which is there until the block ends."""
-    _remove_left()
+    """Make a directory that exists until the block ends."""
+    _remove_abandoned()
     path, lock = _make()
     try:
         yield path
@@ -31,7 +31,7 @@ def directory() -> Iterator[Path]:
 
 @contextlib.contextmanager
 def held(path: Path) -> Iterator[None]:
-    """Keep a directory from being taken for one that was left behind.  Raises FileNotFoundError if it is no more."""
+    """Hold the lock on a directory.  Raises FileNotFoundError if the directory was removed."""
     lock = _hold(path)
     try:
         yield
@@ -42,24 +42,24 @@ def held(path: Path) -> Iterator[None]:
 def _make() -> tuple[Path, int]:
     while True:
         path = Path(tempfile.mkdtemp(prefix=PREFIX))
-        with contextlib.suppress(FileNotFoundError):  # a service that starts just now has taken it for one that was left behind
+        with contextlib.suppress(FileNotFoundError):  # another service that is starting removed it before it was locked
             return path, _hold(path)
 
 
 def _hold(path: Path) -> int:
     lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    fcntl.flock(lock, fcntl.LOCK_SH)  # waits for whoever removes it
+    fcntl.flock(lock, fcntl.LOCK_SH)  # waits while another process removes it
     if not path.exists():
         os.close(lock)
         raise FileNotFoundError(path)
     return lock
 
 
-def _remove_left() -> None:
+def _remove_abandoned() -> None:
     for path in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
         try:
             lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-        except OSError:  # somebody else's, or no directory
+        except OSError:  # another user's, or not a directory
             continue
         try:
             if os.fstat(lock).st_uid == os.geteuid():

@@ -1,7 +1,10 @@
-"""The listening process: connections whose refusals look like every other error, and a stop that lets running work finish.
+"""The listening process: refusals by the HTTP parser in the form of other errors, and a stop that lets running requests finish.
 
-The HTTP parser refuses what it cannot read before any route is known; here those refusals get their room's shape, and the client
-the time to read them.
+The HTTP parser refuses unreadable requests before a route is known; here those refusals get the form of their area (OData or
+problem+json), and the client gets time to read them.
+
+Private parts of aiohttp in use: RequestHandler._messages, _current_request, _force_close, and _ErrInfo;
+tests/service/test_refusals.py fails if they change.
 """
 
 from __future__ import annotations
@@ -25,29 +28,30 @@ from app import metrics
 from app.config import Config
 from app.database.database import Database
 from app.errors import ServiceError
-from app.feed.under_way import finish
+from app.feed.background import stop_imports
 from app.metrics import Sampler
-from app.service.housekeeping import keep_house
+from app.service.maintenance import run_maintenance
 from app.service.middleware import error_response, wrong_method
 from app.service.observe import sampling_of
 from app.service.routes import create_app
 from app.service.sockets import free_address, not_listening
 from app.tasks import UNANSWERED, Stopped, end
 from app.webhooks.worker import working
+from app.wire.target import read_target
 
 log = logging.getLogger("bds.http")
 
 MAX_URL = 64 << 10  # bytes
 MAX_HEADER = 16 << 10  # bytes, of one header line
-IDLE = 75.0  # seconds that a connection may stay without a request: longer than reverse proxies keep theirs
-LINGER = 2.0  # seconds that a refused client has for reading why
+IDLE = 75.0  # seconds that a connection may be idle; longer than reverse proxies keep theirs
+LINGER = 2.0  # seconds that a refused client has to read the answer
 GRACE = 30.0  # seconds that running requests and imports have when the service stops
-TELL = 2.0  # the last of them, in which an import that has not ended is stopped and its client told so
+REPORT = 2.0  # the last of those seconds, in which running imports are stopped and their clients get the report
 REQUEST_LINE = re.compile(rb"(?:\r?\n)*[!#$%&'*+.^_`|~0-9A-Za-z-]+ +(/[^\s?#]*)")
 
 
 class Refusal(web.Response):
-    """An answer to what cannot be read: closing with unread bytes would reset the connection and take the answer with it."""
+    """An answer to an unreadable request: closing with unread bytes would reset the connection before the answer arrives."""
 
     connection: Connection
 
@@ -68,7 +72,7 @@ class Connection(web.RequestHandler):
         super().__init__(manager, **settings)
         self._app = app
         self.lost = asyncio.Event()
-        self._path = ""  # of the request that is being read, as far as one can tell before it is parsed
+        self._path = ""  # of the present request, as far as it is known before parsing
         self._has_begun = False
 
     async def start(self) -> None:
@@ -78,7 +82,7 @@ class Connection(web.RequestHandler):
     def close(self) -> None:
         super().close()
         if not self._has_begun and not self._messages:
-            self._force_close = True  # or it would begin to wait for a request after it was told to end, as long as a stop may take
+            self._force_close = True  # else it would wait for a first request until the end of the stop
 
     def data_received(self, data: bytes) -> None:
         line = REQUEST_LINE.match(data)
@@ -89,7 +93,7 @@ class Connection(web.RequestHandler):
             self._break_body()
 
     def _break_body(self) -> None:
-        """Where the parser fails within a body, whoever reads that must not wait for its end; nothing further is a request."""
+        """End a body in which the parser failed, so that its reader does not wait; the rest of the connection is ignored."""
         if len(self._messages) > 1:
             body = self._messages[-2][1]
         elif self._current_request is not None:
@@ -98,7 +102,7 @@ class Connection(web.RequestHandler):
             return
         if not body.is_eof():
             self._messages.pop()
-            body.set_exception(ServiceError("malformed_request", "the chunks of the body cannot be told from each other"))
+            body.set_exception(ServiceError("malformed_request", "invalid chunked encoding"))
             body.feed_eof()
             self.close()
 
@@ -109,21 +113,22 @@ class Connection(web.RequestHandler):
     def handle_error(
         self, request: web.BaseRequest, status: int = 500, exc: BaseException | None = None, message: str | None = None
     ) -> web.StreamResponse:
-        """The answer to a request that could not be read; none if another one has begun."""
+        """The answer to an unreadable request; raises ConnectionResetError if another answer has begun."""
         if request.writer.output_size:
             raise ConnectionResetError("the answer had begun")
         if status == 500:
             log.error("a request failed", exc_info=exc)
         metrics.requests.labels("none", "other", str(status)).inc()
-        answer = error_response(self.refusal(exc if status != 500 else None), self._path)
+        is_odata = read_target(self._path, self._path).is_odata
+        answer = error_response(self.refusal(exc if status != 500 else None), is_odata=is_odata)
         response = Refusal(status=answer.status, body=answer.body, headers=answer.headers)
         response.connection = self
         response.force_close()
-        self.close()  # reads no further request
+        self.close()  # no further requests
         return response
 
     def refusal(self, error: BaseException | None) -> ServiceError:
-        """What a client is told whose request the parser refused."""
+        """The error for a request that the parser refused."""
         match error:
             case None:
                 return ServiceError("internal", "the service failed")
@@ -133,29 +138,29 @@ class Connection(web.RequestHandler):
                 return ServiceError("uri_too_long", f"the URL is longer than {MAX_URL} bytes")
             case LineTooLong():
                 return ServiceError("malformed_request", f"a header is longer than {MAX_HEADER} bytes")
-        return ServiceError("malformed_request", "this is not an HTTP request that can be read")
+        return ServiceError("malformed_request", "expected an HTTP request")
 
 
 @contextlib.asynccontextmanager
 async def serving(
-    database: Database, host: str, port: int, *, stall: float = 60.0, reuse_port: bool = False, keeps_house: bool = True
+    database: Database, host: str, port: int, *, stall: float = 60.0, reuse_port: bool = False, maintains: bool = True
 ) -> AsyncIterator[tuple[str, int]]:
-    """Serve until the block ends, then stop: accept no more, let running requests finish.  Gives the address listened on.
+    """Serve until the block ends, then accept no more and let running requests finish.  Yields the address (host, port).
 
-    A handler is cancelled when its client leaves, so that what it holds is free for others; work that must go on needs a task of
-    its own.  reuse_port: share the address with other processes; keeps_house: of which one does what has to be done now and then.
+    A handler is cancelled when its client leaves, which frees what it holds; work that must continue needs a task of its own.
+    reuse_port: share the address with other processes; maintains: run maintenance, which one process does for all.
     """
-    app = create_app(database, stall, keeps_house)
+    app = create_app(database, stall, maintains)
     runner = web.AppRunner(app, shutdown_timeout=GRACE, handler_cancellation=True)
     await runner.setup()
     loop, manager = asyncio.get_running_loop(), runner.server
-    assert manager is not None  # since setup
+    assert manager is not None  # after setup
     settings = {
         "loop": loop,
         "max_line_size": MAX_URL,
         "max_field_size": MAX_HEADER,
         "keepalive_timeout": IDLE,
-        "auto_decompress": False,  # whoever takes a body bounds what it becomes
+        "auto_decompress": False,  # handlers decompress, within their bounds
         "access_log": None,
     }
     try:
@@ -163,22 +168,22 @@ async def serving(
             lambda: Connection(manager, app, **settings), host, port, backlog=1024, reuse_port=reuse_port
         )
     except OSError as error:
-        await runner.cleanup()  # what goes on beside the requests has begun
+        await runner.cleanup()  # background tasks run already
         raise not_listening(host, port, error) from None
     try:
         yield listening.sockets[0].getsockname()[:2]
     finally:
         listening.close()
-        await asyncio.gather(runner.cleanup(), finish(GRACE - TELL))
+        await asyncio.gather(runner.cleanup(), stop_imports(GRACE - REPORT))
 
 
 async def run(
     config: Config, host: str, port: int, announce: Callable[[str, int], None], *, worker: bool = True, **settings: Any
 ) -> None:
-    """Serve until SIGTERM or SIGINT, and deliver webhooks beside it.  `announce` is called once requests are accepted."""
+    """Serve until SIGTERM or SIGINT, and deliver webhooks if `worker`.  Calls `announce` when requests are accepted."""
     stop = stopping()
     if not settings.get("reuse_port"):
-        free_address(host, port)  # else nothing is begun
+        free_address(host, port)  # fail before anything starts
     database = await opened(config, stop)
     try:
         async with contextlib.AsyncExitStack() as stack:
@@ -187,21 +192,21 @@ async def run(
             address = await stack.enter_async_context(serving(database, host, port, **settings))
             announce(*address)
             gc.collect()
-            gc.freeze()  # what is there now stays: the collector need not look at it again and again
+            gc.freeze()  # the objects made so far live as long as the process; later collections skip them
             await stop.wait()
     finally:
         await database.close()
 
 
-async def work(config: Config, announce: Callable[[], None], *, keeps_house: bool = True) -> None:
-    """Deliver webhooks until SIGTERM or SIGINT, and keep house.  `announce` is called once the worker has begun."""
+async def work(config: Config, announce: Callable[[], None], *, maintains: bool = True) -> None:
+    """Deliver webhooks until SIGTERM or SIGINT, and run maintenance if `maintains`.  Calls `announce` when the worker runs."""
     stop = stopping()
     database = await opened(config, stop)
     try:
         async with working(database):
             tasks = [asyncio.create_task(sampling_of(database, Sampler(database.limits())))]
-            if keeps_house:
-                tasks.append(asyncio.create_task(keep_house(database)))
+            if maintains:
+                tasks.append(asyncio.create_task(run_maintenance(database)))
             announce()
             await stop.wait()
             await end(*tasks)
@@ -210,7 +215,7 @@ async def work(config: Config, announce: Callable[[], None], *, keeps_house: boo
 
 
 async def opened(config: Config, stop: asyncio.Event) -> Database:
-    """The database, once it answers.  Raises Stopped if the service is to end before that."""
+    """Open the database.  Raises Stopped if `stop` is set while it does not answer."""
     opening, stopped = asyncio.create_task(Database.open(config)), asyncio.create_task(stop.wait())
     try:
         await asyncio.wait({opening, stopped}, return_when=asyncio.FIRST_COMPLETED)
@@ -222,7 +227,7 @@ async def opened(config: Config, stop: asyncio.Event) -> Database:
 
 
 def stopping() -> asyncio.Event:
-    """An event that SIGTERM and SIGINT set; and the end of the parent, in one of several processes."""
+    """An event that SIGTERM, SIGINT and the end of the parent process set."""
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
     for each in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(each, stop.set)
@@ -238,5 +243,5 @@ def stopping() -> asyncio.Event:
 
 
 def serve(config: Config, host: str, port: int, announce: Callable[[str, int], None], **settings: Any) -> None:
-    """`run` in an event loop of its own.  Port 0 takes any free one.  Raises OSError, psycopg.Error."""
+    """`run` in a new event loop.  Port 0 takes any free port.  Raises OSError, psycopg.Error."""
     uvloop.run(run(config, host, port, announce, **settings))

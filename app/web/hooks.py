@@ -104,7 +104,7 @@ async def details(visit: Visit, form: Form | None) -> web.Response:
 async def page(visit: Visit, form: Form, made: dict[str, Any] | None = None) -> web.Response:
     """The list, with the form; above it a hook that was just made."""
     offset = visit.offset()
-    found = await registration.listing(visit.database, visit.company, (PAGE, offset))
+    found = await registration.hooks(visit.database, visit.company, (PAGE, offset))
     return visit.render(
         "hooks.html",
         201 if made else form.status,

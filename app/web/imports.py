@@ -38,7 +38,7 @@ async def upload(visit: Visit) -> web.StreamResponse:
             source = Mapped(await store.load_source(visit.database, visit.company, form["mapper"]))
         bodies = decoded(receive.gathered(_reading(upload)), coding_of(upload.file_name))
         dry_run = form["dryRun"] == "true"
-        _, report = await receive.take(
+        _, report = await receive.import_body(
             visit.database, visit.company, visit.identity.actor, bodies, source, dry_run=dry_run, is_async=True
         )
     except ServiceError as error:
@@ -112,7 +112,7 @@ def _totals(report: dict[str, Any]) -> dict[str, int]:
 
 def _reading(upload: Upload) -> Any:
     async def read() -> bytes:
-        async with body_deadline(receive.PATIENCE, "more of the file"):
+        async with body_deadline(receive.BODY_TIMEOUT, "more of the file"):
             return await upload.read(PIECE)
 
     return read

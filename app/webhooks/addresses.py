@@ -1,8 +1,8 @@
-"""Which addresses a webhook may be sent to: those that anybody on the internet could reach.
+"""Which addresses webhooks may be sent to: public ones, which anybody on the internet can reach.
 
-A receiver's url is written by a customer, so it must not lead into the operator's own network: not by a literal address, not by a
-name that resolves to one, not by a second answer of the name server after the first was checked.  Therefore the addresses are
-checked when a connection is made, and the connection goes to the address that was checked.
+A customer writes the url, so it must not lead into the operator's own network: not by a literal address, not by a name that
+resolves to one, and not by a name server that gives another answer after the first was checked.  So the address is checked when a
+connection is made, and the connection goes to the address that was checked.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from concurrent.futures import ThreadPoolExecutor
 
 from aiohttp.abc import AbstractResolver, ResolveResult
 
-THREADS = 64  # names that are looked up at once: one that hangs must not keep others waiting
+THREADS = 64  # names resolved at once; a slow name server must not delay the others
 
-GLOBAL_IPV6 = ipaddress.ip_network("2000::/3")  # all that is assigned; mapped, translated (NAT64) and local addresses lie outside
+GLOBAL_IPV6 = ipaddress.ip_network("2000::/3")  # all assigned addresses; mapped, translated (NAT64) and local ones are outside
 REFUSED = tuple(
     ipaddress.ip_network(each)
     for each in (
         "192.0.0.0/24",  # special purposes
         "192.88.99.0/24",  # relays of 6to4
-        "168.63.129.16/32",  # a cloud's own services
+        "168.63.129.16/32",  # internal services of a cloud (Azure)
         "2001::/23",  # special purposes, tunnels (Teredo) among them
         "2002::/16",  # 6to4: an IPv4 address inside
         "3fff::/20",  # documentation
@@ -31,7 +31,7 @@ REFUSED = tuple(
 
 
 class AddressRefused(OSError):
-    """The host is, or has, an address to which nothing is sent."""
+    """The host is, or resolves to, an address that is not public."""
 
 
 def is_public(address: str) -> bool:
@@ -46,7 +46,7 @@ def is_public(address: str) -> bool:
 
 
 def is_literal(host: str) -> bool:
-    """Whether a url's host is an address and no name."""
+    """Whether a url's host is an address, not a name."""
     try:
         ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
@@ -55,14 +55,14 @@ def is_literal(host: str) -> bool:
 
 
 class Resolver(AbstractResolver):
-    """Looks names up, in threads of its own; unless it allows private addresses, refuses a name of which any is not public."""
+    """Resolves names, in threads of its own.  Unless private addresses are allowed, all addresses of a name must be public."""
 
     def __init__(self, allow_private: bool) -> None:
         self._allow_private = allow_private
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="resolve")
 
     async def resolve(self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC) -> list[ResolveResult]:
-        """The addresses of a name.  Raises AddressRefused, OSError if it has none."""
+        """The addresses of a name.  Raises AddressRefused, or OSError if there are none."""
         found = await asyncio.get_running_loop().run_in_executor(self._threads, _look_up, host, port, family)
         for each in found:
             self.check(each["host"], host)
@@ -71,9 +71,8 @@ class Resolver(AbstractResolver):
     def check(self, address: str, host: str) -> None:
         """Raises AddressRefused unless the address may be connected to."""
         if not self._allow_private and not is_public(address):
-            raise AddressRefused(
-                f"{address} is no public address" if address == host else f"{host} has {address}, which is no public address"
-            )
+            name = address if address == host else f"{host} resolves to {address}, which"
+            raise AddressRefused(f"{name} is not a public address")
 
     async def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)

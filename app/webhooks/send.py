@@ -1,7 +1,7 @@
-"""One attempt of a delivery: a signed POST to where anybody may be, which tells what came of it and never raises.
+"""One attempt of a delivery: a signed POST to a public address; returns an Outcome, never raises.
 
-Redirects are not followed, no proxy of the environment is used, and of the reply no more is read than is kept: a receiver decides
-by its status, whatever it sends afterwards and however slowly.
+Redirects are not followed, and proxies of the environment are not used.  The status decides; only the first REPLY bytes of the
+reply are read, for at most REPLY_SECONDS.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from yarl import URL
 from app.webhooks.addresses import AddressRefused, Resolver, is_literal
 
 REPLY = 1024  # bytes of a reply that are kept
-REPLY_SECONDS = 2.0  # how long they may take after the status
-KEEP_ALIVE = 15.0  # seconds that a connection waits for the hook's next delivery
-AT_ONCE = 1.0  # seconds within which a kept connection fails that its receiver has closed while it waited
+REPLY_SECONDS = 2.0  # to read them, after the status
+KEEP_ALIVE = 15.0  # seconds that an idle connection stays open for the hook's next delivery
+AT_ONCE = 1.0  # seconds within which a request fails on a reused connection that the receiver had closed
 USER_AGENT = "business-data-service (webhooks)"
 
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """A batch that was claimed: everything that its POST needs."""
+    """A claimed batch: everything that its POST needs."""
 
     company: str
     hook: UUID
@@ -45,20 +45,20 @@ class Delivery:
     body: bytes
 
     def key(self) -> dict[str, str]:
-        """Names the delivery and its lease to the queue."""
+        """The delivery and its lease, as the queue identifies them."""
         return {"company": self.company, "hook": str(self.hook), "delivery": str(self.id), "lease": str(self.lease)}
 
 
 @dataclass(slots=True)
-class Way:
-    """How a request went: whether over a connection that was kept."""
+class RequestTrace:
+    """Facts about one request."""
 
-    kept: bool = False
+    reused: bool = False  # it went over a connection that was open already
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of an attempt: a status and the reply's first bytes, or an error."""
+    """The result of an attempt: a status and the first bytes of the reply, or an error."""
 
     duration: float  # seconds
     status: int | None = None
@@ -78,7 +78,7 @@ def sign(secret: str, id: str, timestamp: int, body: bytes) -> str:
 
 
 class Sender:
-    """Sends deliveries over connections of its own."""
+    """Sends deliveries, over a pool of connections."""
 
     def __init__(self, session: aiohttp.ClientSession, resolver: Resolver) -> None:
         self._session = session
@@ -87,19 +87,19 @@ class Sender:
     @classmethod
     @contextlib.asynccontextmanager
     async def open(cls, timeout: float, allow_private: bool) -> AsyncIterator[Sender]:
-        """timeout: seconds that a receiver has to answer."""
+        """A sender, for the block.  timeout: seconds that a receiver has to answer."""
         resolver = Resolver(allow_private)
 
         def guarded(info: tuple[Any, ...]) -> socket.socket:
             family, type, proto, _, address = info
-            resolver.check(address[0], address[0])  # the last word, whatever came before
+            resolver.check(address[0], address[0])  # the address that is connected to, however it was found
             return socket.socket(family, type, proto)
 
-        async def kept(_session: Any, context: Any, _: Any) -> None:
-            context.trace_request_ctx.kept = True
+        async def reused(_session: Any, context: Any, _: Any) -> None:
+            context.trace_request_ctx.reused = True
 
         trace = aiohttp.TraceConfig()
-        trace.on_connection_reuseconn.append(kept)
+        trace.on_connection_reuseconn.append(reused)
         connector = aiohttp.TCPConnector(
             resolver=resolver, use_dns_cache=False, limit=0, keepalive_timeout=KEEP_ALIVE, socket_factory=guarded
         )
@@ -116,7 +116,7 @@ class Sender:
             yield cls(session, resolver)
 
     async def send(self, delivery: Delivery) -> Outcome:
-        """Try once."""
+        """Attempt a delivery once."""
         started = time.perf_counter()
         status, error, reply = None, None, None
         try:
@@ -126,17 +126,17 @@ class Sender:
         return Outcome(time.perf_counter() - started, status, error, reply)
 
     async def _request(self, delivery: Delivery) -> tuple[int, str]:
-        """Post it; once more over another connection if a kept one turns out to be closed, which is nobody's failure."""
+        """Post it; again over another connection if a reused one had been closed by the receiver, which is not a failure."""
         while True:
-            way, started = Way(), time.perf_counter()
+            trace, started = RequestTrace(), time.perf_counter()
             try:
-                return await self._post(delivery, way)
+                return await self._post(delivery, trace)
             except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
-                if not way.kept or time.perf_counter() - started > AT_ONCE:
+                if not trace.reused or time.perf_counter() - started > AT_ONCE:
                     raise
 
-    async def _post(self, delivery: Delivery, way: Way) -> tuple[int, str]:
-        url, timestamp = URL(delivery.url, encoded=True), int(time.time())  # sent as it was registered
+    async def _post(self, delivery: Delivery, trace: RequestTrace) -> tuple[int, str]:
+        url, timestamp = URL(delivery.url, encoded=True), int(time.time())  # encoded: sent as registered
         if is_literal(url.host or ""):
             self._resolver.check(url.host or "", url.host or "")
         headers = {
@@ -145,13 +145,13 @@ class Sender:
             "webhook-signature": sign(delivery.secret, str(delivery.id), timestamp, delivery.body),
         }
         async with self._session.post(
-            url, data=delivery.body, headers=headers, allow_redirects=False, trace_request_ctx=way
+            url, data=delivery.body, headers=headers, allow_redirects=False, trace_request_ctx=trace
         ) as response:
             return response.status, await _reply(response)
 
 
 async def _reply(response: aiohttp.ClientResponse) -> str:
-    """The first bytes of the reply, as far as they come soon; the connection is kept only if that is all of it."""
+    """The first bytes of the reply that arrive in time.  The connection is reused only if they are all of it."""
     read = bytearray()
     with contextlib.suppress(aiohttp.ClientError, TimeoutError, OSError):
         async with asyncio.timeout(REPLY_SECONDS):
@@ -163,7 +163,7 @@ async def _reply(response: aiohttp.ClientResponse) -> str:
 
 
 def describe(failure: Exception) -> str:
-    """An error in a word, and what is known of it: `timeout`, `address_refused: ...`, `connection_failed: ...`."""
+    """A code and the details of an error: `timeout: ...`, `address_refused: ...`, `connection_failed: ...`."""
     cause: BaseException | None = failure
     while cause is not None:
         if isinstance(cause, AddressRefused):
@@ -183,4 +183,4 @@ def describe(failure: Exception) -> str:
         case _:
             code = "failed"
     text = f"{code}: {failure or type(failure).__name__}"[:300].replace("\0", "\ufffd")
-    return text.encode("utf-8", "replace").decode()  # a half of a surrogate pair is no text to the database
+    return text.encode("utf-8", "replace").decode()  # PostgreSQL does not store half of a surrogate pair

@@ -1,8 +1,8 @@
-"""The worker: matches changes with hooks as they are committed, and delivers what is due.
+"""The worker: matches committed changes with hooks, and sends the batches that are due.
 
-Everything that must survive is in the database (sql/07_webhooks_*.sql); a worker that dies loses nothing, and any number of them
-share the work.  Three tasks run side by side: one listens, one routes changes to hooks, one claims batches, sends them and records
-what came of it.  Notifications are hints: whoever misses one finds the work at the next look.
+All state is in the database: a worker that dies loses nothing, and any number of workers share the work.  Three tasks do most of
+it: one listens, one routes changes to hooks, one claims batches, sends them and records the outcomes.  Notifications are hints: a
+worker that misses one finds the work within LOOK seconds.
 """
 
 from __future__ import annotations
@@ -30,14 +30,13 @@ from app.webhooks.send import Delivery, Outcome, Sender
 
 log = logging.getLogger("bds.webhooks")
 
-LOOK = 5.0  # seconds after which a worker looks for work that no notification told of
-PAUSE = 0.02  # seconds between two looks at one log: what is committed meanwhile is matched together
-BREATH = 0.01  # seconds between two claims where more is about to happen
+LOOK = 5.0  # seconds after which a worker looks for work without a notification
+PAUSE = 0.02  # seconds between two routings: changes committed meanwhile are matched together
+BREATH = 0.01  # seconds between two claims while attempts are ending
 CLAIM = 100  # deliveries claimed at once
-YOUNG = 1.0  # seconds after which an attempt no longer counts as busy: a receiver that hangs keeps nobody waiting
-GRACE = 5.0  # seconds that attempts under way have when the worker stops
-FORGET = 600.0  # seconds between two looks for deliveries that are old enough to be forgotten
-
+YOUNG = 1.0  # seconds for which an attempt counts against CLAIM: a receiver that hangs must not delay others
+GRACE = 5.0  # seconds that running attempts have when the worker stops
+FORGET = 600.0  # seconds between two looks for deliveries older than the history
 
 MADE = re.compile(rb'"timestamp" ?: ?"([^"]*)"\}?$')  # the last member of a delivery's body
 STALE: LiteralString = """
@@ -49,7 +48,7 @@ STALE: LiteralString = """
 
 
 def fit(catalog: Catalog, entity: str | None, filter: str) -> tuple[list[Condition], str | None]:
-    """What a hook's filter is under the catalog; nothing, and why, if it fits no more."""
+    """The compiled filter of a hook, and None; or [] and the reason why the filter no longer fits the catalog."""
     if entity is not None and entity not in catalog:
         return [], f"there is no entity {entity}"
     try:
@@ -59,24 +58,24 @@ def fit(catalog: Catalog, entity: str | None, filter: str) -> tuple[list[Conditi
 
 
 class Worker:
-    """Routes and delivers until it is cancelled."""
+    """Routes changes and delivers batches until it is cancelled."""
 
     def __init__(self, database: Database, sender: Sender) -> None:
         self._database = database
         self._config = database.config
         self._sender = sender
-        self._behind: set[str] = set()  # companies that have changes to be matched
+        self._behind: set[str] = set()  # companies with changes to match
         self._changed = asyncio.Event()
-        self._looked = 0.0  # when work was last looked for that nobody has told of
-        self._wake = asyncio.Event()  # something may be due
+        self._looked = 0.0  # time of the last look without a notification
+        self._wake = asyncio.Event()  # a batch may be due
         self._refit = asyncio.Event()  # the model may have changed
         database.on_notify("bds_catalog", lambda _: self._refit.set())
-        self._under_way: dict[Delivery, tuple[asyncio.Task[None], float]] = {}  # and since when
+        self._attempts: dict[Delivery, tuple[asyncio.Task[None], float]] = {}  # the running ones, with their start
         self._outcomes: list[tuple[Delivery, Outcome]] = []
-        self._is_waiting = False  # for the database, as the log knows already
+        self._is_waiting = False  # for the database; logged once
 
     async def run(self) -> None:
-        """Work until cancelled; then let attempts end for a moment, and hand back those that do not."""
+        """Work until cancelled; then wait GRACE seconds for running attempts, and release the leases of the others."""
         works = (self._listen, self._fit, self._route, self._deliver, self._renew, self._forget)
         tasks = [asyncio.create_task(self._again(each)) for each in works]
         try:
@@ -89,17 +88,17 @@ class Worker:
         await self._hand_back()
 
     async def _again(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Do the work over and over; a database that is away is waited for."""
+        """Repeat the work forever; wait while the database is down."""
         while True:
             try:
                 await work()
             except (psycopg.Error, OSError) as error:
-                if not self._is_waiting:  # six tasks would say so twice a second
-                    log.warning("the worker waits for the database: %s", type(error).__name__)
+                if not self._is_waiting:  # else six tasks would log it twice a second
+                    log.warning("the worker is waiting for the database: %s", type(error).__name__)
                 self._is_waiting = True
                 await asyncio.sleep(RECONNECT)
             except Exception:
-                log.exception("the worker failed and goes on")
+                log.exception("the worker failed and continues")
                 await asyncio.sleep(RECONNECT)
 
     # Listening
@@ -116,7 +115,7 @@ class Worker:
                     self._wake.set()
 
     async def _look(self) -> bool:
-        """Find what was missed while nobody listened.  False if the database does not answer."""
+        """Find the work of missed notifications.  Returns False if the database does not answer."""
         try:
             behind = await self._call("select * from bds.companies_behind()")
         except (psycopg.Error, OSError):
@@ -131,7 +130,7 @@ class Worker:
 
     async def _route(self) -> None:
         await _happens(self._changed, LOOK)
-        if time.monotonic() - self._looked > LOOK:  # however much is said, something may have been missed
+        if time.monotonic() - self._looked > LOOK:  # even with many notifications, one may have been missed
             await self._look()
         self._changed.clear()
         companies, self._behind = self._behind, set()
@@ -139,9 +138,9 @@ class Worker:
             try:
                 await self._route_one(company)
             except BaseException:
-                self._behind |= companies  # nothing to do is quickly seen
+                self._behind |= companies  # a company without changes costs little
                 raise
-        if companies:  # whoever has matched their changes: what is due is everybody's
+        if companies:  # wake delivery even if another worker did the matching
             self._wake.set()
         await asyncio.sleep(PAUSE)
 
@@ -153,8 +152,8 @@ class Worker:
             )
         except psycopg.OperationalError:
             raise
-        except psycopg.Error as error:  # a filter of another model, perhaps: it concerns this company alone
-            log.warning("the hooks of %s cannot be matched: %s", company, error.diag.message_primary)
+        except psycopg.Error as error:  # perhaps a filter compiled for another model; other companies are not affected
+            log.warning("cannot match the hooks of %s: %s", company, error.diag.message_primary)
             self._refit.set()
             return
         if behind:
@@ -162,7 +161,7 @@ class Worker:
             self._changed.set()
 
     async def _fit(self) -> None:
-        """Disable hooks of what the model no longer has; compile the filters anew that were compiled for another model."""
+        """Disable hooks that no longer fit the model; recompile filters that were compiled for another model."""
         self._refit.clear()
         catalog = self._database.catalog
         for company, hook, problem in await self._call("select company_id, id, problem from bds.unfit_hooks order by 1, 2"):
@@ -174,14 +173,14 @@ class Worker:
                     "select bds.refit_hook(%s, %s, %s, %s, %s)",
                     (company, hook, json.dumps([each.members() for each in compiled]), catalog.version, problem),
                 )
-            await self._look()  # for changes that could not be matched before
+            await self._look()  # changes that could not be matched before
         await _happens(self._refit, FORGET)
 
     # Delivering
 
     async def _deliver(self) -> None:
         if self._room() < CLAIM * 3 // 4:
-            await asyncio.sleep(BREATH)  # many end soon: they are recorded together
+            await asyncio.sleep(BREATH)  # attempts that end soon are recorded together
         self._wake.clear()
         await self._record()
         room = self._room()
@@ -192,8 +191,8 @@ class Worker:
 
     def _room(self) -> int:
         now = time.monotonic()
-        young = sum(now - since < YOUNG for _, since in self._under_way.values())
-        return max(0, min(CLAIM - young, self._config.webhook_concurrency - len(self._under_way)))
+        young = sum(now - started < YOUNG for _, started in self._attempts.values())
+        return max(0, min(CLAIM - young, self._config.webhook_concurrency - len(self._attempts)))
 
     async def _claim(self, most: int) -> int:
         rows = await self._call(
@@ -203,7 +202,7 @@ class Worker:
         )
         for row in rows:
             delivery = Delivery(*row)
-            self._under_way[delivery] = (asyncio.create_task(self._attempt(delivery)), time.monotonic())
+            self._attempts[delivery] = (asyncio.create_task(self._attempt(delivery)), time.monotonic())
         return len(rows)
 
     async def _attempt(self, delivery: Delivery) -> None:
@@ -212,7 +211,7 @@ class Worker:
             self._outcomes.append((delivery, outcome))
             count(delivery, outcome)
         finally:
-            del self._under_way[delivery]
+            del self._attempts[delivery]
             self._wake.set()
 
     async def _record(self) -> None:
@@ -236,11 +235,11 @@ class Worker:
         rows = await self._call("select bds.next_due()")
         return LOOK if rows[0][0] is None else float(rows[0][0])
 
-    # Keeping and giving back
+    # Leases
 
     async def _renew(self) -> None:
         await asyncio.sleep(self._config.webhook_lease / 3)
-        mine = list(self._under_way)
+        mine = list(self._attempts)
         if not mine:
             return
         rows = await self._call(
@@ -249,15 +248,15 @@ class Worker:
         )
         kept = {row[0] for row in rows}
         for delivery in mine:
-            if delivery.lease not in kept and delivery in self._under_way:
-                self._under_way[delivery][0].cancel()  # another worker has it
+            if delivery.lease not in kept and delivery in self._attempts:
+                self._attempts[delivery][0].cancel()  # another worker has the lease
 
     async def _hand_back(self) -> None:
-        tasks = [task for task, _ in self._under_way.values()]
+        tasks = [task for task, _ in self._attempts.values()]
         if tasks:
             await asyncio.wait(tasks, timeout=GRACE)
-        left = list(self._under_way)
-        for task, _ in list(self._under_way.values()):
+        left = list(self._attempts)
+        for task, _ in list(self._attempts.values()):
             task.cancel()
         with contextlib.suppress(psycopg.Error, OSError):
             async with asyncio.timeout(GRACE):
@@ -277,7 +276,7 @@ class Worker:
 
 
 def count(delivery: Delivery, outcome: Outcome) -> None:
-    """Count an attempt."""
+    """Count an attempt in the metrics."""
     metrics.attempt_durations.observe(outcome.duration)
     status = outcome.status or 0
     kind = "delivered" if 200 <= status < 300 else "refused" if 400 <= status < 500 else "failed"
@@ -289,7 +288,7 @@ def count(delivery: Delivery, outcome: Outcome) -> None:
 
 
 async def _happens(event: asyncio.Event, within: float) -> bool:
-    """Whether the event is set before so many seconds are over."""
+    """Wait for the event; whether it was set within so many seconds."""
     try:
         async with asyncio.timeout(within):
             await event.wait()
@@ -299,7 +298,7 @@ async def _happens(event: asyncio.Event, within: float) -> bool:
 
 
 def _raise_file_limit() -> None:
-    """Let the process have as many connections as it may: each attempt under way holds one."""
+    """Raise the limit of open files to its maximum: each running attempt holds a connection."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 1 << 16)) if hard > 0 else 1 << 16, hard))
@@ -307,7 +306,7 @@ def _raise_file_limit() -> None:
 
 @contextlib.asynccontextmanager
 async def working(database: Database) -> AsyncIterator[None]:
-    """A worker, for as long as the block lasts."""
+    """Run a worker during the block."""
     config = database.config
     _raise_file_limit()
     async with Sender.open(config.webhook_timeout, config.webhook_allow_private) as sender:
@@ -315,5 +314,5 @@ async def working(database: Database) -> AsyncIterator[None]:
         try:
             yield
         finally:
-            task.cancel()  # once: it ends its own tasks, and hands back what they had
+            task.cancel()  # once: the worker then ends its tasks and releases its leases
             await asyncio.gather(task, return_exceptions=True)

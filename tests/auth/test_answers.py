@@ -57,5 +57,5 @@ def test_the_configuration_shows_no_secret() -> None:
     )
     assert config.secret == "hush-hush" and "hush-hush" not in repr(config)
     assert [str(each) for each in config.trusted_proxies] == ["10.0.0.0/8", "::1/128"]
-    with pytest.raises(ValueError, match="BDS_TRUSTED_PROXIES='proxy': expected addresses or networks with commas between them"):
+    with pytest.raises(ValueError, match="BDS_TRUSTED_PROXIES='proxy': expected addresses or networks separated by commas"):
         Config.load({"BDS_TRUSTED_PROXIES": "proxy"})

@@ -1,4 +1,4 @@
-"""A client that only knows the last updatedAt or the last change id it saw misses nothing, whatever the writers do meanwhile."""
+"""A client that continues after the last updatedAt or change id misses nothing while others write."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def service(database_url: str) -> Iterator[Service]:
 
 
 def write(url: str, number: int, errors: list[BaseException]) -> None:
-    """Transactions that dawdle before, between and after their statements, and of which some, or parts of some, are rolled back."""
+    """Run transactions with random pauses; some of them, or parts of them, are rolled back."""
     chance = random.Random(number)
     try:
         with psycopg.connect(url, autocommit=True) as connection:
@@ -56,7 +56,7 @@ def write(url: str, number: int, errors: list[BaseException]) -> None:
 
 
 class Client:
-    """One connection that asks /c/demo."""
+    """One connection to /c/demo."""
 
     def __init__(self, service: Service) -> None:
         self._connection = http.client.HTTPConnection(service.host, service.port, timeout=30)
@@ -123,7 +123,7 @@ def test_readers_by_id_and_by_updated_at_skip_nothing_over_http(service: Service
     )
 
 
-def test_a_cursor_before_what_is_kept_is_gone_and_is_told_where_to_go_on(service: Service) -> None:
+def test_a_cursor_before_the_first_kept_change_is_gone_and_names_it(service: Service) -> None:
     operator = service.operator
     for code in "abc":
         operator.write("demo", "insert into data.units (code, name) values (%s, 'x')", (code,))
@@ -160,7 +160,7 @@ def test_a_cursor_before_what_is_kept_is_gone_and_is_told_where_to_go_on(service
     assert again.headers["ETag"] != tag
 
 
-def test_a_change_is_found_by_its_row(service: Service) -> None:
+def test_changes_are_filtered_by_row(service: Service) -> None:
     [(row_id,)] = service.operator.write("demo", "insert into data.units (code, name) values ('a', 'x') returning id")
     for filter in (f"entity = 'units' and rowId = '{row_id}'", f"rowId = {row_id}", f"rowId in ('{row_id}', 77)"):
         [change] = service.ask(f"/c/demo/changes?{urlencode({'filter': filter})}").json["data"]

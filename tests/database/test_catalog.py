@@ -38,7 +38,7 @@ def test_a_slow_reading_does_not_replace_a_later_one(database_url: str, monkeypa
         database = await Database.open(Config(database_url=database_url))
         try:
             monkeypatch.setattr(Catalog, "from_rows", slowly)
-            request = asyncio.create_task(database.renew())
+            request = asyncio.create_task(database.reload())
             await asyncio.to_thread(has_read.wait, 60)
             async with await psycopg.AsyncConnection.connect(database_url, autocommit=True) as operator:
                 await operator.execute(THINGS)
@@ -66,7 +66,7 @@ def test_requests_that_wait_share_a_reading(database_url: str, monkeypatch: pyte
         database = await Database.open(Config(database_url=database_url))
         try:
             monkeypatch.setattr(Catalog, "from_rows", counted)
-            await asyncio.gather(*(database.renew() for _ in range(50)))
+            await asyncio.gather(*(database.reload() for _ in range(50)))
         finally:
             await database.close()
 

@@ -1,4 +1,4 @@
-"""The README tells of every setting, every error and every command; a newcomer finds nothing undocumented."""
+"""docs/reference.md has every setting, error code, command and route; nothing else is named that does not exist."""
 
 from __future__ import annotations
 
@@ -6,38 +6,82 @@ import argparse
 import re
 from collections.abc import Iterator
 from dataclasses import fields
-from pathlib import Path
 
 import pytest
 
-from app.cli import commands
+from app.cli import main, parser
 from app.config import Config
 from app.errors import ERRORS, SQLSTATES
+from app.service.routes import ROUTES
+from tests.docs.documents import ROOT, documents, lines_of, read
 
-README = (Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8")
+REFERENCE = "docs/reference.md"
+SETTINGS = {each.metadata["name"] for each in fields(Config)}
+OF_THE_UNIT = {"BDS_HOST", "BDS_PORT", "BDS_PROCESSES"}  # which the systemd unit gives to the command
+FILES = (*documents(), "deploy/bds.env", "deploy/bds.service", "deploy/nginx.conf", "deploy/Dockerfile")
 
 
-@pytest.mark.parametrize("name", [each.metadata["name"] for each in fields(Config)])
-def test_a_setting_is_documented(name: str) -> None:
-    assert f"`{name}`" in README
+def rows(title: str) -> list[list[str]]:
+    """The cells of the tables under a heading of the reference, without their heads."""
+    lines = [line for under, kind, line in lines_of(REFERENCE) if under == title and not kind and line.startswith("| `")]
+    return [[cell.strip() for cell in line.strip("|").replace("\\|", "\0").split(" | ")] for line in lines]
 
 
-@pytest.mark.parametrize("code", ERRORS)
-def test_an_error_code_is_documented(code: str) -> None:
-    assert f"`{code}`" in README
-    assert str(ERRORS[code][0]) in README
+def test_the_table_of_settings_has_a_row_for_each() -> None:
+    names = [row[0].strip("`") for row in rows("Settings")]
+    assert len(names) == len(set(names)) and set(names) == SETTINGS
+    assert all(len(row) == 3 and all(row) for row in rows("Settings"))
+
+
+def test_the_table_of_error_codes_has_a_row_for_each() -> None:
+    assert {row[0].strip("`"): int(row[1]) for row in rows("Error codes")} == {code: status for code, (status, _) in ERRORS.items()}
+
+
+@pytest.mark.parametrize("code", SQLSTATES)
+def test_an_sqlstate_is_documented(code: str) -> None:
+    assert f"`{code}`" in read("docs/sql.md")
 
 
 def test_what_the_database_raises_has_an_error_code() -> None:
-    sql = Path(__file__).resolve().parents[2] / "sql"
     raised = {
         word
-        for path in sql.rglob("*.sql")
+        for path in (ROOT / "sql").rglob("*.sql")
         for word in path.read_text().replace("'", " ").split()
         if word[:2] == "BD" and word[2:].isdigit()
     }
-    assert raised - {"BD000"} <= set(SQLSTATES), "BD000 never leaves the database: it undoes a dry run"
+    assert raised <= set(SQLSTATES)
     assert set(SQLSTATES.values()) <= set(ERRORS)
+
+
+def test_the_error_codes_of_records_are_those_that_the_database_allows() -> None:
+    feed = read("docs/feed.md").partition("### Error codes of records")[2]
+    shown = {code for cell in re.findall(r"^\| (`.*?) \|", feed, re.MULTILINE) for code in re.findall(r"`(\w+)`", cell)}
+    allowed = max(
+        (
+            set(re.findall(r"'(\w+)'", found))
+            for path in (ROOT / "sql").rglob("*.sql")
+            for found in ALLOWED.findall(path.read_text())
+        ),
+        key=len,
+    )
+    assert shown == allowed - {"unknown_entity"}  # which is an error of the document
+
+
+ALLOWED = re.compile(r"code_is_known check \(code in \((.*?)\)\)", re.DOTALL)
+
+
+@pytest.mark.parametrize(("method", "path"), [(method, path) for method, path, _ in ROUTES])
+def test_a_route_is_documented(method: str, path: str) -> None:
+    if path.startswith("/api/odata"):
+        method, path = "GET", "/api/odata/{company}"
+    shown = re.sub(r":\(.*?\)\[.*?\]\+\}", "}", path)
+    assert f"`{method} {shown}`" in "".join(row[0] for row in rows("HTTP routes"))
+
+
+def test_no_route_is_documented_that_does_not_exist() -> None:
+    exist = {f"{method} {re.sub(r':.*?}$', '}', path)}" for method, path, _ in ROUTES} | {"GET /api/odata/{company}", "GET /"}
+    shown = {route for row in rows("HTTP routes") for route in re.findall(r"`([A-Z]+ \S+)`", row[0])}
+    assert shown <= exist
 
 
 def commands_of(parser: argparse.ArgumentParser, path: str = "") -> Iterator[str]:
@@ -49,51 +93,38 @@ def commands_of(parser: argparse.ArgumentParser, path: str = "") -> Iterator[str
         yield path
 
 
-@pytest.mark.parametrize("command", list(commands_of(commands.parser())))
+@pytest.mark.parametrize("command", list(commands_of(parser.parser())))
 def test_a_command_is_documented_and_helps(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert f"bds {command}" in README or f"`{command}" in README
+    assert re.search(rf"`bds {command}\b", "".join(row[0] for row in rows("Commands")))
     with pytest.raises(SystemExit) as ended:
-        commands.main([*command.split(), "--help"])
+        main.main([*command.split(), "--help"])
     assert ended.value.code == 0
-    said = capsys.readouterr().out
-    assert "usage: bds" in said
-    assert f"bds {command}" in said.partition("example:\n")[2], "how it is used"
+    printed = capsys.readouterr().out
+    assert "usage: bds" in printed
+    assert f"bds {command}" in printed.partition("example:\n")[2], "how it is used"
 
 
 def test_the_overview_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        commands.main(["--help"])
-    said = capsys.readouterr().out
-    for command in commands_of(commands.parser()):
-        assert f"    {command.partition(' ')[0]} " in said
-    assert "Exit codes" in said and "BDS_DATABASE_URL" in said
-
-
-FILES = (
-    "README.md",
-    "deploy/bds.env",
-    "deploy/bds.service",
-    "deploy/nginx.conf",
-    "deploy/Dockerfile",
-    "docs/threat-model.md",
-    "docs/security.md",
-)
-OF_THE_UNIT = {"BDS_HOST", "BDS_PORT", "BDS_PROCESSES"}  # which the systemd unit gives to the command
+        main.main(["--help"])
+    printed = capsys.readouterr().out
+    for command in commands_of(parser.parser()):
+        assert f"    {command.partition(' ')[0]} " in printed
+    assert "Exit codes" in printed and "BDS_DATABASE_URL" in printed
 
 
 @pytest.mark.parametrize("path", FILES)
-def test_a_setting_that_is_written_of_exists(path: str) -> None:
-    text = (Path(__file__).resolve().parents[2] / path).read_text(encoding="utf-8")
-    named = set(re.findall(r"\bBDS_[A-Z_]*[A-Z]\b", text))
-    assert named <= {each.metadata["name"] for each in fields(Config)} | OF_THE_UNIT
+def test_a_setting_that_is_named_exists(path: str) -> None:
+    named = set(re.findall(r"\bBDS_[A-Z_]*[A-Z]\b", (ROOT / path).read_text(encoding="utf-8")))
+    assert named <= SETTINGS | OF_THE_UNIT
 
 
-def test_the_table_of_settings_has_a_row_for_each() -> None:
-    rows = re.findall(r"^\| `(BDS_[A-Z_]+)` \| ([^|]+) \| ([^|]+) \|$", README, re.MULTILINE)
-    assert [name for name, _, _ in rows] == sorted({name for name, _, _ in rows}, key=[name for name, _, _ in rows].index)
-    assert {name for name, _, _ in rows} == {each.metadata["name"] for each in fields(Config)}
+@pytest.mark.parametrize("document", documents())
+def test_a_make_target_that_is_named_exists(document: str) -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    assert set(re.findall(r"(?:`|\$ )make ([a-z-]+)", read(document))) <= targets
 
 
 def test_a_setting_that_cannot_be_read_is_named() -> None:
-    with pytest.raises(ValueError, match="BDS_POOL_SIZE='many': expected a whole number"):
+    with pytest.raises(ValueError, match=r"BDS_POOL_SIZE='many': expected a whole number"):
         Config.load({"BDS_POOL_SIZE": "many"})

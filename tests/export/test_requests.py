@@ -34,7 +34,7 @@ BAD = [
     ("/api/demo/products?export=true&format=json&companyId=other", 400, "malformed_request", "companyId", "company of the path"),
     ("/api/demo/products?export=true&format=json&$filter=nope eq 1", 400, "malformed_query", "$filter", "no field nope (at character 1)"),
     ("/api/demo/products?export=true&format=json&$select=variants", 400, "malformed_query", "$select", "navigation property"),
-    ("/api/demo/products?export=true&format=json&$expand=nope", 400, "malformed_query", "$expand", "no navigation property"),
+    ("/api/demo/products?export=true&format=json&$expand=nope", 400, "malformed_query", "$expand", "not a navigation property"),
     ("/api/demo/products?export=true&format=json&$top=-1", 400, "malformed_query", "$top", "whole number"),
     ("/api/demo/products?export=true&format=json&$skip=x", 400, "malformed_query", "$skip", "whole number"),
     ("/api/demo/products?export=true&format=json&$orderby=name up", 400, "malformed_query", "$orderby", "character"),

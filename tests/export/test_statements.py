@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pglast
-import psycopg
 import pytest
 from pglast import ast
 from pglast.visitors import Visitor
@@ -18,8 +17,8 @@ from app.export.to_html import HtmlLines
 from app.export.to_json import JsonRecords
 from app.export.to_pdf import PdfLines
 from app.export.to_xml import XmlRecords
-from app.query import sql_select
 from app.query.query import EXPORT, Query, parse_query
+from app.query.sql_parameters import Statement
 from tests.export.conftest import Shop
 
 HOSTILE = "'') to program ''id''; drop table data.products; -- %s %(company)s \\"
@@ -49,7 +48,7 @@ class Found(Visitor):
             self.texts.append(node.val.sval)
 
 
-def compiled(query: Query, format: RecordFormat | LineFormat) -> list[sql_select.Statement]:
+def compiled(query: Query, format: RecordFormat | LineFormat) -> list[Statement]:
     if isinstance(format, TemplateRecords):
         return [statements.template_rows(query, "demo", format)]
     if isinstance(format, JsonRecords | XmlRecords):
@@ -69,7 +68,7 @@ def test_an_export_is_one_copy_from_views_restricted_to_the_company(
     query = parse_query(catalog, catalog["invoices"], options, takes=EXPORT)
     hostile = sum(value.count(HOSTILE) for _, value in options)
     for statement in compiled(query, format):
-        text = psycopg.ClientCursor(shop.service.operator.connection).mogrify(statement.text, statement.parameters)
+        text = statement.literal(shop.service.operator.connection).decode()
         (parsed,) = pglast.parse_sql(text)
         assert isinstance(parsed.stmt, ast.CopyStmt) and isinstance(parsed.stmt.query, ast.SelectStmt)
         assert not parsed.stmt.is_from and not parsed.stmt.is_program and parsed.stmt.filename is None
@@ -87,4 +86,4 @@ def test_queries_that_differ_in_values_share_their_sql_text(shop: Shop) -> None:
         for value, top in (("a", "1"), ("b", "2"))
     ]
     first, second = (statements.lines(query, "demo", CsvLines()) for query in queries)
-    assert first.text is second.text and first.parameters != second.parameters
+    assert first.text is second.text and first.values != second.values

@@ -1,4 +1,4 @@
-"""A company to import into: the real importer over a real database, and what a test asks of both afterwards."""
+"""A company to import into: the real importer over a real database, and queries about both."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Feed:
         return feed
 
     def send(self, document: Any = None, /, *, chunk: int = 1 << 20, dry_run: bool = False, **collections: Any) -> dict[str, Any]:
-        """Import a document (text, or what is to be one) or the collections named; returns the report."""
+        """Import a document (bytes, or a value to encode) or the named collections; returns the report."""
         document = collections if document is None else document
         data = document if isinstance(document, bytes) else json.dumps(document).encode()
         feed = self.begin(dry_run=dry_run)
@@ -48,11 +48,11 @@ class Feed:
                 feed.receive(data[at : at + chunk])
             return feed.run()
         except BaseException:
-            feed.abort()
+            feed.fail()
             raise
 
     def good(self, document: Any = None, /, **collections: Any) -> dict[str, Any]:
-        """The same; nothing may fail.  Returns the counts by entity, zeros left out."""
+        """The same, and nothing may fail.  Returns the counts by entity, without zeros."""
         report = self.send(document, **collections)
         assert report["state"] == "completed", report
         assert not report["errors"]
@@ -72,7 +72,7 @@ class Feed:
         return self.operator.write(self.company, statement, parameters)
 
     def log(self) -> list[tuple[Any, ...]]:
-        """(id, entity, operation, columns) of every change."""
+        """(id, entity, operation, columns) of every change record."""
         return self.ask(
             "select id, entity, operation, array(select unnest(columns) order by 1) from bds.changes where company_id = %s order by id",
             self.company,
@@ -83,17 +83,17 @@ class Feed:
         return {entity: self.ask(f'select * from api."{entity}" order by id') for entity in self.catalog.entities}
 
     def staged(self) -> int:
-        """How many staging tables there are."""
+        """The number of staging tables."""
         return int(self.operator.rows("select count(*) from pg_class where relnamespace = 'staging'::regnamespace")[0][0])
 
 
 def counts(report: dict[str, Any]) -> dict[str, dict[str, int]]:
-    """The counts of a report by entity, zeros left out."""
+    """The counts of a report by entity, without zeros."""
     return {name: {k: n for k, n in each.items() if n} for name, each in report["entities"].items()}
 
 
 def errors(report: dict[str, Any]) -> list[tuple[str, str]]:
-    """(path, code) of a report's errors, batches that failed because of them left out."""
+    """(path, code) of a report's errors, without those of their batches."""
     assert report["errorCount"] == len(report["errors"])
     return [(e["path"], e["code"]) for e in report["errors"] if e["code"] != "batch_failed"]
 
@@ -110,14 +110,14 @@ def companies(module_database_url: str) -> Iterator[Callable[[], Feed]]:
 
 @pytest.fixture
 def feed(companies: Callable[[], Feed]) -> Iterator[Feed]:
-    """A company of the test's own; whatever happens, no staged rows stay behind."""
+    """A company of the test's own; checks that no staging tables stay behind."""
     feed = companies()
     yield feed
     assert feed.staged() == 0
 
 
 def with_tables(url: str, statements: str) -> Iterator[Feed]:
-    """A company in a database of the test's own, to which somebody has added tables."""
+    """A company in a database of the test's own, with more tables."""
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(statements.encode())
         with connections.connect(url) as reader:

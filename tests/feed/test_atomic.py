@@ -1,4 +1,4 @@
-"""What else fails when a record does: its batch, nothing, or everything."""
+"""What fails with a failed record: its batch, nothing else, or everything."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_batch_is_ten_thousand_records(feed: Feed) -> None:
     ]
 
 
-def test_false_leaves_only_the_failing_records_out(feed: Feed) -> None:
+def test_false_omits_only_the_failed_records(feed: Feed) -> None:
     report = feed.send({"@atomic": False, "units": [*units("A"), BAD, *units("B")]})
     assert (report["state"], report["atomic"], report["errorCount"]) == ("partial", False, 1)
     assert counts(report) == {"units": {"created": 2, "failed": 1}}
@@ -68,14 +68,14 @@ def test_true_is_all_or_nothing(feed: Feed) -> None:
 
 
 @pytest.mark.parametrize("mode", ["batch", True, False])
-def test_all_that_fails_is_failed(feed: Feed, mode: str | bool) -> None:
+def test_an_import_is_failed_if_every_record_fails(feed: Feed, mode: str | bool) -> None:
     report = feed.send({"@atomic": mode, "units": [BAD, {"code": 7, "nothing": 1}]})
     assert report["state"] == "failed" and not feed.log()
     assert report["progress"]["records"] == report["progress"]["done"] == 2
 
 
 @pytest.mark.parametrize("mode", ["batch", True, False])
-def test_a_dry_run_tells_and_writes_nothing(feed: Feed, mode: str | bool) -> None:
+def test_a_dry_run_reports_the_same_and_writes_nothing(feed: Feed, mode: str | bool) -> None:
     feed.good(products=[{"code": "P", "name": "p", "variants": units("A", "B")}])
     before, log = feed.stored(), feed.log()
     document = {
@@ -95,7 +95,7 @@ def test_a_dry_run_tells_and_writes_nothing(feed: Feed, mode: str | bool) -> Non
 @pytest.mark.parametrize(
     "document", [b"{}", b' {"units": []} ', b'{"units": null, "@atomic": true}', b'{"products@removeAll": false, "products": []}']
 )
-def test_nothing_to_import_is_no_failure(feed: Feed, document: bytes) -> None:
+def test_an_empty_document_is_not_a_failure(feed: Feed, document: bytes) -> None:
     report = feed.send(document)
     assert (report["state"], report["errors"], report["progress"]["records"]) == ("completed", [], 0)
     assert not feed.log()
@@ -108,7 +108,7 @@ def test_nothing_to_import_is_no_failure(feed: Feed, document: bytes) -> None:
     ({"units": units("A"), "planets": []}, "unknown_entity"), ({"units": [*units("A"), "B"]}, "invalid_document"), ({"units": [[]]}, "invalid_document"),
     ({"units": units("A"), "@atomic": [True]}, "invalid_directive"),
 ])  # fmt: skip
-def test_a_document_of_the_wrong_shape_writes_nothing(feed: Feed, document: dict[str, Any], code: str) -> None:
+def test_an_invalid_document_writes_nothing(feed: Feed, document: dict[str, Any], code: str) -> None:
     with pytest.raises(ServiceError) as refused:
         feed.send(document)
     assert refused.value.code == code
@@ -120,7 +120,7 @@ def test_a_document_of_the_wrong_shape_writes_nothing(feed: Feed, document: dict
 
 @pytest.fixture
 def refusing(feed: Feed) -> Iterator[Feed]:
-    """A rule that only the tables know: a trigger refuses units whose code or name is 'refused', and their delete."""
+    """A trigger refuses units with a name of 'refused', and the delete of those with 'precious'."""
     feed.operator.connection.execute(
         "create function staging.refuse() returns trigger language plpgsql as $$ begin raise check_violation using message = 'secret'; end $$;"
         "create trigger refuse before insert or update on data.units for each row when (new.name ~ 'refused') execute function staging.refuse();"
@@ -130,7 +130,7 @@ def refusing(feed: Feed) -> Iterator[Feed]:
     feed.operator.connection.execute("drop function staging.refuse cascade")
 
 
-def test_what_no_check_foresaw_fails_the_records_that_cause_it(refusing: Feed) -> None:
+def test_an_error_of_a_trigger_fails_only_the_records_that_cause_it(refusing: Feed) -> None:
     names = ["refused" if n in (7, 8, 300) else f"n{n}" for n in range(500)]
     document = {
         "units": [{"code": f"{n:03}", "name": name} for n, name in enumerate(names)],
@@ -142,18 +142,18 @@ def test_what_no_check_foresaw_fails_the_records_that_cause_it(refusing: Feed) -
     ]  # fmt: skip
     assert report["state"] == "partial" and "secret" not in str(report)
     assert counts(report) == {"units": {"created": 497, "failed": 3}, "products": {"created": 1, "failed": 1}}
-    assert [n for n, *_ in refusing.log()] == list(range(1, 499))  # what was tried and undone leaves no gap
+    assert [n for n, *_ in refusing.log()] == list(range(1, 499))  # rolled back attempts leave no gap
 
 
 @pytest.mark.parametrize(("atomic", "state", "failed"), [("batch", "failed", 3), (True, "failed", 1), (False, "partial", 1)])
-def test_what_no_check_foresaw_fails_as_the_mode_says(refusing: Feed, atomic: Any, state: str, failed: int) -> None:
+def test_an_error_of_a_trigger_fails_as_much_as_the_mode_says(refusing: Feed, atomic: Any, state: str, failed: int) -> None:
     report = refusing.send({"@atomic": atomic, "units": [*units("A"), {"code": "B", "name": "refused"}, *units("C")]})
     assert (report["state"], report["entities"]["units"]["failed"]) == (state, failed)
     assert ("units[1]", "invalid_value") in [(e["path"], e["code"]) for e in report["errors"]]
     assert len(refusing.rows("units", "id")) == 3 - failed if atomic is not True else not refusing.rows("units", "id")
 
 
-def test_mass_updates_and_deletes_are_refused_one_by_one_too(refusing: Feed) -> None:
+def test_refused_mass_updates_and_deletes_fail_one_by_one(refusing: Feed) -> None:
     refusing.good(units=[*units("A", "B"), {"code": "C", "name": "precious"}])
     report = refusing.send({"@atomic": False, "units": [
         {"@operation": "update", "@where": "code = 'A'", "name": "refused"}, {"@operation": "update", "@where": "code = 'B'", "name": "new"},
@@ -170,7 +170,7 @@ def test_a_value_too_long_for_its_index_fails_its_record(feed: Feed) -> None:
     assert feed.rows("units", "code") == [("A",)]
 
 
-def test_halving_takes_up_what_a_step_finds_out_by_itself(refusing: Feed) -> None:
+def test_the_errors_of_a_mass_update_are_kept_when_another_is_refused(refusing: Feed) -> None:
     refusing.good(units=units("A", "B"))
     report = refusing.send({"@atomic": False, "units": [
         {"@operation": "update", "@where": "code = 'A'", "name": "refused"}, {"@operation": "update", "@where": "code in ('A', 'B')", "code": "Z"},

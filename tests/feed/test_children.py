@@ -1,4 +1,4 @@
-"""Child arrays: the full desired content of their parent, unless the document says otherwise."""
+"""Child arrays: all children of their parent, unless @mode or @removeAll says otherwise."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def variants(feed: Feed) -> list[tuple[Any, ...]]:
 
 
 ARRAYS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
-    # record of P with what is at the document's top, what is counted of the variants, which are left
+    # record of P and @mode of the document, counts of the variants, codes of the remaining ones
     ({}, {}, "ABC"),
     ({"variants": [{"code": "A"}, {"code": "B"}]}, {"deleted": 1, "unchanged": 2}, "AB"),
     ({"variants": [{"code": "C"}, {"code": "D"}]}, {"created": 1, "deleted": 2, "unchanged": 1}, "CD"),
@@ -47,7 +47,7 @@ ARRAYS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("record", "counted", "left"), ARRAYS, ids=range(len(ARRAYS)))
-def test_a_child_array_says_what_is_there(product: Feed, record: dict[str, Any], counted: dict[str, int], left: str) -> None:
+def test_a_child_array_is_the_whole_content(product: Feed, record: dict[str, Any], counted: dict[str, int], left: str) -> None:
     top = {"@mode": record["@mode"]} if "@mode" in record else {}
     record = {"code": "P", **{name: value for name, value in record.items() if name != "@mode"}}
     before, last = product.rows("products", "id", "name", order="code"), product.log()[-1][0]
@@ -68,12 +68,12 @@ def test_a_child_moves_to_another_parent(product: Feed) -> None:
     assert touched == {"variants"}
 
 
-def test_children_change_places(product: Feed) -> None:
+def test_children_exchange_their_parents(product: Feed) -> None:
     product.good(products=[{"code": "Q", "variants": [{"code": "A"}, {"code": "B"}]}, {"code": "P", "variants": [{"code": "C"}]}])
     assert [(p, v) for p, v, _ in variants(product)] == [("P", "C"), ("Q", "A"), ("Q", "B")]
 
 
-def test_a_child_stands_at_the_top_as_well(product: Feed) -> None:
+def test_children_may_be_records_of_their_own(product: Feed) -> None:
     counted = product.good(
         productVariants=[{"code": "D", "product": "code:Q"}, {"code": "A", "name": "x"}],
         products=[{"code": "P", "variants": [{"code": "B"}]}],
@@ -82,7 +82,7 @@ def test_a_child_stands_at_the_top_as_well(product: Feed) -> None:
     assert variants(product) == [("P", "A", "x"), ("P", "B", "b"), ("Q", "D", None)]
 
 
-def test_a_child_is_named_by_id(feed: Feed) -> None:
+def test_a_child_is_identified_by_its_id(feed: Feed) -> None:
     feed.good(
         orders=[
             {"code": "O", "orderDate": "2024-01-01", "items": [{"quantity": 1}, {"quantity": 2}]},
@@ -120,8 +120,8 @@ def test_a_failing_child_fails_its_record_and_removes_nothing(product: Feed) -> 
     assert product.stored() == before
 
 
-def test_a_record_that_failed_protects_its_row(product: Feed) -> None:
-    """It stands in the feed: it is not gone, only wrong."""
+def test_a_failed_child_protects_its_row(product: Feed) -> None:
+    """The document names it, so it is not removed."""
     report = product.send(
         {
             "@atomic": False,
@@ -139,12 +139,12 @@ def test_a_record_that_failed_protects_its_row(product: Feed) -> None:
     ({"variants@removeAll": 1, "variants": []}, "products[0].variants@removeAll"),
     ({"orderItems@removeAll": True}, "products[0].orderItems@removeAll"),
 ])  # fmt: skip
-def test_a_wrong_directive_fails_its_record(product: Feed, record: dict[str, Any], wrong: str) -> None:
+def test_an_invalid_directive_fails_its_record(product: Feed, record: dict[str, Any], wrong: str) -> None:
     assert errors(product.send(products=[{"code": "P", **record}])) == [(wrong, "invalid_directive")]
     assert len(variants(product)) == 3
 
 
-def test_children_of_new_records_and_of_renamed_ones(product: Feed) -> None:
+def test_new_and_renamed_parents_have_children(product: Feed) -> None:
     assert product.good(products=[{"id": "code:P", "code": "N", "variants": [{"id": "code:A", "code": "Z"}]}, {"code": "S", "name": "s", "variants": {"code": "T"}}]) == {
         "products": {"created": 1, "updated": 1}, "productVariants": {"created": 1, "updated": 1, "deleted": 2}}  # fmt: skip
     assert variants(product) == [("N", "Z", "a"), ("S", "T", None)]
@@ -153,7 +153,7 @@ def test_children_of_new_records_and_of_renamed_ones(product: Feed) -> None:
 @pytest.mark.parametrize(("says", "wrong"), [
     ({"product": "code:P"}, False), ({"productId": "{id}"}, False), ({"product": "code:Q"}, True), ({"product": "code:NEW"}, True),
 ])  # fmt: skip
-def test_a_child_may_name_the_parent_that_it_stands_in_and_no_other(product: Feed, says: dict[str, str], wrong: bool) -> None:
+def test_a_child_may_name_only_the_parent_that_contains_it(product: Feed, says: dict[str, str], wrong: bool) -> None:
     [(row,)] = product.ask("select id from api.products where code = 'P'")
     says = {name: value.format(id=row) for name, value in says.items()}
     report = product.send({"@atomic": False, "@mode": "merge", "products": [
@@ -163,7 +163,7 @@ def test_a_child_may_name_the_parent_that_it_stands_in_and_no_other(product: Fee
     assert next(name for _, code, name in variants(product) if code == "A") == ("a" if wrong else "new")
 
 
-def test_an_item_may_name_the_order_that_it_stands_in_and_no_other(feed: Feed) -> None:
+def test_an_item_may_name_only_the_order_that_contains_it(feed: Feed) -> None:
     orders = [{"code": "O", "orderDate": "2026-01-01", "items": [{"order": "code:O", "quantity": 1}]},
               {"code": "R", "orderDate": "2026-01-01", "items": [{"order": "code:O", "quantity": 1}]}]  # fmt: skip
     assert errors(feed.send({"@atomic": False, "orders": orders})) == [("orders[1].items[0].order", "invalid_value")]

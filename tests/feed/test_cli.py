@@ -1,4 +1,4 @@
-"""`bds import`: the report on standard output, what goes wrong on standard error, an exit code for each outcome."""
+"""`bds import`: the report on standard output, errors on standard error, an exit code for each outcome."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from app.cli import commands
+from app.cli import commands, main
 from tests.feed.conftest import Feed
 
 Command = Callable[..., tuple[int, str, str]]
@@ -27,14 +27,14 @@ def bds(feed: Feed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pyt
     def run(document: bytes, *options: str) -> tuple[int, str, str]:
         path = tmp_path / "feed.json"
         path.write_bytes(document)
-        code = commands.main(["import", str(path), "--company", feed.company, *options])
+        code = main.main(["import", str(path), "--company", feed.company, *options])
         said = capsys.readouterr()
         return code, said.out, said.err
 
     return run
 
 
-def test_a_report(bds: Command, feed: Feed) -> None:
+def test_the_report_is_a_table(bds: Command, feed: Feed) -> None:
     code, out, _ = bds(GOOD)
     assert code == 0
     assert out.splitlines()[:2] == [
@@ -45,18 +45,18 @@ def test_a_report(bds: Command, feed: Feed) -> None:
     assert feed.rows("units", "code") == [("A",)]
 
 
-def test_a_report_as_json(bds: Command) -> None:
+def test_the_report_as_json(bds: Command) -> None:
     code, out, _ = bds(GOOD, "--json")
     assert code == 0 and json.loads(out)["entities"]["units"]["created"] == 1
 
 
-def test_a_dry_run(bds: Command, feed: Feed) -> None:
+def test_a_dry_run_writes_nothing(bds: Command, feed: Feed) -> None:
     code, out, _ = bds(GOOD, "--dry-run")
     assert code == 0 and "completed, dry run: nothing was written, import " in out
     assert not feed.log()
 
 
-def test_some_fail(bds: Command) -> None:
+def test_a_partial_import_has_its_own_exit_code(bds: Command) -> None:
     code, out, _ = bds(BAD)
     assert code == commands.PARTIAL
     assert "units[1].name (code:B): required: name is required" in out
@@ -66,19 +66,19 @@ def test_some_fail(bds: Command) -> None:
 @pytest.mark.parametrize(("document", "says"), [
     (b'{"units": [}', "bds: line 1, column 12 (byte 11): "), (b'{"planets": []}', "bds: there is no entity 'planets'"), (b"", "bds: line 1, column 1 (byte 0): "),
 ])  # fmt: skip
-def test_a_wrong_document(bds: Command, feed: Feed, document: bytes, says: str) -> None:
+def test_a_malformed_document_fails(bds: Command, feed: Feed, document: bytes, says: str) -> None:
     code, out, err = bds(document)
     assert (code, out) == (commands.FAILED, "")
     assert says in err
     assert feed.ask("select state from bds.imports where company_id = %s", feed.company) == [("failed",)]
 
 
-def test_all_fail(bds: Command) -> None:
+def test_an_import_without_a_good_record_fails(bds: Command) -> None:
     code, out, _ = bds(b'{"units": [{"code": "B"}]}')
     assert code == commands.FAILED and "\nfailed, import " in out
 
 
-def test_standard_input(feed: Feed) -> None:
+def test_a_document_from_standard_input(feed: Feed) -> None:
     ended = subprocess.run(
         [sys.executable, "-m", "app.cli", "import", "-", "--company", feed.company, "--json"],
         input=GOOD, capture_output=True, env={"BDS_DATABASE_URL": feed.url, "PYTHONPATH": "."}, timeout=60,
@@ -86,8 +86,8 @@ def test_standard_input(feed: Feed) -> None:
     assert ended.returncode == 0 and json.loads(ended.stdout)["state"] == "completed"
 
 
-def test_a_file_that_is_not_there(feed: Feed, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_file(feed: Feed, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     missing = tmp_path / "missing.json"
-    assert commands.main(["import", str(missing), "--company", feed.company]) == commands.FAILED
+    assert main.main(["import", str(missing), "--company", feed.company]) == commands.FAILED
     assert capsys.readouterr().err == f"bds: {missing}: no such file or directory\n"
     assert not feed.ask("select from bds.imports where company_id = %s", feed.company)

@@ -1,4 +1,4 @@
-"""Whatever dies, nothing half written stays; whoever runs at once, everyone finishes."""
+"""Killed processes leave nothing half written; simultaneous imports all finish."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from typing import Any
 import psycopg
 import pytest
 
-from app.feed import run
+from app.feed import heartbeat
 from tests.feed.conftest import Feed
 from tests.service.serving import wait_until
 
-LARGE = 9 << 20  # bytes, more than are staged at once
+LARGE = 9 << 20  # bytes: more than one block of staging
 
 
 def units(first: int, last: int) -> bytes:
@@ -30,12 +30,12 @@ def units(first: int, last: int) -> bytes:
 
 @contextmanager
 def command(feed: Feed) -> Iterator[subprocess.Popen[bytes]]:
-    """`bds import` in a process of its own that reads what the test writes to it; it is killed."""
+    """`bds import` in a process of its own, which reads from a pipe; killed at the end."""
     process = subprocess.Popen(
         [sys.executable, "-m", "app.cli", "import", "-", "--company", feed.company],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         env={**os.environ, "BDS_DATABASE_URL": feed.url},
-        preexec_fn=_heed_signals,
+        preexec_fn=_default_signals,
     )  # fmt: skip
     try:
         yield process
@@ -44,8 +44,8 @@ def command(feed: Feed) -> Iterator[subprocess.Popen[bytes]]:
         process.communicate()
 
 
-def _heed_signals() -> None:
-    """A suite that runs in the background, or under nohup, is deaf to some signals, and what it starts would inherit that."""
+def _default_signals() -> None:
+    """Undo ignored signals: a suite that runs in the background or under nohup passes them on to its children."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
 
@@ -69,7 +69,7 @@ def reaped(feed: Feed) -> bool:
 
 @contextmanager
 def holding(feed: Feed, *statements: str) -> Iterator[None]:
-    """Another session's open transaction that has run the statements."""
+    """Keep a transaction of another session open that has run the statements."""
     with psycopg.connect(feed.url) as other:
         for statement in statements:
             other.execute(statement.encode())
@@ -89,7 +89,7 @@ def test_a_killed_import_leaves_nothing(feed: Feed, phase: str) -> None:
         process.stdin.write(b'{"units": [' + units(0, LARGE // 1000))
         process.stdin.flush()
         running = "select from bds.imports where company_id = %s and finished_at is null"
-        if phase == "receiving":  # the first block is just on its way
+        if phase == "receiving":  # before the first block is staged
             wait_until(lambda: bool(feed.ask(running, feed.company)))
             process.kill()
         else:
@@ -125,7 +125,7 @@ def test_a_killed_import_leaves_nothing(feed: Feed, phase: str) -> None:
     ("phase", "number"),
     [(phase, number) for phase in ("receiving", "comparing") for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)],
 )
-def test_an_interrupted_import_says_so_and_leaves_nothing(feed: Feed, phase: str, number: signal.Signals) -> None:
+def test_an_interrupted_import_reports_it_and_leaves_nothing(feed: Feed, phase: str, number: signal.Signals) -> None:
     with command(feed) as process:
         assert process.stdin is not None and process.stderr is not None
         process.stdin.write(b'{"units": [' + units(0, LARGE // 1000))
@@ -142,17 +142,17 @@ def test_an_interrupted_import_says_so_and_leaves_nothing(feed: Feed, phase: str
         assert process.stderr.read().decode().splitlines()[-1] == "bds: interrupted"
     assert state(feed) == "failed" and feed.staged() == 0 and not feed.log()
     message = "select e.code, e.message from bds.import_errors e join bds.imports i on i.id = e.import_id where i.company_id = %s"
-    assert feed.ask(message, feed.company) == [("aborted", "it was interrupted at the command line")]
+    assert feed.ask(message, feed.company) == [("aborted", "the import was interrupted at the command line")]
 
 
-def test_a_table_that_is_just_being_staged_is_dropped_with_the_others(feed: Feed) -> None:
+def test_a_staging_table_that_is_being_made_is_dropped_with_the_others(feed: Feed) -> None:
     importing = feed.begin()
-    importing._stopped.set()  # as if the process were gone: no sign of life follows
+    importing._heartbeat.stop()  # as if the process had died
     stage = f"select bds.import_stage('{feed.company}', '{importing.id}', 'units')"
     with psycopg.connect(feed.url) as dying:
         dying.execute("select bds.set_context(%s)", (feed.company,))
         dying.execute(stage.encode())
-        assert not reaped(feed)  # it cannot see that table yet
+        assert not reaped(feed)  # that table is not visible yet
     assert reaped(feed)
     assert feed.staged() == 0
     with pytest.raises(psycopg.Error, match="is failed, not receiving"):
@@ -161,13 +161,13 @@ def test_a_table_that_is_just_being_staged_is_dropped_with_the_others(feed: Feed
 
 def _write(process: subprocess.Popen[bytes], data: bytes) -> None:
     assert process.stdin is not None
-    with suppress(BrokenPipeError):  # killed, as it was to be
+    with suppress(BrokenPipeError):  # the process was killed
         process.stdin.write(data)
         process.stdin.flush()
 
 
-def test_an_import_that_waits_shows_that_it_lives(feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run, "HEARTBEAT", 0.01)
+def test_a_waiting_import_shows_signs_of_life(feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heartbeat, "HEARTBEAT", 0.01)
 
     def beats() -> None:
         query = "select heartbeat_at, state from bds.imports where company_id = %s order by number desc limit 1"
@@ -189,16 +189,17 @@ def test_an_import_that_waits_shows_that_it_lives(feed: Feed, monkeypatch: pytes
     assert results[0]["state"] == "completed"
 
 
-def test_staged_rows_that_a_crash_of_the_database_took_are_missed(feed: Feed) -> None:
-    """Staging tables are not logged: after a crash they are there, and empty."""
+def test_staged_rows_lost_in_a_crash_of_the_database_are_noticed(feed: Feed) -> None:
+    """Staging tables are unlogged: after a crash they exist and are empty."""
     importing = feed.begin()
     importing.receive(b'{"units": [' + units(0, LARGE // 1000))
     wait_until(lambda: bool(feed.ask("select from bds.imports where id = %s and records > 0", importing.id)))
-    feed.operator.connection.execute(f"truncate staging.i{importing._number}_units".encode())
+    [(number,)] = feed.ask("select number from bds.imports where id = %s", importing.id)
+    feed.operator.connection.execute(f"truncate staging.i{number}_units".encode())
     importing.receive(b"," + units(LARGE // 1000, LARGE // 1000 + 10) + b"]}")
     with pytest.raises(psycopg.Error) as failed:
         importing.run()
-    importing.abort()
+    importing.fail()
     assert failed.value.sqlstate == "BD003"
     assert state(feed) == "failed" and not feed.log()
 
@@ -214,11 +215,11 @@ def test_imports_into_one_company_take_turns(feed: Feed) -> None:
     ids = [change[0] for change in feed.log()]
     assert ids == list(range(1, len(ids) + 1))
     sets = feed.ask("select change_set_id from bds.changes where company_id = %s order by id", feed.company)
-    assert len([1 for a, b in pairwise(sets) if a != b]) < 4, "the changes of one import stand together"
+    assert len([1 for a, b in pairwise(sets) if a != b]) < 4, "the changes of one import are consecutive"
     assert len(feed.rows("units", "id")) == 300
 
 
-def test_companies_import_side_by_side(feed: Feed, companies: Callable[[], Feed]) -> None:
+def test_imports_of_different_companies_run_in_parallel(feed: Feed, companies: Callable[[], Feed]) -> None:
     other = companies()
     results: list[dict[str, Any]] = []
     with holding(feed, f"select bds.set_context('{feed.company}'), bds.lock_company('{feed.company}')"):

@@ -1,4 +1,4 @@
-"""Records that say what is to be done with them: @operation, @where, and collections that are given whole."""
+"""@operation, @where and @removeAll."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.feed.conftest import Feed, counts, errors
 
 @pytest.fixture
 def shop(feed: Feed) -> Feed:
-    """Two categories, one under the other; products A to D in them; a customer with an order of A and B."""
+    """Two categories, one the parent of the other; products A to D in them; a customer with an order of A and B."""
     feed.good({
         "categories": [{"code": "K", "name": "k"}, {"code": "L", "name": "l", "parent": "code:K"}],
         "products": [{"code": code, "name": code.lower(), "price": n, "category": f"code:{'K' if n < 3 else 'L'}"} for n, code in enumerate("ABCD", 1)],
@@ -29,7 +29,7 @@ def codes(feed: Feed, entity: str = "products") -> str:
 # @operation -----------------------------------------------------------------------------------------------------------------------
 
 
-def test_each_operation_does_what_it_says(shop: Feed) -> None:
+def test_create_update_upsert_and_delete(shop: Feed) -> None:
     report = shop.good(products=[
         {"@operation": "create", "code": "N", "name": "n"},
         {"@operation": "update", "code": "A", "name": "new"},
@@ -71,7 +71,7 @@ def test_each_operation_does_what_it_says(shop: Feed) -> None:
     ({"@where": "code = 'A'", "@operation": "update", "code": "B"}, ("products[0].code", "already_exists")),
     ({"variants": [{"@where": "code = 'A'", "@operation": "update"}], "code": "A"}, ("products[0].variants[0].@where", "invalid_directive")),
 ])  # fmt: skip
-def test_what_cannot_be_done_is_that_records_error(shop: Feed, record: dict[str, Any], error: tuple[str, str]) -> None:
+def test_an_impossible_operation_is_an_error_of_its_record(shop: Feed, record: dict[str, Any], error: tuple[str, str]) -> None:
     before, log = shop.stored(), shop.log()
     report = shop.send({"@atomic": False, "products": [record, {"code": "B", "name": "b"}]})
     assert errors(report) == [error]
@@ -79,12 +79,12 @@ def test_what_cannot_be_done_is_that_records_error(shop: Feed, record: dict[str,
     assert (shop.stored(), shop.log()) == (before, log)
 
 
-def test_of_a_record_that_is_deleted_its_identity_alone_counts(shop: Feed) -> None:
+def test_a_delete_uses_only_the_identity(shop: Feed) -> None:
     report = shop.good(products=[{"@operation": "delete", "code": "C", "name": "x", "variants": [{"code": "V", "name": "v"}]}])
     assert report == {"products": {"deleted": 1}}
 
 
-def test_children_go_with_their_parent_in_one_record_and_theirs(shop: Feed) -> None:
+def test_a_delete_of_a_parent_deletes_its_children(shop: Feed) -> None:
     last = shop.log()[-1][0]
     assert shop.good(orders=[{"@operation": "delete", "code": "O"}]) == {"orders": {"deleted": 1}, "orderItems": {"deleted": 2}}
     assert sorted((entity, operation) for n, entity, operation, _ in shop.log() if n > last) == [
@@ -92,7 +92,7 @@ def test_children_go_with_their_parent_in_one_record_and_theirs(shop: Feed) -> N
     ]  # fmt: skip
 
 
-def test_children_take_operations_too(shop: Feed) -> None:
+def test_children_have_operations(shop: Feed) -> None:
     items = shop.ask('select id from api."orderItems" order by id')
     report = shop.good(orders=[{"code": "O", "items": [{"id": items[0][0], "@operation": "delete"}, {"product": "code:B", "@operation": "create"},
                                                        {"id": str(items[1][0]), "@operation": "update", "quantity": 5}]}])  # fmt: skip
@@ -110,7 +110,7 @@ def test_a_row_in_use_stays(shop: Feed) -> None:
     assert report["state"] == "failed" and shop.stored() == before
 
 
-def test_deletes_go_against_the_order_of_dependency(shop: Feed) -> None:
+def test_deletes_run_in_reverse_order_of_dependency(shop: Feed) -> None:
     report = shop.good({
         "categories": [{"@operation": "delete", "code": "K"}, {"@operation": "delete", "code": "L"}],
         "products": [{"@operation": "delete", "code": code} for code in "ABCD"],
@@ -121,16 +121,16 @@ def test_deletes_go_against_the_order_of_dependency(shop: Feed) -> None:
                       "orderItems": {"deleted": 2}}  # fmt: skip
 
 
-def test_a_parent_stays_when_its_child_does(shop: Feed) -> None:
-    """L is in use, so K is: the rows of one statement that stay keep others."""
+def test_a_remaining_child_keeps_its_parent(shop: Feed) -> None:
+    """L is in use, so K is: a row that one statement keeps, keeps others."""
     report = shop.send({"@atomic": False, "categories": [{"@operation": "delete", "code": "K"}, {"@operation": "delete", "code": "L"}],
                         "products": [{"code": "A", "category": None}, {"code": "B", "category": None}]})  # fmt: skip
     assert errors(report) == [("categories[0]", "in_use"), ("categories[1]", "in_use")]
     assert counts(report) == {"categories": {"failed": 2}, "products": {"updated": 2}}
 
 
-def test_upserts_come_before_deletes(shop: Feed) -> None:
-    """What no longer refers to a row, in the same document, does not keep it."""
+def test_upserts_run_before_deletes(shop: Feed) -> None:
+    """A reference that the same document removes does not keep its row."""
     report = shop.good(
         {
             "categories": [{"@operation": "delete", "code": "L"}],
@@ -140,7 +140,7 @@ def test_upserts_come_before_deletes(shop: Feed) -> None:
     assert report == {"categories": {"deleted": 1}, "products": {"updated": 2}}
 
 
-def test_a_delete_that_fails_takes_the_deletes_of_its_batch_along_and_no_upsert(shop: Feed) -> None:
+def test_a_failed_delete_fails_the_deletes_of_its_batch_and_no_upsert(shop: Feed) -> None:
     report = shop.send(
         {"products": [{"@operation": "delete", "code": "A"}, {"code": "B", "name": "new"}, {"@operation": "delete", "code": "D"}]}
     )
@@ -149,7 +149,7 @@ def test_a_delete_that_fails_takes_the_deletes_of_its_batch_along_and_no_upsert(
     assert report["state"] == "partial"
 
 
-def test_all_or_nothing_holds_for_deletes(shop: Feed) -> None:
+def test_all_or_nothing_includes_deletes(shop: Feed) -> None:
     before, log = shop.stored(), shop.log()
     report = shop.send({"@atomic": True, "products": [{"@operation": "delete", "code": "A"}, {"code": "B", "name": "new"}]})
     assert report["state"] == "failed" and errors(report) == [("products[0]", "in_use")]
@@ -164,7 +164,7 @@ def test_all_or_nothing_holds_for_deletes(shop: Feed) -> None:
     ("code like 'A%'", "A"), ("not code = 'A'", "BCD"), ("description is null", "ABCD"), ("code = '$1'' %(company)s'", ""),
     ("category = 'code:none'", ""), ("CODE = 'A' OR \"name\" = 'b'", "AB"),
 ])  # fmt: skip
-def test_a_condition_says_which_rows_are_meant(shop: Feed, condition: str, hits: str) -> None:
+def test_a_condition_selects_rows(shop: Feed, condition: str, hits: str) -> None:
     last = shop.log()[-1][0]
     report = shop.good(products=[{"@operation": "update", "@where": condition, "name": "hit", "price": 9}])
     assert report == {"products": {"updated": len(hits)} if hits else {}}
@@ -172,7 +172,7 @@ def test_a_condition_says_which_rows_are_meant(shop: Feed, condition: str, hits:
     assert len([n for n, *_ in shop.log() if n > last]) == len(hits)
 
 
-def test_mass_updates_see_the_upserts_and_one_another(shop: Feed) -> None:
+def test_mass_updates_see_upserts_and_earlier_mass_updates(shop: Feed) -> None:
     report = shop.good({
         "products": [
             {"@operation": "update", "@where": "price = 100", "price": 200},
@@ -191,20 +191,20 @@ def test_a_mass_update_that_changes_nothing_writes_nothing(shop: Feed) -> None:
     assert shop.log() == log
 
 
-def test_a_mass_delete_spares_nothing_but_what_is_in_use(shop: Feed) -> None:
+def test_a_mass_delete_keeps_only_rows_in_use(shop: Feed) -> None:
     assert shop.good(products=[{"@operation": "delete", "@where": "category = 'code:L'"}]) == {"products": {"deleted": 2}}
     report = shop.send(products=[{"@operation": "delete", "@where": "price > 0"}])
     assert errors(report) == [("products[0]", "in_use")] and codes(shop) == "AB"
 
 
-def test_one_companys_condition_finds_no_row_of_another(shop: Feed, companies: Any) -> None:
+def test_a_condition_never_matches_rows_of_another_company(shop: Feed, companies: Any) -> None:
     other = companies()
     other.good(products=[{"code": "A", "name": "theirs"}])
     shop.good(products=[{"@operation": "update", "@where": "code = 'A' or code <> 'A'", "name": "mine"}])
     assert other.rows("products", "name") == [("theirs",)]
 
 
-def test_a_mass_update_that_fails_late_takes_its_batch_along(shop: Feed) -> None:
+def test_a_mass_update_that_fails_late_fails_its_batch(shop: Feed) -> None:
     report = shop.send({"products": [
         {"@operation": "update", "@where": "code = 'A'", "name": "first"}, {"@operation": "update", "@where": "code = 'A'", "code": "B"},
         {"code": "C", "name": "upserted"},
@@ -220,18 +220,18 @@ def test_a_mass_update_that_fails_late_takes_its_batch_along(shop: Feed) -> None
 # <collection>@removeAll -----------------------------------------------------------------------------------------------------------------
 
 
-def test_a_collection_given_whole_loses_the_rest(shop: Feed) -> None:
+def test_remove_all_removes_the_rows_that_the_collection_lacks(shop: Feed) -> None:
     assert shop.good({"products@removeAll": True, "products": [{"code": "A"}, {"code": "B"}, {"code": "N", "name": "n"}]}) == {
         "products": {"created": 1, "unchanged": 2, "deleted": 2}}  # fmt: skip
     assert codes(shop) == "ABN"
 
 
 @pytest.mark.parametrize("value", [False, None])
-def test_a_collection_is_not_whole_by_itself(shop: Feed, value: Any) -> None:
+def test_nothing_is_removed_without_remove_all(shop: Feed, value: Any) -> None:
     assert shop.good({"products@removeAll": value, "products": [{"code": "A"}]}) == {"products": {"unchanged": 1}}
 
 
-def test_an_empty_collection_given_whole_removes_all(shop: Feed) -> None:
+def test_remove_all_of_an_empty_collection_removes_every_row(shop: Feed) -> None:
     assert shop.good({"orders": [], "orders@removeAll": True}) == {"orders": {"deleted": 1}, "orderItems": {"deleted": 2}}
 
 
@@ -244,7 +244,7 @@ def test_rows_in_use_are_not_removed(shop: Feed) -> None:
     assert report["state"] == "partial" and codes(shop) == "AB" and codes(shop, "categories") == "K"
 
 
-def test_a_record_that_failed_protects_its_row(shop: Feed) -> None:
+def test_a_failed_record_protects_its_row(shop: Feed) -> None:
     report = shop.send(
         {"@atomic": False, "products": [{"code": "C", "price": "dear"}, {"code": "A"}, {"code": "B"}], "products@removeAll": True}
     )
@@ -254,20 +254,20 @@ def test_a_record_that_failed_protects_its_row(shop: Feed) -> None:
 @pytest.mark.parametrize("record", [
     {"code": "C", "barcode": "D"}, {"id": "kode:C"}, {"code": ["C"]}, {"kode": "C"},
 ])  # fmt: skip
-def test_a_record_that_may_mean_any_row_protects_all(shop: Feed, record: dict[str, Any]) -> None:
+def test_a_failed_record_of_unknown_identity_protects_every_row(shop: Feed, record: dict[str, Any]) -> None:
     shop.good(products=[{"code": "D", "barcode": "D"}])
     report = shop.send({"@atomic": False, "products": [{"code": "A"}, {"code": "B"}, record], "products@removeAll": True})
     assert ("products@removeAll", "batch_failed") in [(e["path"], e["code"]) for e in report["errors"]]
     assert codes(shop) == "ABCD" and report["state"] == "partial"
 
 
-def test_a_collection_that_failed_whole_removes_nothing(shop: Feed) -> None:
+def test_a_failed_collection_removes_nothing(shop: Feed) -> None:
     report = shop.send({"products": [{"code": "A", "name": "new"}, {"code": "B", "name": None}], "products@removeAll": True})
     assert report["state"] == "failed" and codes(shop) == "ABCD"
     assert not any(n["deleted"] for n in report["entities"].values())
 
 
-def test_a_whole_collection_needs_its_array(shop: Feed) -> None:
+def test_remove_all_needs_its_collection(shop: Feed) -> None:
     for document in ({"products@removeAll": True}, {"products@removeAll": False}, {"units": [], "products@removeAll": True}):
         with pytest.raises(ServiceError) as refused:
             shop.send(document)
@@ -277,7 +277,7 @@ def test_a_whole_collection_needs_its_array(shop: Feed) -> None:
 # Dry run ------------------------------------------------------------------------------------------------------------------------------
 
 
-def test_a_dry_run_says_all_that_the_real_one_would(shop: Feed) -> None:
+def test_a_dry_run_reports_everything_that_the_real_one_does(shop: Feed) -> None:
     document = {
         "@atomic": False,
         "categories": [{"@operation": "delete", "code": "K"}],
@@ -294,12 +294,12 @@ def test_a_dry_run_says_all_that_the_real_one_would(shop: Feed) -> None:
     assert {e["code"] for e in real["errors"]} == {"required", "in_use"} and real["state"] == "partial"
 
 
-def test_a_removal_that_keeps_a_row_does_not_make_what_was_written_a_failure(shop: Feed) -> None:
+def test_a_kept_row_makes_a_removal_partial(shop: Feed) -> None:
     report = shop.send({"categories@removeAll": True, "categories": [{"code": "L", "name": "new"}]})
     assert report["state"] == "partial" and counts(report) == {"categories": {"updated": 1, "failed": 1}}
 
 
-def test_a_dry_run_tells_of_batches_that_deletes_failed(shop: Feed) -> None:
+def test_a_dry_run_reports_batches_failed_by_deletes(shop: Feed) -> None:
     document = {"products": [{"@operation": "delete", "code": "D"}, {"@operation": "delete", "code": "A"}]}
     dry = shop.send(document, dry_run=True)
     real = shop.send(document)
@@ -307,7 +307,7 @@ def test_a_dry_run_tells_of_batches_that_deletes_failed(shop: Feed) -> None:
     assert dry["errorCount"] == real["errorCount"] == 2
 
 
-def test_a_condition_that_the_database_cannot_hold_is_its_records_error(shop: Feed) -> None:
+def test_a_condition_too_complex_for_postgresql_is_an_error_of_its_record(shop: Feed) -> None:
     report = shop.send({"@atomic": False, "products": [
         {"@operation": "update", "@where": " and ".join(["category!='code:Z'"] * 2_000), "name": "x"}, {"code": "B", "name": "new"},
     ]})  # fmt: skip
@@ -317,7 +317,7 @@ def test_a_condition_that_the_database_cannot_hold_is_its_records_error(shop: Fe
     }
 
 
-def test_a_mass_update_asks_about_the_unique_fields_that_it_writes_alone(shop: Feed) -> None:
+def test_a_mass_update_checks_only_the_unique_fields_that_it_changes(shop: Feed) -> None:
     report = shop.good(
         products=[{"code": "A", "barcode": "1"}, {"@operation": "update", "@where": "price > 0", "barcode": None, "name": "z"}]
     )

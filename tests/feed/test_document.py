@@ -1,4 +1,4 @@
-"""Any JSON import document, cut anywhere, gives exactly its records; anything else is refused where it is wrong."""
+"""A valid document gives exactly its records, in chunks of any size; any other is refused with the position of the error."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.errors import ServiceError
-from app.feed import document
+from app.feed import cutter, document
 from app.feed.document import Directive, Document, Records
 
 JSON_SPACE = st.text(" \t\n\r", max_size=3)
-# texts that look like boundaries, ends and escapes
+# texts that look like the ends of records and arrays, and like escapes
 TEXTS = st.one_of(
     st.text(max_size=8).filter(lambda t: not re.search("[\ud800-\udfff]", t)),
     st.sampled_from(["},{", '"},{"', "]", "}]", "[{", "\\", '\\"', "\\u0000", "\x00\x01\x02\x03", "}\n,\n{", "\U0001f600", ""]),
@@ -31,7 +31,7 @@ MEMBERS = st.lists(st.tuples(NAMES, COLLECTIONS) | st.tuples(st.sampled_from(["@
 
 @st.composite
 def documents(draw: st.DrawFn) -> tuple[bytes, list[tuple[str, Any]]]:
-    """(text, members) of an import document, with white space anywhere that JSON allows it."""
+    """(text, members) of an import document, with white space wherever JSON allows it."""
     members = draw(MEMBERS)
     ascii_only = draw(st.booleans())
     text = (
@@ -79,13 +79,13 @@ def expected(members: list[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
 
 @settings(max_examples=300)
 @given(documents(), st.lists(st.integers(1, 40), min_size=1, max_size=5), st.integers(1, 60), st.integers(0, 4))
-def test_a_document_gives_its_records_however_it_is_cut(
+def test_a_document_gives_its_records_in_chunks_of_any_size(
     text: tuple[bytes, list[tuple[str, Any]]], sizes: list[int], block: int, guesses: int
 ) -> None:
     data, members = text
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(document, "BLOCK", block)
-        patch.setattr(document, "GUESSES", guesses)
+        patch.setattr(cutter, "GUESSES", guesses)
         assert read(chunks(data, sizes)) == list(expected(members))
         assert read(chunks(data, [1])) == list(expected(members))
         assert read([data]) == list(expected(members))
@@ -93,7 +93,7 @@ def test_a_document_gives_its_records_however_it_is_cut(
 
 @settings(max_examples=300)
 @given(documents(), st.data(), st.integers(1, 60))
-def test_a_broken_document_is_refused_and_nothing_else_happens(text: tuple[bytes, Any], data: st.DataObject, block: int) -> None:
+def test_a_broken_document_is_refused(text: tuple[bytes, Any], data: st.DataObject, block: int) -> None:
     whole = text[0]
     at = data.draw(st.integers(0, len(whole)))
     junk = data.draw(st.sampled_from([b"", b",", b"}", b"]", b"{", b'"', b"\xff", b"\xed\xa0\x80", b"\0", b"\\", b"nan", b"-"]))
@@ -127,7 +127,7 @@ def is_valid(data: bytes) -> bool:
 
     try:
         text = data.decode()
-        members = json.loads(text, parse_constant=refuse, object_pairs_hook=list)  # a list keeps names that come twice
+        members = json.loads(text, parse_constant=refuse, object_pairs_hook=list)  # a list keeps repeated names
         json.dumps(members, ensure_ascii=False).encode()  # refuses lone surrogates
     except (ValueError, UnicodeError):
         return False
@@ -138,7 +138,7 @@ SMALL = b'{"@atomic": false, "units": [{"code": "A", "n": [1, -2.5e3, {"x": "\\u
 
 
 @pytest.mark.parametrize("size", [1, 1 << 20])
-def test_a_document_cut_short_at_any_byte_is_malformed(size: int) -> None:
+def test_a_document_truncated_at_any_byte_is_malformed(size: int) -> None:
     assert [record for _, record in read(chunks(SMALL, [size]))][-1] == {"code": "B"}
     for end in range(len(SMALL)):
         with pytest.raises(ServiceError) as refused:
@@ -148,7 +148,7 @@ def test_a_document_cut_short_at_any_byte_is_malformed(size: int) -> None:
 
 
 BROKEN: list[tuple[bytes, str, int | None]] = [
-    # document, code, offset of what is wrong (None: anywhere)
+    # document, code, offset of the error (None: not checked)
     (b"", "malformed_document", 0),
     (b"[]", "malformed_document", 0),
     (b"null", "malformed_document", 0),
@@ -189,7 +189,7 @@ BROKEN: list[tuple[bytes, str, int | None]] = [
 
 @pytest.mark.parametrize(("data", "code", "offset"), BROKEN, ids=[str(n) for n in range(len(BROKEN))])
 @pytest.mark.parametrize("size", [1, 1 << 20])
-def test_what_is_wrong_is_told_where_it_is(data: bytes, code: str, offset: int | None, size: int) -> None:
+def test_an_error_has_its_position(data: bytes, code: str, offset: int | None, size: int) -> None:
     with pytest.raises(ServiceError) as refused:
         read(chunks(data, [max(size, len(data) // 100)]))
     assert refused.value.code == code
@@ -198,7 +198,7 @@ def test_what_is_wrong_is_told_where_it_is(data: bytes, code: str, offset: int |
         assert refused.value.more["offset"] == offset, refused.value.message
 
 
-def test_the_place_has_line_and_column() -> None:
+def test_a_position_has_line_and_column() -> None:
     with pytest.raises(ServiceError, match=r"^line 3, column 4 \(byte 27\): expected ',' or '\]'$") as refused:
         read([b'{"units":\n[{"code":"A"}\n   {}]}'])
     assert refused.value.more == {"offset": 27, "line": 3, "column": 4}
@@ -215,7 +215,7 @@ def test_memory_is_bounded_where_no_record_ends(content: bytes, monkeypatch: pyt
             for part in reader.feed(content * 64):
                 assert isinstance(part, Records)
                 if not all(isinstance(record, dict) for record in part.records):
-                    raise ServiceError("invalid_document", "expected an object")  # as the rows do
+                    raise ServiceError("invalid_document", "expected an object")  # as Rows does
             sent += len(content) * 64
     assert refused.value.code == "invalid_document"
     assert sent <= (1 << 16) + len(content) * 128
@@ -235,8 +235,8 @@ def test_numbers_keep_every_digit() -> None:
     ]
 
 
-def test_an_array_of_one_large_record_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Texts that span blocks, full of what looks like boundaries and ends."""
+def test_records_larger_than_a_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their texts look like the ends of records and arrays."""
     monkeypatch.setattr(document, "BLOCK", 256)
     records = [{"code": n, "text": '}]},{"' * 100, "items": [{"x": "]"}] * 20} for n in range(5)]
     data = json.dumps({"units": records}).encode()

@@ -1,4 +1,4 @@
-"""Imports over HTTP: who may send one, what is answered, what is left of it."""
+"""Imports over HTTP: permissions, answers, cancel, and clients that leave."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def latest(service: Service) -> dict[str, Any]:
     return listed
 
 
-def test_a_report_is_the_answer(service: Service) -> None:
+def test_the_answer_is_the_report(service: Service) -> None:
     reply = send(service, b'{"@atomic": false, "units": [{"code": "R", "name": "r"}, {"code": "S"}]}')
     assert (reply.status, reply.headers["Content-Type"]) == (200, "application/json")
     report = reply.json
@@ -109,7 +109,7 @@ ANSWERS: list[tuple[bytes, dict[str, str], int, str | None]] = [
 
 
 @pytest.mark.parametrize(("body", "headers", "status", "code"), ANSWERS, ids=range(len(ANSWERS)))
-def test_what_is_answered(service: Service, body: bytes, headers: dict[str, str], status: int, code: str | None) -> None:
+def test_the_answer_to_a_body(service: Service, body: bytes, headers: dict[str, str], status: int, code: str | None) -> None:
     before = units(service)
     reply = send(service, body, **headers)
     assert reply.status == status
@@ -143,7 +143,7 @@ REFUSALS = [
 
 
 @pytest.mark.parametrize(("path", "headers", "status"), REFUSALS)
-def test_what_is_refused_is_no_import(service: Service, path: str, headers: dict[str, str], status: int) -> None:
+def test_a_refused_request_begins_no_import(service: Service, path: str, headers: dict[str, str], status: int) -> None:
     before = service.operator.rows("select count(*) from bds.imports")
     reply = send(service, GOOD, path, **headers)
     assert (reply.status, reply.headers["Content-Type"]) == (status, "application/problem+json")
@@ -151,17 +151,17 @@ def test_what_is_refused_is_no_import(service: Service, path: str, headers: dict
 
 
 @pytest.mark.parametrize("charset", ["utf-8", "UTF8", "us-ascii"])
-def test_json_may_say_that_it_is_utf_8(service: Service, charset: str) -> None:
+def test_json_may_be_declared_as_utf_8(service: Service, charset: str) -> None:
     assert send(service, GOOD, Content_Type=f"application/json; charset={charset}").status == 200
 
 
-def test_a_key_that_only_reads_may_not_import(service: Service) -> None:
+def test_a_key_to_read_may_not_import(service: Service) -> None:
     reader = service.operator.key("demo", scopes=("read",))
     assert send(service, GOOD, Authorization=f"Bearer {reader}").status == 403
     assert send(service, GOOD, Authorization=f"Bearer {service.operator.key('demo', scopes=('import',))}").status == 200
 
 
-def test_a_dry_run(service: Service) -> None:
+def test_a_dry_run_writes_nothing(service: Service) -> None:
     reply = send(service, b'{"units": [{"code": "dry", "name": "d"}]}', "/api/demo/import?dryRun=true")
     assert (reply.status, reply.json["dryRun"], reply.json["entities"]["units"]["created"]) == (200, True, 1)
     assert send(service, BAD, "/api/demo/import?dryRun=true").status == 422
@@ -186,14 +186,14 @@ def test_pages_of_imports_and_errors(service: Service) -> None:
 
 
 def begin(service: Service, length: int, body: bytes) -> socket.socket:
-    """Send the head of an import of `length` bytes, and the first of them."""
+    """Send the head of an import of `length` bytes, and the first bytes."""
     client = service.connect()
     head = f"POST /api/demo/import HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {service.key}\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
     client.sendall(head.encode() + body)
     return client
 
 
-def test_a_client_that_leaves_in_the_middle_ends_its_import(service: Service) -> None:
+def test_a_client_that_leaves_during_the_body_fails_its_import(service: Service) -> None:
     before = units(service)
     client = begin(service, 1 << 19, b'{"units": [{"code": "gone", "name": "g"},' + b" " * 70_000)
     wait_until(lambda: bool(service.operator.rows("select from bds.imports where finished_at is null")))
@@ -204,14 +204,14 @@ def test_a_client_that_leaves_in_the_middle_ends_its_import(service: Service) ->
     assert units(service) == before
 
 
-def test_a_client_that_leaves_after_the_body_does_not_stop_it(service: Service) -> None:
+def test_a_client_that_leaves_after_the_body_does_not_end_its_import(service: Service) -> None:
     body = b'{"units": [{"code": "left", "name": "l"}]}'
     begin(service, len(body), body).close()
     wait_until(lambda: "left" in units(service))
     wait_until(lambda: latest(service)["state"] == "completed")
 
 
-def test_a_body_may_come_in_any_pieces(service: Service) -> None:
+def test_a_body_in_small_chunks(service: Service) -> None:
     body = json.dumps({"units": [{"code": f"p{n}", "name": "},{"} for n in range(50)]}).encode()
     with begin(service, len(body), b"") as client:
         for at in range(0, len(body), 97):
@@ -223,14 +223,14 @@ def test_a_body_may_come_in_any_pieces(service: Service) -> None:
 
 @contextmanager
 def held(service: Service) -> Iterator[None]:
-    """Another writer has the company's turn."""
+    """Another session holds the company's turn."""
     with psycopg.connect(service.operator.connection.info.dsn) as other:
         other.execute("select bds.set_context('demo'), bds.lock_company('demo')")
         yield
         other.rollback()
 
 
-def test_an_import_may_be_answered_before_it_runs(service: Service) -> None:
+def test_an_asynchronous_import_is_answered_before_it_runs(service: Service) -> None:
     with held(service):
         reply = send(service, b'{"units": [{"code": "later", "name": "l"}]}', Prefer="wait=10, respond-async")
         assert reply.status == 202 and reply.headers["Location"] == f"/api/demo/imports/{reply.json['importId']}"
@@ -240,7 +240,7 @@ def test_an_import_may_be_answered_before_it_runs(service: Service) -> None:
     assert "later" in units(service)
 
 
-def test_an_answer_that_fails_names_the_import_that_goes_on(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_answer_names_the_import_which_goes_on(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     async def lost(*_: object) -> None:
         raise psycopg.OperationalError("the connection was lost")
 
@@ -252,7 +252,7 @@ def test_an_answer_that_fails_names_the_import_that_goes_on(service: Service, mo
     wait_until(lambda: service.ask(path).json["state"] == "completed")
 
 
-def test_a_bad_document_is_answered_at_once_all_the_same(service: Service) -> None:
+def test_a_malformed_document_is_answered_even_if_asynchronous(service: Service) -> None:
     reply = send(service, b'{"units": [', Prefer="respond-async")
     assert (reply.status, reply.json["code"]) == (400, "malformed_document")
 
@@ -267,7 +267,7 @@ def test_an_import_that_waits_for_its_turn_can_be_cancelled(service: Service) ->
     assert "never" not in units(service)
 
 
-def test_one_whose_turn_comes_after_it_was_cancelled_writes_nothing(service: Service) -> None:
+def test_an_import_cancelled_before_its_turn_writes_nothing(service: Service) -> None:
     with ThreadPoolExecutor(1) as others:
         with held(service):
             path = send(service, b'{"units": [{"code": "late", "name": "n"}]}', Prefer="respond-async").headers["Location"]
@@ -279,7 +279,7 @@ def test_one_whose_turn_comes_after_it_was_cancelled_writes_nothing(service: Ser
     assert "late" not in units(service)
 
 
-def test_an_import_whose_body_arrives_can_be_cancelled(service: Service) -> None:
+def test_an_import_can_be_cancelled_while_its_body_arrives(service: Service) -> None:
     with begin(service, 1 << 19, b'{"units": [{"code": "cut", "name": "g"},' + b" " * 70_000) as client:
         wait_until(lambda: bool(service.operator.rows("select from bds.imports where finished_at is null")))
         assert service.ask(f"/api/demo/imports/{latest(service)['importId']}", "DELETE").status == 204
@@ -291,7 +291,7 @@ def test_an_import_whose_body_arrives_can_be_cancelled(service: Service) -> None
     assert latest(service)["state"] == "cancelled"
 
 
-def test_an_import_whose_body_has_stopped_arriving_can_be_cancelled(service: Service) -> None:
+def test_an_import_with_a_stalled_body_can_be_cancelled(service: Service) -> None:
     with begin(service, 1 << 19, b'{"units": [{"code": "idle", "name": "g"},' + b" " * 70_000) as client:
         wait_until(lambda: bool(service.operator.rows("select from bds.imports where finished_at is null")))
         path = f"/api/demo/imports/{latest(service)['importId']}"
@@ -302,7 +302,7 @@ def test_an_import_whose_body_has_stopped_arriving_can_be_cancelled(service: Ser
         assert (response.status, json.loads(response.read())["code"]) == (409, "cancelled")
 
 
-def test_an_import_in_the_queue_can_be_cancelled(service: Service) -> None:
+def test_a_queued_import_can_be_cancelled(service: Service) -> None:
     with held(service):
         first = send(service, b'{"units": [{"code": "first", "name": "n"}]}', Prefer="respond-async")
         second = send(service, b'{"units": [{"code": "second", "name": "n"}]}', Prefer="respond-async")
@@ -313,7 +313,7 @@ def test_an_import_in_the_queue_can_be_cancelled(service: Service) -> None:
     assert "second" not in units(service)
 
 
-def test_cancels_get_through_when_every_thread_imports(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cancel_needs_no_import_thread(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     threads = ThreadPoolExecutor(1)
     monkeypatch.setattr(receive, "_threads", threads)
     with held(service):
@@ -324,7 +324,7 @@ def test_cancels_get_through_when_every_thread_imports(service: Service, monkeyp
     threads.shutdown()
 
 
-def test_housekeeping_goes_on_where_one_of_its_steps_fails(service: Service) -> None:
+def test_maintenance_goes_on_after_a_failed_step(service: Service) -> None:
     service.operator.connection.execute(
         "revoke execute on function bds.make_partitions(int), bds.drop_old_changes() from bds_service"
     )
@@ -340,13 +340,13 @@ def test_housekeeping_goes_on_where_one_of_its_steps_fails(service: Service) -> 
         )
 
 
-def test_only_imports_that_are_there_can_be_cancelled(service: Service) -> None:
+def test_cancelling_an_unknown_import_is_not_found(service: Service) -> None:
     for path in ("/api/demo/imports/x", "/api/demo/imports/00000000-0000-0000-0000-000000000000"):
         assert service.ask(path, "DELETE").status == 404
 
 
-def test_a_body_that_stalls_is_cut(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(receive, "PATIENCE", 0.2)
+def test_a_stalled_body_is_cut_off(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(receive, "BODY_TIMEOUT", 0.2)
     with begin(service, 1000, b'{"units": [') as client:
         response = http.client.HTTPResponse(client)
         response.begin()

@@ -1,4 +1,4 @@
-"""Which stored row a record means."""
+"""Which row a record identifies."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def named(pair: tuple[int, int], record: dict[str, Any]) -> dict[str, Any]:
     {"code": "A"}, {"email": "a@x"}, {"code": "A", "email": "a@x"}, {"id": "code:A"}, {"id": "email:a@x"}, {"id": "{a}"}, {"id": "id:{a}"},
     {"id": "code:A", "code": "A"}, {"id": "{a}", "code": "A", "email": "a@x"}, {"id": None, "code": "A"},
 ])  # fmt: skip
-def test_a_record_names_its_row(feed: Feed, pair: tuple[int, int], record: dict[str, Any]) -> None:
+def test_a_record_identifies_its_row(feed: Feed, pair: tuple[int, int], record: dict[str, Any]) -> None:
     assert feed.good(customers=[named(pair, record) | {"name": "Anna"}]) == {"customers": {"updated": 1}}
     assert feed.rows("customers", "code", "name", "email", order="code") == [("A", "Anna", "a@x"), ("B", "Bob", "b@x")]
 
@@ -60,7 +60,7 @@ def test_the_lookup_of_a_new_row_sets_its_field(feed: Feed) -> None:
 
 
 WRONG: list[tuple[list[dict[str, Any]], list[tuple[str, str]]]] = [
-    # records, (path, code) of what is wrong with them
+    # records, (path, code) of their errors
     ([{"id": 999999999, "name": "x"}], [("customers[0].id", "not_found")]),
     ([{"id": "999999999999999999999999", "name": "x"}], [("customers[0].id", "not_found")]),
     ([{"id": "id:999999999", "name": "x"}], [("customers[0].id", "not_found")]),
@@ -89,7 +89,7 @@ WRONG: list[tuple[list[dict[str, Any]], list[tuple[str, str]]]] = [
 
 
 @pytest.mark.parametrize(("records", "wrong"), WRONG, ids=range(len(WRONG)))
-def test_a_record_that_names_no_row_of_its_own_is_refused(
+def test_a_record_that_does_not_identify_one_row_is_refused(
     feed: Feed, pair: tuple[int, int], records: list[dict[str, Any]], wrong: list[tuple[str, str]]
 ) -> None:
     report = feed.send({"@atomic": False, "customers": [named(pair, record) for record in records]})
@@ -140,9 +140,9 @@ GOING: list[dict[str, Any]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("others", [0, 1_100])  # many are compared in another way
+@pytest.mark.parametrize("others", [0, 1_100])  # many rows are compared by another plan
 @pytest.mark.parametrize("record", GOING)
-def test_of_a_record_that_goes_its_identity_alone_counts(feed: Feed, record: dict[str, Any], others: int) -> None:
+def test_a_delete_uses_only_the_identity(feed: Feed, record: dict[str, Any], others: int) -> None:
     rest = [{"code": f"R{n}", "name": "r", "price": "1.5"} for n in range(others)]
     feed.good(products=[{"code": "A", "name": "a"}, {"code": "B", "name": "b"}, *rest])
     gone = {"@operation": "delete", "code": "A", **record}
@@ -155,7 +155,7 @@ def test_of_a_record_that_goes_its_identity_alone_counts(feed: Feed, record: dic
     ({"id": "nothing:A"}, ("products[0].id", "invalid_value")),
     ({"code": "B"}, ("products[0]", "not_found")), ({"code": "A", "colour": "red"}, ("products[0].colour", "unknown_field")),
 ])  # fmt: skip
-def test_what_identifies_a_record_that_goes_is_checked(feed: Feed, record: dict[str, Any], error: tuple[str, str]) -> None:
+def test_the_identity_of_a_delete_is_checked(feed: Feed, record: dict[str, Any], error: tuple[str, str]) -> None:
     feed.good(products=[{"code": "A", "name": "a"}])
     report = feed.send(products=[{"@operation": "delete", **record}])
     assert report["state"] == "failed"
@@ -163,17 +163,17 @@ def test_what_identifies_a_record_that_goes_is_checked(feed: Feed, record: dict[
     assert feed.rows("products", "code") == [("A",)]
 
 
-def test_of_an_item_that_goes_its_id_alone_counts(feed: Feed) -> None:
+def test_a_delete_of_an_item_uses_only_its_id(feed: Feed) -> None:
     feed.good(orders=[{"code": "O", "orderDate": "2026-01-01", "items": [{"quantity": 1}, {"quantity": 2}]}])
     [(first,), (second,)] = feed.rows("orderItems", "id")
     wrong = {"@operation": "delete", "price": "zz", "product": "code:none", "order": "code:none"}
     assert feed.good(orderItems=[{"id": first, **wrong}]) == {"orderItems": {"deleted": 1}}
-    report = feed.send(orderItems=[wrong])  # which one is said by nothing else
+    report = feed.send(orderItems=[wrong])  # without an id, its values identify it
     assert ("orderItems[0].price", "invalid_value") in errors(report)
     assert feed.rows("orderItems", "id") == [(second,)]
 
 
-def test_values_of_what_is_updated_are_checked_beside_one_that_goes(feed: Feed) -> None:
+def test_the_values_of_an_update_are_checked_although_a_delete_has_the_same_row(feed: Feed) -> None:
     feed.good(products=[{"code": "A", "name": "a"}])
     report = feed.send(
         products=[{"@operation": "update", "code": "A", "price": "a lot"}, {"@operation": "delete", "code": "A", "price": "a lot"}]

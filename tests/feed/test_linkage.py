@@ -1,4 +1,4 @@
-"""Items without an identifier are recognised by what they say."""
+"""Linkage: items without an identity are matched with rows by their values."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Items = list[dict[str, Any]]
 
 @pytest.fixture
 def invoice(feed: Feed) -> Callable[[Items], dict[str, int]]:
-    """Sends the items of an invoice; returns what was counted of them."""
+    """Sends the items of an invoice; returns their counts."""
     feed.good(products=[{"code": code, "name": code} for code in "ABCD"])
 
     def send(items: Items) -> dict[str, int]:
@@ -33,7 +33,7 @@ def item(text: str) -> dict[str, Any]:
 
 
 CHANGES: list[tuple[str, str, dict[str, int]]] = [
-    # items before, items then, what is counted
+    # items before, items afterwards, counts
     ("A1 B2 C3", "A1 B2 C3", {"unchanged": 3}),
     ("A1 B2 C3", "C3 A1 B2", {"unchanged": 3}),
     ("A1 B2 C3", "A1 B5 C3", {"updated": 1, "unchanged": 2}),
@@ -53,7 +53,7 @@ CHANGES: list[tuple[str, str, dict[str, int]]] = [
 
 
 @pytest.mark.parametrize(("before", "then", "counted"), CHANGES)
-def test_items_are_recognised(
+def test_items_are_matched(
     feed: Feed, invoice: Callable[[Items], dict[str, int]], before: str, then: str, counted: dict[str, int]
 ) -> None:
     invoice([item(text) for text in before.split()])
@@ -67,7 +67,7 @@ def test_items_are_recognised(
 
 
 def test_one_changed_quantity_changes_one_item(feed: Feed, invoice: Callable[[Items], dict[str, int]]) -> None:
-    """Among duplicates, too: the others keep their rows, and their updatedAt."""
+    """Also among duplicates: the others keep their rows and their updatedAt."""
     items = [{"product": "code:A", "quantity": 1, "price": 2}] * 5 + [{"product": "code:B", "quantity": 1, "price": 2}] * 5
     invoice(items)
     before = dict(feed.rows("invoiceItems", "id", "updatedAt"))
@@ -81,7 +81,7 @@ def test_one_changed_quantity_changes_one_item(feed: Feed, invoice: Callable[[It
     ]
 
 
-def test_an_item_that_says_less_keeps_the_rest(feed: Feed, invoice: Callable[[Items], dict[str, int]]) -> None:
+def test_an_item_with_fewer_fields_keeps_the_others(feed: Feed, invoice: Callable[[Items], dict[str, int]]) -> None:
     invoice(
         [
             {"product": "code:A", "quantity": 1, "price": 2, "description": "a"},
@@ -98,13 +98,13 @@ def test_an_item_that_says_less_keeps_the_rest(feed: Feed, invoice: Callable[[It
     assert invoice([{"description": "a"}, {}, {}]) == {"created": 1, "unchanged": 2}
 
 
-def test_a_null_agrees_with_null(invoice: Callable[[Items], dict[str, int]]) -> None:
+def test_null_matches_null(invoice: Callable[[Items], dict[str, int]]) -> None:
     items: Items = [{"product": None, "quantity": 1, "description": None}, {"product": "code:A", "quantity": None, "price": None}]
     assert invoice(items) == {"created": 2}
     assert invoice(items) == {"unchanged": 2}
 
 
-def test_items_of_one_parent_are_not_those_of_another(feed: Feed) -> None:
+def test_items_are_matched_within_their_parent(feed: Feed) -> None:
     orders = [{"code": str(n), "orderDate": "2024-01-01", "items": [{"quantity": 1, "description": "same"}] * 2} for n in range(3)]
     assert feed.good(orders=orders)["orderItems"] == {"created": 6}
     ids = feed.rows("orderItems", "id", "orderId")
@@ -112,7 +112,7 @@ def test_items_of_one_parent_are_not_those_of_another(feed: Feed) -> None:
     assert set(feed.rows("orderItems", "id", "orderId")) < set(ids)
 
 
-def test_items_at_the_top_are_recognised_within_the_parent_they_name(feed: Feed) -> None:
+def test_top_level_items_are_matched_within_the_parent_that_they_name(feed: Feed) -> None:
     feed.good(
         products=[{"code": "A", "name": "a"}],
         orders=[{"code": "O", "orderDate": "2024-01-01", "items": [{"product": "code:A", "quantity": 1}]}],
@@ -128,7 +128,7 @@ def test_items_at_the_top_are_recognised_within_the_parent_they_name(feed: Feed)
 
 
 def test_the_weights_are_a_table(feed: Feed, invoice: Callable[[Items], dict[str, int]]) -> None:
-    """Where a DBA says that the quantity is what matters, another product is a change and not another item."""
+    """With a high weight of the quantity, another product is a change and not another item."""
     invoice([item("A1"), item("B2")])
     weights = feed.operator.connection
     weights.execute(
@@ -141,13 +141,13 @@ def test_the_weights_are_a_table(feed: Feed, invoice: Callable[[Items], dict[str
     assert invoice([item("A1"), item("B2")]) == {"created": 2, "deleted": 2}
 
 
-def test_nearly_every_item_is_recognised(feed: Feed) -> None:
+def test_nearly_every_item_is_matched(feed: Feed) -> None:
     score = judge(lambda document: feed.send(document)["entities"], lambda: feed.ask(STORED, feed.company), 4_000)
     assert score.precision >= 0.99 and score.recall >= 0.99, score
 
 
-def test_many_changed_items_of_one_parent_are_recognised(feed: Feed) -> None:
-    """As many pairs as there would be to score, 16 million, nobody waits for."""
+def test_many_changed_items_of_one_parent_are_matched(feed: Feed) -> None:
+    """Without scoring all of the 16 million pairs."""
     items = [{"description": f"item {n}", "quantity": 1, "price": n % 7} for n in range(4_000)]
     feed.good(invoices=[{"code": "I", "invoiceDate": "2024-01-01", "items": items}])
     changed = [{**item, "quantity": 2} for item in reversed(items)]
@@ -162,14 +162,14 @@ def test_many_changed_items_of_one_parent_are_recognised(feed: Feed) -> None:
     [{"quantity": 1, "price": 1}, {"quantity": 1, "description": None}], [{"quantity": 2}, {"price": None}],
     [{"quantity": None}], [{"quantity": None}, {"quantity": None, "price": 2}, {}], [{"quantity": None}, {"quantity": 1}],
 ])  # fmt: skip
-def test_items_that_say_little_are_known_again(feed: Feed, items: Items) -> None:
+def test_items_with_few_fields_are_matched_again(feed: Feed, items: Items) -> None:
     document = {"orders": [{"code": "O", "orderDate": "2026-01-01", "items": items}]}
     feed.good({"products": [{"code": "P1", "name": "p"}], **document})
     for _ in range(2):
         assert feed.good(document) == {"orders": {"unchanged": 1}, "orderItems": {"unchanged": len(items)}}
 
 
-def test_orders_that_are_sent_again_change_nothing(feed: Feed) -> None:
+def test_random_orders_sent_again_change_nothing(feed: Feed) -> None:
     chance = random.Random(7)
     values = {"product": ["code:P1", "code:P2", None], "quantity": [1, 2, None], "price": [1, 2, None], "description": ["a", None]}
 
@@ -182,7 +182,7 @@ def test_orders_that_are_sent_again_change_nothing(feed: Feed) -> None:
         ]
 
     feed.good(products=[{"code": "P1", "name": "1"}, {"code": "P2", "name": "2"}])
-    for sent in (orders(), orders(), orders()):  # over nothing, and over other items, which some of these resemble
+    for sent in (orders(), orders(), orders()):  # first without stored items, then with others, some of them similar
         feed.good(orders=sent)
         stored = feed.stored()
         assert {name: list(each) for name, each in feed.good(orders=sent).items()} == {
@@ -192,8 +192,8 @@ def test_orders_that_are_sent_again_change_nothing(feed: Feed) -> None:
         assert feed.stored() == stored
 
 
-def test_items_of_a_long_order_are_known_again_by_some_of_their_fields(feed: Feed) -> None:
-    """Each still fits the row that was made of it, though others may have taken that by then."""
+def test_items_of_a_long_order_are_matched_by_some_of_their_fields(feed: Feed) -> None:
+    """Each still fits the row that was made from it, although another item may be linked to that row first."""
     chance = random.Random(1)
     whole = [
         {

@@ -1,4 +1,4 @@
-"""References: to rows before, after and in the record itself, in the document and in the database."""
+"""References to records before and after, to the record itself, and to stored rows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from tests.feed.conftest import Feed, errors
 
 
-def test_a_lookup_points_anywhere(feed: Feed) -> None:
+def test_a_lookup_finds_records_and_rows_anywhere(feed: Feed) -> None:
     feed.good(categories=[{"code": "old", "name": "o"}])
     (old,) = feed.rows("categories", "id")[0]
     assert feed.good({
@@ -18,7 +18,7 @@ def test_a_lookup_points_anywhere(feed: Feed) -> None:
         "invoices": [{"code": "I", "invoiceDate": "2024-01-01", "order": "code:O"}],
         "categories": [
             {"code": "self", "name": "s", "parent": "code:self"}, {"code": "before", "name": "b", "parent": "code:after"},
-            {"code": "after", "name": "a", "parent": "code:old"}, {"code": "old", "parent": "code:before"},  # a ring
+            {"code": "after", "name": "a", "parent": "code:old"}, {"code": "old", "parent": "code:before"},  # a cycle
         ],
         "customers": [{"code": "C", "name": "c", "email": "e@x"}],
     }) == {
@@ -40,8 +40,8 @@ def test_a_lookup_points_anywhere(feed: Feed) -> None:
     ) == [(1,)]
 
 
-def test_a_row_changes_the_reference_of_the_same_document(feed: Feed) -> None:
-    """A lookup means the state that the import leaves."""
+def test_a_lookup_finds_a_row_by_its_new_name(feed: Feed) -> None:
+    """Lookups refer to the state after the import."""
     feed.good(categories=[{"code": "A", "name": "a"}, {"code": "B", "name": "b"}])
     ids = dict(feed.rows("categories", "code", "id"))
     feed.good(products=[{"code": "P", "name": "p", "category": "code:C"}], categories=[{"id": "code:A", "code": "C"}])
@@ -49,7 +49,7 @@ def test_a_row_changes_the_reference_of_the_same_document(feed: Feed) -> None:
 
 
 CASCADES: list[tuple[dict[str, Any], list[tuple[str, str]]]] = [
-    # document, what is wrong
+    # document, (path, code) of its errors
     ({"categories": [{"code": "A"}], "products": [{"code": "P", "name": "p", "category": "code:A"}]},
      [("categories[0].name", "required"), ("products[0].category", "lookup_not_found")]),
     ({"categories": [{"code": "A"}, {"code": "B", "name": "b", "parent": "code:A"}, {"code": "C", "name": "c", "parent": "code:B"},
@@ -68,7 +68,7 @@ CASCADES: list[tuple[dict[str, Any], list[tuple[str, str]]]] = [
 
 
 @pytest.mark.parametrize(("document", "wrong"), CASCADES, ids=range(len(CASCADES)))
-def test_what_refers_to_a_record_that_fails_fails(feed: Feed, document: dict[str, Any], wrong: list[tuple[str, str]]) -> None:
+def test_a_reference_to_a_failed_new_record_fails(feed: Feed, document: dict[str, Any], wrong: list[tuple[str, str]]) -> None:
     report = feed.send({"@atomic": False, **document})
     assert errors(report) == wrong
     total = sum(len(records) for records in document.values())
@@ -77,7 +77,7 @@ def test_what_refers_to_a_record_that_fails_fails(feed: Feed, document: dict[str
     )
 
 
-def test_what_refers_to_a_stored_row_whose_record_fails_does_not(feed: Feed) -> None:
+def test_a_reference_to_a_stored_row_with_a_failed_record_succeeds(feed: Feed) -> None:
     feed.good(categories=[{"code": "A", "name": "a"}])
     report = feed.send(
         {"@atomic": False, "categories": [{"code": "A", "name": None}, {"code": "B", "name": "b", "parent": "code:A"}]}

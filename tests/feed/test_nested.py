@@ -1,4 +1,4 @@
-"""Children that move to another parent, wherever their parents are mapped: of tables that somebody has added."""
+"""Children that move to another parent, in newly registered tables."""
 
 from __future__ import annotations
 
@@ -34,24 +34,24 @@ select bds.register('data.parts');
 
 @pytest.fixture
 def stock(database_url: str) -> Iterator[Feed]:
-    """A company with boxes that no field tells apart, slips in them, nodes in nodes, and parts with a number."""
+    """A company with boxes without a unique field, slips in them, nodes in nodes, and parts with a number."""
     yield from with_tables(database_url, TABLES)
 
 
-def test_a_child_moves_to_a_parent_that_no_field_tells(stock: Feed) -> None:
+def test_a_child_moves_to_a_parent_without_a_unique_field(stock: Feed) -> None:
     stock.good(boxes=[{"label": "A", "slips": [{"code": "s", "note": "x"}]}, {"label": "B"}])
     (box,) = stock.ask("select id from api.boxes where label = 'B'")[0]
     assert stock.good(boxes=[{"id": box, "slips": [{"code": "s", "note": "x"}]}])["slips"] == {"updated": 1}
     assert stock.ask('select b.label from api.slips s join api.boxes b on b.id = s."boxId"') == [("B",)]
 
 
-def test_a_child_moves_to_another_row_of_its_own_table(stock: Feed) -> None:
+def test_a_child_moves_to_another_parent_of_its_own_entity(stock: Feed) -> None:
     stock.good(nodes=[{"code": "a", "subs": [{"code": "c"}]}, {"code": "b"}])
     assert stock.good(nodes=[{"code": "b", "subs": [{"code": "c"}]}]) == {"nodes": {"updated": 1, "unchanged": 1}}
     assert stock.ask('select u.code from api.nodes n join api.nodes u on u.id = n."upId"') == [("b",)]
 
 
-def test_rows_are_found_by_a_number_without_reading_all_for_each(stock: Feed) -> None:
+def test_rows_are_found_by_a_numeric_key_with_its_index(stock: Feed) -> None:
     stock.operator.connection.execute("set session_replication_role = replica")
     stock.operator.connection.execute(
         "insert into data.parts (company_id, num, updated_at) select 'acme', n, now() from generate_series(1, 20000) n"
@@ -65,6 +65,6 @@ def test_rows_are_found_by_a_number_without_reading_all_for_each(stock: Feed) ->
     assert stock.operator.rows(read)[0][0] < 100 * 20000
 
 
-def test_what_is_deleted_twice_is_named_twice(stock: Feed) -> None:
+def test_a_row_deleted_twice_is_a_duplicate(stock: Feed) -> None:
     report = stock.send({"@atomic": False, "parts": 2 * [{"@operation": "delete", "num": 7}]})
     assert sorted(errors(report)) == [("parts[0]", "not_found"), ("parts[1]", "not_found"), ("parts[1].num", "duplicate_record")]

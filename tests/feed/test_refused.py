@@ -1,4 +1,4 @@
-"""What the database itself refuses: which records that are is found out, whatever their number, and everything else stands."""
+"""Records that the database itself refuses: exactly these fail, however many there are."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.feed.conftest import Feed, counts, errors
 
 @pytest.fixture
 def strict(feed: Feed) -> Iterator[Feed]:
-    """Rules that only the tables know: triggers refuse what is called refused, and the delete of what is called precious; tried rows are counted."""
+    """Triggers refuse rows with the name refused, and the delete of those with the name precious; they count their calls."""
     feed.operator.connection.execute("""
         create sequence data.tries; grant usage on sequence data.tries to bds_writer;
         create function data.refuse() returns trigger language plpgsql as $$
@@ -31,7 +31,7 @@ def strict(feed: Feed) -> Iterator[Feed]:
 
 
 def tries(feed: Feed) -> int:
-    """How many rows have been tried since the last time."""
+    """The number of rows that the triggers have seen since the last call."""
     [(n,)] = feed.operator.rows("select case when is_called then last_value else 0 end from data.tries")
     feed.operator.connection.execute("alter sequence data.tries restart")
     return int(n)
@@ -50,13 +50,13 @@ def test_exactly_the_refused_records_fail(strict: Feed, refused: set[int]) -> No
 
 
 @pytest.mark.parametrize("refused", [{n * 100 for n in range(20)}, set(range(2000))])
-def test_a_row_is_tried_a_few_times_however_many_are_refused(strict: Feed, refused: set[int]) -> None:
+def test_a_row_is_tried_only_a_few_times(strict: Feed, refused: set[int]) -> None:
     tries(strict)
     strict.send({"@atomic": False, "units": units(2000, refused)})
     assert tries(strict) < 8 * 2000
 
 
-def test_deletes_that_are_refused_stay_and_the_others_go(strict: Feed) -> None:
+def test_only_the_refused_deletes_fail(strict: Feed) -> None:
     precious = {3, 4, 90, 199}
     strict.good(units=units(200, precious, "precious"))
     report = strict.send({"@atomic": False, "units": [{"@operation": "delete", "code": f"{n:05}"} for n in range(200)]})
@@ -64,8 +64,8 @@ def test_deletes_that_are_refused_stay_and_the_others_go(strict: Feed) -> None:
     assert counts(report) == {"units": {"deleted": 196, "failed": 4}}
 
 
-def test_rows_that_refer_to_one_another_go_although_another_is_refused(strict: Feed) -> None:
-    """Tried one by one, a parent is refused as long as its child is there: that is not its fault."""
+def test_parent_and_child_are_deleted_although_another_delete_is_refused(strict: Feed) -> None:
+    """Tried one by one, a parent is refused while its child exists; it must not fail for that."""
     strict.operator.connection.execute(
         "create trigger refuse before delete on data.categories for each row when (old.name = 'precious') execute function data.refuse()"
     )
@@ -77,7 +77,7 @@ def test_rows_that_refer_to_one_another_go_although_another_is_refused(strict: F
     assert strict.rows("categories", "code") == [("P",)]
 
 
-def test_a_table_that_is_no_entity_keeps_what_it_refers_to(strict: Feed) -> None:
+def test_a_table_that_is_not_an_entity_keeps_the_rows_that_it_refers_to(strict: Feed) -> None:
     strict.good(categories=[{"code": "A", "name": "a"}, {"code": "B", "name": "b", "parent": "code:A"}, {"code": "C", "name": "c"}])
     strict.operator.connection.execute("""
         create table data.ledger (company_id text collate "C", category_id bigint, foreign key (company_id, category_id) references data.categories (company_id, id));
@@ -92,7 +92,7 @@ def test_a_table_that_is_no_entity_keeps_what_it_refers_to(strict: Feed) -> None
 
 
 @pytest.mark.parametrize("atomic", [False, "batch"])
-def test_removals_that_are_refused_stay_and_are_told(strict: Feed, atomic: Any) -> None:
+def test_refused_removals_are_reported(strict: Feed, atomic: Any) -> None:
     strict.good(units=units(100, {7, 70}, "precious"))
     report = strict.send({"@atomic": atomic, "units": [{"code": "00000", "name": "new"}], "units@removeAll": True})
     assert [(e["path"], e["record"], e["code"]) for e in report["errors"]] == [
@@ -102,7 +102,7 @@ def test_removals_that_are_refused_stay_and_are_told(strict: Feed, atomic: Any) 
     assert strict.rows("units", "code", order="code") == [("00000",), ("00007",), ("00070",)]
 
 
-def test_a_refused_removal_undoes_all_where_it_is_all_or_nothing(strict: Feed) -> None:
+def test_a_refused_removal_undoes_an_import_that_is_all_or_nothing(strict: Feed) -> None:
     strict.good(units=units(3, {1}, "precious"))
     before = strict.stored()
     report = strict.send({"@atomic": True, "units": [{"code": "00000", "name": "new"}], "units@removeAll": True})
@@ -131,7 +131,7 @@ def mass(count: int, refused: set[int]) -> list[dict[str, Any]]:
     ]
 
 
-def test_a_mass_update_that_is_refused_fails_alone_and_nothing_begins_anew(strict: Feed) -> None:
+def test_a_refused_mass_update_fails_alone_and_repeats_nothing(strict: Feed) -> None:
     strict.good(units=units(200, set()))
     tries(strict)
     report = strict.send({"@atomic": False, "units": [{"code": "new", "name": "new"}, *mass(200, {3, 150})]})
@@ -140,7 +140,7 @@ def test_a_mass_update_that_is_refused_fails_alone_and_nothing_begins_anew(stric
     assert tries(strict) <= 2 * 201, "all at once, then each by itself"
 
 
-def test_a_mass_update_that_is_refused_takes_its_batch_along(strict: Feed) -> None:
+def test_a_refused_mass_update_fails_its_batch(strict: Feed) -> None:
     strict.good(units=units(20, set()))
     report = strict.send({"units": [{"code": "new", "name": "new"}, *mass(20, {3})]})
     assert [(e["path"], e["code"]) for e in report["errors"]] == [("units[1]", "batch_failed"), ("units[4]", "invalid_value")]
@@ -148,15 +148,15 @@ def test_a_mass_update_that_is_refused_takes_its_batch_along(strict: Feed) -> No
     assert {name for (name,) in strict.rows("units", "name")} == {"n", "new"}
 
 
-def test_a_mass_update_that_is_refused_undoes_all_where_it_is_all_or_nothing(strict: Feed) -> None:
+def test_a_refused_mass_update_undoes_an_import_that_is_all_or_nothing(strict: Feed) -> None:
     strict.good(units=units(3, set()))
     before = strict.stored()
     report = strict.send({"@atomic": True, "units": [{"code": "new", "name": "new"}, *mass(3, {1})]})
     assert (report["state"], errors(report), strict.stored()) == ("failed", [("units[2]", "invalid_value")], before)
 
 
-def test_conditions_hold_no_lock_for_each_of_them(feed: Feed) -> None:
-    """A transaction that makes two tables for each would need more locks than there are."""
+def test_many_conditions_need_few_locks(feed: Feed) -> None:
+    """Two temporary tables for each would need more locks than PostgreSQL has."""
     feed.good(units=units(150, set()))
     feed.operator.connection.execute("""
         create table data.held (locks bigint); grant insert on data.held to bds_writer;

@@ -1,4 +1,4 @@
-"""What a record that fails says of itself is no name for others: a lookup never finds it by what it would only have become."""
+"""The names of failed records: a lookup never finds a row by a name that it would only have got."""
 
 from __future__ import annotations
 
@@ -36,16 +36,18 @@ def variant(product: str) -> list[dict[str, Any]]:
         ([{"id": "code:P1", "code": "T"}, {"id": "code:P3", "code": "P1"}], "code:P1", "b1"),
     ],
 )
-def test_lookups_in_the_family(feed: Feed, atomic: Any, products: list[dict[str, Any]], product: str, barcode: str | None) -> None:
+def test_a_child_never_finds_its_parent_by_a_refused_name(
+    feed: Feed, atomic: Any, products: list[dict[str, Any]], product: str, barcode: str | None
+) -> None:
     feed.good(STORED)
     report = feed.send({"@atomic": atomic, "products": products, "productVariants": variant(product)})
     found = feed.ask(PARENT)
     assert errors(report), report
-    assert found == ([("V", barcode)] if barcode else [])  # the stored holder of the name, or nobody
+    assert found == ([("V", barcode)] if barcode else [])  # the row that has the name, or none
     assert (("productVariants[0].product", "lookup_not_found") in errors(report)) == (barcode is None)
 
 
-def test_lookups_of_its_own_entity(feed: Feed) -> None:
+def test_a_record_never_finds_another_of_its_entity_by_a_refused_name(feed: Feed) -> None:
     feed.good(STORED)
     report = feed.send(
         {"@atomic": False, "categories": [{"id": "code:c2", "code": "c1"}, {"code": "c3", "name": "3", "parent": "code:c1"}]}
@@ -62,7 +64,7 @@ def test_lookups_of_its_own_entity(feed: Feed) -> None:
     assert errors(report) == [("categories[0].name", "required"), ("categories[1].parent", "lookup_not_found")]
 
 
-def test_texts_that_begin_like_a_null(feed: Feed) -> None:
+def test_texts_that_begin_with_the_character_of_null(feed: Feed) -> None:
     assert feed.good(units=[{"id": "code:\x01v", "code": "\x01v", "name": "c"}]) == {"units": {"created": 1}}
     report = feed.send(units=[{"id": "code:\x01", "code": "Q", "name": "c"}])
     assert errors(report) == [("units[0].code", "invalid_value")]
@@ -77,12 +79,12 @@ def test_texts_that_begin_like_a_null(feed: Feed) -> None:
 @pytest.mark.parametrize(
     "again", [{"code": "c2", "name": "n2"}, {"id": "code:c2", "name": "n2"}, {"code": "c2", "@operation": "delete"}]
 )
-def test_a_second_record_of_a_renamed_row_takes_nothing_from_the_first(feed: Feed, atomic: Any, again: dict[str, Any]) -> None:
+def test_a_duplicate_record_of_a_renamed_row_does_not_affect_the_first(feed: Feed, atomic: Any, again: dict[str, Any]) -> None:
     feed.good(STORED)
     rename = {"id": "code:c2", "code": "c4", "parent": "code:c4" if again.get("name") is None else None}
     report = feed.send({"@atomic": atomic, "categories": [{"code": "c8", "name": "8", "parent": "code:c4"}, rename, again]})
     assert errors(report) == [("categories[2]", "duplicate_record")]
-    written = atomic is False or "@operation" in again  # a delete is of another batch
+    written = atomic is False or "@operation" in again  # a delete is in another batch
     names = 'select c.code, p.code from api.categories c left join api.categories p on p.id = c."parentId" order by 1'
     assert feed.ask(names) == (
         [("c1", None), ("c4", "c4" if "@operation" in again else None), ("c8", "c4")] if written else [("c1", None), ("c2", None)]
@@ -93,7 +95,7 @@ def test_a_second_record_of_a_renamed_row_takes_nothing_from_the_first(feed: Fee
     {"id": "code:c2", "code": "c1"}, {"id": "code:c2", "code": "new", "parent": 7.5, "bogus": 1},
     {"id": "code:new", "code": "c1", "name": "n"}, {"id": "code:new", "code": "other", "name": "n", "bogus": 1},
 ])  # fmt: skip
-def test_what_a_record_is_not_renamed_to_is_left_to_others(feed: Feed, refused: dict[str, Any]) -> None:
+def test_a_refused_new_name_is_free_for_others(feed: Feed, refused: dict[str, Any]) -> None:
     feed.good(STORED)
     report = feed.send({"@atomic": False, "categories": [refused, {"code": refused["code"], "name": "its own"}]})
     assert {path.split(".")[0] for path, _ in errors(report)} == {"categories[0]"}
@@ -101,7 +103,7 @@ def test_what_a_record_is_not_renamed_to_is_left_to_others(feed: Feed, refused: 
     assert ("c2", "2") in feed.rows("categories", "code", "name")
 
 
-def test_children_of_a_renamed_row_may_name_it_though_it_is_named_twice(feed: Feed) -> None:
+def test_children_of_a_renamed_row_may_name_it_although_it_has_a_duplicate(feed: Feed) -> None:
     feed.good(STORED)
     first = {"id": "code:P1", "code": "P9", "variants": [{"code": "V", "name": "v", "product": "code:P9"}]}
     report = feed.send({"@atomic": False, "products": [first, {"code": "P1", "name": "again"}]})
@@ -110,7 +112,7 @@ def test_children_of_a_renamed_row_may_name_it_though_it_is_named_twice(feed: Fe
     assert feed.rows("productVariants", "code") == [("V",)]
 
 
-def test_a_record_that_is_refused_keeps_the_name_that_says_which_it_is(feed: Feed) -> None:
+def test_a_refused_record_keeps_the_name_in_its_id(feed: Feed) -> None:
     records = [{"id": "code:new", "name": "n", "bogus": 1}, {"code": "new", "name": "again"}]
     report = feed.send({"@atomic": False, "categories": records})
     assert ("categories[1].code", "duplicate_record") in errors(report)
@@ -118,7 +120,7 @@ def test_a_record_that_is_refused_keeps_the_name_that_says_which_it_is(feed: Fee
 
 
 @pytest.mark.parametrize("code", ["c1", "new"])
-def test_what_a_deleted_record_says_beside_its_id_is_left_to_others(feed: Feed, code: str) -> None:
+def test_other_names_in_a_delete_are_free_for_others(feed: Feed, code: str) -> None:
     feed.good(STORED)
     gone = {"id": "code:c2", "code": code, "@operation": "delete"}
     assert feed.good(categories=[gone, {"code": code, "name": "its own"}])["categories"]["deleted"] == 1

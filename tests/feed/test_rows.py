@@ -1,4 +1,4 @@
-"""What is kept while a document is read does not grow with what the document says."""
+"""The memory for reading a document is bounded, whatever the document contains."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def read(module_database_url: str) -> Rows:
         return Rows(connections.read_catalog(connection))
 
 
-def test_shapes_are_bounded_however_many_shapes_there_are(read: Rows) -> None:
+def test_the_number_of_kept_shapes_is_bounded(read: Rows) -> None:
     names = ("code", "name", "symbol", "updatedAt")
     records: list[dict[str, Any]] = [{**dict.fromkeys(names), f"x{n}": None} for n in range(3 * shapes.REMEMBERED)]
     read.add("units", records, False)
@@ -26,12 +26,12 @@ def test_shapes_are_bounded_however_many_shapes_there_are(read: Rows) -> None:
     assert read.records == 3 * shapes.REMEMBERED
 
 
-def test_a_shape_of_very_many_members_is_not_kept(read: Rows) -> None:
+def test_a_very_wide_shape_is_not_kept(read: Rows) -> None:
     read.add("units", [{f"x{n}": None for n in range(rows.WIDEST_SHAPE + 1)}], False)
     assert not read.tables["units"].shapes
 
 
-def test_errors_count_as_what_waits(read: Rows) -> None:
-    """They are staged with the rows: records that are all errors would otherwise wait for ever."""
+def test_errors_count_towards_the_size(read: Rows) -> None:
+    """They are staged with the lines: records that only have errors must be staged, too."""
     read.add("units", [{f"x{n}": None for n in range(10_000)}], False)
     assert read.size >= 10_000 * len("units has no field x")

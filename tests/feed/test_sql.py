@@ -1,4 +1,4 @@
-"""An import in SQL alone, as a DBA runs it in psql."""
+"""An import in SQL only, as a DBA runs it in psql."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_rows_from_csv(feed: Feed) -> None:
     ]
 
 
-def test_a_dry_run(feed: Feed) -> None:
+def test_a_dry_run_writes_nothing(feed: Feed) -> None:
     with psycopg.connect(feed.url, autocommit=True) as connection, connection.transaction():
         connection.execute("select bds.set_context(%s)", (feed.company,))
         (import_id,) = connection.execute("select bds.import_begin(%s, null, true)", (feed.company,)).fetchone() or (None,)
@@ -55,7 +55,7 @@ def test_a_dry_run(feed: Feed) -> None:
     assert not feed.log()
 
 
-def test_a_cancel_that_comes_too_late_is_told_so(feed: Feed) -> None:
+def test_a_late_cancel_is_a_conflict(feed: Feed) -> None:
     with psycopg.connect(feed.url) as runs, psycopg.connect(feed.url, autocommit=True) as other, ThreadPoolExecutor(1) as others:
         import_id, table = stage(runs, feed)
         runs.execute(f"insert into {table} (code, name) values ('A', 'a')".encode())
@@ -74,7 +74,7 @@ def test_a_cancel_that_comes_too_late_is_told_so(feed: Feed) -> None:
     assert feed.rows("products", "code") == [("A",)]
 
 
-def test_one_that_was_cancelled_does_not_run(feed: Feed) -> None:
+def test_a_cancelled_import_does_not_run(feed: Feed) -> None:
     with psycopg.connect(feed.url, autocommit=True) as connection:
         import_id, table = stage(connection, feed)
         connection.execute(f"insert into {table} (code, name) values ('A', 'a')".encode())
@@ -95,7 +95,7 @@ def test_one_that_was_cancelled_does_not_run(feed: Feed) -> None:
     "select bds.import_fail('{company}', '{id}')", "select bds.import_report('{company}', '{id}')", "select bds.import_begin('{company}')",
     "insert into {table} (code) values ('X')",
 ])  # fmt: skip
-def test_the_writer_of_another_company_has_no_way_in(feed: Feed, companies: Callable[[], Feed], statement: str) -> None:
+def test_a_writer_of_another_company_is_refused(feed: Feed, companies: Callable[[], Feed], statement: str) -> None:
     other = companies()
     with psycopg.connect(feed.url, autocommit=True) as connection:
         connection.execute("set role bds_writer")
@@ -121,7 +121,7 @@ AWKWARD = """
 """
 
 
-def test_a_registered_tables_columns_never_meet_the_comparisons_own(feed: Feed) -> None:
+def test_column_names_never_collide_with_those_of_the_comparison(feed: Feed) -> None:
     feed.operator.connection.execute(AWKWARD.encode())
     again = Feed(feed.url, connections.read_catalog(feed.operator.connection), feed.company, feed.operator)
     values = dict.fromkeys(("name", "position", "shape", "ordinal", "parent", "isNew", "hash", "place", "n"), "x")

@@ -1,4 +1,4 @@
-"""What is staged is nobody's but the import's: neither another company's writer nor a text that was staged gets further than it should."""
+"""Staged records belong to their import: other sessions cannot read them, and staged text gains no rights."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.feed.conftest import Feed, errors
 
 @dataclass
 class Staged:
-    """An import of a company whose products are being staged, and the writer that stages them."""
+    """An import that is staging products, and the session that stages them."""
 
     feed: Feed
     id: Any
@@ -52,7 +52,7 @@ ATTEMPTS = [
 
 
 @pytest.mark.parametrize("statement", ATTEMPTS)
-def test_what_is_staged_can_neither_be_read_nor_changed_nor_replaced(
+def test_staged_rows_can_neither_be_read_nor_changed_nor_replaced(
     staged: Staged, companies: Callable[[], Feed], statement: str
 ) -> None:
     number = staged.table.split(".i")[1].split("_")[0]
@@ -69,7 +69,7 @@ def test_what_is_staged_can_neither_be_read_nor_changed_nor_replaced(
     assert staged.run(staged.writer)["entities"]["products"]["created"] == 1
 
 
-def test_errors_are_staged_by_the_imports_own_company_alone(staged: Staged, companies: Callable[[], Feed]) -> None:
+def test_only_the_company_of_the_import_stages_errors(staged: Staged, companies: Callable[[], Feed]) -> None:
     number = staged.table.split(".i")[1].split("_")[0]
     with psycopg.connect(staged.feed.url, autocommit=True) as other:
         other.execute("set role bds_writer")
@@ -80,7 +80,7 @@ def test_errors_are_staged_by_the_imports_own_company_alone(staged: Staged, comp
 
 
 CONDITIONS = [
-    # what somebody stages in the hope that somebody mightier runs it
+    # staged in the hope that a role with more rights runs it
     "set_config('role', 'none', true) = 'none'", "(select count(*) from data.products) > 0", "(select rolname from pg_authid limit 1) <> ''",
     "bds.create_company('stolen', null)::text = ''", "pg_read_file('PG_VERSION') <> ''", "true; drop table data.units; select (true",
     "exists (select from bds.api_keys)", "exists (select from {table})",
@@ -89,7 +89,7 @@ CONDITIONS = [
 
 @pytest.mark.parametrize("condition", CONDITIONS)
 @pytest.mark.parametrize("operation", ["update", "delete"])
-def test_a_staged_condition_can_do_no_more_than_a_reader(staged: Staged, condition: str, operation: str) -> None:
+def test_a_staged_condition_has_only_the_rights_of_a_reader(staged: Staged, condition: str, operation: str) -> None:
     condition = condition.format(table=staged.table)
     staged.writer.execute(
         f'insert into {staged.table} ("@operation", "@where", name) values (%s, %s, %s)'.encode(), (operation, condition, "hit")
@@ -100,7 +100,7 @@ def test_a_staged_condition_can_do_no_more_than_a_reader(staged: Staged, conditi
 
 
 @pytest.mark.parametrize("operation", ["update", "delete"])
-def test_a_condition_is_evaluated_as_the_reader_of_the_company(staged: Staged, operation: str) -> None:
+def test_a_condition_is_evaluated_as_a_reader_of_the_company(staged: Staged, operation: str) -> None:
     condition = "current_user = 'bds_reader' and code = 'A' and (select count(distinct company_id) from api.products) = 1"
     staged.writer.execute(
         f'insert into {staged.table} ("@operation", "@where", name) values (%s, %s, %s)'.encode(), (operation, condition, "hit")
@@ -109,7 +109,7 @@ def test_a_condition_is_evaluated_as_the_reader_of_the_company(staged: Staged, o
     assert ("A", "a") not in staged.feed.rows("products", "code", "name")
 
 
-def test_a_condition_that_breaks_out_of_its_parentheses_finds_the_companys_rows_alone(
+def test_a_condition_that_breaks_out_of_its_parentheses_matches_only_rows_of_the_company(
     staged: Staged, companies: Callable[[], Feed]
 ) -> None:
     other = companies()
@@ -123,7 +123,7 @@ def test_a_condition_that_breaks_out_of_its_parentheses_finds_the_companys_rows_
     assert other.rows("products", "name") == [("theirs",)]
 
 
-def test_temporary_tables_of_the_sessions_own_are_left_alone(staged: Staged) -> None:
+def test_other_temporary_tables_of_the_session_are_kept(staged: Staged) -> None:
     with psycopg.connect(staged.feed.url, autocommit=True) as session:
         session.execute(
             "create temporary table map_notes (n int); create temporary table rest_of (n int); create temporary table open_orders (n int)"

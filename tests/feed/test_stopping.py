@@ -1,4 +1,4 @@
-"""Imports that are under way when the service is told to stop: they end in time, or are ended and say by what."""
+"""Imports that have not ended when the service stops: they complete in time, or fail and report why."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from app.feed.under_way import Served
+from app.feed.run import Import
 from app.service import server
 from tests.conftest import Operator
 from tests.feed.test_http import begin, held, send
@@ -22,7 +22,7 @@ from tests.service.serving import PATIENCE, Service, running, wait_until
 from tests.service.test_processes import serve
 
 DOCUMENT = b'{"units": [{"code": "A", "name": "a"}]}'
-STOPPED = "the service was stopped before the import had ended; nothing of it was written"
+STOPPED = "the service was stopped before the import had ended; nothing was written"
 
 
 @pytest.fixture
@@ -33,12 +33,12 @@ def service(database_url: str) -> Iterator[Service]:
 
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What runs when the service stops has no time."""
+    """Imports have no time to end when the service stops."""
     monkeypatch.setattr(server, "GRACE", server.TELL)
 
 
 def ended(operator: Operator) -> tuple[Any, ...]:
-    """How the latest import has ended: state, and what the report says of it as a whole."""
+    """The end of the latest import: (state, code, message) of its document error, if any."""
     wait_until(lambda: not operator.rows("select from bds.imports where finished_at is null"))
     [row] = operator.rows(
         "select i.state, e.code, e.message from bds.imports i left join bds.import_errors e"
@@ -48,11 +48,11 @@ def ended(operator: Operator) -> tuple[Any, ...]:
     return row
 
 
-def said(caplog: pytest.LogCaptureFixture, text: str) -> list[str]:
+def logged(caplog: pytest.LogCaptureFixture, text: str) -> list[str]:
     return [record.getMessage() for record in caplog.records if text in record.getMessage()]
 
 
-def test_one_that_waits_for_its_turn_is_ended_by_the_stop_and_says_so(
+def test_an_import_that_waits_for_its_turn_is_stopped_and_reports_it(
     service: Service, at_once: None, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "bds.feed")
@@ -61,11 +61,11 @@ def test_one_that_waits_for_its_turn_is_ended_by_the_stop_and_says_so(
         wait_until(lambda: bool(service.operator.rows("select from pg_locks where not granted")))
         service.stop()
         assert ended(service.operator) == ("failed", "aborted", STOPPED)
-    assert said(caplog, number) == [f"import {number} of demo ended: failed, the service was stopped"]
+    assert logged(caplog, number) == [f"import {number} of demo ended: failed, the service was stopped"]
     assert service.operator.rows("select count(*) from data.units") == [(0,)]
 
 
-def test_those_in_the_queue_behind_it_are_ended_too(service: Service, at_once: None) -> None:
+def test_queued_imports_are_stopped(service: Service, at_once: None) -> None:
     with held(service):
         for _ in range(3):
             send(service, DOCUMENT, Prefer="respond-async")
@@ -75,7 +75,7 @@ def test_those_in_the_queue_behind_it_are_ended_too(service: Service, at_once: N
     assert service.operator.rows("select distinct code, message from bds.import_errors") == [("aborted", STOPPED)]
 
 
-def test_one_that_somebody_cancels_stays_cancelled(service: Service, at_once: None) -> None:
+def test_a_cancelled_import_stays_cancelled(service: Service, at_once: None) -> None:
     with held(service):
         number = send(service, DOCUMENT, Prefer="respond-async").json["importId"]
         wait_until(lambda: bool(service.operator.rows("select from pg_locks where not granted")))
@@ -84,7 +84,7 @@ def test_one_that_somebody_cancels_stays_cancelled(service: Service, at_once: No
         assert ended(service.operator) == ("cancelled", "cancelled", "the import was cancelled")
 
 
-def test_one_that_ends_in_time_is_completed(service: Service) -> None:
+def test_an_import_that_ends_in_time_is_completed(service: Service) -> None:
     with held(service):
         send(service, DOCUMENT, Prefer="respond-async")
         wait_until(lambda: bool(service.operator.rows("select from pg_locks where not granted")))
@@ -101,7 +101,7 @@ def refuses(service: Service) -> bool:
     return False
 
 
-def test_one_whose_body_still_arrives_is_ended_and_its_client_is_told(service: Service, at_once: None) -> None:
+def test_an_import_is_stopped_while_its_body_arrives_and_the_client_gets_503(service: Service, at_once: None) -> None:
     with begin(service, 1 << 19, b'{"units": [{"code": "gone", "name": "g"},' + b" " * 70_000) as client:
         wait_until(lambda: bool(service.operator.rows("select from bds.imports where finished_at is null")))
         service.stop()
@@ -111,7 +111,7 @@ def test_one_whose_body_still_arrives_is_ended_and_its_client_is_told(service: S
     assert ended(service.operator) == ("failed", "aborted", STOPPED)
 
 
-def test_a_client_that_waits_for_its_report_is_told(service: Service, at_once: None) -> None:
+def test_a_client_that_waits_for_its_report_gets_503(service: Service, at_once: None) -> None:
     replies: list[Any] = []
     with held(service):
         asking = threading.Thread(target=lambda: replies.append(send(service, DOCUMENT)))
@@ -155,33 +155,33 @@ def accepts(port: int) -> bool:
     return True
 
 
-# A failure of ours --------------------------------------------------------------------------------------------------------------
+# Unexpected errors ---------------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Imports fail, when they are let, by what nobody foresaw."""
+    """Imports raise an unexpected error, once the returned function is called."""
     may_fail = threading.Event()
 
-    def run(_feed: Served) -> Any:
+    def run(_importing: Import) -> Any:
         assert may_fail.wait(PATIENCE)
         raise ZeroDivisionError
 
-    monkeypatch.setattr(Served, "run", run)
+    monkeypatch.setattr(Import, "run", run)
     return may_fail.set
 
 
 def failure(operator: Operator, caplog: pytest.LogCaptureFixture) -> logging.LogRecord:
-    """What the log has of the one import that failed."""
+    """The log record of the one failed import."""
     [(number,)] = operator.rows("select id::text from bds.imports")
-    assert ended(operator) == ("failed", "internal", f"the service failed; its log has import {number}")
-    wait_until(lambda: bool(said(caplog, f"import {number} of demo failed")))
+    assert ended(operator) == ("failed", "internal", f"the service failed; see its log for import {number}")
+    wait_until(lambda: bool(logged(caplog, f"import {number} of demo failed")))
     [record] = [each for each in caplog.records if each.levelno >= logging.ERROR]
     assert record.exc_info and record.exc_info[0] is ZeroDivisionError
     return record
 
 
-def test_a_failure_of_ours_is_logged_when_the_client_has_left(
+def test_an_unexpected_error_is_logged_after_the_client_has_left(
     service: Service, failing: Callable[[], None], caplog: pytest.LogCaptureFixture
 ) -> None:
     with begin(service, len(DOCUMENT), DOCUMENT):
@@ -191,7 +191,7 @@ def test_a_failure_of_ours_is_logged_when_the_client_has_left(
     failure(service.operator, caplog)
 
 
-def test_a_failure_of_ours_is_logged_where_nobody_waits(
+def test_an_unexpected_error_of_an_asynchronous_import_is_logged(
     service: Service, failing: Callable[[], None], caplog: pytest.LogCaptureFixture
 ) -> None:
     assert send(service, DOCUMENT, Prefer="respond-async").status == 202
@@ -199,7 +199,7 @@ def test_a_failure_of_ours_is_logged_where_nobody_waits(
     failure(service.operator, caplog)
 
 
-def test_a_failure_of_ours_is_told_and_logged_once_where_the_client_waits(
+def test_an_unexpected_error_is_answered_and_logged_once(
     service: Service, failing: Callable[[], None], caplog: pytest.LogCaptureFixture
 ) -> None:
     failing()

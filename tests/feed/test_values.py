@@ -1,4 +1,4 @@
-"""What a field may be given, what becomes of it, and what is refused."""
+"""Values of fields: what is stored, and what is refused."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from tests.feed.conftest import Feed, errors
 
-TAKEN = [
+ACCEPTED = [
     # entity, field, JSON text, stored
     ("products", "price", "12.3456", Decimal("12.3456")),
     ("products", "price", '"12.3456"', Decimal("12.3456")),
@@ -135,30 +135,30 @@ def document(cases: Sequence[tuple[Any, ...]]) -> bytes:
     return f'{{"@atomic": false, {members}}}'.encode()
 
 
-def test_a_value_is_taken(feed: Feed) -> None:
-    feed.good(document([(entity, "updatedAt", "null") for entity, *_ in TAKEN]))
-    feed.good(document(TAKEN))
-    for n, (entity, field, text, stored) in enumerate(TAKEN):
+def test_accepted_values_are_stored(feed: Feed) -> None:
+    feed.good(document([(entity, "updatedAt", "null") for entity, *_ in ACCEPTED]))
+    feed.good(document(ACCEPTED))
+    for n, (entity, field, text, stored) in enumerate(ACCEPTED):
         code = json.loads(text) if field == "code" else f"X{n}"
         ((value,),) = feed.ask(f'select "{field}" from api."{entity}" where code = %s', code)
         assert (value, type(value)) == (stored, type(stored)), (field, text)
-    assert all(each.keys() == {"unchanged"} for each in feed.good(document(TAKEN)).values())
+    assert all(each.keys() == {"unchanged"} for each in feed.good(document(ACCEPTED)).values())
 
 
-def test_a_value_is_refused(feed: Feed) -> None:
+def test_other_values_are_refused(feed: Feed) -> None:
     report = feed.send(document(REFUSED))
     assert report["state"] == "failed"
     assert not feed.log()
     found = {(e["record"], e["path"].partition(".")[2], e["code"]) for e in report["errors"]}
-    wanted = {(f"code:X{n}", PLACES.get(field, field), code) for n, (_, field, _, code) in enumerate(REFUSED)}
+    wanted = {(f"code:X{n}", PATHS.get(field, field), code) for n, (_, field, _, code) in enumerate(REFUSED)}
     assert found == wanted
     assert len(report["errors"]) == len(REFUSED) and all(e["message"] for e in report["errors"])
 
 
-PLACES = {"categoryId": "category", "variants": "variants[0]"}  # where the error of a field is told
+PATHS = {"categoryId": "category", "variants": "variants[0]"}  # the path of an error, if it is not the field
 
 
-def test_absent_is_left_alone_and_null_clears(feed: Feed) -> None:
+def test_absent_members_are_kept_and_null_clears(feed: Feed) -> None:
     feed.good(
         categories=[{"code": "C", "name": "Cats"}],
         products=[
@@ -174,7 +174,7 @@ def test_absent_is_left_alone_and_null_clears(feed: Feed) -> None:
     ]
 
 
-def test_the_id_of_a_reference_is_taken_beside_its_name(feed: Feed) -> None:
+def test_a_reference_may_be_given_by_its_id_field(feed: Feed) -> None:
     feed.good(categories=[{"code": "C", "name": "Cats"}, {"code": "D", "name": "Dogs"}])
     (c,), (d,) = feed.rows("categories", "id")
     feed.good(
@@ -200,7 +200,7 @@ def test_updated_at_is_accepted_and_has_no_effect(feed: Feed) -> None:
     assert feed.stored() == before
 
 
-def test_every_error_of_a_record_is_told(feed: Feed) -> None:
+def test_every_error_of_a_record_is_reported(feed: Feed) -> None:
     report = feed.send(
         b'{"products": [{"code": "P", "price": "x", "active": "maybe", "nothing": 1, "category": "code:Z", "name": "n"}]}'
     )
@@ -213,7 +213,7 @@ def test_every_error_of_a_record_is_told(feed: Feed) -> None:
     assert report["entities"]["products"]["failed"] == 1
 
 
-def test_a_new_row_needs_what_is_required(feed: Feed) -> None:
+def test_a_new_row_needs_its_required_fields(feed: Feed) -> None:
     report = feed.send(b'{"@atomic": false, "products": [{"name": "n"}, {"code": "P"}, {"code": null, "name": null}, {}]}')
     assert sorted(errors(report)) == sorted(
         [

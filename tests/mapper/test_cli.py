@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from app.cli import commands
+from app.cli import commands, main
 from tests.conftest import Operator
 
 MAPPER = "type xml units = '//u' { code = '@c' name = 'n' }"
@@ -23,7 +23,7 @@ def _company(database_url: str, operator: Operator, monkeypatch: pytest.MonkeyPa
 def test_an_import_through_a_mapper(tmp_path: Path, operator: Operator, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "units.xml"
     path.write_text("<r><u c='A'><n>a</n></u></r>")
-    assert commands.main(["import", str(path), "--company", "acme", "--mapper", "units"]) == 0
+    assert main.main(["import", str(path), "--company", "acme", "--mapper", "units"]) == 0
     assert capsys.readouterr().out.splitlines()[1] == "units         1        0        0          0       0"
     assert operator.rows("select code, name from data.units") == [("A", "a")]
 
@@ -31,7 +31,7 @@ def test_an_import_through_a_mapper(tmp_path: Path, operator: Operator, capsys: 
 def test_errors_have_the_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "units.xml"
     path.write_text("<r>\n<u c='A'/></r>")
-    assert commands.main(["import", str(path), "--company", "acme", "--mapper", "units"]) == commands.FAILED
+    assert main.main(["import", str(path), "--company", "acme", "--mapper", "units"]) == commands.FAILED
     assert "units[0].name (code:A): required: line 2: name is required" in capsys.readouterr().out
 
 
@@ -45,6 +45,6 @@ def test_what_is_wrong_is_said_in_a_line(
 ) -> None:
     path = tmp_path / "units.xml"
     path.write_text(source)
-    assert commands.main(["import", str(path), "--company", company, "--mapper", mapper]) == commands.FAILED
+    assert main.main(["import", str(path), "--company", company, "--mapper", mapper]) == commands.FAILED
     said = capsys.readouterr()
     assert says in said.err and not said.out

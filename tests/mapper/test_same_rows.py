@@ -79,7 +79,7 @@ def send(feed: Feed, source: bytes, mapper: str | None) -> dict[str, Any]:
         checked = read(mapper, feed.catalog)
         assert isinstance(checked, Mapper)
         mapped = Mapped(checked)
-    importing = feed.begin(source=mapped)
+    importing = feed.begin(converter=mapped)
     for at in range(0, len(source), 1 << 20):
         importing.receive(source[at : at + (1 << 20)])
     report = importing.run()

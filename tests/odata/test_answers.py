@@ -61,7 +61,7 @@ def test_pages_of_every_size_are_whole(service: Service, size: int) -> None:
     assert [row["code"] for row in reply.json["value"]] == [f"U{n}" for n in range(1, min(size, 500) + 1)]
 
 
-def test_one_row_by_its_keys(service: Service) -> None:
+def test_a_row_is_read_by_any_of_its_keys(service: Service) -> None:
     number = product_id(service)
     for key in (str(number), f"id={number}", "code='P1'", "code=%27P1%27"):
         row = service.odata(f"/products({key})").json
@@ -87,7 +87,7 @@ def test_numbers_keep_their_digits(service: Service) -> None:
     assert (row["price"], row["id"]) == ("1.2300", str(product_id(service)))
 
 
-def test_the_total_is_a_number_like_others(service: Service) -> None:
+def test_the_count_follows_ieee754compatible(service: Service) -> None:
     strings = "application/json;IEEE754Compatible=true"
     for path in ("/units?$count=true", "/units?$count=true&$top=1", "/units?$count=true&$apply=groupby((code))"):
         assert service.odata(path).json["@odata.count"] == 500
@@ -107,7 +107,7 @@ PATHS = ["", "/$metadata", "/units", "/units?$top=2", "/products(code='P1')", "/
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_a_tag_saves_the_answer(service: Service, path: str) -> None:
+def test_a_matching_tag_is_a_304(service: Service, path: str) -> None:
     first = service.odata(path)
     for tag in (first.headers["ETag"], first.headers["ETag"].removeprefix("W/"), f'"x", {first.headers["ETag"]}', "*"):
         reply = service.odata(path, If_None_Match=tag)
@@ -120,7 +120,7 @@ def test_a_tag_saves_the_answer(service: Service, path: str) -> None:
     assert head.headers["Content-Type"] == first.headers["Content-Type"]
 
 
-def test_a_tag_is_of_the_data_the_request_and_the_format(service: Service) -> None:
+def test_a_tag_depends_on_data_request_and_format(service: Service) -> None:
     tags = {
         service.odata(path).headers["ETag"] for path in ("/units", "/units?$top=5", "/units?$top=6", "/units?x", "/units/$count")
     }
@@ -135,13 +135,13 @@ def test_a_tag_is_of_the_data_the_request_and_the_format(service: Service) -> No
     assert service.odata("/products?$top=1", If_None_Match=products).status == 304
 
 
-def test_a_row_that_is_not_there_is_never_unchanged(service: Service) -> None:
+def test_a_missing_row_is_never_a_304(service: Service) -> None:
     missing = service.odata("/products(0)")
     assert service.odata("/products(0)", If_None_Match=missing.headers["ETag"]).status == 404
     assert service.odata("/products(0)", If_None_Match="*").status == 404
 
 
-def test_gzip_when_it_is_accepted(service: Service) -> None:
+def test_gzip_is_used_if_accepted(service: Service) -> None:
     for path in ("/units", "/units?$top=100", "/$metadata"):
         reply = service.odata(path, Accept_Encoding="gzip")
         assert reply.headers["Content-Encoding"] == "gzip"
@@ -169,7 +169,7 @@ def test_errors_name_the_option(service: Service, path: str, status: int, target
     assert reply.headers["ETag"] == service.odata(path).headers["ETag"]
 
 
-def test_search_has_no_effect_and_says_so(service: Service) -> None:
+def test_search_has_no_effect_and_a_warning(service: Service) -> None:
     reply = service.odata("/units?$search=x&$top=3")
     assert len(reply.json["value"]) == 3
     assert reply.headers["Warning"] == '299 - "$search has no effect"'
@@ -179,13 +179,13 @@ def test_a_plus_is_a_space_and_options_without_a_dollar_are_ignored(service: Ser
     assert service.odata("/units?$filter=code+eq+'U7'&x=1&x=2").json["value"][0]["code"] == "U7"
 
 
-def test_no_other_company_is_seen(service: Service) -> None:
+def test_rows_of_another_company_are_not_read(service: Service) -> None:
     for path in ("/units", "/units?$filter=code%20eq%20'secret'", "/units?$top=200&$skip=400"):
         assert b"secret" not in service.odata(path).body.replace(b"'secret'", b"")
     assert service.odata("/units(code='secret')").status == 404
 
 
-def test_a_host_that_is_none_is_refused(service: Service) -> None:
+def test_a_malformed_host_is_an_error(service: Service) -> None:
     request = f'GET /api/odata/demo HTTP/1.1\r\nHost: a"b\r\nAuthorization: {service.basic}\r\nConnection: close\r\n\r\n'
     reply = service.raw(request.encode())
     assert (reply.status, json.loads(reply.body)["error"]["target"]) == (400, "Host")

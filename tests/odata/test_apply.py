@@ -74,7 +74,7 @@ def test_context_urls(service: Service, entity: str, apply: str, fragment: str) 
     assert b"@odata" not in ask(service, entity, "application/json;odata.metadata=none", apply=apply).body
 
 
-def test_numbers_as_strings_where_they_are_asked_for(service: Service) -> None:
+def test_numbers_are_strings_if_the_format_asks(service: Service) -> None:
     reply = ask(service, "products", "application/json;IEEE754Compatible=true", apply=BY_CATEGORY, filter="n eq 2")
     assert reply.json["value"] == [{"category": {"name": "Tools"}, "total": "12.6000", "n": "2"}]
 
@@ -114,7 +114,7 @@ def test_pages_of_groups_follow_each_other(service: Service) -> None:
 
 
 @pytest.mark.parametrize("apply", [BY_CATEGORY, "aggregate(category/name with max as m)"])
-def test_a_tag_is_of_every_entity_that_is_read(service: Service, apply: str) -> None:
+def test_a_tag_depends_on_every_entity_that_is_read(service: Service, apply: str) -> None:
     tag = ask(service, "products", apply=apply).headers["ETag"]
     assert ask(service, "products", tag=tag, apply=apply).status == 304
     service.operator.write("demo", "insert into data.units (company_id, code, name) values ('demo', gen_random_uuid()::text, '')")
@@ -125,12 +125,12 @@ def test_a_tag_is_of_every_entity_that_is_read(service: Service, apply: str) -> 
     assert ask(service, "products", tag=tag, apply=apply).status == 200
 
 
-def test_what_depends_on_the_time_is_never_unchanged(service: Service) -> None:
+def test_an_answer_that_uses_now_is_never_a_304(service: Service) -> None:
     tag = ask(service, "products", apply="aggregate(now() with max as t)").headers["ETag"]
     assert ask(service, "products", tag=tag, apply="aggregate(now() with max as t)").status == 200
 
 
-def test_many_groups_stream_and_memory_stays(service: Service) -> None:
+def test_many_groups_stream_in_constant_memory(service: Service) -> None:
     process = psutil.Process()
     before = process.memory_info().rss
     connection = http.client.HTTPConnection(service.host, service.port)
@@ -169,7 +169,7 @@ def test_a_row_and_a_count_take_no_apply(service: Service) -> None:
         assert ask(service, path, apply="aggregate($count as n)").json["error"]["target"] == "$apply"
 
 
-def test_rows_behind_a_navigation_are_grouped_too(service: Service) -> None:
+def test_rows_of_a_navigation_are_grouped(service: Service) -> None:
     path = "categories(code='T')/products"
     reply = ask(service, path, apply="groupby((active),aggregate($count as n))")
     assert (reply.status, reply.json["value"]) == (200, [{"active": True, "n": 2}])
@@ -178,5 +178,5 @@ def test_rows_behind_a_navigation_are_grouped_too(service: Service) -> None:
     assert ask(service, "products(code='A')/category", apply="aggregate($count as n)").status == 400
 
 
-def test_no_other_company_is_counted(service: Service) -> None:
+def test_rows_of_another_company_are_not_counted(service: Service) -> None:
     assert ask(service, "products", apply="aggregate($count as n,name with max as m)").json["value"] == [{"n": 3, "m": "Nail"}]

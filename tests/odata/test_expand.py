@@ -36,7 +36,7 @@ def test_one_row_or_null_comes_inside(service: Service) -> None:
     assert reply.json["value"][0]["category"] == whole
 
 
-def test_many_rows_come_inside_by_their_id(service: Service) -> None:
+def test_many_rows_come_inside_in_the_order_of_their_ids(service: Service) -> None:
     value = service.odata("/products?$expand=variants").json["value"]
     assert [[each["code"] for each in row["variants"]] for row in value] == [["demo-1", "demo-3"], ["demo-2"], []]
     assert list(value[0])[-1] == "variants"
@@ -82,7 +82,7 @@ def test_rows_with_rows_inside(service: Service, path: str, answer: dict[str, ob
     assert row == answer
 
 
-def test_formats_reach_the_rows_inside(service: Service) -> None:
+def test_rows_inside_follow_the_format(service: Service) -> None:
     path = "/products?$expand=variants,category&$filter=id%20eq%201"
     (row,) = service.odata(path, Accept=f"{JSON};odata.metadata=none;IEEE754Compatible=true").json["value"]
     assert (row["variants"][0]["id"], row["variants"][0]["price"], row["category"]["id"]) == ("10", "1.0000", "1")
@@ -98,7 +98,7 @@ def test_formats_reach_the_rows_inside(service: Service) -> None:
 
 
 @pytest.mark.parametrize("path", ["/products?$expand=variants", "/products(1)?$expand=variants", "/products?$top=2&$expand=*"])
-def test_a_tag_is_of_the_rows_inside_too(service: Service, path: str) -> None:
+def test_a_tag_depends_on_the_rows_inside(service: Service, path: str) -> None:
     tag = service.odata(path).headers["ETag"]
     assert service.odata(path, If_None_Match=tag).status == 304
     head = service.odata(path, method="HEAD")
@@ -118,7 +118,7 @@ def test_a_tag_is_of_the_rows_inside_too(service: Service, path: str) -> None:
         ("category/parent", 400),
     ],
 )
-def test_what_cannot_be_expanded(service: Service, option: str, status: int) -> None:
+def test_wrong_and_unsupported_expands_are_errors(service: Service, option: str, status: int) -> None:
     for path in ("/products", "/products(1)"):
         reply = service.odata(f"{path}?$expand={option}")
         assert (reply.status, reply.json["error"]["target"]) == (status, "$expand")

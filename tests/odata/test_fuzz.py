@@ -1,6 +1,6 @@
-"""Hostile input: whatever is asked, the answer is one of the protocol's, in time, and of this company alone.
+"""Hostile input: every answer follows the protocol, comes in time, and has no data of another company.
 
-Options are made from the grammar and then damaged; each run makes the same ones.
+Options are drawn from the grammar and then damaged; each run draws the same ones.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ BOUNDED = settings(max_examples=300, deadline=None, derandomize=True, database=N
 EXPECTED = {200, 204, 400, 404, 414, 501}
 OPTIONS = ("filter", "orderby", "select", "expand", "apply", "search")
 
-# What makes a text more than noise: names of the model, values at the edges, pieces of the languages.
+# Names of the model, edge values, and pieces of the languages, so that random text reaches beyond the lexer.
 WORDS = (
     *("name", "price", "id", "active", "categoryId", "category", "variants", "category/name", "updatedAt", "nothing", "$it", "@p"),
     *("eq", "ne", "gt", "le", "and", "or", "not", "in", "add", "sub", "mul", "div", "mod", "has", "asc", "desc", "with", "as"),
@@ -74,8 +74,8 @@ def service(module_database_url: str) -> Iterator[Service]:
 
 
 def check(service: Service, path: str) -> int:
-    """The status of an answer that is one of the protocol's and tells nothing of the neighbour."""
-    reply = service.odata(path)  # which waits no longer than a test has patience
+    """Check that the answer follows the protocol and has no data of the other company; return its status."""
+    reply = service.odata(path)  # fails after the client's timeout
     assert reply.status in EXPECTED, (path, reply.body)
     assert b"9e99999" not in reply.body or "9e99999" in path
     assert reply.headers["OData-Version"] == "4.0" and reply.headers["ETag"]
@@ -92,7 +92,7 @@ def words(text: str) -> st.SearchStrategy[str]:
     return st.sampled_from(text.split())
 
 
-# The grammar of expressions, well-typed or not.
+# Expressions of the grammar, well-typed or not.
 LEAVES = st.sampled_from(
     [word for word in WORDS if word.strip("'") and (word[0].isalnum() or word[0] in "'-") and not word.endswith(":")]
 )
@@ -127,7 +127,7 @@ SHAPES = (
 
 @BOUNDED
 @given(EXPRESSIONS, st.sampled_from(SHAPES))
-def test_what_the_grammar_allows_is_answered(service: Service, expression: str, shape: str) -> None:
+def test_random_expressions_of_the_grammar_are_answered(service: Service, expression: str, shape: str) -> None:
     check(service, "/products?$top=5&" + shape.replace("{}", quote(expression, safe="")).replace(" ", "%20"))
 
 
@@ -162,7 +162,7 @@ BOMBS = [
 
 
 @pytest.mark.parametrize("text", BOMBS, ids=range(len(BOMBS)))
-def test_bombs_are_refused_or_answered_in_time(service: Service, text: str) -> None:
+def test_expensive_requests_are_refused_or_answered_in_time(service: Service, text: str) -> None:
     path = f"/products?$top=1&$filter={quote(text, safe='')}"
     check(service, path if len(path) < 100_000 else path[:100_000])
     assert service.odata("/products?$top=1").status == 200
@@ -170,6 +170,6 @@ def test_bombs_are_refused_or_answered_in_time(service: Service, text: str) -> N
 
 @pytest.mark.parametrize("option", OPTIONS)
 @pytest.mark.parametrize("piece", ["%00", "%0", "%", "%ff", "%c0%80", "%ed%a0%80", "%F4%90%80%80", "%25%00"])
-def test_what_is_no_text_is_malformed(service: Service, option: str, piece: str) -> None:
+def test_undecodable_text_is_malformed(service: Service, option: str, piece: str) -> None:
     reply = service.odata(f"/products?${option}={piece}")
     assert (reply.status, reply.json["error"]["target"]) == (400, f"${option}")

@@ -1,4 +1,4 @@
-"""Paths behind one row: navigations, properties, references; what is null there and what is missing."""
+"""Paths behind a row: navigations, properties, references; null values and missing rows."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ PATHS = ["category", "category/$ref", "variants", "variants/$ref", "variants/$co
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_what_is_behind_a_row_that_is_missing_is_missing(service: Service, path: str) -> None:
+def test_paths_behind_a_missing_row_are_a_404(service: Service, path: str) -> None:
     for row in ("products(99)", "products(code='none')", "products(9)"):
         for headers in ({}, {"If_None_Match": "*"}, {"If_None_Match": 'W/"x"'}, {"method": "HEAD"}):
             assert service.odata(f"/{row}/{path}", **headers).status == 404
@@ -157,7 +157,7 @@ def test_what_is_behind_a_row_that_is_missing_is_missing(service: Service, path:
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_a_tag_is_of_all_that_is_read(service: Service, path: str) -> None:
+def test_a_tag_depends_on_every_entity_that_is_read(service: Service, path: str) -> None:
     path = f"/products(code='A')/{path}"
     first = service.odata(path)
     assert first.status == 200
@@ -191,7 +191,7 @@ def test_a_tag_changes_with_the_row_at_the_end(service: Service) -> None:
         ("/products(1)/variants", "$filter=category/code%20eq%20'T'"),
     ],
 )
-def test_a_path_takes_its_own_options_alone(service: Service, path: str, option: str) -> None:
+def test_a_path_refuses_options_of_other_paths(service: Service, path: str, option: str) -> None:
     reply = service.odata(f"{path}?{option}")
     assert (reply.status, reply.json["error"]["target"]) == (400, option.partition("=")[0])
     assert service.odata(f"{path}?$format=json").status == 200

@@ -1,6 +1,7 @@
-"""What Power Query (Power BI, Excel) asks of a feed, in its order and with its headers, as its users and query diagnostics publish it.
+"""The requests that Power Query (Power BI, Excel) sends, in its order and with its headers, from published query diagnostics.
 
-It folds filters and columns into the request and groups for itself; who wants the service to group gives it a URL with $apply.
+It folds filters and columns into the request and groups the rows itself.  For groups made by the service its user enters a URL with
+$apply.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ def test_a_feed_is_found_from_its_root(service: Service) -> None:
         assert ElementTree.fromstring(gzip.decompress(metadata.body)).get("Version") == "4.0"
 
 
-def test_what_it_folds_and_then_groups_for_itself(service: Service) -> None:
+def test_folded_filters_and_columns(service: Service) -> None:
     rows = value(ask(service, "/products?$filter=name%20eq%20%27Hammer%27&$select=code%2CcategoryId", JSON))
     assert [list(row) for row in rows["value"]] == [["code", "categoryId"]]
     preview = value(ask(service, "/products?$top=1000", JSON))
@@ -98,15 +99,15 @@ def test_steps_after_the_groups(service: Service) -> None:
     assert ask(service, f"/products?{APPLY}", JSON, If_None_Match=refresh.headers["ETag"]).status == 304
 
 
-# Incremental refresh: the parameters RangeStart and RangeEnd become a range of a time stamp, folded into $filter.  A partition is a
-# month here; what lies on a boundary belongs to the later one alone.
+# Incremental refresh: the parameters RangeStart and RangeEnd become a range of a timestamp, folded into $filter.  A partition is a
+# month here; a row on a boundary belongs only to the later one.
 MONTHS = [("2026-01-01T00:00:00Z", "2026-02-01T00:00:00Z", "A B"), ("2026-02-01T00:00:00Z", "2026-03-01T00:00:00Z", "C")]
 CHANGED = {"A": "2026-01-01 00:00:00", "B": "2026-01-31 23:59:59.999999", "C": "2026-02-01 00:00:00"}
 
 
 @pytest.fixture
 def changed(service: Service) -> Iterator[None]:
-    """The rows as if they had been written in these months."""
+    """Spread the timestamps of the rows over months."""
     with service.operator.connection.transaction():
         service.operator.connection.execute("set local session_replication_role = replica")
         for code, moment in CHANGED.items():
@@ -128,7 +129,7 @@ def test_a_partition_of_an_incremental_refresh(service: Service, start: str, end
     assert {"name": "products", "kind": "EntitySet", "url": "products"} in document["value"]
     assert ask(service, "/$metadata", "application/xml").status == 200
     filter = partition(start, end)
-    # the schema is looked at first, then all rows are read, of the columns that the model keeps
+    # first the schema, then all rows with the columns of the model
     preview = value(ask(service, f"/products?$filter={filter}&$top=1000", JSON))
     assert [row["code"] for row in preview["value"]] == codes.split()
     read = ask(service, f"/products?$filter={filter}&$select=code%2CupdatedAt", JSON)
@@ -161,7 +162,7 @@ def test_partitions_hold_every_row_once_and_an_empty_one_has_the_same_columns(se
 
 
 @pytest.mark.usefixtures("changed")
-def test_whether_a_partition_has_changed_is_asked_by_its_greatest_time(service: Service) -> None:
+def test_the_greatest_time_of_a_partition_tells_whether_it_changed(service: Service) -> None:
     start, end, _ = MONTHS[0]
     latest = f"$apply=aggregate(updatedAt%20with%20max%20as%20latest)&$filter={partition(start, end)}"
     assert value(ask(service, f"/products?{latest}", JSON))["value"] == [{"latest": "2026-01-31T23:59:59.999999Z"}]
@@ -179,7 +180,7 @@ def test_groups_of_a_partition(service: Service, start: str, end: str, total: fl
 @pytest.mark.parametrize(
     ("filter", "codes"),
     [
-        # date filters of Excel's and Power BI's menus: after, between, in a year, a month, a day
+        # date filters in the menus of Excel and Power BI: after, between, in a year, a month, a day
         ("updatedAt gt 2026-01-31T00:00:00Z", "B C"),
         ("updatedAt ge 2026-01-01T01:00:00%2B01:00 and updatedAt le 2026-01-31T23:59:59.999999Z", "A B"),
         ("year(updatedAt) eq 2026", "A B C"),
@@ -190,7 +191,7 @@ def test_groups_of_a_partition(service: Service, start: str, end: str, total: fl
     ],
 )
 def test_date_filters_of_a_workbook(service: Service, filter: str, codes: str) -> None:
-    """Excel sends spaces as %20 and leaves the rest to the query string's own rules; columns come in the order of the sheet."""
+    """Excel percent-encodes only spaces; columns come in the order of the sheet."""
     excel = {
         "User_Agent": "Microsoft.Data.Mashup (https://go.microsoft.com/fwlink/?LinkID=304225)",
         "Prefer": "odata.continue-on-error",

@@ -1,4 +1,4 @@
-"""OData's protocol: what a path names, which version, which format."""
+"""OData's protocol: paths, versions, formats."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from multidict import CIMultiDict
 from app.database.catalog import Catalog
 from app.database.connections import read_catalog
 from app.errors import ServiceError
-from app.odata.request import Format, Kind, Request, read_request
+from app.odata.request import JsonFormat, Kind, ODataRequest, read_request
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +20,7 @@ def catalog(module_database_url: str) -> Iterator[Catalog]:
         yield read_catalog(connection)
 
 
-def read(catalog: Catalog, path: str, method: str = "GET", **headers: str) -> Request:
+def read(catalog: Catalog, path: str, method: str = "GET", **headers: str) -> ODataRequest:
     named = CIMultiDict({name.replace("_", "-"): value for name, value in headers.items()})
     return read_request(catalog, method, "/api/odata/demo" + path, named)
 
@@ -100,28 +100,28 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("method", "path", "code"), REFUSED)
-def test_what_is_not_there(catalog: Catalog, method: str, path: str, code: str) -> None:
+def test_wrong_paths_and_methods_are_errors(catalog: Catalog, method: str, path: str, code: str) -> None:
     assert refused(catalog, path, method).code == code
 
 
 @pytest.mark.parametrize(
     ("query", "target"), [("$top=1&$filter=%zz", "$filter"), ("%24select=%ff", "$select"), ("$top=%00", "$top"), ("%zz=1", None)]
 )
-def test_a_value_that_cannot_be_decoded_is_the_options(catalog: Catalog, query: str, target: str | None) -> None:
+def test_an_undecodable_value_is_an_error_of_its_option(catalog: Catalog, query: str, target: str | None) -> None:
     error = refused(catalog, f"/products?{query}")
     assert (error.code, error.target) == ("malformed_request", target)
 
 
-def test_a_refused_method_says_what_is_allowed(catalog: Catalog) -> None:
+def test_a_refused_method_names_the_allowed_ones(catalog: Catalog) -> None:
     assert refused(catalog, "/products", "PATCH").headers == {"Allow": "GET, HEAD"}
 
 
-def test_options_without_a_dollar_and_format_are_no_concern(catalog: Catalog) -> None:
+def test_options_without_a_dollar_and_format_are_ignored(catalog: Catalog) -> None:
     assert read(catalog, "/$metadata?x=1&x=2&$format=xml").resource.kind is Kind.METADATA
 
 
 @pytest.mark.parametrize(("version", "fine"), [("4.0", True), ("4.01", True), ("5", True), ("3.0", False), ("x", False)])
-def test_a_client_must_understand_version_4(catalog: Catalog, version: str, fine: bool) -> None:
+def test_a_client_must_accept_version_4(catalog: Catalog, version: str, fine: bool) -> None:
     if fine:
         assert read(catalog, "", OData_MaxVersion=version)
     else:
@@ -131,23 +131,23 @@ def test_a_client_must_understand_version_4(catalog: Catalog, version: str, fine
 
 JSON = "application/json"
 FORMATS = [
-    ("*/*", Format()),
-    ("application/*;q=0.1", Format()),
-    (JSON, Format()),
-    (f"{JSON};odata.metadata=none", Format("none")),
-    (f"{JSON}; odata.metadata = full ; odata.streaming=true", Format("full")),
-    (f"{JSON};metadata=full", Format("full")),
-    (f"{JSON};IEEE754Compatible=true", Format(ieee754=True)),
-    (f"{JSON};odata.metadata=none;IEEE754Compatible=true", Format("none", True)),
-    (f"{JSON};odata.metadata=none;q=0.5, {JSON};odata.metadata=full", Format("full")),
-    (f"{JSON};odata.metadata=bogus, */*", Format()),
-    (f'text/html;x="a,b", {JSON};odata.metadata="none"', Format("none")),
-    ("Application/JSON;ODATA.METADATA=NONE", Format("none")),
+    ("*/*", JsonFormat()),
+    ("application/*;q=0.1", JsonFormat()),
+    (JSON, JsonFormat()),
+    (f"{JSON};odata.metadata=none", JsonFormat("none")),
+    (f"{JSON}; odata.metadata = full ; odata.streaming=true", JsonFormat("full")),
+    (f"{JSON};metadata=full", JsonFormat("full")),
+    (f"{JSON};IEEE754Compatible=true", JsonFormat(ieee754=True)),
+    (f"{JSON};odata.metadata=none;IEEE754Compatible=true", JsonFormat("none", True)),
+    (f"{JSON};odata.metadata=none;q=0.5, {JSON};odata.metadata=full", JsonFormat("full")),
+    (f"{JSON};odata.metadata=bogus, */*", JsonFormat()),
+    (f'text/html;x="a,b", {JSON};odata.metadata="none"', JsonFormat("none")),
+    ("Application/JSON;ODATA.METADATA=NONE", JsonFormat("none")),
 ]
 
 
 @pytest.mark.parametrize(("accept", "expected"), FORMATS)
-def test_formats_that_are_honoured(catalog: Catalog, accept: str, expected: Format) -> None:
+def test_accepted_formats(catalog: Catalog, accept: str, expected: JsonFormat) -> None:
     assert read(catalog, "/products", Accept=accept).format == expected
 
 
@@ -165,15 +165,15 @@ def test_formats_that_are_honoured(catalog: Catalog, accept: str, expected: Form
         ("/$metadata", JSON),
     ],
 )
-def test_formats_that_cannot_be_served(catalog: Catalog, path: str, accept: str) -> None:
+def test_unavailable_formats_are_errors(catalog: Catalog, path: str, accept: str) -> None:
     assert refused(catalog, path, Accept=accept).code == "not_acceptable"
 
 
-def test_a_count_is_text_whatever_is_accepted(catalog: Catalog) -> None:
+def test_a_count_is_always_text(catalog: Catalog) -> None:
     assert read(catalog, "/products/$count", Accept="application/xml").resource.kind is Kind.COUNT
     assert read(catalog, "/products(1)/name/$value", Accept="application/xml").resource.kind is Kind.VALUE
 
 
-def test_the_content_type_says_what_was_honoured() -> None:
-    assert Format().content_type == "application/json;odata.metadata=minimal"
-    assert Format("none", True).content_type == "application/json;odata.metadata=none;IEEE754Compatible=true"
+def test_the_content_type_names_the_format() -> None:
+    assert JsonFormat().content_type == "application/json;odata.metadata=minimal"
+    assert JsonFormat("none", True).content_type == "application/json;odata.metadata=none;IEEE754Compatible=true"

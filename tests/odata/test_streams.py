@@ -1,4 +1,4 @@
-"""Collections as streams: one snapshot, constant memory, and clients and servers that leave in the middle."""
+"""Streams: one snapshot, constant memory, and clients and servers that leave in the middle."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def fill(service: Service) -> None:
 
 
 def readers(service: Service, condition: str) -> int:
-    """How many of the service's connections are in a state."""
+    """The number of the service's connections in a state."""
     query = (
         f"select count(*) from pg_stat_activity where application_name = 'bds' and datname = current_database() and ({condition})"
     )
@@ -47,7 +47,7 @@ def readers(service: Service, condition: str) -> int:
 
 
 def begin(service: Service) -> socket.socket:
-    """A client that has begun to read and takes no more for now."""
+    """A client that has begun to read and then stopped."""
     client = service.connect(receive_buffer=4096)
     client.sendall(service.request("/units"))
     assert client.recv(1024).startswith(b"HTTP/1.1 200 OK\r\n")
@@ -55,7 +55,7 @@ def begin(service: Service) -> socket.socket:
 
 
 def ends_whole(client: socket.socket) -> bool:
-    """Whether the rest of an answer comes to its proper end."""
+    """Whether the rest of the answer ends properly."""
     last = b""
     try:
         while piece := client.recv(1 << 20):
@@ -67,7 +67,7 @@ def ends_whole(client: socket.socket) -> bool:
     return False
 
 
-def test_every_row_comes_once_and_memory_stays(service: Service) -> None:
+def test_every_row_is_sent_once_in_constant_memory(service: Service) -> None:
     process = psutil.Process()
     before = process.memory_info().rss
     connection = http.client.HTTPConnection(service.host, service.port)
@@ -82,7 +82,7 @@ def test_every_row_comes_once_and_memory_stays(service: Service) -> None:
     assert process.memory_info().rss - before < 16 << 20
 
 
-def test_the_answer_is_of_one_moment(service: Service) -> None:
+def test_an_answer_is_of_one_snapshot(service: Service) -> None:
     with service.connect(receive_buffer=4096) as client:
         client.sendall(service.request("/units?$count=true"))
         response = http.client.HTTPResponse(client)
@@ -93,7 +93,7 @@ def test_the_answer_is_of_one_moment(service: Service) -> None:
     assert {row["name"] for row in answer["value"]} == {"x" * 200}
 
 
-def test_a_client_that_stops_reading_is_cut(service: Service) -> None:
+def test_a_client_that_stops_reading_is_disconnected(service: Service) -> None:
     with begin(service) as client:
         wait_until(lambda: readers(service, "state = 'idle in transaction'") == 1)
         wait_until(lambda: readers(service, "state <> 'idle'") == 0)
@@ -107,7 +107,7 @@ def test_a_client_that_leaves_frees_its_connection(service: Service) -> None:
     assert service.odata("/units?$top=1").status == 200
 
 
-def test_a_failure_after_the_first_byte_cuts_the_connection(service: Service) -> None:
+def test_an_error_after_the_first_byte_resets_the_connection(service: Service) -> None:
     with begin(service) as client:
         end_readers(service)
         assert not ends_whole(client)
@@ -118,7 +118,7 @@ def test_a_failure_after_the_first_byte_cuts_the_connection(service: Service) ->
 
 
 def end_readers(service: Service) -> None:
-    """End the connections of those who are in the middle of reading, which wait for their client."""
+    """Terminate the database connections of streams that wait for their clients."""
     query = "select pg_terminate_backend(pid) from pg_stat_activity where state = 'idle in transaction'"
     wait_until(lambda: bool(service.operator.rows(query)))
 
@@ -132,14 +132,14 @@ def begin_1_0(service: Service) -> socket.socket:
 
 @pytest.fixture
 def locked(service: Service) -> Iterator[None]:
-    """While nobody can read units."""
+    """Hold a lock under which units cannot be read."""
     with service.operator.connection.transaction():
         service.operator.connection.execute("lock table data.units in access exclusive mode")
         yield
 
 
 @pytest.mark.parametrize("path", ["/units", "/units?$top=1", "/units(1)", "/units/$count"])
-def test_no_first_row_in_time_is_a_503(service: Service, locked: None, path: str) -> None:
+def test_a_late_first_row_is_a_503(service: Service, locked: None, path: str) -> None:
     reply = service.odata(path)
     assert (reply.status, reply.json["error"]["code"]) == (503, "busy")
     assert int(reply.headers["Retry-After"]) > 0
@@ -154,7 +154,7 @@ def test_a_client_that_leaves_before_the_first_row_frees_its_connection(database
         wait_until(lambda: readers(service, "wait_event_type = 'Lock' or state = 'idle in transaction'") == 0)
 
 
-def test_slow_readers_leave_room_for_small_answers(database_url: str) -> None:
+def test_slow_readers_leave_connections_for_small_answers(database_url: str) -> None:
     with running(database_url, statement_timeout=TIMEOUT, pool_size=2) as service:
         fill(service)
         with begin(service):
@@ -163,7 +163,7 @@ def test_slow_readers_leave_room_for_small_answers(database_url: str) -> None:
         wait_until(lambda: service.odata("/units").status == 200)
 
 
-def test_more_readers_than_connections_take_turns(service: Service) -> None:
+def test_more_readers_than_connections_wait(service: Service) -> None:
     def read(_: int) -> Reply:
         return service.odata("/units?$top=10&$skip=100")
 
@@ -171,7 +171,7 @@ def test_more_readers_than_connections_take_turns(service: Service) -> None:
         assert {reply.status for reply in pool.map(read, range(40))} == {200}
 
 
-def test_what_a_connection_has_prepared_survives_a_stream(database_url: str) -> None:
+def test_prepared_statements_survive_a_stream(database_url: str) -> None:
     prepared = "select count(*) from pg_prepared_statements"
 
     async def count() -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""Entity tags are versions of the data, whatever is written meanwhile: a 304 never hides a change."""
+"""Entity tags and the model while others write: a 304 never hides a change, and no request fails."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def highest(body: bytes, shape: str) -> float:
 
 @pytest.mark.parametrize(("path", "shape"), PATHS)
 def test_a_304_never_hides_a_change(database_url: str, path: str, shape: str) -> None:
-    """The price only rises: who is told `not modified` must hold at least what was committed before the question."""
+    """The price only rises: a client with a 304 must have at least the price that was committed before its request."""
     with running(database_url) as service:
         service.operator.write(
             "demo", "insert into data.products (company_id, id, code, name, price) values ('demo', 1, 'A', 'A', 0)"
@@ -73,7 +73,7 @@ def test_a_304_never_hides_a_change(database_url: str, path: str, shape: str) ->
         assert service.odata(path, If_None_Match=last.headers["ETag"]).status == 304
 
 
-def test_the_model_changes_without_a_restart(database_url: str) -> None:
+def test_a_changed_model_is_served_without_a_restart(database_url: str) -> None:
     with running(database_url) as service:
         before = service.odata("/products").headers["ETag"]
         metadata = service.odata("/$metadata")
@@ -99,7 +99,7 @@ create table data.things (
 )
 """
 MODELS = [
-    # a change, and what a request answers when the service knows it
+    # a change of the model, and the status of a request once the service has loaded it
     ("select bds.register('data.things')", "/things?$top=0", 200),
     (
         "lock table api.things in access exclusive mode; alter table data.things add column colour text default 'red';"

@@ -1,4 +1,4 @@
-"""A catalog made by hand, and a company whose rows a real PostgreSQL answers from."""
+"""Fixtures: a hand-made catalog, and companies with rows in a real PostgreSQL."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from app.database import catalog as catalogs
 from app.database.connections import connect, read_catalog
 from app.query import sql_select
 from app.query.query import Query, parse_query
+from app.query.sql_parameters import Statement
 from tests.query import model, samples
 
 
@@ -24,13 +25,13 @@ def catalog() -> catalogs.Catalog:
 
 @dataclass(frozen=True)
 class Company:
-    """The company acme as the reader sees it."""
+    """The company acme, read as bds_reader."""
 
     catalog: catalogs.Catalog
     connection: psycopg.Connection[Any]
 
-    def run(self, statement: sql_select.Statement) -> list[tuple[Any, ...]]:
-        return self.connection.execute(statement.text, statement.parameters).fetchall()
+    def run(self, statement: Statement) -> list[tuple[Any, ...]]:
+        return psycopg.RawCursor(self.connection).execute(statement.text, statement.values).fetchall()
 
     def query(self, entity: str, **options: str) -> Query:
         return parse_query(self.catalog, self.catalog[entity], [(f"${name}", text) for name, text in options.items()])
@@ -75,7 +76,7 @@ def acme(module_database_url: str) -> Iterator[Company]:
 
 @pytest.fixture
 def where(catalog: catalogs.Catalog) -> Callable[..., tuple[str, list[Any]]]:
-    """The condition that a $filter on products compiles to, and its parameters in order."""
+    """Compiles a $filter on products to its condition and the values of $2, $3 ..."""
 
     def where(filter: str, entity: str = "products") -> tuple[str, list[Any]]:
         query = parse_query(catalog, catalog[entity], [("$filter", filter)])
@@ -84,7 +85,7 @@ def where(catalog: catalogs.Catalog) -> Callable[..., tuple[str, list[Any]]]:
     return where
 
 
-SAMPLES = 60  # rows by which the oracle judges
+SAMPLES = 60  # rows in PostgreSQL and in Python
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,7 @@ class Judged:
     def ids(self, option: str, text: str) -> list[int]:
         query = parse_query(self.catalog, self.catalog["samples"], [(option, text), ("$select", "id")])
         statement = sql_select.rows(query, "acme")
-        return [json.loads(row)["id"] for (row,) in self.reader.execute(statement.text, statement.parameters)]
+        return [json.loads(row)["id"] for (row,) in psycopg.RawCursor(self.reader).execute(statement.text, statement.values)]
 
 
 @pytest.fixture(scope="module")

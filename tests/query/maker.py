@@ -1,4 +1,4 @@
-"""Draws well-typed expressions of OData's language for the oracle, over the fields and values of the samples."""
+"""Draws random well-typed OData expressions over the fields and values of the samples."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ DECIMALS = (
 )
 ORDERED = tuple(samples.FIELDS)
 NUMBERS = ("whole", "decimal")
-MEETS = {"whole": NUMBERS, "decimal": NUMBERS, "day": ("day", "moment"), "moment": ("moment", "day")}  # what each compares with
+MEETS = {"whole": NUMBERS, "decimal": NUMBERS, "day": ("day", "moment"), "moment": ("moment", "day")}  # comparable types
 
 
 def written(type: str, value: object) -> str:
-    """A literal."""
+    """The literal of a value."""
     if type == "text":
         return "'" + str(value).replace("'", "''") + "'"
     if type == "bool":
@@ -51,7 +51,7 @@ def written(type: str, value: object) -> str:
 
 @dataclass
 class Maker:
-    """Draws expressions.  `variables` are those that can be named where one is made."""
+    """Draws expressions.  variables: of the enclosing lambdas; '' is the row itself."""
 
     draw: st.DrawFn
     variables: tuple[str, ...] = ("",)
@@ -60,7 +60,7 @@ class Maker:
         return self.draw(st.sampled_from(choices))
 
     def start(self) -> tuple[str, int]:
-        """A row that can be named, and how many parents above it to go."""
+        """A variable, and the number of parents to go up from its row."""
         return self.choose(*self.variables), self.draw(st.sampled_from((0, 0, 0, 1, 1, 2)))
 
     def literal(self, type: str) -> Sample:
@@ -127,7 +127,7 @@ class Maker:
             return oracle.minus(self.make(left, depth))
         first, second = self.make(left, depth), self.make(right, depth)
         if operator in ("div", "mod") and second.level == oracle.PRIMARY and second.text[-1].isdigit() and not float(second.text):
-            second = oracle.constant("3" if right == "whole" else "3.0", Fraction(3))  # a literal zero is refused
+            second = oracle.constant("3" if right == "whole" else "3.0", Fraction(3))  # a literal zero as divisor is an error
         if operator == "div":
             of = oracle.whole_quotient if (left, right) == ("whole", "whole") else oracle.quotient
             return oracle.binary("div", first, second, lambda a, b: None if None in (a, b) else of(a, b))

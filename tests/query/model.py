@@ -1,12 +1,11 @@
-"""The nine entities of the service as a hand-made catalog, for tests that need no database."""
+"""A hand-made catalog of nine entities, for tests without a database."""
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from app.database.catalog import Catalog, Entity, Field, Navigation, Type
-from app.query.sql_select import Statement
+from app.query.sql_parameters import Statement
 
 TABLES: dict[str, tuple[str, str]] = {
     "units": ("unit", "code!* name* symbol"),
@@ -26,7 +25,10 @@ TABLES: dict[str, tuple[str, str]] = {
 
 
 def catalog() -> Catalog:
-    """The catalog; a field reads `name:type`, marked ! unique, * required; `name>target:inverse` is a reference, ^ to a parent."""
+    """Make the catalog of TABLES.
+
+    A field is `name:type`, with the marks ! unique and * required.  `name>target:inverse` is a reference, with ^ to a parent.
+    """
     fields: dict[str, dict[str, Field]] = {}
     navigations: dict[str, dict[str, Navigation]] = {name: {} for name in TABLES}
     for entity, (_, text) in TABLES.items():
@@ -81,9 +83,6 @@ def _entity(name: str, fields: dict[str, Field], navigations: dict[str, Navigati
 
 
 def condition(statement: Statement) -> tuple[str, list[Any]]:
-    """What a count's WHERE says beyond the company, with $n for the n-th parameter, and their values."""
-    text = statement.text.as_string().split(' where "t".company_id = %(company)s::text and ', 1)[1].split(') as "count"')[0]
-    names = list(dict.fromkeys(re.findall(r"%\((p\d+)\)s", text)))
-    for number, name in enumerate(names, 1):
-        text = text.replace(f"%({name})s", f"${number}")
-    return text.replace('"t".', "").replace('"', ""), [statement.parameters[name] for name in names]
+    """The condition of a count beyond the company, which is $1, and the values of $2, $3 ..."""
+    text = statement.text.decode().split(' where "t".company_id = $1::text and ', 1)[1].split(') as "count"')[0]
+    return text.replace('"t".', "").replace('"', ""), list(statement.values[1:])

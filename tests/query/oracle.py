@@ -1,8 +1,8 @@
-"""A second opinion on OData's expressions: each is made together with what it is worth in Python.
+"""A second implementation of OData's expressions: each is made as text together with its value in Python.
 
-Nothing of the service is used here.  An expression is written with as few parentheses as its operators need, so that precedence is
-judged too.  Numbers are fractions; what PostgreSQL rounds (a quotient of decimals) is marked, and a comparison that hangs on the
-rounding is left undecided.
+It shares no code with the service.  The text has only the parentheses that its operators need, so that precedence is tested too.
+Numbers are fractions.  Numbers that PostgreSQL rounds (quotients of decimals) are marked, and a comparison whose result depends on
+the rounding is undecided.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from typing import Any
 
 from tests.query.samples import Row
 
-Scope = dict[str, Row]  # the rows that can be named: '' is the row itself, others are the variables of lambdas
-Worth = Callable[[Scope], Any]
+Scope = dict[str, Row]  # by name: '' is the row itself, the others are the variables of lambdas
+Evaluate = Callable[[Scope], Any]
 
-# how tightly an operator binds
+# Precedence of operators, from the loosest.
 OR, AND, EQUALITY, RELATION, SUM, PRODUCT, UNARY, POSTFIX, PRIMARY = range(9)
 LEVELS = {
     **{"or": OR, "and": AND, "eq": EQUALITY, "ne": EQUALITY, "gt": RELATION, "ge": RELATION, "lt": RELATION, "le": RELATION},
@@ -33,23 +33,23 @@ SPACES = "".join(
 
 
 class Undecided(Exception):
-    """The answer hangs on how a quotient is rounded."""
+    """The result depends on how a quotient is rounded."""
 
 
 class Rounded(Fraction):
-    """A number that PostgreSQL has as a rounded decimal."""
+    """A number that PostgreSQL rounds to a decimal."""
 
 
 @dataclass(frozen=True)
 class Sample:
-    """An expression: its text, how tightly its outermost operator binds, its worth."""
+    """An expression: its text, the precedence of its outermost operator, and its value."""
 
     text: str
     level: int
-    worth: Worth = field(repr=False)
+    evaluate: Evaluate = field(repr=False)
 
     def inside(self, level: int) -> str:
-        """As an operand that must bind at least as tightly as `level`."""
+        """The text as an operand of an operator of this precedence."""
         return self.text if self.level >= level else f"({self.text})"
 
 
@@ -60,41 +60,41 @@ def constant(text: str, value: Any) -> Sample:
 def binary(operator: str, left: Sample, right: Sample, of: Callable[[Any, Any], Any] | None = None) -> Sample:
     level, apply = LEVELS[operator], of or OPERATORS[operator]
     text = f"{left.inside(level)} {operator} {right.inside(level + 1)}"
-    return Sample(text, level, lambda scope: apply(left.worth(scope), right.worth(scope)))
+    return Sample(text, level, lambda scope: apply(left.evaluate(scope), right.evaluate(scope)))
 
 
 def negation(operand: Sample) -> Sample:
-    return Sample(f"not {operand.inside(UNARY)}", UNARY, lambda scope: _strict(lambda x: not x)(operand.worth(scope)))
+    return Sample(f"not {operand.inside(UNARY)}", UNARY, lambda scope: _strict(lambda x: not x)(operand.evaluate(scope)))
 
 
 def minus(operand: Sample) -> Sample:
-    return Sample(f"- {operand.inside(UNARY)}", UNARY, lambda scope: _strict(lambda x: _like(-x, x))(operand.worth(scope)))
+    return Sample(f"- {operand.inside(UNARY)}", UNARY, lambda scope: _strict(lambda x: _like(-x, x))(operand.evaluate(scope)))
 
 
 def membership(operand: Sample, values: list[Sample]) -> Sample:
     text = f"{operand.inside(POSTFIX)} in ({','.join(value.text for value in values)})"
-    return Sample(text, POSTFIX, lambda scope: any(same(operand.worth(scope), value.worth(scope)) for value in values))
+    return Sample(text, POSTFIX, lambda scope: any(same(operand.evaluate(scope), value.evaluate(scope)) for value in values))
 
 
 def call(name: str, *arguments: Sample, of: Callable[..., Any] | None = None) -> Sample:
-    """A function; null if an argument is.  `of` is what it does where the name alone does not tell."""
+    """A function call; null if an argument is null.  of: the function, unless it is the one of this name."""
     apply = of or FUNCTIONS[name]
     text = f"{name}({','.join(argument.text for argument in arguments)})"
-    return Sample(text, PRIMARY, lambda scope: _strict(apply)(*(argument.worth(scope) for argument in arguments)))
+    return Sample(text, PRIMARY, lambda scope: _strict(apply)(*(argument.evaluate(scope) for argument in arguments)))
 
 
 def casting(operand: Sample, type: str, of: Callable[[Any], Any]) -> Sample:
-    return Sample(f"cast({operand.text},Edm.{type})", PRIMARY, lambda scope: _strict(of)(operand.worth(scope)))
+    return Sample(f"cast({operand.text},Edm.{type})", PRIMARY, lambda scope: _strict(of)(operand.evaluate(scope)))
 
 
 def path(variable: str, up: int, name: str) -> Sample:
-    """A field of the row, or of one `up` parents above it."""
+    """A field of the row, or of its parent `up` levels above."""
     text = "/".join([*([variable] if variable else []), *["parent"] * up, name])
     return Sample(text, PRIMARY, lambda scope: _above(scope, variable, up, lambda row: row[name]))
 
 
 def parentless(variable: str, up: int) -> Sample:
-    """Whether a reference is set."""
+    """The test that a reference is null."""
     text = "/".join([*([variable] if variable else []), *["parent"] * (up + 1)])
     return Sample(f"{text} eq null", EQUALITY, lambda scope: _above(scope, variable, up + 1, lambda row: row) is None)
 
@@ -113,10 +113,10 @@ def quantified(variable: str, up: int, quantifier: str, name: str, condition: Sa
     text, rows = children(variable, up)
     judge = any if quantifier == "any" else all
 
-    def worth(scope: Scope) -> bool:
-        return judge([condition.worth({**scope, name: row}) is True for row in rows(scope)])
+    def evaluate(scope: Scope) -> bool:
+        return judge([condition.evaluate({**scope, name: row}) is True for row in rows(scope)])
 
-    return Sample(f"{text}/{quantifier}({name}:{condition.text})", PRIMARY, worth)
+    return Sample(f"{text}/{quantifier}({name}:{condition.text})", PRIMARY, evaluate)
 
 
 def _above(scope: Scope, variable: str, up: int, value: Callable[[Row], Any]) -> Any:
@@ -134,7 +134,7 @@ def _strict(apply: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def compare(left: Any, right: Any) -> int:
-    """Which of two values comes first: below, at or above 0.  A date is its midnight."""
+    """Compare two values: negative, zero or positive.  A date compares as its midnight."""
     if isinstance(left, date) and isinstance(right, date):
         left, right = _moment(left), _moment(right)
     rounded = isinstance(left, Rounded) or isinstance(right, Rounded)
@@ -144,7 +144,7 @@ def compare(left: Any, right: Any) -> int:
 
 
 def same(left: Any, right: Any) -> bool:
-    """eq: null is a value."""
+    """The operator eq: null equals null."""
     if left is None or right is None:
         return left is right
     return compare(left, right) == 0
@@ -200,7 +200,7 @@ def _decided(value: Fraction) -> Fraction:
 
 
 def _round(value: Fraction) -> Fraction:
-    """Half away from zero."""
+    """Round half away from zero."""
     return Fraction(floor(abs(_decided(value)) + Fraction(1, 2)) * (1 if value > 0 else -1))
 
 
@@ -243,7 +243,7 @@ def start_of(unit: str, when: date) -> date:
 
 def end_of(unit: str, when: date) -> date:
     """The last tick before the next unit begins."""
-    if when.year > 9000:  # reckoned 400 years earlier, when the calendar was the same: Python has no year 10000
+    if when.year > 9000:  # computed 400 years earlier, where the calendar is the same: Python has no year 10000
         earlier = end_of(unit, when.replace(year=when.year - 400))
         return earlier.replace(year=earlier.year + 400)
     start, step = _moment(start_of(unit, when)), timedelta(hours=1)

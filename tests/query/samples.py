@@ -1,6 +1,6 @@
-"""Rows of every type with values at the edges, in PostgreSQL and in Python: what the oracle judges by.
+"""Rows with edge values of every type, the same in PostgreSQL and in Python.
 
-Rows refer to rows of the same table, so that paths and lambdas of any depth have somewhere to go.
+Rows refer to rows of the same table, so that paths and lambdas of any depth lead to rows.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ insert into data.samples (company_id, id, word, label, number, large, exact, fla
 values (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
 """
 
-# by type, as the oracle calls it
+# Fields by type, as the oracle names types.
 FIELDS = {
     "text": ("word", "label"),
     "whole": ("id", "number", "large"),
@@ -102,7 +102,7 @@ class Row:
 
 
 def make(count: int, seed: int = 1) -> list[Row]:
-    """Rows in the order of their ids; every value of the pools is somewhere, a fifth of what can be null is."""
+    """Make rows in the order of their ids.  Every value of the pools occurs; a fifth of the nullable values is null."""
     generator = random.Random(seed)
 
     def values(pool: Sequence[Any], nulls: float = 0.2) -> list[Any]:
@@ -130,7 +130,7 @@ def make(count: int, seed: int = 1) -> list[Row]:
 
 
 def store(connection: psycopg.Connection[Any], company: str, rows: Sequence[Row]) -> None:
-    """Write the rows, in a transaction that has named the company."""
+    """Insert the rows, in a transaction that has set the company."""
     names = ("word", "label", "number", "large", "exact", "flag", "day", "clock", "moment")
     for row in rows:
         values = (_written(row[name]) for name in names)
@@ -138,7 +138,7 @@ def store(connection: psycopg.Connection[Any], company: str, rows: Sequence[Row]
 
 
 def _written(value: Any) -> Any:
-    """A value as psycopg takes it."""
+    """The value in a type that psycopg can send."""
     if isinstance(value, Fraction):
         return Decimal(value.numerator) / Decimal(value.denominator)
     return f"{value.isoformat()}Z" if isinstance(value, datetime) else value

@@ -1,4 +1,4 @@
-"""What is wrong in OData's options, and at which character."""
+"""Errors of OData's options, with their positions."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ WRONG = [
     # names
     ("$filter", "foo eq 1", 1, "no field foo"),
     ("$filter", "category/foo eq 1", 10, "no field foo"),
-    ("$filter", "name/x eq 1", 1, "no navigation property"),
+    ("$filter", "name/x eq 1", 1, "not a navigation property"),
     ("$filter", "variants/code eq 'x'", 1, "collection"),
     ("$filter", "category eq 'x'", 1, "navigation property"),
     ("$filter", "code eq 'A' and foo(name) eq 1", 17, "no function foo"),
@@ -41,7 +41,7 @@ WRONG = [
     ("$orderby", "code,foo desc", 6, "no field foo"),
     ("$expand", "", 1, "a name"),
     ("$expand", "unit,", 6, "a name"),
-    ("$expand", "unit,foo", 6, "foo is no navigation property"),
+    ("$expand", "unit,foo", 6, "foo is not a navigation property"),
     ("$expand", "unit,name", 6, "name is a field"),
     ("$expand", "category/parent", 10, "expected category alone"),
     ("$expand", "category/$value", 10, "unexpected '$value'"),
@@ -56,11 +56,11 @@ WRONG = [
     ("$filter", "variants/any(v:v/price)", 16, "expected a condition"),
     ("$filter", "variants/any(v:v eq null)", 16, "v is a row"),
     ("$filter", "variants/any(v:v/foo eq 1)", 18, "productVariants has no field foo"),
-    ("$filter", "variants/any(v:v/product/variants/any(v:v/id eq 1))", 39, "variable v is taken"),
+    ("$filter", "variants/any(v:v/product/variants/any(v:v/id eq 1))", 39, "variable v is already used"),
     ("$filter", "variants/any(v:true) and v/id eq 1", 26, "no field v"),
     ("$filter", "category/any(c:c/id eq 1)", 1, "any needs a collection; category"),
     ("$filter", "category/$count eq 1", 1, "$count needs a collection"),
-    ("$filter", "name/any()", 1, "nothing follows it"),
+    ("$filter", "name/any()", 1, "nothing can follow it"),
     ("$filter", "category/products/variants/any()", 10, "expected any, all or $count"),
     ("$filter", "variants/$value eq 1", 10, "expected $count"),
     ("$filter", "variants eq null", 1, "navigation property"),
@@ -70,7 +70,7 @@ WRONG = [
     ("$filter", "length(name)", 1, "expected a condition"),
     ("$filter", "not price gt 5", 5, "expected a condition"),
     ("$filter", "hour(launched) eq 1", 1, "hour takes"),
-    ("$filter", "length(5) eq 1", 1, "length takes (Edm.String), not (Edm.Int64)"),
+    ("$filter", "length(5) eq 1", 1, "length takes (Edm.String), got (Edm.Int64)"),
     (
         "$filter",
         "substring(name,0.5) eq ''",
@@ -129,7 +129,7 @@ UNSUPPORTED = [
 
 
 @pytest.mark.parametrize(("option", "text", "position", "message"), WRONG, ids=[f"{w[0]}={w[1][:40]}" for w in WRONG])
-def test_a_wrong_option_is_refused_at(option: str, text: str, position: int, message: str, catalog: Catalog) -> None:
+def test_a_wrong_option_is_an_error_at(option: str, text: str, position: int, message: str, catalog: Catalog) -> None:
     with pytest.raises(QueryError) as raised:
         parse_query(catalog, catalog["products"], [(option, text)])
     error = raised.value
@@ -138,7 +138,7 @@ def test_a_wrong_option_is_refused_at(option: str, text: str, position: int, mes
 
 
 @pytest.mark.parametrize(("option", "text", "name"), UNSUPPORTED, ids=[f"{w[0]}={w[1][:40]}" for w in UNSUPPORTED])
-def test_what_is_not_supported_is_named(option: str, text: str, name: str, catalog: Catalog) -> None:
+def test_an_unsupported_feature_is_named(option: str, text: str, name: str, catalog: Catalog) -> None:
     with pytest.raises(QueryError) as raised:
         parse_query(catalog, catalog["products"], [(option, text)])
     assert (raised.value.status, raised.value.target) == (501, option)
@@ -153,7 +153,9 @@ def test_what_is_not_supported_is_named(option: str, text: str, name: str, catal
         ([("$foo", "1")], "$foo", "no option $foo"),
     ],
 )
-def test_options_are_known_and_given_once(options: list[tuple[str, str]], target: str, message: str, catalog: Catalog) -> None:
+def test_unknown_and_repeated_options_are_errors(
+    options: list[tuple[str, str]], target: str, message: str, catalog: Catalog
+) -> None:
     with pytest.raises(QueryError, match=message.replace("$", r"\$")) as raised:
         parse_query(catalog, catalog["products"], options)
     assert (raised.value.status, raised.value.target) == (400, target)
@@ -165,7 +167,7 @@ def test_options_without_a_dollar_are_ignored(catalog: Catalog) -> None:
 
 
 @pytest.mark.parametrize("option", ["$top", "$orderby", "$select", "$count"])
-def test_a_path_takes_its_own_options_alone(option: str, catalog: Catalog) -> None:
+def test_a_path_refuses_options_of_other_paths(option: str, catalog: Catalog) -> None:
     with pytest.raises(QueryError, match="cannot be given here"):
         parse_query(catalog, catalog["products"], [(option, "1")], takes=COUNT)
 
@@ -186,14 +188,14 @@ def test_a_path_takes_its_own_options_alone(option: str, catalog: Catalog) -> No
         ("id=1.5", 4),
     ],
 )
-def test_a_malformed_key_is_refused_at(key: str, position: int, catalog: Catalog) -> None:
+def test_a_malformed_key_is_an_error_at(key: str, position: int, catalog: Catalog) -> None:
     with pytest.raises(QueryError) as raised:
         parse_query(catalog, catalog["products"], [], key=key)
     assert (raised.value.status, raised.value.target, raised.value.position) == (400, "key", position)
 
 
 @pytest.mark.parametrize(("key", "position"), [("@p", 1), ("code=@p", 6)])
-def test_a_key_is_no_parameter_alias(key: str, position: int, catalog: Catalog) -> None:
+def test_a_parameter_alias_as_a_key_is_not_supported(key: str, position: int, catalog: Catalog) -> None:
     with pytest.raises(QueryError, match="alias @p is not supported") as raised:
         parse_query(catalog, catalog["products"], [], key=key)
     assert (raised.value.status, raised.value.target, raised.value.position) == (501, "key", position)
@@ -211,5 +213,5 @@ def test_a_key_is_no_parameter_alias(key: str, position: int, catalog: Catalog) 
     ],
     ids=["parentheses", "logic", "functions", "path", "long", "list"],
 )
-def test_what_is_within_the_bounds_is_served(filter: str, catalog: Catalog) -> None:
+def test_a_filter_within_the_bounds_is_accepted(filter: str, catalog: Catalog) -> None:
     assert parse_query(catalog, catalog["products"], [("$filter", filter)]).filter is not None

@@ -1,4 +1,4 @@
-"""Conditions that were made fit for an index are equal to those that were written, whatever the rows hold."""
+"""Conditions rewritten for an index are equivalent to the originals over all rows."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ select bds.register('data.edges');
 alter table data.edges drop constraint day_is_finite, drop constraint moment_is_finite;
 select bds.create_company('acme');
 """
-# every turn of a year, a month, a day and an hour, with the moments right before and after; and where PostgreSQL's own time ends
+# Boundaries of years, months, days and hours with the moments right before and after, and the limits of PostgreSQL's types.
 FILL = """
 insert into data.edges (company_id, day, moment)
 select 'acme', (m at time zone 'UTC')::date, m
@@ -84,7 +84,7 @@ FEW = settings(max_examples=300, deadline=None, derandomize=True, database=None,
 
 
 class Edges:
-    """The rows, and both forms of a condition over them."""
+    """The rows, and a condition in both of its forms."""
 
     def __init__(self, catalog: Catalog, reader: psycopg.Connection) -> None:
         self.catalog = catalog
@@ -94,7 +94,7 @@ class Edges:
         return parse_query(self.catalog, self.catalog["edges"], [("$filter", condition.replace("%2B", "+"))])
 
     def forms(self, condition: str) -> tuple[Expression, Expression]:
-        """As it is compiled, and as it was written."""
+        """The condition rewritten for an index, and the original."""
         made = self.query(condition).filter
         with pytest.MonkeyPatch.context() as patch:
             for module in (check, check_odata):
@@ -104,14 +104,14 @@ class Edges:
         return made, written
 
     def count(self, *conditions: Expression) -> int:
-        """How many rows fulfil one of the conditions."""
+        """The number of rows for which one of the conditions is true."""
         filter = conditions[0] if len(conditions) == 1 else Junction(0, "bool", "or", conditions)
         statement = sql_select.count(replace(self.query("true"), filter=filter), "acme")
-        ((count, _),) = self.reader.execute(statement.text, statement.parameters).fetchall()
+        ((count, _),) = psycopg.RawCursor(self.reader).execute(statement.text, statement.values).fetchall()
         return int(count)
 
     def differing(self, conditions: list[str]) -> int:
-        """How many rows tell the forms of one of the conditions apart."""
+        """The number of rows for which the two forms of one of the conditions differ."""
         return self.count(*(Comparison(0, "bool", "ne", *self.forms(condition), True) for condition in conditions))
 
 
@@ -131,7 +131,7 @@ def edges(module_database_url: str) -> Iterator[Edges]:
 
 
 @pytest.mark.parametrize(("function", "constants"), FUNCTIONS, ids=[function for function, _ in FUNCTIONS])
-def test_ranges_are_equal_to_the_functions(function: str, constants: tuple[str, ...], edges: Edges) -> None:
+def test_a_range_is_equivalent_to_its_function(function: str, constants: tuple[str, ...], edges: Edges) -> None:
     conditions = [f"{function} {operator} {constant}" for constant in constants for operator in OPERATORS]
     conditions += [f"{constant} {operator} {function}" for constant in constants[:2] for operator in OPERATORS]
     for start in range(0, len(conditions), 50):
@@ -148,7 +148,9 @@ def test_ranges_are_equal_to_the_functions(function: str, constants: tuple[str, 
     ),
     st.lists(st.datetimes(), max_size=20),
 )
-def test_ranges_are_equal_at_any_time(edges: Edges, function: str, operator: str, constant: datetime, rows: list[datetime]) -> None:
+def test_a_range_is_equivalent_at_random_times(
+    edges: Edges, function: str, operator: str, constant: datetime, rows: list[datetime]
+) -> None:
     near = [f"{each.isoformat()}Z" for each in (*rows, constant)]
     with edges.reader.transaction(force_rollback=True):
         edges.reader.execute("reset role")
@@ -159,7 +161,7 @@ def test_ranges_are_equal_at_any_time(edges: Edges, function: str, operator: str
         assert edges.differing([f"{function} {operator} {constant.isoformat()}Z"]) == 0
 
 
-def test_a_range_as_a_filter_counts_what_the_function_counts(edges: Edges) -> None:
+def test_a_range_as_a_filter_matches_the_rows_of_the_function(edges: Edges) -> None:
     for condition in (
         "year(moment) eq 2026",
         "startOfDay(moment) ge 2026-01-01",
@@ -171,13 +173,13 @@ def test_a_range_as_a_filter_counts_what_the_function_counts(edges: Edges) -> No
         assert edges.count(made) == edges.count(written) > 0
 
 
-# Characters that mean something to LIKE, that are long in UTF-8, or that share bytes with others.
+# Characters with a meaning in LIKE, of several bytes in UTF-8, or sharing bytes with others.
 LETTERS = "%_\\a bAäÄéα日本😀𝒳'"
 
 
 @FEW
 @given(st.text(LETTERS, max_size=3), st.lists(st.text(LETTERS, max_size=8), max_size=10), st.sampled_from(("contains", "endswith")))
-def test_patterns_are_equal_to_the_functions(edges: Edges, part: str, words: list[str], function: str) -> None:
+def test_a_pattern_is_equivalent_to_its_function(edges: Edges, part: str, words: list[str], function: str) -> None:
     condition = f"{function}(word,'{part.replace(chr(39), 2 * chr(39))}')"
     expected = [word for word in words if (part in word if function == "contains" else word.endswith(part))]
     with edges.reader.transaction(force_rollback=True):
@@ -189,6 +191,6 @@ def test_patterns_are_equal_to_the_functions(edges: Edges, part: str, words: lis
         assert edges.count(edges.forms(condition)[0]) == len(expected)
 
 
-def test_what_is_made_fit_once_stays_as_it_is(edges: Edges) -> None:
+def test_an_indexable_condition_stays_unchanged(edges: Edges) -> None:
     made, _ = edges.forms("contains(word,'x')")
     assert indexable(made) is made

@@ -1,4 +1,4 @@
-"""Random expressions, well typed, over rows of every type: PostgreSQL answers what Python reckons."""
+"""Random well-typed expressions: PostgreSQL and the oracle in Python give the same rows."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ def conditions(draw: st.DrawFn) -> Sample:
 
 @st.composite
 def orders(draw: st.DrawFn) -> list[tuple[Sample, bool]]:
-    """Keys of an order, each with whether it descends."""
+    """Sort keys, each with whether it is descending."""
     maker = Maker(draw)
     return [(maker.make(maker.choose(*ORDERED), 2), draw(st.booleans())) for _ in range(draw(st.integers(1, 3)))]
 
 
 @BOUNDED
 @given(conditions())
-def test_a_condition_is_true_of_the_same_rows(judged: Judged, condition: Sample) -> None:
+def test_a_random_condition_matches_the_same_rows(judged: Judged, condition: Sample) -> None:
     try:
-        expected = [row.id for row in judged.rows if condition.worth({"": row}) is True]
+        expected = [row.id for row in judged.rows if condition.evaluate({"": row}) is True]
     except Undecided:
         reject()
     assert judged.ids("$filter", condition.text) == expected
@@ -37,16 +37,16 @@ def test_a_condition_is_true_of_the_same_rows(judged: Judged, condition: Sample)
 
 @BOUNDED
 @given(orders())
-def test_an_order_is_the_same(judged: Judged, keys: list[tuple[Sample, bool]]) -> None:
+def test_a_random_order_is_the_same(judged: Judged, keys: list[tuple[Sample, bool]]) -> None:
     def before(first: samples.Row, second: samples.Row) -> int:
-        for left, right, (_, descending) in zip(worth[first.id], worth[second.id], keys, strict=True):
+        for left, right, (_, descending) in zip(values[first.id], values[second.id], keys, strict=True):
             order = oracle.compare(left, right) if None not in (left, right) else (left is not None) - (right is not None)
             if order:
                 return -order if descending else order
         return first.id - second.id
 
     try:
-        worth = {row.id: [key.worth({"": row}) for key, _ in keys] for row in judged.rows}
+        values = {row.id: [key.evaluate({"": row}) for key, _ in keys] for row in judged.rows}
         expected = [row.id for row in sorted(judged.rows, key=cmp_to_key(before))]
     except Undecided:
         reject()

@@ -1,4 +1,4 @@
-"""Random groupings: PostgreSQL answers what Python reckons."""
+"""Random $apply: PostgreSQL and the oracle in Python give the same groups."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from datetime import date, datetime, time
 from fractions import Fraction
 from typing import Any
 
+import psycopg
 from hypothesis import given, reject
 from hypothesis import strategies as st
 
@@ -25,10 +26,10 @@ Group = dict[tuple[str, ...], object]
 
 @dataclass(frozen=True)
 class Grouping:
-    """groupby of paths, with aggregates under the aliases a0, a1 ..., and filters of the rows and of the groups."""
+    """groupby of paths with aggregates a0, a1 ..., a filter on rows and a filter on groups."""
 
-    paths: list[tuple[int, str]]  # how many parents up, and the field
-    aggregates: list[tuple[str, Sample | None]]  # method and what it is of; $count is of nothing
+    paths: list[tuple[int, str]]  # number of parents up, field
+    aggregates: list[tuple[str, Sample | None]]  # method and operand; $count has none
     rows: Sample
     least: int | None  # a0 is at least this
 
@@ -46,10 +47,10 @@ class Grouping:
         return self.rows.inside(oracle.AND) + ("" if self.least is None else f" and a0 ge {self.least}")
 
     def groups(self, rows: list[samples.Row]) -> list[Group]:
-        """Each as what it shows, by path."""
+        """The groups, each as its values by path."""
         found: dict[tuple[object, ...], list[samples.Row]] = {} if self.paths else {(): []}
         for row in rows:
-            if self.rows.worth({"": row}) is True:
+            if self.rows.evaluate({"": row}) is True:
                 found.setdefault(tuple(_behind(row, up, name) for up, name in self.paths), []).append(row)
         groups = []
         for key, members in found.items():
@@ -61,7 +62,7 @@ class Grouping:
 
 
 class Missing:
-    """There is no row."""
+    """Marks a path that leads to no row."""
 
 
 def _behind(row: samples.Row, up: int, name: str) -> object:
@@ -77,7 +78,7 @@ def _behind(row: samples.Row, up: int, name: str) -> object:
 def _aggregated(method: str, value: Sample | None, rows: list[samples.Row]) -> Any:
     if value is None:
         return len(rows)
-    known = [worth for row in rows if (worth := value.worth({"": row})) is not None]
+    known = [known_value for row in rows if (known_value := value.evaluate({"": row})) is not None]
     if any(isinstance(each, oracle.Rounded) for each in known):
         raise Undecided
     match method:
@@ -92,19 +93,19 @@ def _aggregated(method: str, value: Sample | None, rows: list[samples.Row]) -> A
     return max(known, default=None)
 
 
-def _told(group: Group) -> str:
-    """A group as a text that is equal for equal groups."""
-    told = {}
+def _canonical(group: Group) -> str:
+    """A text that is equal for equal groups."""
+    texts = {}
     for path, value in group.items():
-        if isinstance(value, tuple):  # an object is null where no row is
-            told["/".join(path[: value[1] + 1])] = "null"
+        if isinstance(value, tuple):  # an object is null if its path leads to no row
+            texts["/".join(path[: value[1] + 1])] = "null"
         elif isinstance(value, bool):
-            told["/".join(path)] = str(value).lower()
+            texts["/".join(path)] = str(value).lower()
         elif isinstance(value, int | Fraction):
-            told["/".join(path)] = str(Fraction(value))
+            texts["/".join(path)] = str(Fraction(value))
         else:
-            told["/".join(path)] = "null" if value is None else f"'{written_json(value)}'"
-    return str(sorted(told.items()))
+            texts["/".join(path)] = "null" if value is None else f"'{written_json(value)}'"
+    return str(sorted(texts.items()))
 
 
 def written_json(value: object) -> str:
@@ -131,19 +132,19 @@ def groupings(draw: st.DrawFn) -> Grouping:
         aggregates.append((maker.choose(*METHODS[type], *ANY), maker.make(type, 1)))
     rows = maker.make("bool", 1) if draw(st.booleans()) else oracle.constant("id gt 0", True)
     return Grouping(
-        list(dict.fromkeys(paths)), aggregates, Sample(rows.text, oracle.OR, rows.worth), draw(st.sampled_from((None, 1, 2, 5)))
+        list(dict.fromkeys(paths)), aggregates, Sample(rows.text, oracle.OR, rows.evaluate), draw(st.sampled_from((None, 1, 2, 5)))
     )
 
 
 @BOUNDED
 @given(groupings())
-def test_groups_are_the_same(judged: Judged, grouping: Grouping) -> None:
+def test_random_groups_are_the_same(judged: Judged, grouping: Grouping) -> None:
     try:
         expected = grouping.groups(judged.rows)
     except Undecided:
         reject()
     query = parse_query(judged.catalog, judged.catalog["samples"], [("$apply", grouping.apply), ("$filter", grouping.filter)])
     statement = sql_select.rows(query, "acme")
-    rows = judged.reader.execute(statement.text, statement.parameters).fetchall()
+    rows = psycopg.RawCursor(judged.reader).execute(statement.text, statement.values).fetchall()
     answered = [_answered(json.loads(row, parse_float=Fraction, parse_int=Fraction)) for (row,) in rows]
-    assert sorted(map(_told, answered)) == sorted(map(_told, expected))
+    assert sorted(map(_canonical, answered)) == sorted(map(_canonical, expected))

@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 import pytest
 
-from app.cli import commands
+from app.cli import parser
 from app.config import Config
 from tests.service.serving import Reply, Service, running, unused_port, wait_until
 
@@ -61,7 +61,7 @@ def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
     program = tmp_path / "bds"
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)
-    unit.write_text((DEPLOY / "bds.service").read_text().replace("/opt/bds/.venv/bin/bds", str(program)))
+    unit.write_text((DEPLOY / "bds.service").read_text().replace("/opt/bds/bin/bds", str(program)))
     checked = subprocess.run(["systemd-analyze", "verify", str(unit)], capture_output=True, text=True, timeout=60)
     assert (checked.returncode, checked.stderr) == (0, "")
 
@@ -72,7 +72,7 @@ def test_the_unit_starts_a_command_that_there_is() -> None:
     assert command
     settings = dict(re.findall(r"^(BDS_\w+)=(.*)$", (DEPLOY / "bds.env").read_text(), re.MULTILINE))
     words = [re.sub(r"\$\{(\w+)\}", lambda found: settings[found[1]], word) for word in command[1].split()]
-    options = commands.parser().parse_args(words)
+    options = parser.parser().parse_args(words)
     assert (options.host, options.port, options.processes) == ("127.0.0.1", 8080, 4)
 
 
@@ -86,7 +86,7 @@ def test_the_image_copies_what_there_is_and_runs_a_command_that_there_is() -> No
     assert not set(ignored) & set(copied)
     entry = re.search(r"^CMD \[(.*)\]$", text, re.MULTILINE)
     assert entry
-    options = commands.parser().parse_args([word.strip(' "') for word in entry[1].split(",")])
+    options = parser.parser().parse_args([word.strip(' "') for word in entry[1].split(",")])
     assert options.host == "0.0.0.0"
     assert re.search(r"^USER \d+$", text, re.MULTILINE), "not as root"
 

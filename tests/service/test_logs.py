@@ -207,8 +207,8 @@ def test_a_log_that_is_closed_stops_nobody() -> None:
 
     async def say(*statuses: int) -> None:
         for status in statuses:
-            lines.add(logs.Answered(1.5, "a", "::1", "GET", "/c/demo/units", "demo", None, status, 7, 0.002))
-        await asyncio.sleep(logs.LATE * 2)
+            lines.add(logs.Answered(1.5, "a", "::1", "GET", "/c/demo/units", "changes", "demo", None, status, 7, 0.002))
+        await asyncio.sleep(logs.DELAY * 2)
 
     asyncio.run(say(200, 304))
     said = [json.loads(line) for line in stream.getvalue().splitlines()]

@@ -39,7 +39,7 @@ def test_a_hook_is_made_and_its_secret_shown_once(anna: Visitor, service: Servic
 PROBLEMS: list[tuple[dict[str, str], str]] = [
     ({"url": ""}, "Address: Enter the address that changes are sent to"),
     ({"url": "ftp://x"}, "Address: url: expected an http or https address with a host"),
-    ({"url": "https://user:secret@x/"}, "Address: url: credentials do not belong into it; deliveries are signed"),
+    ({"url": "https://user:secret@x/"}, "Address: url: must not contain credentials; deliveries are signed"),
     ({"entity": "nothing"}, "Entity: there is no entity nothing"),
     ({"filter": "price >"}, "Condition: "),
     ({"filter": "prise = 1"}, "Condition: products has no field prise"),

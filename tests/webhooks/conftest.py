@@ -1,4 +1,4 @@
-"""Hooks of a company, the queue as a worker sees it, a receiver, workers in processes of their own."""
+"""Hooks of a company, the queue through a worker's connection, a receiver, workers in processes of their own."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DAY = 86_400.0
 
 @dataclass(frozen=True)
 class Queue:
-    """Company acme's hooks, and the calls that a worker makes, as its role."""
+    """The hooks of company acme, and the calls of a worker, made in its role."""
 
     url: str
     operator: Operator
@@ -55,27 +55,27 @@ class Queue:
         return self.worker.execute(query.encode(), parameters).fetchall()
 
     def route(self, window: float = 0.0, most: int = 20_000) -> tuple[int, bool]:
-        """Match what is new; returns how many changes were looked at, and whether there are more."""
+        """Match new changes; returns how many were matched, and whether there are more."""
         [(routed, behind)] = self.rows("select * from bds.route_changes('acme', make_interval(secs => %s), %s)", (window, most))
         return routed, behind
 
     def queued(self, hook: str) -> list[int]:
-        """The ids of changes that wait for their batch."""
+        """The ids of changes that are not in a batch yet."""
         return [row[0] for row in self.rows("select change_id from bds.hook_queue where hook_id = %s order by 1", (hook,))]
 
     def matched(self, hook: str) -> list[tuple[str, str]]:
-        """(entity, operation) of what waits, after matching what is new."""
+        """(entity, operation) of queued changes, after matching new ones."""
         self.route(DAY)
         return self.rows("select entity, operation::text from bds.hook_queue where hook_id = %s order by change_id", (hook,))
 
     def send(self, *codes: str) -> None:
-        """New products, in a batch of their own that is due."""
+        """Create products, in a batch of their own that is due."""
         self.products(*codes)
         self.route()
         self.rows("select bds.make_batches()")
 
     def claim(self, most: int = 100, lease: float = 60.0) -> list[dict[str, Any]]:
-        """Lease what is due: key of the lease, body as it would be sent."""
+        """Claim due deliveries: the key of each lease, and the body to send."""
         claimed = self.rows(
             "select company, hook, delivery, lease_id, body from bds.claim_deliveries(%s, make_interval(secs => %s))", (most, lease)
         )
@@ -85,12 +85,12 @@ class Queue:
         ]
 
     def record(self, *claimed: dict[str, Any], status: int | None = 200, error: str | None = None) -> list[str]:
-        """Tell the queue what came of attempts; returns the new states."""
+        """Record the outcomes of attempts; returns the new states."""
         attempts = [{**each, "body": None, "status": status, "durationMs": 12, "error": error, "reply": "r"} for each in claimed]
         return [row[0] for row in self.rows("select state from bds.record_attempts(%s)", (json.dumps(attempts),))]
 
     def deliveries(self, hook: str) -> list[dict[str, Any]]:
-        """As the API shows them, oldest first."""
+        """The deliveries of a hook as the API shows them, oldest first."""
         return [
             row[0]
             for row in self.rows("select bds.delivery_json(d) from bds.deliveries d where hook_id = %s order by number", (hook,))
@@ -100,7 +100,7 @@ class Queue:
         return [delivery["state"] for delivery in self.deliveries(hook)]
 
     def due_now(self, hook: str) -> None:
-        """As if the time had come for the hook's next attempt."""
+        """Make the hook's next attempt due."""
         self.operator.connection.execute(
             "update bds.deliveries set next_attempt_at = now() where hook_id = %s and finished_at is null", (hook,)
         )
@@ -139,7 +139,7 @@ SETTINGS = {
 
 @contextmanager
 def working(url: str, **settings: str) -> Iterator[subprocess.Popen[bytes]]:
-    """`bds worker` in a process of its own, once it has begun; ended by SIGTERM if it is still there."""
+    """`bds worker` in a process of its own, once it has started; SIGTERM ends it if it still runs."""
     process = subprocess.Popen(
         [*COMMAND, "worker"], cwd=ROOT, stderr=subprocess.PIPE, env={**os.environ, "BDS_DATABASE_URL": url, **SETTINGS, **settings}
     )

@@ -1,4 +1,4 @@
-"""A receiver of webhooks on a real socket that behaves as a test wants, and remembers what it was sent."""
+"""A receiver of webhooks on a real socket: it answers as a test asks, and keeps the requests."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Received:
 
 @dataclass
 class Receiver:
-    """Answers 200; or by path: what the test has put into `answers` (a status, or hang, reset, garbage, ...), the last one for ever."""
+    """Answers 200, or the `answers` of the path in order (a status, or hang, reset, garbage, ...), the last one forever."""
 
     port: int
     answers: dict[str, list[Any]] = field(default_factory=dict)
@@ -45,7 +45,7 @@ class Receiver:
     lock: threading.Lock = field(default_factory=threading.Lock)
     under_way: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     most: dict[str, int] = field(default_factory=lambda: defaultdict(int))  # at once, by path
-    released: threading.Event = field(default_factory=threading.Event)  # lets hanging answers go
+    released: threading.Event = field(default_factory=threading.Event)  # ends hanging answers
 
     def url(self, path: str = "/ok", host: str = "127.0.0.1") -> str:
         return f"http://{host}:{self.port}{path}"
@@ -58,7 +58,7 @@ class Receiver:
         return [change for request in self.of(path) for change in request.changes]
 
     def wait(self, path: str, count: int) -> list[Received]:
-        """The first requests to a path, once there are so many."""
+        """Wait for `count` requests to a path; returns them."""
         wait_until(lambda: len(self.of(path)) >= count)
         return self.of(path)
 
@@ -99,7 +99,7 @@ class Handler(BaseHTTPRequestHandler):
                 self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
                 self.connection.close()
                 self.close_connection = True
-            case "tired":  # closes a connection when it is used again
+            case "tired":  # closes a connection that is reused
                 if self.used:
                     self.close_connection = True
                     return
@@ -118,10 +118,10 @@ class Handler(BaseHTTPRequestHandler):
             case "endless":
                 self.reply(200, b"x" * 100_000, **{"Content-Length": str(10**12)})
                 self.receiver.released.wait(20)
-            case "trickle":  # a good status, and a body that does not come
+            case "trickle":  # a good status, and a body that never arrives
                 self.reply(200, b"", **{"Content-Length": "10"})
                 self.receiver.released.wait(20)
-            case "lies":  # says gzip, sends none; says more than it sends
+            case "lies":  # declares gzip and sends text; declares more bytes than it sends
                 self.reply(200, b"\0\xff not gzip", **{"Content-Encoding": "gzip", "Content-Length": "500"})
                 self.close_connection = True
             case "headers":  # without end
@@ -147,7 +147,7 @@ class Server(ThreadingHTTPServer):
     request_queue_size = 512
 
     def handle_error(self, *_: Any) -> None:
-        pass  # connections that a test has cut
+        pass  # connections that a test has closed
 
 
 @contextmanager

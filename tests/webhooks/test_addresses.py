@@ -1,4 +1,4 @@
-"""Nothing is sent to an address that is not public, however the url says it."""
+"""Nothing is sent to an address that is not public, however the url spells it."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ REFUSED = [
 
 
 @pytest.mark.parametrize("address", PUBLIC)
-def test_a_public_address_is_taken(address: str) -> None:
+def test_a_public_address_is_accepted(address: str) -> None:
     assert is_public(address)
 
 
 @pytest.mark.parametrize("address", REFUSED)
-def test_any_other_is_refused(address: str) -> None:
+def test_any_other_address_is_refused(address: str) -> None:
     assert not is_public(address)
 
 
 @pytest.mark.parametrize("name", ["localhost", "127.1", "2130706433", "0x7f.0.0.1", "017700000001"])
-def test_a_name_that_leads_inside_is_refused(name: str) -> None:
+def test_a_name_of_a_private_address_is_refused(name: str) -> None:
     async def look_up(allow_private: bool) -> list[str]:
         resolver = Resolver(allow_private)
         try:

@@ -1,4 +1,4 @@
-"""Deliveries in the metrics: attempts, lag, what waits."""
+"""Deliveries in the metrics: attempts, lag, backlog."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.webhooks.conftest import SETTINGS, Queue
 from tests.webhooks.receiving import Receiver
 
 
-def test_attempts_are_counted_by_what_came_of_them_whichever_process_answers(queue: Queue, receiver: Receiver) -> None:
+def test_attempts_are_counted_by_outcome_in_every_process(queue: Queue, receiver: Receiver) -> None:
     queue.hook(url=receiver.url())
     key = queue.operator.key("acme")
     with serve(queue.url, key, "--processes", "2", **SETTINGS) as served:
@@ -27,7 +27,7 @@ def backlog(queue: Queue, at_most: int = 10_000) -> tuple[int, float, int]:
     return row  # type: ignore[return-value]
 
 
-def test_what_waits_is_counted_up_to_a_bound_and_its_delay_told(queue: Queue) -> None:
+def test_the_backlog_is_counted_up_to_a_limit_with_its_delay(queue: Queue) -> None:
     assert backlog(queue) == (0, 0, 0)
     first, second = queue.hook(), queue.hook()
     queue.send("A")
@@ -39,7 +39,7 @@ def test_what_waits_is_counted_up_to_a_bound_and_its_delay_told(queue: Queue) ->
     assert backlog(queue) == (0, 0, 0) and second
 
 
-def test_it_is_told_from_indexes_alone(queue: Queue) -> None:
+def test_the_backlog_is_counted_by_index_scans_only(queue: Queue) -> None:
     with psycopg.connect(queue.url, autocommit=True) as connection:
         connection.execute("set enable_seqscan = off")
         (source,) = connection.execute("select prosrc from pg_proc where proname = 'backlog'").fetchone() or ("",)
@@ -48,6 +48,6 @@ def test_it_is_told_from_indexes_alone(queue: Queue) -> None:
 
 
 @pytest.mark.parametrize("role", ["bds_reader", "bds_writer", "bds_worker"])
-def test_only_the_service_and_the_operator_are_told(queue: Queue, connect, role: str) -> None:
+def test_only_the_service_and_the_operator_may_count(queue: Queue, connect, role: str) -> None:
     with pytest.raises(psycopg.errors.InsufficientPrivilege):
         connect(role).execute("select bds.backlog(1)")

@@ -14,7 +14,7 @@ from tests.webhooks.conftest import DAY, Queue
 SET = "00000000-0000-0000-0000-000000000001"
 
 
-def test_a_hook_sees_its_entity_or_all(queue: Queue) -> None:
+def test_a_hook_matches_its_entity_or_all_entities(queue: Queue) -> None:
     products, units, every = queue.hook("products"), queue.hook("units"), queue.hook(None)
     queue.products("A")
     queue.write("insert into data.units (code, name) values ('u', 'u')")
@@ -23,7 +23,7 @@ def test_a_hook_sees_its_entity_or_all(queue: Queue) -> None:
     assert queue.matched(every) == [("products", "create"), ("units", "create")]
 
 
-def test_only_what_commits_after_the_hook_was_made_is_seen(queue: Queue) -> None:
+def test_only_changes_committed_after_the_hook_was_created_match(queue: Queue) -> None:
     queue.products("A")
     first = queue.hook()
     queue.products("B")
@@ -33,7 +33,7 @@ def test_only_what_commits_after_the_hook_was_made_is_seen(queue: Queue) -> None
     assert (queue.queued(first), queue.queued(second)) == ([2, 3], [3])
 
 
-def test_a_change_under_way_when_the_hook_is_made_is_seen(queue: Queue, connect: Any) -> None:
+def test_an_uncommitted_change_matches_a_hook_created_before_its_commit(queue: Queue, connect: Any) -> None:
     other = connect()
     with other.transaction():
         other.execute("select bds.set_context('acme')")
@@ -43,7 +43,7 @@ def test_a_change_under_way_when_the_hook_is_made_is_seen(queue: Queue, connect:
     assert queue.matched(hook) == [("products", "create")]
 
 
-def test_nothing_is_matched_before_its_commit_and_nothing_of_what_was_rolled_back(queue: Queue, connect: Any) -> None:
+def test_uncommitted_and_rolled_back_changes_never_match(queue: Queue, connect: Any) -> None:
     hook = queue.hook()
     other = connect()
     with other.transaction(force_rollback=True):
@@ -71,7 +71,7 @@ FOUND = {
 }
 
 
-def test_a_filter_chooses_rows(queue: Queue) -> None:
+def test_a_filter_selects_rows(queue: Queue) -> None:
     queue.write("insert into data.categories (id, code, name) values (1, 'tools', 't'), (2, 'toys', 't')")
     hooks = {filter: queue.hook(filter=filter) for filter in FOUND}
     queue.write(
@@ -87,8 +87,8 @@ def test_a_filter_chooses_rows(queue: Queue) -> None:
 TRUE = ("price > 0", "active = true", "name != ''", "barcode is null", "id > 0", "description is null", "updatedAt > '2020-01-01'")
 
 
-def test_hooks_of_one_shape_and_of_many_are_matched_alike(queue: Queue) -> None:
-    """More shapes than one statement takes, several hooks of each."""
+def test_hooks_of_many_shapes_are_matched_as_those_of_one(queue: Queue) -> None:
+    """More shapes than one statement can match, several hooks of each."""
     hooks = {}
     for chosen in range(2 ** len(TRUE)):
         filter = " and ".join(["code = '{}'", *(each for n, each in enumerate(TRUE) if chosen >> n & 1)])
@@ -100,7 +100,7 @@ def test_hooks_of_one_shape_and_of_many_are_matched_alike(queue: Queue) -> None:
     assert {key: queue.queued(hook) for key, hook in hooks.items()} == {(n, c): [1 if c == "A" else 2] for n, c in hooks}
 
 
-def test_statements_are_planned_once_in_a_session(queue: Queue) -> None:
+def test_statements_are_prepared_once_in_a_session(queue: Queue) -> None:
     planned = "select generic_plans, custom_plans from pg_prepared_statements where name like 'bds\\_%%' order by prepare_time"
     hook = queue.hook(filter="price > 0 and name = 'A'")
     for code in "AB":
@@ -114,7 +114,7 @@ def test_statements_are_planned_once_in_a_session(queue: Queue) -> None:
     assert (queue.queued(hook), queue.queued(other)) == ([1], [3])
 
 
-def test_what_a_session_keeps_planned_is_bounded(queue: Queue) -> None:
+def test_the_prepared_statements_of_a_session_are_bounded(queue: Queue) -> None:
     for number in range(60):
         queue.rows("select bds.prepare_once(%s, '{text}')", (f"select {number} as {'x' * 40}" + " " * 20_000,))
     kept = "select count(*), sum(length(statement)), bool_or(statement like '%%select 59 %%') from pg_prepared_statements where name like 'bds\\_%%'"
@@ -141,8 +141,8 @@ EDITS = {
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_filter_sees_the_row_as_each_change_left_it(queue: Queue, seed: int) -> None:
-    """Random edits, many of the same row, rows that come back among them; then all are matched at once, in pieces of any size."""
+def test_a_filter_is_evaluated_on_the_row_as_each_change_left_it(queue: Queue, seed: int) -> None:
+    """Random edits, many of one row, also of rows created again; then all are matched, in steps of any size."""
     chosen = random.Random(seed)
     queue.operator.connection.execute(f"select setseed(0.{seed + 1})".encode())
     queue.write("insert into data.categories (id, code, name) values (1, 'C1', ''), (2, 'C2', '')")
@@ -150,7 +150,7 @@ def test_a_filter_sees_the_row_as_each_change_left_it(queue: Queue, seed: int) -
     expected: dict[str, list[int]] = {filter: [] for filter in FILTERS}
 
     def now(row: int) -> list[str]:
-        """The filters that the row matches at this moment, asked one by one."""
+        """The filters that match the row now, each in a query of its own."""
         with queue.operator.connection.transaction():
             queue.operator.connection.execute("select set_config('bds.company', 'acme', true)")
             return [
@@ -174,7 +174,7 @@ def test_a_filter_sees_the_row_as_each_change_left_it(queue: Queue, seed: int) -
             queue.write(f"update data.products set {', '.join(f'{c} = {EDITS[c]}' for c in edits)} where id = {row}")
             matching = now(row)
         before, last = last, queue.rows("select last_id from bds.clocks where company_id = 'acme'")[0][0]
-        for filter in matching if last > before else []:  # an update that changed nothing left no change
+        for filter in matching if last > before else []:  # an update without effect has no change record
             expected[filter].append(last)
     while queue.route(DAY, most=chosen.choice((1, 7, 1000)))[1]:
         pass
@@ -182,7 +182,7 @@ def test_a_filter_sees_the_row_as_each_change_left_it(queue: Queue, seed: int) -
 
 
 @pytest.mark.parametrize("name", ["category", "categoryId"])
-def test_columns_name_what_must_have_changed(queue: Queue, name: str) -> None:
+def test_a_hook_with_columns_matches_changes_of_these_columns(queue: Queue, name: str) -> None:
     queue.write("insert into data.categories (id, code, name) values (1, 'a', ''), (2, 'b', '')")
     hook = queue.hook(columns=[name, "price"])
     queue.products("A")
@@ -194,7 +194,7 @@ def test_columns_name_what_must_have_changed(queue: Queue, name: str) -> None:
     assert queue.matched(hook) == [("products", "create"), ("products", "update"), ("products", "update"), ("products", "delete")]
 
 
-def test_an_entity_that_lacks_the_columns_never_matches(queue: Queue) -> None:
+def test_an_entity_without_the_columns_never_matches(queue: Queue) -> None:
     hook = queue.hook(None, columns=["symbol", "dueDate"])
     queue.products("A")
     queue.write("insert into data.units (code, name) values ('u', 'u')")
@@ -204,7 +204,7 @@ def test_an_entity_that_lacks_the_columns_never_matches(queue: Queue) -> None:
     assert queue.matched(hook) == [("units", "create"), ("units", "update"), ("units", "delete")]
 
 
-def test_filter_and_columns_must_both_hold(queue: Queue) -> None:
+def test_filter_and_columns_must_both_match(queue: Queue) -> None:
     hook = queue.hook(filter="price > 10", columns=["name"])
     queue.write("insert into data.products (code, name, price) values ('A', 'a', 20), ('B', 'b', 5)")
     queue.write("update data.products set name = name || '.'")
@@ -213,14 +213,14 @@ def test_filter_and_columns_must_both_hold(queue: Queue) -> None:
     assert queue.queued(hook) == [1, 3]
 
 
-def test_a_filter_for_all_entities_matches_those_that_it_fits(queue: Queue) -> None:
+def test_a_filter_for_all_entities_matches_entities_that_have_its_fields(queue: Queue) -> None:
     hook = queue.hook(None, filter="symbol = 'kg'")
     queue.products("A")
     queue.write("insert into data.units (code, name, symbol) values ('kg', 'k', 'kg'), ('g', 'g', 'g')")
     assert queue.matched(hook) == [("units", "create")]
 
 
-def test_change_sets_are_left_out_unless_allowed(queue: Queue) -> None:
+def test_changes_in_change_sets_match_only_if_allowed(queue: Queue) -> None:
     without, with_sets = queue.hook(), queue.hook(allow_in_change_set=True)
     queue.products("A")
     queue.products("B", change_set=SET)
@@ -228,7 +228,7 @@ def test_change_sets_are_left_out_unless_allowed(queue: Queue) -> None:
     assert (queue.queued(without), queue.queued(with_sets)) == ([1], [1, 2])
 
 
-def test_a_change_of_a_child_is_one_of_its_parent(queue: Queue) -> None:
+def test_a_change_of_a_child_is_a_change_of_its_parent(queue: Queue) -> None:
     queue.write("insert into data.invoices (id, code, invoice_date) values (1, 'I', '2026-01-01')")
     parents = queue.hook("invoices")
     contents = queue.hook("invoices", columns=["items"])
@@ -241,7 +241,7 @@ def test_a_change_of_a_child_is_one_of_its_parent(queue: Queue) -> None:
     assert len(queue.matched(contents)) == len(queue.matched(heads)) == 1
 
 
-def test_companies_keep_apart(queue: Queue) -> None:
+def test_a_hook_matches_only_its_own_company(queue: Queue) -> None:
     queue.operator.company("beta")
     hook = queue.hook()
     queue.operator.write("beta", "insert into data.products (code, name) values ('B', 'b')")
@@ -252,7 +252,7 @@ def test_companies_keep_apart(queue: Queue) -> None:
     assert queue.rows("select distinct company_id from bds.hook_queue") == [("acme",)]
 
 
-def test_a_table_that_a_dba_registers_has_hooks(queue: Queue) -> None:
+def test_a_newly_registered_table_has_hooks(queue: Queue) -> None:
     every = queue.hook(None)
     queue.operator.connection.execute(
         'create table data.places (company_id text collate "C" not null, id bigint not null generated by default as identity,'
@@ -282,7 +282,7 @@ def test_two_workers_match_each_change_once(queue: Queue, connect: Any) -> None:
     assert queue.queued(hook) == list(range(1, 2_001))
 
 
-def test_what_somebody_else_is_matching_is_said_to_be_left(queue: Queue, connect: Any) -> None:
+def test_changes_that_another_worker_is_matching_are_reported_as_remaining(queue: Queue, connect: Any) -> None:
     queue.hook()
     queue.products("A")
     other = connect("bds_worker")

@@ -1,4 +1,4 @@
-"""The queue as a worker in any language sees it: batches, order, leases, the schedule of retries, what is cancelled."""
+"""The queue, as a worker in any language uses it: batches, order, leases, the schedule of retries, cancelled deliveries."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def seconds_until(queue: Queue, expression: str, hook: str) -> float:
     return float(seconds)
 
 
-def test_the_payload_is_that_of_the_specification(queue: Queue) -> None:
+def test_the_payload_has_the_specified_members(queue: Queue) -> None:
     hook = queue.hook(allow_in_change_set=True)
     queue.products("A", change_set=ONE)
     queue.route()
@@ -43,7 +43,7 @@ def test_the_payload_is_that_of_the_specification(queue: Queue) -> None:
     }
 
 
-def test_a_company_without_a_tenant_is_its_own(queue: Queue) -> None:
+def test_a_company_without_a_tenant_is_its_own_tenant(queue: Queue) -> None:
     queue.operator.company("solo")
     queue.operator.write("solo", "select bds.create_hook('solo', 'products', 'http://127.0.0.1:9/')")
     queue.operator.write("solo", "insert into data.products (code, name) values ('A', 'a')")
@@ -51,7 +51,7 @@ def test_a_company_without_a_tenant_is_its_own(queue: Queue) -> None:
     assert queue.claim()[0]["body"]["tenantId"] == "solo"
 
 
-def test_changes_wait_until_the_window_of_the_first_is_over(queue: Queue) -> None:
+def test_changes_are_collected_until_the_window_of_the_first_ends(queue: Queue) -> None:
     hook = queue.hook()
     queue.products("A")
     queue.route(5)
@@ -66,7 +66,7 @@ def test_changes_wait_until_the_window_of_the_first_is_over(queue: Queue) -> Non
     assert ids(claimed) == [1, 2]
 
 
-def test_a_hundred_changes_go_at_once(queue: Queue) -> None:
+def test_a_hundred_changes_are_due_at_once(queue: Queue) -> None:
     queue.hook()
     queue.products(*(f"P{n}" for n in range(99)))
     queue.route(DAY)
@@ -80,7 +80,7 @@ def test_a_hundred_changes_go_at_once(queue: Queue) -> None:
     assert queue.rows("select queued from bds.hook_states") == [(1,)]
 
 
-def test_a_batch_is_of_one_change_set_or_of_none_and_the_order_is_kept(queue: Queue) -> None:
+def test_a_batch_has_one_change_set_or_none_and_keeps_the_order(queue: Queue) -> None:
     hook = queue.hook(allow_in_change_set=True)
     for number, change_set in enumerate((None, None, ONE, ONE, TWO, None, ONE)):
         queue.products(f"P{number}", change_set=change_set)
@@ -93,7 +93,7 @@ def test_a_batch_is_of_one_change_set_or_of_none_and_the_order_is_kept(queue: Qu
     assert {delivery["changeSetId"] for delivery in queue.deliveries(hook)} == {None, ONE, TWO}
 
 
-def test_a_full_batch_takes_what_is_before_it_along(queue: Queue) -> None:
+def test_a_full_batch_makes_the_changes_before_it_due(queue: Queue) -> None:
     hook = queue.hook(allow_in_change_set=True)
     queue.products("A", "B", change_set=ONE)
     queue.products(*(f"P{n}" for n in range(100)), change_set=TWO)
@@ -109,7 +109,7 @@ def test_a_full_batch_takes_what_is_before_it_along(queue: Queue) -> None:
     assert queue.queued(hook) == [103]
 
 
-def test_a_large_backlog_goes_out_in_hundreds(queue: Queue) -> None:
+def test_a_large_backlog_is_sent_in_hundreds(queue: Queue) -> None:
     hook = queue.hook()
     queue.products(*(f"P{n}" for n in range(1_050)))
     queue.route()
@@ -122,7 +122,7 @@ def test_a_large_backlog_goes_out_in_hundreds(queue: Queue) -> None:
     assert set(queue.states(hook)) == {"delivered"}
 
 
-def test_a_hooks_deliveries_go_one_at_a_time_and_hooks_do_not_wait_for_each_other(queue: Queue, connect: Any) -> None:
+def test_deliveries_of_one_hook_are_sent_in_turn_and_those_of_several_in_parallel(queue: Queue, connect: Any) -> None:
     queue.hook()
     queue.hook()
     queue.products(*(f"P{n}" for n in range(150)))
@@ -137,7 +137,7 @@ def test_a_hooks_deliveries_go_one_at_a_time_and_hooks_do_not_wait_for_each_othe
     assert (third["hook"], ids(third)) == (first[0]["hook"], list(range(101, 151)))
 
 
-def test_a_hook_that_is_locked_is_passed_over(queue: Queue, connect: Any) -> None:
+def test_a_locked_hook_is_skipped(queue: Queue, connect: Any) -> None:
     hooks = {queue.hook(), queue.hook()}
     queue.send("A")
     other = connect("bds_worker")
@@ -148,7 +148,7 @@ def test_a_hook_that_is_locked_is_passed_over(queue: Queue, connect: Any) -> Non
         assert {str(held[0]), mine["hook"]} == hooks
 
 
-def test_a_lease_that_ends_gives_the_delivery_to_another(queue: Queue) -> None:
+def test_an_expired_lease_frees_the_delivery_for_another_worker(queue: Queue) -> None:
     hook = queue.hook()
     queue.send("A")
     [lost] = queue.claim(lease=0)
@@ -159,7 +159,7 @@ def test_a_lease_that_ends_gives_the_delivery_to_another(queue: Queue) -> None:
     assert len(queue.deliveries(hook)[0]["attempts"]) == 1
 
 
-def test_a_lease_is_renewed_and_given_back(queue: Queue) -> None:
+def test_a_lease_is_renewed_and_released(queue: Queue) -> None:
     hook = queue.hook()
     queue.send("A")
     [claimed] = queue.claim(lease=0)
@@ -172,7 +172,7 @@ def test_a_lease_is_renewed_and_given_back(queue: Queue) -> None:
     assert queue.deliveries(hook)[0]["attempts"] == []
 
 
-def test_the_schedule_is_that_of_the_specification(queue: Queue) -> None:
+def test_the_schedule_of_retries_is_the_specified_one(queue: Queue) -> None:
     """1, 3, 9, 27, 81 minutes; then the batch is removed and the hook rests for an hour."""
     hook = queue.hook()
     queue.send("A")
@@ -240,7 +240,7 @@ def disable(queue: Queue, hook: str, disabled: bool = True) -> None:
     )
 
 
-def test_disabling_cancels_what_is_queued_and_enabling_begins_anew(queue: Queue) -> None:
+def test_disabling_cancels_queued_deliveries_and_enabling_starts_empty(queue: Queue) -> None:
     hook = queue.hook()
     queue.send("waits")
     queue.record(*queue.claim(), status=500)
@@ -257,7 +257,7 @@ def test_disabling_cancels_what_is_queued_and_enabling_begins_anew(queue: Queue)
     assert ids(claimed) == [5]
 
 
-def test_deleting_cancels_what_is_queued(queue: Queue) -> None:
+def test_deleting_cancels_queued_deliveries(queue: Queue) -> None:
     hook = queue.hook()
     queue.products("A")
     queue.route(DAY)
@@ -272,8 +272,8 @@ def test_deleting_cancels_what_is_queued(queue: Queue) -> None:
     assert raised.value.sqlstate == "BD002"
 
 
-def test_what_was_matched_while_the_hook_was_disabled_is_cancelled(queue: Queue, connect: Any) -> None:
-    """A worker that matches at the same moment has not seen that the hook is disabled."""
+def test_changes_matched_while_the_hook_was_being_disabled_are_cancelled(queue: Queue, connect: Any) -> None:
+    """A worker that matches at that moment still finds the hook enabled."""
     hook = queue.hook()
     queue.products("A")
     queue.route(DAY)
@@ -284,7 +284,7 @@ def test_what_was_matched_while_the_hook_was_disabled_is_cancelled(queue: Queue,
     assert queue.states(hook) == ["cancelled"]
 
 
-def test_disabling_waits_for_a_worker_that_is_matching_and_cancels_what_it_queued(queue: Queue, connect: Any) -> None:
+def test_disabling_waits_for_a_matching_worker_and_cancels_its_changes(queue: Queue, connect: Any) -> None:
     hook = queue.hook()
     queue.products("A")
     other = connect("bds_worker")
@@ -299,7 +299,7 @@ def test_disabling_waits_for_a_worker_that_is_matching_and_cancels_what_it_queue
 
 
 def test_a_hook_is_not_changed_while_a_worker_is_matching(queue: Queue, connect: Any) -> None:
-    """Or it could be matched by neither its old filter nor its new one."""
+    """Else a change could match neither the old filter nor the new one."""
     hook = queue.hook()
     queue.write("insert into data.units (code, name) values ('u', 'u')")
     other = connect("bds_worker")
@@ -313,7 +313,7 @@ def test_a_hook_is_not_changed_while_a_worker_is_matching(queue: Queue, connect:
 
 
 @pytest.mark.parametrize(("status", "state"), [(200, "delivered"), (500, "cancelled"), (400, "cancelled")])
-def test_an_attempt_under_way_when_the_hook_is_disabled_is_recorded(queue: Queue, status: int, state: str) -> None:
+def test_an_attempt_that_runs_when_the_hook_is_disabled_is_recorded(queue: Queue, status: int, state: str) -> None:
     hook = queue.hook()
     queue.send("A")
     claimed = queue.claim()
@@ -324,19 +324,19 @@ def test_an_attempt_under_way_when_the_hook_is_disabled_is_recorded(queue: Queue
     assert queue.claim() == []
 
 
-def test_a_new_url_serves_what_is_queued(queue: Queue) -> None:
+def test_a_new_url_applies_to_queued_deliveries(queue: Queue) -> None:
     hook = queue.hook()
     queue.send("A")
     queue.write("select bds.update_hook('acme', %s, 'products', 'http://new/', null, null, false, false, null, 'x')", (hook,))
     assert queue.rows("select url from bds.claim_deliveries()") == [("http://new/",)]
 
 
-def test_a_retry_by_hand_goes_out_next_with_a_fresh_schedule(queue: Queue) -> None:
+def test_a_manual_retry_is_sent_next_with_a_fresh_schedule(queue: Queue) -> None:
     hook = queue.hook()
     for code in ("A", "B", "C"):
         queue.send(code)
     queue.record(*queue.claim(), status=404)
-    for _ in range(6):  # the second one is given up, and the hook rests
+    for _ in range(6):  # the second delivery fails for good, and the hook rests
         queue.record(*queue.claim(), status=500)
         queue.operator.connection.execute(
             "update bds.hook_states set next_at = now() where next_at is not null and rests_until is null"
@@ -365,7 +365,7 @@ def test_a_retry_by_hand_goes_out_next_with_a_fresh_schedule(queue: Queue) -> No
     assert claimed["delivery"] == third
 
 
-def test_a_test_is_one_made_up_change_tried_once(queue: Queue) -> None:
+def test_a_test_delivers_one_invented_change_once(queue: Queue) -> None:
     hook = queue.hook(None)
     queue.send("A")
     [(delivery,)] = queue.write("select bds.test_hook('acme', %s)", (hook,))
@@ -386,7 +386,7 @@ def test_a_disabled_hook_can_be_tested(queue: Queue) -> None:
     assert ids(claimed) == [0]
 
 
-def test_when_something_is_due_is_known(queue: Queue) -> None:
+def test_next_due_tells_when_a_delivery_is_due(queue: Queue) -> None:
     assert queue.rows("select bds.next_due()") == [(None,)]
     queue.hook()
     queue.products("A")
@@ -394,7 +394,7 @@ def test_when_something_is_due_is_known(queue: Queue) -> None:
     assert 95 < queue.rows("select bds.next_due()")[0][0] <= 100
 
 
-def test_old_deliveries_are_forgotten_and_deleted_hooks_with_them(queue: Queue) -> None:
+def test_old_deliveries_and_deleted_hooks_are_removed(queue: Queue) -> None:
     hook, other = queue.hook(), queue.hook()
     queue.send("A")
     queue.record(*queue.claim())
@@ -407,7 +407,7 @@ def test_old_deliveries_are_forgotten_and_deleted_hooks_with_them(queue: Queue) 
     assert queue.operator.rows("select from bds.delivery_attempts") == []
 
 
-def test_secrets_are_readable_by_the_worker_alone(queue: Queue, connect: Any) -> None:
+def test_only_the_worker_reads_secrets(queue: Queue, connect: Any) -> None:
     queue.hook()
     assert len(queue.rows("select secret from bds.hook_secrets")) == 1
     for role in ("bds_reader", "bds_writer", "bds_service", "bds_operator"):
@@ -415,7 +415,7 @@ def test_secrets_are_readable_by_the_worker_alone(queue: Queue, connect: Any) ->
             connect(role, "acme").execute("select secret from bds.hook_secrets")
 
 
-def test_the_service_sees_the_hooks_of_the_company_that_it_has_named(queue: Queue, connect: Any) -> None:
+def test_the_service_sees_only_hooks_of_the_company_of_its_session(queue: Queue, connect: Any) -> None:
     hook = queue.hook()
     queue.operator.company("beta")
     assert connect("bds_service", "acme").execute("select id::text from bds.hooks").fetchall() == [(hook,)]
@@ -453,7 +453,7 @@ def test_the_worker_cannot_alter_the_log(queue: Queue) -> None:
         ("units", None, None, "null is no http or https address"),
     ],
 )  # fmt: skip
-def test_a_hook_that_could_never_match_is_refused_in_sql_too(
+def test_a_hook_that_could_never_match_is_refused_by_sql(
     queue: Queue, entity: str | None, url: str | None, columns: list[str | None] | None, says: str
 ) -> None:
     with pytest.raises(psycopg.Error) as raised:
@@ -471,7 +471,7 @@ def test_a_hook_of_no_company_is_refused(queue: Queue) -> None:
     assert raised.value.sqlstate == "BD002"
 
 
-def test_a_lease_is_good_for_its_own_hooks_deliveries_alone(queue: Queue) -> None:
+def test_a_lease_is_valid_only_for_its_own_delivery(queue: Queue) -> None:
     mine, other = queue.hook(), queue.hook()
     queue.send("A")
     first, second = sorted(queue.claim(), key=lambda each: each["hook"] != mine)
@@ -480,7 +480,7 @@ def test_a_lease_is_good_for_its_own_hooks_deliveries_alone(queue: Queue) -> Non
     assert queue.states(other) == ["pending"] and queue.deliveries(other)[0]["attempts"] == []
 
 
-def test_a_worker_need_not_say_how_long_an_attempt_took(queue: Queue) -> None:
+def test_the_duration_of_an_attempt_is_optional(queue: Queue) -> None:
     hook = queue.hook()
     queue.send("A")
     [claimed] = queue.claim()

@@ -1,4 +1,4 @@
-"""Hooks over HTTP: every shape of registration, what is refused and why, reading, changing, deleting, test and retry."""
+"""Hooks over HTTP: register in every shape, refusals with their target, read, change, delete, test and retry."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ URL = "https://93.184.215.14/hook"
 
 @dataclass(frozen=True)
 class Client:
-    """Asks for hooks of company demo."""
+    """Sends requests about hooks of company demo."""
 
     service: Service
 
@@ -69,7 +69,7 @@ def client(module_database_url: str) -> Iterator[Client]:
         {"allowInChangeSet": True, "disabled": True},
     ],
 )
-def test_every_shape_is_stored_as_it_was_given(client: Client, members: dict[str, Any]) -> None:
+def test_every_shape_is_stored_as_given(client: Client, members: dict[str, Any]) -> None:
     hook = client.create(**members)
     UUID(hook["id"])
     secret = hook.pop("secret")
@@ -82,13 +82,13 @@ def test_every_shape_is_stored_as_it_was_given(client: Client, members: dict[str
     assert client.ask("GET").json["data"][0] == hook
 
 
-def test_the_answer_says_where_the_hook_is(client: Client) -> None:
+def test_the_answer_has_the_location_of_the_hook(client: Client) -> None:
     reply = client.ask("POST", body={"entity": "products", "url": URL})
     assert reply.headers["Location"] == f"/c/demo/hooks/{reply.json['id']}"
     assert client.ask("GET", reply.headers["Location"]).status == 200
 
 
-def test_empty_restrictions_are_none(client: Client) -> None:
+def test_empty_filter_and_columns_become_null(client: Client) -> None:
     assert client.create(filter=" ", columns=[]).items() >= {"filter": None, "columns": None}.items()
 
 
@@ -96,7 +96,7 @@ def test_empty_restrictions_are_none(client: Client) -> None:
     ("members", "target", "says"),
     [
         ({"entity": "nope"}, "entity", "there is no entity nope"),
-        ({"entity": 5}, "entity", "entity: expected a text"),
+        ({"entity": 5}, "entity", "entity: expected text"),
         ({"url": "ftp://x/"}, "url", "expected an http or https address"),
         ({"url": "/hook"}, "url", "expected an http or https address"),
         ({"url": "https://"}, "url", ""),
@@ -108,19 +108,19 @@ def test_empty_restrictions_are_none(client: Client) -> None:
         ({"url": "https://u:p@x/"}, "url", "credentials"),
         ({"url": "https://x/#f"}, "url", "fragment"),
         ({"url": "https://x/" + "y" * 3000}, "url", "at most 2,048"),
-        ({"url": None}, "url", "url: expected a text"),
-        ({"url": "http://127.0.0.1/"}, "url", "127.0.0.1 is no public address"),
-        ({"url": "http://localhost:80/"}, "url", "no public address"),
-        ({"url": "http://[::ffff:10.0.0.1]/"}, "url", "no public address"),
-        ({"url": "http://169.254.169.254/latest/meta-data"}, "url", "no public address"),
-        ({"url": "http://2130706433/"}, "url", "its host 2130706433 is neither a name nor an address"),
-        ({"url": "http://0x7f.1/"}, "url", "neither a name nor an address"),
-        ({"url": "http://256.256.256.256/"}, "url", "neither a name nor an address"),
-        ({"url": "http://127%2e0.0.1/"}, "url", "neither a name nor an address"),
-        ({"url": "http://[fe80::1%25eth0]/"}, "url", "neither a name nor an address"),
-        ({"url": "http://a..b/"}, "url", "neither a name nor an address"),
-        ({"url": f"http://{'a' * 64}.com/"}, "url", "neither a name nor an address"),
-        ({"url": "http://-a.com/"}, "url", "neither a name nor an address"),
+        ({"url": None}, "url", "url: expected text"),
+        ({"url": "http://127.0.0.1/"}, "url", "127.0.0.1 is not a public address"),
+        ({"url": "http://localhost:80/"}, "url", "not a public address"),
+        ({"url": "http://[::ffff:10.0.0.1]/"}, "url", "not a public address"),
+        ({"url": "http://169.254.169.254/latest/meta-data"}, "url", "not a public address"),
+        ({"url": "http://2130706433/"}, "url", "the host 2130706433 is neither a name nor an IP address"),
+        ({"url": "http://0x7f.1/"}, "url", "neither a name nor an IP address"),
+        ({"url": "http://256.256.256.256/"}, "url", "neither a name nor an IP address"),
+        ({"url": "http://127%2e0.0.1/"}, "url", "neither a name nor an IP address"),
+        ({"url": "http://[fe80::1%25eth0]/"}, "url", "neither a name nor an IP address"),
+        ({"url": "http://a..b/"}, "url", "neither a name nor an IP address"),
+        ({"url": f"http://{'a' * 64}.com/"}, "url", "neither a name nor an IP address"),
+        ({"url": "http://-a.com/"}, "url", "neither a name nor an IP address"),
         ({"url": "https://example.com/%zz"}, "url", "two hexadecimal digits"),
         ({"url": "https://example.com/{id}"}, "url", "percent-encoded"),
         ({"url": "https://example.com/#"}, "url", "fragment"),
@@ -130,7 +130,7 @@ def test_empty_restrictions_are_none(client: Client) -> None:
         ({"filter": "price > 'x'"}, "filter", "price"),
         ({"filter": "price > 1; drop table x"}, "filter", "at character"),
         ({"filter": "lower(name) = 'x'"}, "filter", "at character"),
-        ({"filter": 5}, "filter", "filter: expected a text"),
+        ({"filter": 5}, "filter", "filter: expected text"),
         ({"filter": "a" * 20_000}, "filter", "at most 10,000"),
         ({"entity": None, "filter": "nope = 1"}, "filter", "has no field nope"),
         ({"columns": "price"}, "columns", "expected an array"),
@@ -139,11 +139,11 @@ def test_empty_restrictions_are_none(client: Client) -> None:
         ({"entity": None, "columns": ["nope"]}, "columns", "no entity has a column nope"),
         ({"allowInChangeSet": "yes"}, "allowInChangeSet", "expected true or false"),
         ({"disabled": 1}, "disabled", "expected true or false"),
-        ({"secret": "mine"}, "secret", "no member secret that can be set"),
+        ({"secret": "mine"}, "secret", "secret is not a member that can be set"),
         ({"url": "https://x/\ud800"}, "url", "Unicode"),
     ],
 )
-def test_what_is_wrong_is_said(client: Client, members: dict[str, Any], target: str, says: str) -> None:
+def test_an_invalid_member_is_refused_with_its_name(client: Client, members: dict[str, Any], target: str, says: str) -> None:
     problem = client.refused(**members)
     assert problem["target"] == target
     assert says in problem["detail"]
@@ -163,7 +163,7 @@ def test_what_is_wrong_is_said(client: Client, members: dict[str, Any], target: 
         (b" " * 70_000, 413, "expected at most 65,536 bytes"),
     ],
 )
-def test_a_body_that_is_no_hook_is_refused(client: Client, body: bytes, status: int, says: str) -> None:
+def test_a_body_that_is_not_a_hook_is_refused(client: Client, body: bytes, status: int, says: str) -> None:
     reply = client.ask("POST", body=body)
     assert (reply.status, reply.headers["Content-Type"]) == (status, "application/problem+json")
     assert says in reply.json["detail"]
@@ -211,7 +211,7 @@ def test_a_change_that_does_not_fit_is_refused_and_nothing_changes(client: Clien
     assert client.ask("GET", f"/{hook['id']}").json == hook
 
 
-def test_a_hook_that_is_deleted_is_gone(client: Client) -> None:
+def test_a_deleted_hook_is_not_found(client: Client) -> None:
     hook = client.create()
     path = f"/{hook['id']}"
     gone = client.ask("DELETE", path)
@@ -222,7 +222,7 @@ def test_a_hook_that_is_deleted_is_gone(client: Client) -> None:
 
 
 @pytest.mark.parametrize("path", ["/x", "/9399ab76-540b-414b-a43b-73e31e03a8a6", "/0", "/%2e%2e"])
-def test_no_such_hook(client: Client, path: str) -> None:
+def test_an_unknown_hook_is_not_found(client: Client, path: str) -> None:
     assert client.ask("GET", path).status == 404
     assert client.ask("POST", f"{path}/deliveries/{uuid4()}/retry").status == 404
 
@@ -237,7 +237,7 @@ def test_lists_are_paged_newest_first(client: Client) -> None:
         assert client.ask("GET", f"?{query}").status == 400
 
 
-def test_parameters_where_there_are_none_are_refused(client: Client) -> None:
+def test_unexpected_parameters_are_refused(client: Client) -> None:
     hook = client.create()
     path = f"/{hook['id']}"
     asked = [
@@ -252,7 +252,7 @@ def test_parameters_where_there_are_none_are_refused(client: Client) -> None:
     assert not client.ask("GET", f"/{hook['id']}").json["disabled"]
 
 
-def test_reading_a_hook_waits_for_nobody_who_changes_it(client: Client, module_database_url: str) -> None:
+def test_reading_a_hook_does_not_wait_for_a_session_that_changes_it(client: Client, module_database_url: str) -> None:
     hook = client.create()
     with psycopg.connect(module_database_url) as changing:
         changing.execute("select bds.update_hook('demo', %s, null, %s, null, null, false, false, null, null)", (hook["id"], URL))

@@ -1,4 +1,4 @@
-"""One attempt: signed as Standard Webhooks says, to public addresses alone, whatever the receiver does."""
+"""One attempt: signed as Standard Webhooks requires, to public addresses only, whatever the receiver does."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def attempts(urls: list[str], *, timeout: float = 5.0, allow_private: bool = Tru
     return asyncio.run(main())
 
 
-def test_the_signature_is_that_of_standard_webhooks(receiver: Receiver) -> None:
+def test_the_signature_follows_standard_webhooks(receiver: Receiver) -> None:
     id = uuid4()
     outcome = attempt(receiver.url(), id=id)
     assert (outcome.status, outcome.error, outcome.reply) == (200, None, "thanks")
@@ -70,7 +70,7 @@ def test_the_signature_is_that_of_standard_webhooks(receiver: Receiver) -> None:
         ("lies", 200, None, "\ufffd\ufffd not gzip"),
     ],
 )  # fmt: skip
-def test_a_receiver_may_do_what_it_likes(
+def test_every_behaviour_of_a_receiver_has_an_outcome(
     receiver: Receiver, monkeypatch: pytest.MonkeyPatch, answer: object, status: int | None, error: str | None, reply: str | None
 ) -> None:
     monkeypatch.setattr(send, "REPLY_SECONDS", 0.1)
@@ -84,14 +84,14 @@ def test_a_receiver_may_do_what_it_likes(
     )
 
 
-def test_nobody_at_the_port(receiver: Receiver) -> None:
+def test_a_closed_port_is_a_failed_connection(receiver: Receiver) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         outcome = attempt(f"http://127.0.0.1:{taken.getsockname()[1]}/")
     assert outcome.status is None and str(outcome.error).startswith("connection_failed: ")
 
 
-def test_a_name_that_nobody_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_host_name_is_not_resolved(monkeypatch: pytest.MonkeyPatch) -> None:
     def unknown(*_: object, **__: object) -> None:
         raise socket.gaierror(-2, "Name or service not known")
 
@@ -99,7 +99,7 @@ def test_a_name_that_nobody_knows(monkeypatch: pytest.MonkeyPatch) -> None:
     assert str(attempt("http://nowhere.example/").error).startswith("name_not_resolved: ")
 
 
-def test_tls_to_a_port_that_speaks_none(receiver: Receiver) -> None:
+def test_tls_to_a_port_without_tls_fails(receiver: Receiver) -> None:
     outcome = attempt(receiver.url().replace("http:", "https:"), timeout=2)
     assert outcome.status is None and str(outcome.error).split(":")[0] in ("tls_failed", "connection_failed", "timeout")
 
@@ -114,7 +114,7 @@ def test_an_address_that_is_not_public_is_refused(receiver: Receiver, host: str)
 
 
 def test_the_address_that_was_checked_is_the_one_connected_to(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A name server that says a public address first and a private one then: what is connected to is what was said when it was checked."""
+    """A name server that answers with a public address first, and with a private one later, does not lead to the private one."""
     asked: list[str] = []
 
     def rebinding(host: str, port: int, **_: object) -> list[object]:
@@ -122,7 +122,7 @@ def test_the_address_that_was_checked_is_the_one_connected_to(receiver: Receiver
         address = "203.0.113.9" if len(asked) == 1 else "127.0.0.1"
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port))]
 
-    monkeypatch.setattr(addresses, "is_public", lambda address: address == "203.0.113.9")  # public, and nobody is there
+    monkeypatch.setattr(addresses, "is_public", lambda address: address == "203.0.113.9")  # public, but not reachable
     monkeypatch.setattr(addresses.socket, "getaddrinfo", rebinding)
     first, second = attempts([receiver.url(host="rebinding.example")] * 2, timeout=0.5, allow_private=False)
     assert (first.status, second.status) == (None, None)
@@ -143,11 +143,11 @@ def test_the_reply_is_kept_up_to_a_kilobyte_and_the_connection_reused(receiver: 
     assert all(outcome.duration >= 0 for outcome in outcomes)
 
 
-def test_a_kept_connection_that_its_receiver_has_closed_is_no_failure(receiver: Receiver) -> None:
+def test_a_reused_connection_that_the_receiver_has_closed_is_not_a_failure(receiver: Receiver) -> None:
     receiver.answers["/tired"] = ["tired"]
     outcomes = attempts([receiver.url("/tired")] * 4)
     assert [(outcome.status, outcome.error) for outcome in outcomes] == [(200, None)] * 4
-    assert len(receiver.of("/tired")) == 7, "each but the first was begun on the last one's connection"
+    assert len(receiver.of("/tired")) == 7, "each but the first began on the connection of the one before"
 
 
 def test_a_new_connection_that_is_closed_is_one_failure(receiver: Receiver) -> None:
@@ -157,11 +157,11 @@ def test_a_new_connection_that_is_closed_is_one_failure(receiver: Receiver) -> N
 
 
 @pytest.mark.parametrize("path", ["/a%2Fb/%7e?sig=a%2Bb%3D&p=%2Ftriggers", "/?", "/a/../b//c", "/?x=%41+y"])
-def test_a_url_is_sent_as_it_was_registered(receiver: Receiver, path: str) -> None:
+def test_a_url_is_sent_as_registered(receiver: Receiver, path: str) -> None:
     assert attempt(receiver.url(path)).status == 200
     [request] = receiver.requests
     assert request.path == path.removesuffix("?")
 
 
-def test_an_error_is_told_in_text_that_the_database_takes() -> None:
+def test_an_error_is_described_in_text_that_postgresql_stores() -> None:
     assert describe(OSError("\0 \udcff " + "x" * 400)).startswith("connection_failed: \ufffd ? x")

@@ -1,4 +1,4 @@
-"""Whatever dies or misbehaves: every change is delivered at least once, in order for a hook, none before its commit, none undone."""
+"""Whatever dies or misbehaves: each hook gets every committed change at least once, in order, and no other change."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.service.serving import wait_until
 from tests.webhooks.conftest import COMMAND, ROOT, SETTINGS, Queue, working
 from tests.webhooks.receiving import Receiver
 
-LONG = 60.0  # seconds after which a test has waited in vain for what takes several attempts
+LONG = 60.0  # seconds that a test waits for something that takes several attempts
 
 
 def wait_long(condition: Callable[[], bool]) -> None:
@@ -43,7 +43,7 @@ def wait_long(condition: Callable[[], bool]) -> None:
 
 @dataclass
 class Writers:
-    """Threads that write products of acme, commit or roll back after a while, and remember what they committed."""
+    """Threads that write products of acme, commit or roll back after a while, and keep a list of their commits."""
 
     url: str
     seed: int = 0
@@ -55,7 +55,7 @@ class Writers:
         chosen = random.Random(f"{self.seed} {number}")
         count = 0
         while not self.stopped.is_set():
-            with suppress(psycopg.OperationalError), psycopg.connect(self.url) as connection:  # the server may be away
+            with suppress(psycopg.OperationalError), psycopg.connect(self.url) as connection:  # the server may be down
                 while not self.stopped.is_set():
                     count += 1
                     self.transaction(connection, chosen, f"{number} {count} {chosen.random()}")
@@ -71,7 +71,7 @@ class Writers:
         if chosen.random() < 0.3:
             connection.rollback()
             return
-        # before the commit is asked for: when the answer is lost, so is whether it happened, and the log is asked
+        # before the commit: if its answer is lost, only the log tells whether it happened
         with self.lock:
             self.commits |= {change: time.monotonic() for change in range(row[0] - rows + 1, row[0] + 1)}
         connection.commit()
@@ -90,7 +90,7 @@ class Writers:
                 thread.join()
 
     def check(self, receiver: Receiver, path: str) -> None:
-        """What a hook for every product was sent, against the log."""
+        """Compare the requests to a hook for every product with the log."""
         with psycopg.connect(self.url) as connection:
             log = [row[0] for row in connection.execute("select id from bds.change_log where company_id = 'acme' order by id")]
         wait_long(lambda: len(set(receiver.changes(path))) >= len(log))
@@ -128,7 +128,7 @@ def test_killed_workers_lose_nothing(queue: Queue, receiver: Receiver, hooks: li
     assert len(writers.commits) > 20
 
 
-def test_workers_that_live_deliver_each_change_once(queue: Queue, receiver: Receiver) -> None:
+def test_workers_that_survive_deliver_each_change_once(queue: Queue, receiver: Receiver) -> None:
     for path in ("/a", "/b", "/c"):
         queue.hook(url=receiver.url(path))
     writers = Writers(queue.url, seed=2)
@@ -142,7 +142,7 @@ def test_workers_that_live_deliver_each_change_once(queue: Queue, receiver: Rece
             assert len(receiver.changes(path)) == len(writers.commits)
 
 
-def test_workers_share_what_one_of_them_has_matched(queue: Queue, receiver: Receiver) -> None:
+def test_workers_share_the_deliveries_that_one_of_them_has_matched(queue: Queue, receiver: Receiver) -> None:
     receiver.answers["/slow"] = ["slow"]
     hooks = [queue.hook(url=receiver.url("/slow")) for _ in range(80)]
     with working(queue.url, BDS_WEBHOOK_CONCURRENCY="5"), working(queue.url, BDS_WEBHOOK_CONCURRENCY="5"):
@@ -153,7 +153,7 @@ def test_workers_share_what_one_of_them_has_matched(queue: Queue, receiver: Rece
 
 @contextmanager
 def own_server() -> Iterator[tuple[Path, str]]:
-    """A PostgreSQL of the test's own, to be killed."""
+    """A PostgreSQL of the test's own, which it kills."""
     directory = Path(tempfile.mkdtemp(prefix="bds-tests-"))
     try:
         url = embedded.start(directory)
@@ -165,7 +165,7 @@ def own_server() -> Iterator[tuple[Path, str]]:
 
 
 def crash(cluster: Path) -> None:
-    """Let a server go without a word to anyone, and start it again."""
+    """Kill a server and start it again."""
     server = embedded._wheel().PostgresServer._instances[cluster.resolve()]
     embedded._wheel().pg_ctl(
         ["-w", "-m", "immediate", "-l", str(server.log), "restart"], pgdata=server.pgdata, user=server.system_user
@@ -191,7 +191,7 @@ def test_a_database_that_crashes_and_restarts_loses_nothing(receiver: Receiver) 
                 writers.check(receiver, path)
 
 
-def test_a_dead_workers_delivery_is_taken_over(queue: Queue, receiver: Receiver) -> None:
+def test_another_worker_takes_over_the_delivery_of_a_dead_one(queue: Queue, receiver: Receiver) -> None:
     hook = queue.hook(url=receiver.url("/once"))
     receiver.answers["/once"] = ["hang", 200]
     with working(queue.url, BDS_WEBHOOK_TIMEOUT="60") as dying:
@@ -208,9 +208,7 @@ def test_a_dead_workers_delivery_is_taken_over(queue: Queue, receiver: Receiver)
     assert attempt["status"] == 200
 
 
-def test_a_worker_that_stops_hands_back_what_is_under_way(
-    queue: Queue, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stopping_worker_releases_its_leases(queue: Queue, receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker, "GRACE", 0.1)
     hook = queue.hook(url=receiver.url("/hang"))
     receiver.answers["/hang"] = ["hang"]
@@ -229,8 +227,8 @@ def test_a_worker_that_stops_hands_back_what_is_under_way(
     assert queue.deliveries(hook)[0]["attempts"] == [], "nothing is counted as a failure"
 
 
-def test_a_receiver_that_hangs_keeps_nobody_waiting(queue: Queue, receiver: Receiver) -> None:
-    """More receivers that hang than attempts are begun at once."""
+def test_a_hanging_receiver_does_not_delay_others(queue: Queue, receiver: Receiver) -> None:
+    """More hanging receivers than attempts are started at once."""
     receiver.answers |= {f"/hang{n}": ["hang"] for n in range(250)}
     for n in range(250):
         queue.hook("units", url=receiver.url(f"/hang{n}"))
@@ -263,7 +261,7 @@ def test_failures_follow_the_schedule_and_the_hook_rests(queue: Queue, receiver:
     assert first["attempts"][1]["error"].startswith("timeout")
 
 
-def test_a_redirect_is_no_success_and_4xx_is_final(queue: Queue, receiver: Receiver) -> None:
+def test_a_redirect_is_not_a_success_and_4xx_is_final(queue: Queue, receiver: Receiver) -> None:
     moved, gone = queue.hook(url=receiver.url("/moved")), queue.hook(url=receiver.url("/gone"))
     receiver.answers |= {"/moved": ["redirect", 200], "/gone": [410]}
     with working(queue.url):
@@ -281,7 +279,7 @@ def test_a_private_address_is_a_temporary_failure(queue: Queue, receiver: Receiv
     assert receiver.requests == []
 
 
-def test_what_happened_while_no_worker_ran_is_delivered(queue: Queue, receiver: Receiver) -> None:
+def test_changes_committed_while_no_worker_ran_are_delivered(queue: Queue, receiver: Receiver) -> None:
     queue.hook(url=receiver.url())
     queue.products("A")
     with working(queue.url):
@@ -291,7 +289,7 @@ def test_what_happened_while_no_worker_ran_is_delivered(queue: Queue, receiver: 
         assert [request.changes for request in receiver.wait("/ok", 2)] == [[1], [2]]
 
 
-def test_a_worker_whose_listening_connection_is_cut_listens_again(queue: Queue, receiver: Receiver) -> None:
+def test_a_worker_listens_again_after_its_connection_was_cut(queue: Queue, receiver: Receiver) -> None:
     queue.hook(url=receiver.url())
     with working(queue.url):
         for number in range(2):
@@ -313,7 +311,7 @@ def test_changes_are_collected_for_the_window(queue: Queue, receiver: Receiver) 
         assert request.at - began >= 0.5
 
 
-def test_a_filter_column_or_entity_that_fits_the_model_no_more_disables_its_hook(queue: Queue, receiver: Receiver) -> None:
+def test_a_filter_column_or_entity_that_no_longer_fits_the_model_disables_its_hook(queue: Queue, receiver: Receiver) -> None:
     queue.operator.connection.execute(
         'create table data.places (company_id text collate "C" not null, id bigint not null generated by default as identity,'
         " city text, land text, updated_at timestamptz not null, primary key (company_id, id))"

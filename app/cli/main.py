@@ -1,0 +1,59 @@
+"""The `bds` command from its arguments to its exit code.
+
+Results go to standard output and nothing else does; messages go to standard error.  Exit codes: 0 done, 1 failed, 2 wrong usage, 3
+some records of an import failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+import psycopg
+
+from app import logs
+from app.cli import stdio
+from app.cli.arguments import undecodable
+from app.cli.commands import fail
+from app.cli.parser import parser
+from app.config import Config
+from app.database.migrate import MigrationError
+from app.errors import SQLSTATES, ServiceError
+from app.tasks import Stopped
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns its exit code."""
+    stdio.hold()
+    logs.start()
+    try:
+        options = _read(arguments)
+        code: int = options.command(options, Config.load())
+    except ServiceError as error:
+        return fail(error.message)
+    except psycopg.Error as error:
+        return fail(error.diag.message_primary if error.sqlstate in SQLSTATES else str(error), error.diag.message_hint)
+    except OSError as error:
+        where, what = error.filename, (error.strerror or "").lower()
+        return fail(f"{where}: {what}" if where and what else what or str(error))
+    except (ValueError, MigrationError) as error:
+        return fail(str(error))
+    except Stopped as stopped:
+        stdio.say(f"bds: {stopped}")
+        return 0
+    except KeyboardInterrupt:
+        return fail("interrupted")
+    return code
+
+
+def _read(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Parse the command line.  Raises SystemExit after help and for wrong usage; OSError if help cannot be written."""
+    top = parser()
+    options = top.parse_args(arguments)
+    if options.command is None:
+        top.print_help()
+        raise SystemExit(0)
+    problem = undecodable(options)
+    if problem:
+        top.error(problem)
+    return options

@@ -1,0 +1,270 @@
+"""The command line: a table of commands, and the parser made from it.
+
+A new command is a function in app/cli/commands.py and an entry in COMMANDS.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any
+
+from app.cli import accounts, commands, demo
+from app.cli.arguments import (
+    SCOPES,
+    Parser,
+    read_count,
+    read_format,
+    read_id,
+    read_name,
+    read_port,
+    read_processes,
+    read_scopes,
+)
+from app.config import Config
+
+OVERVIEW = """\
+to begin:
+  bds demo --serve                       a demo company to look at
+  bds migrate                            create or update the tables of a database
+  bds company create acme                a company
+  bds key create --company acme          an API key for a program
+  bds serve --processes 4                serve HTTP and deliver webhooks
+
+Settings are environment variables BDS_* (docs/reference.md lists them). BDS_DATABASE_URL names the database; without it bds starts
+a PostgreSQL of its own, with its files in BDS_DATA_DIR. Exit codes: 0 done, 1 failed, 2 wrong usage, 3 some records of an import
+failed. `bds COMMAND --help` shows the options of a command and examples."""
+
+GROUPS = {"company": "create companies", "key": "create, list and revoke API keys", "user": "manage the people who sign in"}
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One argument or option, as argparse takes it."""
+
+    flags: tuple[str, ...]
+    options: dict[str, Any]
+
+
+def argument(*flags: str, **options: Any) -> Argument:
+    return Argument(flags, options)
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One command.  name: one word, or a group and an action; run: returns the exit code."""
+
+    name: str
+    run: Callable[[argparse.Namespace, Config], int]
+    help: str
+    example: str
+    arguments: tuple[Argument, ...] = ()
+
+
+HOST = argument("--host", default="127.0.0.1", help="address to listen on (%(default)s)")
+PORT = argument("--port", type=read_port, default=8080, help="port to listen on, 0 for any free one (%(default)s)")
+COMPANY = argument("--company", required=True, metavar="ID", help="the company")
+EMAIL = argument("email", metavar="EMAIL", help="the email address the person signs in with")
+
+COMMANDS = (
+    Command(
+        "serve",
+        commands.serve,
+        "serve HTTP until SIGTERM, and deliver webhooks",
+        """\
+  bds serve --host 0.0.0.0 --processes 4       four HTTP processes on one address, and one that delivers webhooks
+  bds serve --no-worker                        HTTP only
+On SIGTERM it accepts no more requests, gives those that run 30 s to finish, and exits. With --processes, a process that dies is
+started again; SIGTERM to one of them replaces it. Each process has its own connections: docs/operate.md has the sum.
+Monitoring reads /healthz, /readyz and /metrics.""",
+        (
+            HOST,
+            PORT,
+            argument(
+                "--processes", type=read_processes, default=1, metavar="N", help="HTTP processes on one address (%(default)s)"
+            ),
+            argument("--no-worker", action="store_true", help="do not deliver webhooks; `bds worker` does"),
+        ),
+    ),
+    Command(
+        "worker",
+        commands.work,
+        "deliver webhooks until SIGTERM; any number of workers share the work",
+        "  bds worker                                   on as many machines as you like, beside `bds serve --no-worker`",
+    ),
+    Command(
+        "migrate",
+        commands.migrate_database,
+        "create or update the tables and functions of the database; prints the files applied",
+        """\
+  BDS_DATABASE_URL=postgresql://owner@db/bds bds migrate
+Safe to run at any time, also several times at once; a second run changes nothing. Run it after an update of the program and after
+restoring a backup.""",
+    ),
+    Command(
+        "company create",
+        commands.create_company,
+        "create a company",
+        "  bds company create acme --tenant acme-group",
+        (
+            argument("id", metavar="ID", help="1 to 63 characters of a-z 0-9 - _"),
+            argument("--tenant", help="the tenant that it belongs to; created if it does not exist"),
+        ),
+    ),
+    Command(
+        "key create",
+        commands.create_key,
+        "create an API key and print it, this once",
+        """\
+  bds key create --company acme --scope read --name power-bi --expires 90d
+  KEY=$(bds key create --company acme)""",
+        (
+            argument("--company", required=True, metavar="ID", help="the company that it gives access to"),
+            argument("--scope", type=read_scopes, default=list(SCOPES), help=f"what it may do: some of {','.join(SCOPES)} (all)"),
+            argument("--name", default="cli", help="its name in lists (%(default)s)"),
+            argument(
+                "--expires", type=accounts.read_expiry, metavar="WHEN", help="2027-01-31, 2027-01-31T12:00Z, 90d, 12h (never)"
+            ),
+        ),
+    ),
+    Command(
+        "key list",
+        commands.list_keys,
+        "list API keys",
+        "  bds key list                                 ids, companies, scopes and last use; never a key",
+    ),
+    Command(
+        "key revoke",
+        commands.revoke_key,
+        "revoke an API key at once",
+        "  bds key revoke 4f0c2a6e-...                  takes effect in every process at once",
+        (argument("id", type=read_id, metavar="ID", help="as `bds key list` shows it"),),
+    ),
+    Command(
+        "user create",
+        commands.create_user,
+        "create a user; reads the password from standard input, or makes one and prints it",
+        """\
+  bds user create anna@example.com --company acme < /dev/null       makes a password and prints it
+  echo "$PASSWORD" | bds user create anna@example.com --company acme --company beta""",
+        (EMAIL, argument("--company", required=True, action="append", metavar="ID", help="a company of the user; may be repeated")),
+    ),
+    Command(
+        "user password",
+        commands.change_password,
+        "set a new password; ends the user's sessions and tokens",
+        "  bds user password anna@example.com < /dev/null    signs her out everywhere",
+        (EMAIL,),
+    ),
+    Command("user list", commands.list_users, "list users", "  bds user list"),
+    Command(
+        "user delete",
+        commands.delete_user,
+        "delete a user; ends the user's sessions and tokens",
+        "  bds user delete anna@example.com",
+        (EMAIL,),
+    ),
+    Command(
+        "explain",
+        commands.explain_request,
+        "print the SQL of an OData request, and PostgreSQL's plan for it",
+        "  bds explain '/api/odata/demo/products?$filter=price gt 100&$top=5'",
+        (argument("path", metavar="PATH", help="as in a URL: '/api/odata/demo/products?$top=5'"),),
+    ),
+    Command(
+        "dsn",
+        commands.print_dsn,
+        "print the connection string of the database in use, for psql",
+        '  psql "$(bds dsn)"\n  pg_dump --format=custom --dbname "$(bds dsn)" --file bds.dump',
+    ),
+    Command(
+        "stop",
+        commands.stop,
+        "stop the embedded PostgreSQL",
+        "  bds stop                                     the server that `bds` started in BDS_DATA_DIR; no other",
+    ),
+    Command(
+        "import",
+        commands.import_file,
+        "import a document of desired values into a company",
+        """\
+  bds import feed.json --company acme --dry-run
+  bds import catalog.xml --company acme --mapper catalog
+  zcat feed.json.gz | bds import - --company acme --json""",
+        (
+            argument("file", metavar="FILE", help="a JSON import document, or the mapper's source; - for standard input"),
+            COMPANY,
+            argument("--mapper", type=read_name, metavar="M", help="read XML, JSON or CSV with this mapper of the company"),
+            argument("--dry-run", action="store_true", help="report what would happen, write nothing"),
+            argument("--json", action="store_true", help="print the whole report as JSON"),
+        ),
+    ),
+    Command(
+        "export",
+        commands.export_rows,
+        "export a company's rows in any format",
+        """\
+  bds export products --company acme --format csv --select code,name,price --orderby 'price desc' --top 10
+  bds export orders --company acme --format excel --filter 'total gt 1000' --output orders.xlsx""",
+        (
+            argument("entity", metavar="ENTITY", help="such as products"),
+            COMPANY,
+            argument(
+                "--format",
+                type=read_format,
+                metavar="F",
+                help="json, xml, csv, excel, pdf, html, custom, or xsd (the XML's schema)",
+            ),
+            argument("--mapper", type=read_name, metavar="M", help="a template, or an import mapping to run in reverse"),
+            argument("--output", "-o", metavar="FILE", help="file to write (standard output); it appears when it is complete"),
+            *(
+                argument(
+                    f"--{name}", type=read_count if name in ("top", "skip") else str, metavar=name.upper(), help=f"OData's ${name}"
+                )
+                for name in commands.QUERY
+            ),
+        ),
+    ),
+    Command(
+        "demo",
+        commands.load_demo,
+        f"create the company {demo.COMPANY} with generated data; prints an API key and how to sign in",
+        "  bds demo --serve --port 8080                 what `make run` does",
+        (argument("--serve", action="store_true", help="then serve, and stop the embedded PostgreSQL at the end"), HOST, PORT),
+    ),
+)
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser; `command` of what it reads is the function to run, `refuse` raises wrong usage."""
+    top = Parser(
+        prog="bds",
+        description="A company's business data straight from PostgreSQL.",
+        epilog=OVERVIEW,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    top.add_argument("--version", action="version", version=f"bds {version('business-data-service')}")
+    top.set_defaults(command=None)
+    actions = top.add_subparsers(title="commands", metavar="COMMAND")
+    groups = {
+        name: actions.add_parser(name, help=help).add_subparsers(required=True, metavar="ACTION") for name, help in GROUPS.items()
+    }
+    for each in COMMANDS:
+        group, _, action = each.name.rpartition(" ")
+        _add(groups[group] if group else actions, action, each)
+    return top
+
+
+def _add(actions: Any, name: str, command: Command) -> None:
+    added = actions.add_parser(
+        name,
+        help=command.help,
+        description=f"{command.help[0].upper()}{command.help[1:]}.",
+        epilog=f"example:\n{command.example}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    for each in command.arguments:
+        added.add_argument(*each.flags, **each.options)
+    added.set_defaults(command=command.run, refuse=added.error)

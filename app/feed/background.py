@@ -1,0 +1,109 @@
+"""Imports over HTTP as background tasks: an import goes on when its client leaves, and ends with the service."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Coroutine
+from functools import partial
+from typing import Any
+
+import psycopg
+
+from app import metrics
+from app.errors import SQLSTATES, ServiceError
+from app.feed.run import STOP_TIMEOUT, Import, cancelled, stopped
+
+log = logging.getLogger("bds.feed")
+
+OUTCOMES = ("created", "updated", "deleted", "unchanged", "failed")
+STOP_INTERVAL = 0.5  # seconds until an import that has not stopped is stopped again
+
+Report = dict[str, Any]
+
+_tasks: dict[asyncio.Task[Report], Import] = {}  # asyncio itself keeps no task alive
+
+
+def start(importing: Import, work: Coroutine[Any, Any, Report]) -> asyncio.Task[Report]:
+    """Start the work of an import as a task of its own, and count the import when it ends."""
+    task = asyncio.create_task(work)
+    _tasks[task] = importing
+    task.add_done_callback(_tasks.pop)
+    task.add_done_callback(partial(_count, importing, time.monotonic()))
+    return task
+
+
+def log_failure(importing: Import, task: asyncio.Task[Report]) -> None:
+    """Log it if the service itself fails: no request waits for the task any more."""
+    task.add_done_callback(partial(_log_failure, importing))
+
+
+def fail(importing: Import, error: BaseException) -> None:
+    """Fail an import, with a reason that its report can keep.  A cancel takes precedence over the end of the service."""
+    reason: BaseException | None = error
+    try:
+        reason = _reason(importing, error)
+    finally:
+        importing.fail(reason)
+
+
+def _reason(importing: Import, error: BaseException) -> BaseException:
+    if isinstance(error, asyncio.CancelledError):
+        error = stopped()
+    if isinstance(error, ServiceError) and error.code == "aborted" and importing.id is not None:
+        return cancelled() if importing.look_if_cancelled() else error
+    if isinstance(error, ServiceError | psycopg.Error | ConnectionError):
+        return error
+    return ServiceError("internal", f"the service failed; see its log for import {importing.id}")
+
+
+def _count(importing: Import, began: float, task: asyncio.Task[Report]) -> None:
+    """Count and log an import that has ended."""
+    error = asyncio.CancelledError() if task.cancelled() else task.exception()
+    report = task.result() if error is None else None
+    code = error.code if isinstance(error, ServiceError) else None
+    state = report["state"] if report else "cancelled" if code == "cancelled" else "failed"
+    metrics.imports.labels(state, str(importing.dry_run).lower()).inc()
+    metrics.import_durations.observe(time.monotonic() - began)
+    if report and not importing.dry_run:
+        for counts in report["entities"].values():
+            for outcome in OUTCOMES:
+                metrics.import_records.labels(outcome).inc(counts[outcome])
+    was_stopped = code == "aborted" or isinstance(error, asyncio.CancelledError)
+    suffix = ", the service was stopped" if was_stopped else ""
+    log.info("import %s of %s ended: %s%s", importing.id, importing.company, state, suffix)
+
+
+def _log_failure(importing: Import, task: asyncio.Task[Report]) -> None:
+    error = None if task.cancelled() else task.exception()
+    if error is None or isinstance(error, ServiceError | ConnectionError):  # the report has it
+        return
+    if isinstance(error, psycopg.Error) and error.sqlstate in SQLSTATES:
+        return
+    log.error("import %s of %s failed", importing.id, importing.company, exc_info=error)
+
+
+async def stop_imports(grace: float) -> None:
+    """Wait `grace` seconds for the imports of this event loop to end, then stop the others and wait for them."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + grace
+    while mine := _of(loop):
+        late = loop.time() - deadline
+        if late > STOP_TIMEOUT:
+            log.error("%d imports could not be stopped", len(mine))
+            return
+        if late >= 0:
+            await asyncio.gather(*(asyncio.to_thread(_stop, each) for each in mine.values()))
+        await asyncio.wait(mine, timeout=STOP_INTERVAL if late >= 0 else -late)
+
+
+def _of(loop: asyncio.AbstractEventLoop) -> dict[asyncio.Task[Report], Import]:
+    return {task: importing for task, importing in list(_tasks.items()) if task.get_loop() is loop}
+
+
+def _stop(importing: Import) -> None:
+    try:
+        importing.stop()
+    except psycopg.Error as error:
+        log.warning("import %s of %s could not be stopped: %s", importing.id, importing.company, type(error).__name__)

@@ -1,0 +1,59 @@
+"""Decodes blocks of JSON, and tells where a block is wrong."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+
+_decode = msgspec.json.Decoder(float_hook=str).decode  # fractions stay text and keep every digit: the database reads them
+
+# msgspec gives the kind and position of an error only in its message: "trailing characters" where the value has ended before the
+# block, "(byte 17)" at the end.  tests/feed/test_document.py fails if these texts change.
+_POSITION = re.compile(r"\(byte (\d+)\)$")
+_TRAILING = "trailing characters"
+_PREFIX = "JSON is malformed: "
+
+
+class InvalidJson(Exception):
+    """A block is not one JSON value.  position: the byte that is wrong, None if the block ends too early."""
+
+    def __init__(self, reason: str, position: int | None, is_trailing: bool = False) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.position = position
+        self.is_trailing = is_trailing  # the value is complete and something follows it
+
+
+def decode(block: bytes) -> Any:
+    """The value of a block of JSON.  Raises InvalidJson."""
+    try:
+        return _decode(block)
+    except msgspec.ValidationError as error:  # such as a number of too many digits; its position is unknown
+        raise InvalidJson(_reason(error), 0) from None
+    except msgspec.DecodeError as error:
+        position = _POSITION.search(str(error))
+        raise InvalidJson(_reason(error), int(position[1]) if position else None, _TRAILING in str(error)) from None
+    except RecursionError:
+        raise InvalidJson("arrays and objects are nested too deeply", _invalid_utf8(block)) from None
+    except UnicodeDecodeError:
+        raise InvalidJson("expected UTF-8", _invalid_utf8(block)) from None
+
+
+def has_control_escapes(block: bytes) -> bool:
+    r"""Whether texts of the block may hold control characters, which JSON writes as escapes: \u0002."""
+    return b"\\" in block and b"\\u00" in block
+
+
+def _reason(error: msgspec.DecodeError) -> str:
+    return _POSITION.sub("", str(error)).removeprefix(_PREFIX).strip()
+
+
+def _invalid_utf8(block: bytes) -> int:
+    """Position of the first byte that is not UTF-8, or 0."""
+    try:
+        block.decode()
+    except UnicodeDecodeError as error:
+        return error.start
+    return 0

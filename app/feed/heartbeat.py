@@ -1,0 +1,85 @@
+"""The signs of life of an import, and the cancel that it notices with them.
+
+Maintenance fails an import that has shown no sign of life for 20 seconds (bds.reap_imports).  A cancel is a mark on the row of the
+import (bds.import_cancel), set by any process; the process that runs the import finds it with its next sign of life.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+from uuid import UUID
+
+import psycopg
+
+HEARTBEAT = 2.0  # seconds between signs of life, and until a cancel is noticed
+CANCEL_TIMEOUT = 30.0  # seconds that PostgreSQL has to take the request to cancel a statement
+
+
+class Heartbeat:
+    """A thread with connections of its own that shows how far an import is, and cancels its statement if the import is cancelled.
+
+    progress returns (bytes, records, done).
+    """
+
+    def __init__(
+        self, connect: Callable[[], psycopg.Connection[Any]], company: str, progress: Callable[[], tuple[int, int, int]]
+    ) -> None:
+        self.is_cancelled = False  # as of the last look
+        self._connect = connect
+        self._company = company
+        self._progress = progress
+        self._import_id: UUID | None = None
+        self._running: psycopg.Connection[Any] | None = None  # runs a statement that may have to be cancelled
+        self._stopped = threading.Event()
+
+    def start(self, import_id: UUID) -> None:
+        """Show signs of life from now on."""
+        self._import_id = import_id
+        threading.Thread(target=self._beat, name=f"import {import_id}", daemon=True).start()
+
+    def stop(self) -> None:
+        """Show no more signs of life."""
+        self._stopped.set()
+
+    def look(self) -> bool:
+        """Ask the database whether the import was cancelled.  Raises psycopg.Error."""
+        with self._connect() as connection:
+            return self._look(connection)
+
+    @contextlib.contextmanager
+    def watch(self, connection: psycopg.Connection[Any]) -> Iterator[None]:
+        """Within the block a cancel of the import cancels the connection's statement."""
+        self._running = connection
+        try:
+            yield
+        finally:
+            self._running = None
+
+    def cancel_statement(self, timeout: float = CANCEL_TIMEOUT) -> None:
+        """Cancel the statement of the watched connection, if there is one.  Raises psycopg.Error."""
+        running = self._running
+        if running is not None:
+            running.cancel_safe(timeout=timeout)
+
+    def _beat(self) -> None:
+        while not self._stopped.wait(HEARTBEAT):
+            with contextlib.suppress(psycopg.Error), self._connect() as connection:  # the next sign of life may get through
+                show_progress(connection, self._company, self._import_id, *self._progress())
+                if self._look(connection):
+                    self.cancel_statement()
+
+    def _look(self, connection: psycopg.Connection[Any]) -> bool:
+        row = connection.execute("select is_cancelled from bds.find_import(%s, %s)", (self._company, self._import_id)).fetchone()
+        assert row is not None
+        self.is_cancelled = row[0]
+        return self.is_cancelled
+
+
+def show_progress(
+    connection: psycopg.Connection[Any], company: str, import_id: UUID | None, size: int, records: int, done: int = 0
+) -> None:
+    """Show how far an import is: bytes received, records read, records done.  A sign of life."""
+    connection.execute("select bds.import_progress(%s, %s, %s, %s, %s)", (company, import_id, size, records, done))

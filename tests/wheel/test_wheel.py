@@ -1,0 +1,123 @@
+"""A wheel, installed into a fresh environment outside any checkout, migrates, imports and serves; its data lies in the user's data folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import urllib.request
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from tests.service.serving import unused_port, wait_until
+
+ROOT = Path(__file__).resolve().parents[2]
+PIP = ("-m", "pip", "--quiet", "--disable-pip-version-check", "--no-input")
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("dist")
+    subprocess.run([sys.executable, *PIP, "wheel", "--no-deps", "--wheel-dir", str(folder), str(ROOT)], check=True, timeout=300)
+    (path,) = folder.glob("*.whl")
+    return path
+
+
+@dataclass(frozen=True)
+class Installed:
+    """An environment with the wheel in it, and a user with an empty home."""
+
+    program: Path
+    site_packages: Path
+    data: Path
+    environ: dict[str, str]
+
+    def bds(self, *words: str, text: str | None = None) -> str:
+        """Run a command in an empty folder; returns its standard output."""
+        done = subprocess.run(
+            [self.program, *words], input=text, capture_output=True, text=True, timeout=120, env=self.environ, cwd=self.data
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
+    home = tmp_path_factory.mktemp("home")
+    subprocess.run([sys.executable, "-m", "venv", str(home / "venv")], check=True, timeout=120)
+    python = home / "venv" / "bin" / "python"
+    subprocess.run([python, *PIP, "install", str(wheel)], check=True, timeout=570)
+    (site_packages,) = (home / "venv" / "lib").glob("*/site-packages")
+    environ = {name: value for name, value in os.environ.items() if not name.startswith(("BDS_", "PYTHON"))}
+    environ |= {"XDG_DATA_HOME": str(home / "data"), "HOME": str(home)}
+    (home / "data").mkdir()
+    each = Installed(python.with_name("bds"), site_packages, home / "data", environ)
+    try:
+        yield each
+    finally:
+        subprocess.run([each.program, "stop"], env=environ, check=False, capture_output=True, timeout=60)
+
+
+def test_it_holds_what_the_program_reads(wheel: Path) -> None:
+    held = set(zipfile.ZipFile(wheel).namelist())
+    for folder, within in (("app", ""), ("sql", "app/"), ("grammars", "app/")):
+        files = [path for path in (ROOT / folder).rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+        assert {within + path.relative_to(ROOT).as_posix() for path in files} <= held
+    assert {name.partition("/")[0] for name in held if ".dist-info" not in name} == {"app"}
+
+
+def test_it_says_its_version(installed: Installed) -> None:
+    assert version("business-data-service") in installed.bds("--version")
+
+
+def test_it_migrates_imports_and_serves(installed: Installed) -> None:
+    installed.bds("migrate")
+    installed.bds("company", "create", "acme")
+    key = installed.bds("key", "create", "--company", "acme").strip()
+    document = {"units": [{"code": "PC", "name": "Piece"}]}
+    report = json.loads(installed.bds("import", "-", "--company", "acme", "--json", text=json.dumps(document)))
+    assert report["entities"]["units"]["created"] == 1
+    exported = json.loads(installed.bds("export", "units", "--company", "acme", "--format", "json"))
+    assert [unit["code"] for unit in exported["units"]] == ["PC"]
+
+    port = unused_port()
+    with subprocess.Popen(
+        [installed.program, "serve", "--port", str(port)], env=installed.environ, cwd=installed.data, stderr=subprocess.DEVNULL
+    ) as serving:
+        try:
+            wait_until(lambda: get(port, "/readyz") is not None)
+            units = get(port, "/c/acme/units", {"X-API-Key": key})
+            assert units and json.loads(units)["data"][0]["name"] == "Piece"
+            assert b"<form" in (get(port, "/login") or b"")
+        finally:
+            serving.terminate()
+
+
+def get(port: int, path: str, headers: dict[str, str] | None = None) -> bytes | None:
+    """The body of an answer; None while there is no service, or it is not ready."""
+    try:
+        return urllib.request.urlopen(
+            urllib.request.Request(f"http://127.0.0.1:{port}{path}", headers=headers or {}), timeout=30
+        ).read()
+    except OSError:
+        return None
+
+
+def test_its_data_lies_in_the_users_data_folder(installed: Installed) -> None:
+    before = files_below(installed.site_packages)
+    url = installed.bds("dsn").strip()
+    assert str(installed.data / "bds" / "postgres") in url
+    assert (installed.data / "bds" / "postgres").is_dir()
+    assert files_below(installed.site_packages) == before
+
+
+def files_below(folder: Path) -> set[Path]:
+    return {path for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc"}
