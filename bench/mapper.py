@@ -13,7 +13,7 @@ import psycopg
 
 from app.database import connections
 from app.feed.run import Import
-from app.mapper.document import Mapped
+from app.mapper.document import SourceConverter
 from app.mapper.language.parse import read
 from app.mapper.language.tree import Mapper
 from bench.documents import product, write_basis
@@ -74,7 +74,7 @@ def _import(url: str, path: Path, mapper: str | None) -> int:
         catalog = connections.read_catalog(connection)
     checked = read(mapper, catalog) if mapper else None
     assert not mapper or isinstance(checked, Mapper)
-    feed = Import(url, catalog, COMPANY, converter=Mapped(checked) if isinstance(checked, Mapper) else None)
+    feed = Import(url, catalog, COMPANY, converter=SourceConverter(checked) if isinstance(checked, Mapper) else None)
     feed.begin()
     with path.open("rb") as file:
         while data := file.read(READ):

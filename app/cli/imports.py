@@ -10,7 +10,7 @@ from app.config import Config
 from app.database import connections
 from app.feed.run import Import
 from app.mapper import store
-from app.mapper.document import Mapped
+from app.mapper.document import SourceConverter
 
 READ = 1 << 20  # bytes read at once from a file
 
@@ -41,7 +41,7 @@ def run_import(
 
     with connections.connect(url, "bds_reader") as connection:
         catalog = connections.read_catalog(connection)
-    converter = Mapped(store.load_for_command(url, catalog, company, mapper)) if mapper else None
+    converter = SourceConverter(store.load_for_command(url, catalog, company, mapper)) if mapper else None
     feed = Import(url, catalog, company, dry_run=dry_run, limit=config.import_max, on_progress=on_progress, converter=converter)
     try:
         feed.begin()

@@ -24,7 +24,7 @@ from app.export.shape import ExportField, RecordShape, template_shape
 from app.export.to_json import JsonRecords
 from app.mapper import store
 from app.mapper.language import tree
-from app.mapper.reverse.base import Writer
+from app.mapper.reverse.base import ReverseWriter
 from app.mapper.reverse.open import open_writer
 
 MEDIA_TYPE = re.compile(r"[a-z0-9][a-z0-9!#$&^_.+-]{0,126}/[a-z0-9][a-z0-9!#$&^_.+-]{0,126}", re.IGNORECASE)
@@ -56,13 +56,13 @@ class ExportTemplate:
             raise ServiceError("malformed_request", message, target="mapper")
 
 
-ExportMapper = ExportTemplate | Writer
+ExportMapper = ExportTemplate | ReverseWriter
 
 
 async def find_mapper(connection: AsyncConnection[Any], export: ExportRequest, name: str) -> ExportMapper:
     """Return the company's mapper of a name: a template, or a writer for records of the exported entity.  Raises ServiceError."""
     mapper = await store.find(connection, export.query.catalog, export.company, name)
-    if isinstance(mapper, tree.Template):
+    if isinstance(mapper, tree.TemplateMapper):
         return ExportTemplate(mapper.media_type.partition(";")[0].strip(), mapper.source)
     return open_writer(mapper, export.entity.name)
 
@@ -70,7 +70,7 @@ async def find_mapper(connection: AsyncConnection[Any], export: ExportRequest, n
 # In reverse -----------------------------------------------------------------------------------------------------------------------
 
 
-async def reverse(export: ExportRequest, reader: Reader, writer: Writer) -> AsyncGenerator[bytes, None]:
+async def reverse(export: ExportRequest, reader: Reader, writer: ReverseWriter) -> AsyncGenerator[bytes, None]:
     """Yield the rows as the mapper's own source format.  Raises ServiceError for a record that cannot be written so."""
     yield writer.begin()
     async with aclosing(reader.rows(statements.records(export.query, export.company, JsonRecords()))) as blocks:
@@ -79,7 +79,7 @@ async def reverse(export: ExportRequest, reader: Reader, writer: Writer) -> Asyn
     yield writer.end()
 
 
-def _write_block(writer: Writer, block: bytes) -> bytes:
+def _write_block(writer: ReverseWriter, block: bytes) -> bytes:
     return writer.write(_decode(line[1:]) for line in block.splitlines())  # without the comma before each
 
 

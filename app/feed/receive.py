@@ -22,7 +22,7 @@ from app.errors import ServiceError
 from app.feed import background
 from app.feed.run import Import, cancel_import
 from app.mapper import store
-from app.mapper.document import Mapped
+from app.mapper.document import SourceConverter
 from app.wire.bodies import body_deadline
 from app.wire.coding import decoded
 from app.wire.urls import read_page
@@ -43,7 +43,7 @@ async def import_request(database: Database, request: web.Request, company: str,
     if "mapper" in request.query:
         mapper = await store.load_source(database, company, request.query["mapper"])
         store.require_type(mapper, request.content_type)
-        converter = Mapped(mapper, request.charset)
+        converter = SourceConverter(mapper, request.charset)
     else:
         _require_json(request)
     bodies = decoded(gathered(lambda: _read(request.content)), request.headers.get("Content-Encoding", ""))
@@ -56,7 +56,7 @@ async def import_body(
     company: str,
     actor: str,
     bodies: AsyncIterator[bytes],
-    converter: Mapped | None = None,
+    converter: SourceConverter | None = None,
     *,
     dry_run: bool = False,
     is_async: bool = False,

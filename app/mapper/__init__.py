@@ -1,1 +1,13 @@
-"""Mappers: a supplier's XML, JSON or CSV becomes an import document, and rows go out again in the supplier's own format."""
+"""Mappers turn a supplier's XML, JSON or CSV into an import document, and stored rows back into the supplier's format.
+
+    text of a mapper    language/parse.py (grammars/mapper.lark) -> language/check.py -> language/tree.py: Mapper
+    source to document  document.py: SourceConverter passes bytes to a reader from sources/open.py;
+                        sources/{xml,json,csv}_source.py find the elements at each block's path;
+                        sources/base.py: RecordMaker evaluates the fields (language/expressions.py) and makes records;
+                        document.py encodes them as an import document, which app/feed imports
+    rows to source      reverse/open.py picks a writer; reverse/plan.py: ReverseBlock turns a record into path values,
+                        found by reverse/solve.py and checked by evaluating the mapper on them;
+                        reverse/{xml,json,csv}_writer.py write them
+
+store.py loads and stores mappers by company and name.
+"""

@@ -1,4 +1,4 @@
-"""A mapped source as an import document: bytes of the source go in, bytes of the document come out, a record at a time."""
+"""Converts a source into an import document: source bytes in, document bytes out, one record at a time."""
 
 from __future__ import annotations
 
@@ -11,46 +11,46 @@ from typing import IO, Any
 import msgspec
 
 from app.errors import ServiceError
-from app.mapper.language.tree import Block, Mapper
+from app.mapper.language.tree import Mapper
 from app.mapper.sources.open import open_source
 
-KEPT = 1 << 20  # places of one collection that are kept in memory, 8 bytes each
+IN_MEMORY = 1 << 20  # numbers of a list that are kept in memory, 8 bytes each
 
 _encode = msgspec.json.Encoder().encode
 
 
-class Mapped:
-    """The import document of a source, and where in the source each of its records stands."""
+class SourceConverter:
+    """Converts a source into an import document, and tells the source position of each record."""
 
     def __init__(self, mapper: Mapper, charset: str | None = None) -> None:
         self._source = open_source(mapper, self._add, charset)
         self._records: dict[str, list[dict[str, Any]]] = {block.name: [] for block in mapper.blocks}
-        self._places = {block.name: _Places() for block in mapper.blocks}
+        self._numbers = {block.name: _RecordNumbers() for block in mapper.blocks}
         self._head = _head(mapper)
 
     def feed(self, data: bytes) -> bytes:
-        """The part of the document that these bytes of the source complete.  Raises ServiceError."""
+        """Return the part of the document that these source bytes complete.  Raises ServiceError."""
         self._source.feed(data)
         return self._take()
 
     def finish(self) -> bytes:
-        """The document's end.  Raises ServiceError."""
+        """Return the end of the document.  Raises ServiceError."""
         self._source.finish()
         return self._take() + b"}\n"
 
     def close(self) -> None:
-        """Nothing more will be read."""
+        """Release the reader's resources."""
         self._source.close()
 
     def place(self, collection: str, position: int, child: int | None = None) -> str | None:
-        """Where in the source the collection's record at a position (from 0) stands, or its child at one: "line 17"."""
-        places = self._places.get(collection)
-        number = places.get(position, child) if places is not None else None
+        """Return the source position of a collection's record (counted from 0), or of its child: "line 17"."""
+        numbers = self._numbers.get(collection)
+        number = numbers.get(position, child) if numbers is not None else None
         return None if number is None else f"{self._source.unit} {number}"
 
-    def _add(self, collection: str, record: dict[str, Any], number: int, inside: Sequence[int]) -> None:
+    def _add(self, collection: str, record: dict[str, Any], number: int, child_numbers: Sequence[int]) -> None:
         self._records[collection].append(record)
-        self._places[collection].append(number, inside)
+        self._numbers[collection].append(number, child_numbers)
 
     def _take(self) -> bytes:
         parts, self._head = [self._head], b""
@@ -71,25 +71,25 @@ class Preview:
         self._full = dict.fromkeys((block.name for block in mapper.blocks), False)
 
     def feed(self, data: bytes) -> bool:
-        """Take in bytes of the source; whether more of them are of use.  Raises ServiceError."""
+        """Read source bytes; return whether the preview needs more.  Raises ServiceError."""
         try:
             self._source.feed(data)
         except ServiceError:
-            if not all(self._full.values()):  # what comes after the last record that is asked for does not matter
+            if not all(self._full.values()):  # errors after the last record of the preview are ignored
                 raise
         return not all(self._full.values())
 
     def finish(self) -> bytes:
-        """The document, of a source that was read as far as needed."""
+        """Return the document.  Raises ServiceError if the source ends too early."""
         if not all(self._full.values()):
             self._source.finish()
         return msgspec.json.format(_encode(self._document), indent=2) + b"\n"
 
     def close(self) -> None:
-        """Nothing more will be read."""
+        """Release the reader's resources."""
         self._source.close()
 
-    def _add(self, collection: str, record: dict[str, Any], _number: int, _inside: Sequence[int]) -> None:
+    def _add(self, collection: str, record: dict[str, Any], _number: int, _child_numbers: Sequence[int]) -> None:
         records = self._document[collection]
         if len(records) < self._limit:
             records.append(record)
@@ -97,7 +97,7 @@ class Preview:
 
 
 def _head(mapper: Mapper) -> bytes:
-    """The document's beginning: its directives, and every collection, which may get records afterwards."""
+    """The start of the document: its directives and an empty array for each collection, which may be repeated with records."""
     members: dict[str, Any] = {}
     if mapper.atomic is not None:
         members["@atomic"] = mapper.atomic
@@ -105,42 +105,38 @@ def _head(mapper: Mapper) -> bytes:
         members["@mode"] = mapper.mode
     for block in mapper.blocks:
         members[block.name] = []
-        _remove_all(members, block)
+        if block.remove_all is not None:
+            members[block.name + "@removeAll"] = block.remove_all
     return _encode(members)[:-1]
 
 
-def _remove_all(members: dict[str, Any], block: Block) -> None:
-    if block.remove_all is not None:
-        members[block.name + "@removeAll"] = block.remove_all
-
-
-class _Places:
-    """Where each record stands, and each of its children where these have places of their own."""
+class _RecordNumbers:
+    """The line or element number of each record, and of each child that has its own."""
 
     def __init__(self) -> None:
-        self._records = _Numbers()
-        self._inside = _Numbers()
-        self._ends = _Numbers()  # for each record how many children there are up to its last one
+        self._records = _NumberList()
+        self._children = _NumberList()
+        self._ends = _NumberList()  # for each record the number of children up to and including its own
 
-    def append(self, number: int, inside: Sequence[int]) -> None:
+    def append(self, number: int, child_numbers: Sequence[int]) -> None:
         self._records.append(number)
-        for each in inside:
-            self._inside.append(each)
-        if inside or self._inside.count:
-            while self._ends.count < self._records.count - 1:  # records before the first children
+        for each in child_numbers:
+            self._children.append(each)
+        if child_numbers or self._children.count:
+            while self._ends.count < self._records.count - 1:  # records before the first one with children
                 self._ends.append(0)
-            self._ends.append(self._inside.count)
+            self._ends.append(self._children.count)
 
     def get(self, position: int, child: int | None) -> int | None:
         if child is not None and position < self._ends.count:
             at = (self._ends.get(position - 1) or 0 if position else 0) + child
             if at < (self._ends.get(position) or 0):
-                return self._inside.get(at)
+                return self._children.get(at)
         return self._records.get(position)
 
 
-class _Numbers:
-    """A list of numbers, which beyond the first ones is kept in a file."""
+class _NumberList:
+    """A list of numbers that moves to a temporary file in blocks of IN_MEMORY."""
 
     def __init__(self) -> None:
         self._recent = array("Q")
@@ -153,9 +149,9 @@ class _Numbers:
 
     def append(self, number: int) -> None:
         self._recent.append(number)
-        if len(self._recent) >= KEPT:
+        if len(self._recent) >= IN_MEMORY:
             if self._file is None:
-                self._file = tempfile.TemporaryFile()  # noqa: SIM115 for as long as the import lasts
+                self._file = tempfile.TemporaryFile()  # noqa: SIM115 lives as long as the import
             self._file.seek(0, 2)
             self._recent.tofile(self._file)
             self._filed += len(self._recent)

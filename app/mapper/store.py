@@ -1,4 +1,4 @@
-"""Mappers by name, and what HTTP does with them."""
+"""Stored mappers: load, list, replace and delete them by name, and preview what they make of a source."""
 
 from __future__ import annotations
 
@@ -15,66 +15,67 @@ from app.database.listing import listing
 from app.errors import ServiceError
 from app.mapper.document import Preview
 from app.mapper.language.parse import read
-from app.mapper.language.problems import source_error
-from app.mapper.language.tree import Mapper, Template
+from app.mapper.language.problems import mapper_error
+from app.mapper.language.tree import Mapper, TemplateMapper
 
 CONTENT_TYPES = {
     "xml": ("application/xml", "text/xml"),
     "json": ("application/json", "text/json"),
     "csv": ("text/csv", "application/csv", "text/tab-separated-values", "application/vnd.ms-excel"),
 }
-UNTYPED = ("application/octet-stream", "text/plain", "application/x-www-form-urlencoded")  # what senders say that do not know
+# what clients send by default; accepted for each format
+UNTYPED = ("application/octet-stream", "text/plain", "application/x-www-form-urlencoded")
 DEFAULT_LIMIT, LARGEST_LIMIT = 10, 1_000  # records of a preview
 
 TEXT = "select text from bds.mappers where company_id = %s and name = %s"
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
-    """A mapper as it is kept."""
+class StoredMapper:
+    """A mapper as it is stored."""
 
     name: str
     text: str
 
 
-async def find(connection: AsyncConnection[Any], catalog: Catalog, company: str, name: str) -> Mapper | Template:
-    """A mapper of the company that the connection has named, checked against the catalog.  Raises not_found, invalid_mapper."""
+async def find(connection: AsyncConnection[Any], catalog: Catalog, company: str, name: str) -> Mapper | TemplateMapper:
+    """Load and check a mapper of the company set on the connection.  Raises not_found, invalid_mapper."""
     return read((await _find(connection, company, name)).text, catalog)
 
 
 async def load_source(database: Database, company: str, name: str) -> Mapper:
-    """A stored mapper that reads a source.  Raises not_found, invalid_mapper."""
+    """Load a mapper that reads a source.  Raises not_found; invalid_mapper, for a template too."""
     async with database.session(company) as connection:
-        return _reads(await find(connection, database.catalog, company, name), name)
+        return _require_source(await find(connection, database.catalog, company, name), name)
 
 
 def load_for_command(url: str, catalog: Catalog, company: str, name: str) -> Mapper:
-    """The same for a command.  Raises not_found, invalid_mapper, psycopg.Error."""
+    """`load_source` on a connection of its own, for a command.  Raises psycopg.Error too."""
     with connect(url, "bds_reader") as connection:
         connection.execute("select set_config('bds.company', %s, false)", (company,))
         row = connection.execute(TEXT, (company, name)).fetchone()
     if row is None:
         raise _missing(name)
-    return _reads(read(row[0], catalog), name)
+    return _require_source(read(row[0], catalog), name)
 
 
-def _reads(mapper: Mapper | Template, name: str) -> Mapper:
-    if isinstance(mapper, Template):
-        raise ServiceError("invalid_mapper", f"the mapper {name} is a template: it reads no source", target="mapper")
+def _require_source(mapper: Mapper | TemplateMapper, name: str) -> Mapper:
+    if isinstance(mapper, TemplateMapper):
+        raise ServiceError("invalid_mapper", f"the mapper {name} is a template and cannot read a source", target="mapper")
     return mapper
 
 
-async def show(database: Database, company: str, name: str) -> Stored:
-    """A mapper as it was written.  Raises not_found."""
+async def show(database: Database, company: str, name: str) -> StoredMapper:
+    """Return a mapper with its text.  Raises not_found."""
     async with database.session(company) as connection:
         return await _find(connection, company, name)
 
 
-async def _find(connection: AsyncConnection[Any], company: str, name: str) -> Stored:
+async def _find(connection: AsyncConnection[Any], company: str, name: str) -> StoredMapper:
     row = await (await connection.execute(TEXT, (company, name))).fetchone()
     if row is None:
         raise _missing(name)
-    return Stored(name, row[0])
+    return StoredMapper(name, row[0])
 
 
 async def listed(database: Database, company: str, limit: int, offset: int) -> dict[str, Any]:
@@ -93,7 +94,7 @@ async def listed(database: Database, company: str, limit: int, offset: int) -> d
 
 
 async def put(database: Database, company: str, name: str, body: bytes, actor: str) -> bool:
-    """Check and store a mapper; whether it is new.  Raises invalid_mapper, malformed_request."""
+    """Check and store a mapper; return whether it is new.  Raises invalid_mapper, malformed_request."""
     try:
         text = body.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -102,11 +103,9 @@ async def put(database: Database, company: str, name: str, body: bytes, actor: s
         message = f"line {line}, column {column}: expected UTF-8"
         raise ServiceError("invalid_mapper", message, line=line, column=column) from None
     if "\0" in text:
-        raise source_error(
-            "the character U+0000 is not allowed", line=text.count("\n", 0, text.index("\0")) + 1, code="invalid_mapper"
-        )
+        raise mapper_error(text, text.index("\0") + 1, "the character U+0000 is not allowed")
     mapper = read(text, database.catalog)
-    format = "template" if isinstance(mapper, Template) else mapper.format
+    format = "template" if isinstance(mapper, TemplateMapper) else mapper.format
     created: bool = await _change(
         database, company, "select bds.put_mapper(%s, %s, %s, %s, %s)", (company, name, format, text, actor)
     )
@@ -114,7 +113,7 @@ async def put(database: Database, company: str, name: str, body: bytes, actor: s
 
 
 async def delete(database: Database, company: str, name: str) -> None:
-    """Raises not_found."""
+    """Delete a mapper.  Raises not_found."""
     if not await _change(database, company, "select bds.delete_mapper(%s, %s)", (company, name)):
         raise _missing(name)
 
@@ -128,7 +127,7 @@ async def _change(database: Database, company: str, statement: Any, arguments: t
 
 
 async def preview(mapper: Mapper, bodies: AsyncIterator[bytes], limit: str, charset: str | None, in_thread: Any) -> bytes:
-    """The first records of a source as an import document.  Raises malformed_request, or what is wrong with the source."""
+    """Return the first records of a source as an import document.  Raises malformed_request, or the error of the source."""
     if not (limit.isascii() and limit.isdigit() and len(limit) < 9 and 1 <= int(limit) <= LARGEST_LIMIT):
         message = f"limit: expected a whole number from 1 to {LARGEST_LIMIT}, got {limit!r}"
         raise ServiceError("malformed_request", message, target="limit")
@@ -137,17 +136,17 @@ async def preview(mapper: Mapper, bodies: AsyncIterator[bytes], limit: str, char
         async for data in bodies:
             if not await in_thread(document.feed, data):
                 break
-        shown: bytes = await in_thread(document.finish)
-        return shown
+        result: bytes = await in_thread(document.finish)
+        return result
     finally:
         document.close()
 
 
 def require_type(mapper: Mapper, content_type: str) -> None:
-    """Raises unsupported_media_type if a body is said to be of another format than the mapper reads."""
+    """Raises unsupported_media_type if the content type names a format that the mapper does not read."""
     expected = CONTENT_TYPES[mapper.format]
     if content_type not in (*expected, *UNTYPED) and not content_type.endswith("+" + mapper.format):
-        raise ServiceError("unsupported_media_type", f"this mapper reads {expected[0]}, got {content_type}")
+        raise ServiceError("unsupported_media_type", f"expected {expected[0]}, which this mapper reads, got {content_type}")
 
 
 def _missing(name: str) -> ServiceError:

@@ -9,7 +9,7 @@ from aiohttp import web
 from app.errors import ServiceError
 from app.feed import receive
 from app.mapper import store
-from app.mapper.document import Mapped
+from app.mapper.document import SourceConverter
 from app.web.forms import Form, Upload, blank, read_upload
 from app.web.site import Visit, see_other
 from app.wire.bodies import body_deadline
@@ -35,7 +35,7 @@ async def upload(visit: Visit) -> web.StreamResponse:
     try:
         source = None
         if form["mapper"]:
-            source = Mapped(await store.load_source(visit.database, visit.company, form["mapper"]))
+            source = SourceConverter(await store.load_source(visit.database, visit.company, form["mapper"]))
         bodies = decoded(receive.gathered(_reading(upload)), coding_of(upload.file_name))
         dry_run = form["dryRun"] == "true"
         _, report = await receive.import_body(

@@ -13,7 +13,7 @@ from aiohttp import web
 from app.errors import ServiceError
 from app.mapper import store
 from app.mapper.language.parse import read
-from app.mapper.language.tree import Mapper, Template
+from app.mapper.language.tree import Mapper, TemplateMapper
 from app.web.forms import Form, blank
 from app.web.site import Visit
 
@@ -72,7 +72,7 @@ async def preview(visit: Visit, form: Form, name: str | None) -> web.Response:
     document = None
     with form.checked("text", targets={"": "text"}), noting(place):
         mapper = check(visit, form)
-        if isinstance(mapper, Template):
+        if isinstance(mapper, TemplateMapper):
             raise ServiceError("invalid_mapper", "a template reads no source: try it on the page Export", target="text")
         if not form["source"].strip():
             form.refuse("source", "Paste the beginning of a source here to see what becomes of it")
@@ -90,7 +90,7 @@ async def _preview(mapper: Mapper, source: str) -> str:
     return json.dumps(json.loads(made), ensure_ascii=False, indent=2)
 
 
-def check(visit: Visit, form: Form) -> Mapper | Template:
+def check(visit: Visit, form: Form) -> Mapper | TemplateMapper:
     """The mapper as it is typed.  Raises invalid_mapper."""
     return read(form["text"], visit.database.catalog)
 

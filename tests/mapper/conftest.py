@@ -1,4 +1,4 @@
-"""The catalog of a real database, and what a test asks of a mapper: the import document that it makes of a source."""
+"""The catalog of a real database, and a function that maps a source to its import document."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from app.database import connections
 from app.database.catalog import Catalog
-from app.mapper.document import Mapped
+from app.mapper.document import SourceConverter
 from app.mapper.language.parse import read
 from app.mapper.language.tree import Mapper
 
@@ -31,7 +31,7 @@ def run(catalog: Catalog) -> Run:
     def run(text: str, source: str | bytes, chunk: int = 1 << 20, charset: str | None = None) -> Document:
         mapper = read(text, catalog)
         assert isinstance(mapper, Mapper)
-        mapped = Mapped(mapper, charset)
+        mapped = SourceConverter(mapper, charset)
         data = source.encode() if isinstance(source, str) else source
         out = b"".join(mapped.feed(data[at : at + chunk]) for at in range(0, len(data), chunk)) + mapped.finish()
         return document(out)
@@ -40,7 +40,7 @@ def run(catalog: Catalog) -> Run:
 
 
 def document(data: bytes) -> Document:
-    """A parsed import document, in which a repeated collection continues."""
+    """Parse an import document; the arrays of a repeated collection are joined."""
 
     def merge(pairs: list[tuple[str, Any]]) -> Document:
         merged: Document = {}

@@ -32,19 +32,19 @@ def test_errors_have_the_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     path = tmp_path / "units.xml"
     path.write_text("<r>\n<u c='A'/></r>")
     assert main.main(["import", str(path), "--company", "acme", "--mapper", "units"]) == commands.FAILED
-    assert "units[0].name (code:A): required: line 2: name is required" in capsys.readouterr().out
+    assert "units[0].name (code:A): required: line 2: " in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(("company", "mapper", "source", "says"), [
+@pytest.mark.parametrize(("company", "mapper", "source", "message"), [
     ("acme", "none", "<r/>", "there is no mapper none"),
     ("other", "units", "<r/>", "there is no mapper units"),
     ("acme", "units", "<r>", "line 1, column"),
 ])  # fmt: skip
-def test_what_is_wrong_is_said_in_a_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], company: str, mapper: str, source: str, says: str
+def test_an_error_is_one_line_of_standard_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], company: str, mapper: str, source: str, message: str
 ) -> None:
     path = tmp_path / "units.xml"
     path.write_text(source)
     assert main.main(["import", str(path), "--company", company, "--mapper", mapper]) == commands.FAILED
-    said = capsys.readouterr()
-    assert says in said.err and not said.out
+    output = capsys.readouterr()
+    assert message in output.err and not output.out

@@ -1,4 +1,4 @@
-"""CSV sources: how a file is written is found out, rows become records, and what cannot be read is said."""
+"""CSV sources: the dialect is detected, rows become records, and faults are errors with their line."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from app.errors import ServiceError
-from app.mapper.document import Mapped
+from app.mapper.document import SourceConverter
 from app.mapper.sources import csv_source
 from tests.mapper.conftest import Run
 
@@ -25,7 +25,7 @@ def products(run: Run, source: str | bytes, settings: str = "", **options: Any) 
 
 
 # source, settings, (code, name) of each record
-WRITTEN: list[tuple[str, str, list[tuple[Any, ...]]]] = [
+DIALECTS: list[tuple[str, str, list[tuple[Any, ...]]]] = [
     ("code,name\n1,a\n2,b\n", "", [("1", "a"), ("2", "b")]),
     ("code,name\n1,a\n2,b", "", [("1", "a"), ("2", "b")]),
     ("code;name\r\n1;a\r\n", "", [("1", "a")]),
@@ -52,8 +52,8 @@ WRITTEN: list[tuple[str, str, list[tuple[Any, ...]]]] = [
 
 
 @pytest.mark.parametrize("chunk", [1, 5, 1 << 20])
-@pytest.mark.parametrize(("source", "settings", "expected"), WRITTEN, ids=range(len(WRITTEN)))
-def test_how_a_file_is_written(run: Run, source: str, settings: str, expected: list[tuple[Any, ...]], chunk: int) -> None:
+@pytest.mark.parametrize(("source", "settings", "expected"), DIALECTS, ids=range(len(DIALECTS)))
+def test_the_dialect_is_detected(run: Run, source: str, settings: str, expected: list[tuple[Any, ...]], chunk: int) -> None:
     assert products(run, source, settings, chunk=chunk) == expected
 
 
@@ -74,29 +74,35 @@ def test_how_a_file_is_written(run: Run, source: str, settings: str, expected: l
     ("iso-8859-15", "@encoding = 'iso-8859-15'", "5 €"),
     ("cp437", "@encoding = 'cp437'", "Müller"),
 ])  # fmt: skip
-def test_an_encoding(run: Run, encoding: str, settings: str, name: str, chunk: int) -> None:
+def test_the_encoding_is_detected_or_set(run: Run, encoding: str, settings: str, name: str, chunk: int) -> None:
     source = f"code;name\n1;ascii\n2;{name}\n".encode(encoding)
     assert products(run, source, settings, chunk=chunk) == [("1", "ascii"), ("2", name)]
 
 
-def test_an_encoding_that_the_sender_names(run: Run) -> None:
+def test_the_senders_charset_yields_to_a_byte_order_mark_and_to_the_mapper(run: Run) -> None:
     source = "code;name\n1;Müller\n"
     assert products(run, source.encode("cp437"), charset="cp437") == [("1", "Müller")]
-    assert products(run, codecs.BOM_UTF8 + source.encode(), charset="cp437") == [("1", "Müller")], "a mark says it better"
+    assert products(run, codecs.BOM_UTF8 + source.encode(), charset="cp437") == [("1", "Müller")]
     assert products(run, source.encode("cp850"), "@encoding = 'cp850'", charset="utf-8") == [("1", "Müller")]
 
 
-def test_a_charset_that_is_not_known_is_refused(run: Run) -> None:
-    with pytest.raises(ServiceError, match="expected a charset that is known, got klingon"):
+def test_an_unknown_charset_is_named(run: Run) -> None:
+    with pytest.raises(ServiceError, match="got klingon"):
         products(run, "code;name\n", charset="klingon")
 
 
-def test_columns_by_number_where_there_is_no_header(run: Run) -> None:
+def test_columns_are_numbers_without_a_header(run: Run) -> None:
     text = "type csv @header = 'false'\nproducts = 'row' { code = '2' name = '3' }"
     assert run(text, "x;1;a\ny;2\n")["products"] == [{"code": "1", "name": "a"}, {"code": "2"}]
 
 
-def test_neighbouring_rows_with_one_id_are_one_record(run: Run) -> None:
+def test_without_a_header_a_mapper_may_read_no_column(run: Run) -> None:
+    assert run("type csv @header = 'false'\nunits = 'row' { code = \"1\" name = \"x\" }", "a,b\n")["units"] == [
+        {"code": "1", "name": "x"}
+    ]
+
+
+def test_neighbouring_rows_with_one_id_become_one_record(run: Run) -> None:
     source = "no,note,who,what,many\n1,a,c1,p,1\n1,,c2,q,2\n2,b,,,\n1,d,,p,3\n,x,,p,4\n,x,,p,5\n"
     for chunk in (1, 1 << 20):
         assert run(LINES.format(""), source, chunk)["invoices"] == [
@@ -108,7 +114,7 @@ def test_neighbouring_rows_with_one_id_are_one_record(run: Run) -> None:
         ]  # fmt: skip
 
 
-def test_a_record_goes_by_its_id_before_its_other_unique_fields(run: Run) -> None:
+def test_rows_are_combined_by_id_before_other_unique_fields(run: Run) -> None:
     text = "type csv\nproducts = 'row' { id[code] = 'c' barcode = 'b' variants = '.' { @removeAll = 'true' code = 'v' } }"
     assert run(text, "c,b,v\n1,8,x\n1,9,y\n2,9,\n")["products"] == [
         {"id": "code:1", "barcode": "9", "variants": [{"code": "x"}, {"code": "y"}], "variants@removeAll": True},
@@ -116,48 +122,49 @@ def test_a_record_goes_by_its_id_before_its_other_unique_fields(run: Run) -> Non
     ]
 
 
-def test_rows_without_blocks_inside_are_records_each(run: Run) -> None:
+def test_each_row_is_a_record_without_nested_blocks(run: Run) -> None:
     assert products(run, "code,name\n1,a\n1,b\n") == [("1", "a"), ("1", "b")]
 
 
-def test_a_row_that_is_too_wide_is_a_record_that_fails(run: Run) -> None:
+def test_a_row_with_too_many_cells_is_a_failed_record(run: Run) -> None:
     records = run(PRODUCTS.format(""), "code,name\n1,a\n2,b,c\n3,d\n")["products"]
-    assert records[1] == {"code": {"@invalid": "the row has 3 cells, the header 2"}}
+    assert records[1] == {"code": {"@invalid": "expected at most 2 cells as in the header, got 3"}}
     assert [records[0]["code"], records[2]["code"]] == ["1", "3"]
 
 
 REFUSED = [
-    # source, settings, code, what is said
-    (b"", "", "malformed_document", "line 1: expected a header with the names of the columns"),
+    # source, settings, code, part of the message
+    (b"", "", "malformed_document", "line 1: expected a header with column names"),
     (b"\n\n", "", "malformed_document", "line 1: expected a header"),
-    (b"a,b\n1,2\n", "", "invalid_document", "line 1: none of the mapper's columns is there, expected code, name, got a, b"),
+    (b"a,b\n1,2\n", "", "invalid_document", "line 1: the header has none of the mapper's columns, expected code, name, got a, b"),
     (b"code;name\n1;2\n", "@delimiter = ','", "invalid_document", "got code;name"),
-    (b"code,name,code\n1,2,3\n", "", "invalid_document", "line 1: the column code stands twice"),
-    (b'code,name\n1,a\n2,"b\n3,c\n', "", "malformed_document", "line 3: a quoted cell that begins in this row is not closed"),
-    ("code,name\n1,ü\n".encode() + b"2,\xff\n", "", "malformed_document", "line 3: the byte 0xff is not utf-8; @encoding names another encoding"),
-    (b"code,name\n1,a\n2,\x81\n", "", "malformed_document", "line 3: the byte 0x81 is not windows-1252"),
+    (b"code,name,code\n1,2,3\n", "", "invalid_document", "line 1: the column code appears twice"),
+    (b'code,name\n1,a\n2,"b\n3,c\n', "", "malformed_document", "line 3: a quoted cell that starts in this row is not closed"),
+    ("code,name\n1,ü\n".encode() + b"2,\xff\n", "", "malformed_document", "line 3: the byte 0xff is not valid in utf-8; set @encoding"),
+    (b"code,name\n1,a\n2,\x81\n", "", "malformed_document", "line 3: the byte 0x81 is not valid in windows-1252"),
     (b'code,name\n1,a\n2,"12" screen\n', "", "malformed_document", "line 3: ',' expected after '\"'"),
-    (b"code,name\n1,\xfc\n", "@encoding = 'utf-8'", "malformed_document", "line 2: the byte 0xfc is not utf-8"),
+    (b"code,name\n1,\xfc\n", "@encoding = 'utf-8'", "malformed_document", "line 2: the byte 0xfc is not valid in utf-8"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("charset", ["klingon", "base64", "undefined", "idna", "rot13", "a" * 5000, "ü"])
-def test_no_charset_fails_otherwise_than_by_being_refused(run: Run, charset: str) -> None:
-    with pytest.raises(ServiceError, match="expected a charset that is known"):
+def test_a_charset_that_is_unknown_or_not_text_is_refused(run: Run, charset: str) -> None:
+    with pytest.raises(ServiceError, match="expected a known charset") as refused:
         run(PRODUCTS.format(""), b"code,name\n1,a\n", charset=charset)
+    assert refused.value.code == "unsupported_media_type"
 
 
 @pytest.mark.parametrize("chunk", [1, 1 << 20])
-@pytest.mark.parametrize(("source", "settings", "code", "says"), REFUSED, ids=range(len(REFUSED)))
-def test_what_is_refused(run: Run, source: bytes, settings: str, code: str, says: str, chunk: int) -> None:
+@pytest.mark.parametrize(("source", "settings", "code", "message"), REFUSED, ids=range(len(REFUSED)))
+def test_an_unreadable_source_is_refused(run: Run, source: bytes, settings: str, code: str, message: str, chunk: int) -> None:
     with pytest.raises(ServiceError) as refused:
         products(run, source, settings, chunk=chunk)
-    assert (refused.value.code, says in refused.value.message) == (code, True), refused.value.message
+    assert (refused.value.code, message in refused.value.message) == (code, True), refused.value.message
 
 
 def test_a_row_that_is_too_long_is_refused(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(csv_source, "LARGEST", 1 << 20)
-    with pytest.raises(ServiceError, match="line 2: a row is longer than 1 MB; a quote may not be closed"):
+    monkeypatch.setattr(csv_source, "LARGEST_ROW", 1 << 20)
+    with pytest.raises(ServiceError, match="line 2: a row has more than 1,048,576 characters"):
         products(run, 'code,name\n1,"' + "x,\n" * (1 << 20), chunk=1 << 16)
 
 
@@ -166,13 +173,13 @@ def test_a_cell_of_many_lines_is_read_in_linear_time(run: Run) -> None:
     assert products(run, f'code,name\n1,"{text}"\n', chunk=1 << 16) == [("1", text)]
 
 
-def test_places_are_lines_of_the_source(catalog: Any) -> None:
+def test_errors_are_placed_by_the_lines_of_records_and_children(catalog: Any) -> None:
     from app.mapper.language.parse import read
     from app.mapper.language.tree import Mapper
 
     mapper = read(LINES.format(""), catalog)
     assert isinstance(mapper, Mapper)
-    mapped = Mapped(mapper)
+    mapped = SourceConverter(mapper)
     for piece in (b'no,note,who,what,many\n1,"a\nb",,p,1\n', b"1,,,q,2\n\n2,,,", b"p,3\n2,,,q,4"):
         mapped.feed(piece)
     mapped.finish()

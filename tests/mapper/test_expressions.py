@@ -1,4 +1,4 @@
-"""What expressions give, of a row with cells and empty cells; and how a language's numbers and dates are read."""
+"""The values of expressions for rows with full, empty and missing cells, and numbers and dates by language."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from app.mapper.language import functions
 from tests.mapper.conftest import Run
 
 ABSENT = "(absent)"
@@ -85,7 +86,7 @@ NUMBERS: list[tuple[str, dict[str, str], Any]] = [
 @pytest.mark.parametrize(
     ("field", "expression", "cells", "expected"), [("name", *each) for each in TEXTS] + [("price", *each) for each in NUMBERS]
 )
-def test_an_expression(run: Run, field: str, expression: str, cells: dict[str, str], expected: Any) -> None:
+def test_the_value_of_an_expression(run: Run, field: str, expression: str, cells: dict[str, str], expected: Any) -> None:
     text = f"type csv\nproducts = 'row' {{ code = 'k' {field} = {expression} }}"
     quoted = ['"' + value.replace('"', '""') + '"' for value in cells.values()]
     (record,) = run(text, f"k,{','.join(cells)}\n1,{','.join(quoted)}\n")["products"]
@@ -93,7 +94,7 @@ def test_an_expression(run: Run, field: str, expression: str, cells: dict[str, s
     assert (WRONG if isinstance(value, dict) else value) == expected, value
 
 
-# language, field, the source's text, the value; None: wrong
+# language, field, text in the source, value; None: an error
 BY_LANGUAGE = [
     ("de", "total", "1.234,56", "1234.56"),
     ("de", "total", "-1.234.567,5", "-1234567.5"),
@@ -131,10 +132,10 @@ BY_LANGUAGE = [
 
 
 @pytest.mark.parametrize(("language", "field", "source", "expected"), BY_LANGUAGE)
-def test_a_language(run: Run, language: str, field: str, source: str, expected: str | None) -> None:
+def test_numbers_and_dates_by_language(run: Run, language: str, field: str, source: str, expected: str | None) -> None:
     text = f"type csv @delimiter = 'tab' @language = '{language}'\norders = 'row' {{ code = 'k' {field} = 'v' note = 'v' }}"
     (record,) = run(text, f"k\tv\n1\t{source}\n")["orders"]
-    assert record["note"] == (source or None), "text is left as it is"
+    assert record["note"] == (source or None), "text is not converted"
     if expected is None:
         assert language in record[field]["@invalid"] and repr(source) in record[field]["@invalid"]
     else:
@@ -148,15 +149,27 @@ def test_number_and_date_override_the_language(run: Run) -> None:
     assert record == {"code": "1", "total": "1234.5", "orderDate": "2010-12-01", "note": "1234.5|1234.5"}
 
 
-def test_what_is_made_of_the_source_is_read_by_the_language_or_plainly(run: Run) -> None:
+def test_the_text_of_a_function_is_read_by_the_language_or_with_a_decimal_point(run: Run) -> None:
     text = """type csv @delimiter = ';' @language = 'de'
     orders = 'row' { code = 'k' total = trim('a') items = '.' { price = replace('b', "p", ".") } }"""
     (record,) = run(text, "k;a;b\n1; 1.001,50 ;5p25\n")["orders"]
     assert (record["total"], record["items"]) == ("1001.50", [{"price": "5.25"}])
 
 
-def test_arithmetic_reads_paths_by_the_language(run: Run) -> None:
+def test_arithmetic_and_comparisons_read_paths_by_the_language(run: Run) -> None:
     text = (
         "type csv @delimiter = ';' @language = 'de'\norders = 'row' { code = 'k' total = 'a' / 2 note = if('a' > 1000, \"large\") }"
     )
     assert run(text, "k;a\n1;1.001,50\n")["orders"] == [{"code": "1", "total": "500.75", "note": "large"}]
+
+
+def test_an_entry_in_the_table_is_a_new_function(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    takes = (functions.TEXTS, functions.NUMBERS)
+    left = functions.Signature(takes, 2, 2, "text", lambda text, size: text[: int(size)])
+    monkeypatch.setitem(functions.FUNCTIONS, "left", left)  # type: ignore[arg-type]
+    text = "type csv units = 'row' { code = 'c' name = left('a', 'n') }"
+    assert run(text, "c,a,n\n1,abc,2\n2,,2\n3,abc,x\n")["units"] == [
+        {"code": "1", "name": "ab"},
+        {"code": "2", "name": None},
+        {"code": "3", "name": {"@invalid": "expected a number, got 'x'"}},
+    ]

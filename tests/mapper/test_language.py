@@ -1,4 +1,4 @@
-"""The mapper language: what it understands, and what it says of everything else, with line, column and what was expected."""
+"""The mapper language: a complete mapper, templates, and errors with line, column and what was expected."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from app.database.catalog import Catalog
 from app.errors import ServiceError
 from app.mapper.language.parse import LONGEST, read
-from app.mapper.language.tree import Mapper, Template
+from app.mapper.language.tree import Mapper, TemplateMapper
 
 WHOLE = """
 # a comment, with 'quotes' and { braces
@@ -46,31 +46,31 @@ def test_equal_texts_are_equal_mappers(catalog: Catalog) -> None:
 
 
 WRONG = [
-    # text, line, column, what is said
-    ("", 1, 1, "unexpected the end, expected type"),
-    ("products = 'row' { code = 'a' }", 1, 1, "unexpected 'products', expected type"),
-    ("type", 1, 5, "unexpected the end, expected a name"),
+    # text, line, column, part of the message
+    ("", 1, 1, "expected type"),
+    ("products = 'row' { code = 'a' }", 1, 1, "'products', expected type"),
+    ("type", 1, 5, "expected a name"),
     ("type yaml products = 'row' { code = 'a' }", 1, 6, "expected xml, json, csv or template, got yaml"),
     ("type csv", 1, 9, "expected a block: products"),
-    ("type csv\ncode = 'a'", 2, 1, "code stands outside every block, expected a block: code = 'path' { ... }"),
-    ("type csv\nplanets = 'row' { code = 'a' }", 2, 1, "there is no entity planets, expected one of units, categories, products"),
+    ("type csv\ncode = 'a'", 2, 1, "code is not inside a block, expected a block: code = 'path' { ... }"),
+    ("type csv\nplanets = 'row' { code = 'a' }", 2, 1, "unknown entity planets, expected one of units, categories, products"),
     ("type csv\nproducts = 'row' {\n  prise = 'a'\n}", 3, 3, "products has no field prise, expected one of id, code, name"),
-    ("type csv\nproducts = 'row' {\n  code = 'a'\n", 4, 1, "unexpected the end, expected"),
-    ("type csv\nproducts = 'row' {\n  code 'a'\n}", 3, 8, "unexpected \"'a'\", expected =, ["),
-    ("type csv\nproducts = 'row' {\n  code = }", 3, 10, "unexpected '}', expected"),
-    ("type csv\nproducts = 'row' { code = 'a }", 2, 27, "the quoted text that begins here is not closed in its line, expected '"),
-    ("type csv\nproducts = 'row' { code = \"a\n\" }", 2, 27, "the quoted text that begins here is not closed in its line, expected \""),
-    ("type csv\nproducts = 'row' { code = 'a' code = 'b' }", 2, 31, "code stands twice in this block"),
+    ("type csv\nproducts = 'row' {\n  code = 'a'\n", 4, 1, "expected"),
+    ("type csv\nproducts = 'row' {\n  code 'a'\n}", 3, 8, "\"'a'\", expected =, ["),
+    ("type csv\nproducts = 'row' {\n  code = }", 3, 10, "'}', expected"),
+    ("type csv\nproducts = 'row' { code = 'a }", 2, 27, "quoted text is not closed, expected ' before the end of the line"),
+    ("type csv\nproducts = 'row' { code = \"a\n\" }", 2, 27, "quoted text is not closed, expected \" before the end of the line"),
+    ("type csv\nproducts = 'row' { code = 'a' code = 'b' }", 2, 31, "code appears twice in this block"),
     ("type csv\nproducts = 'row' { }", 2, 1, "the block products is empty, expected a field"),
     ("type csv\nproducts = 'row' { items = '.' { price = 'p' } }", 2, 20, "products has no child collection items, expected one of variants"),
     ("type csv\nunits = 'row' { items = '.' { price = 'p' } }", 2, 17, "units has no child collection items"),
     # lookups
     ("type csv\nproducts = 'row' { category[email] = 'a' }", 2, 29, "categories cannot be looked up by email, expected id or code"),
-    ("type csv\nproducts = 'row' { name[code] = 'a' }", 2, 25, "name is no reference, expected name = ... without [code]"),
+    ("type csv\nproducts = 'row' { name[code] = 'a' }", 2, 25, "name is not a reference, expected name = ... without [code]"),
     ("type csv\nproducts = 'row' { id[name] = 'a' }", 2, 23, "products cannot be looked up by name, expected id, code or barcode"),
     # settings
     ("type csv @atomic = 'yes' products = 'row' { code = 'a' }", 1, 20, "@atomic: expected batch, true or false, got 'yes'"),
-    ("type csv @language = 'klingon' products = 'row' { code = 'a' }", 1, 22, "expected a language that CLDR knows, such as de or pt-BR"),
+    ("type csv @language = 'klingon' products = 'row' { code = 'a' }", 1, 22, "expected a language tag such as de or pt-BR"),
     ("type csv @mode = 'all' products = 'row' { code = 'a' }", 1, 18, "@mode: expected array or merge"),
     ("type csv @colour = 'red' products = 'row' { code = 'a' }", 1, 10, "unknown setting @colour, expected @atomic, @mode, @language, @delimiter"),
     ("type xml @delimiter = ',' products = '//p' { code = 'a' }", 1, 10, "unknown setting @delimiter, expected @atomic, @mode, @language or @namespace"),
@@ -78,37 +78,37 @@ WRONG = [
     ("type csv @encoding = 'klingon' products = 'row' { code = 'a' }", 1, 22, "expected an encoding such as utf-8 or windows-1252"),
     ("type csv @encoding = 'base64' products = 'row' { code = 'a' }", 1, 22, "expected an encoding"),
     ("type csv @header = 'no' products = 'row' { code = 'a' }", 1, 20, "@header: expected true or false"),
-    ("type csv @header = 'false' products = 'row' { code = 'sku' }", 1, 54, "expected the number of a column"),
+    ("type csv @header = 'false' products = 'row' { code = 'sku' }", 1, 54, "expected a column number from 1"),
     ("type csv @atomic = 'true' @atomic = 'true' products = 'row' { code = 'a' }", 1, 27, "@atomic is set twice"),
-    ("type csv @namespace[g] = 'x' products = 'row' { code = 'a' }", 1, 10, "@namespace is a setting of xml"),
+    ("type csv @namespace[g] = 'x' products = 'row' { code = 'a' }", 1, 10, "@namespace is not a setting of csv"),
     ("type csv products = 'row' { @removeAll = 'yes' code = 'a' }", 1, 42, "@removeAll: expected true or false, got 'yes'"),
     ("type csv products = 'row' { @operation = 'purge' code = 'a' }", 1, 42, "@operation: expected create, update, upsert or delete"),
-    ("type csv products = 'row' { @where = 'a' code = 'a' }", 1, 29, "unknown setting @where of a block, expected @removeAll or @operation"),
-    ("type csv @delimiter = '\"' products = 'row' { code = 'a' }", 1, 23, "@delimiter: expected another character than that of @quote"),
-    ("type csv @quote = ';' @delimiter = ';' products = 'row' { code = 'a' }", 1, 36, "@delimiter: expected another character"),
+    ("type csv products = 'row' { @where = 'a' code = 'a' }", 1, 29, "unknown setting @where in a block, expected @removeAll or @operation"),
+    ("type csv @delimiter = '\"' products = 'row' { code = 'a' }", 1, 23, "@delimiter: expected a character other than @quote"),
+    ("type csv @quote = ';' @delimiter = ';' products = 'row' { code = 'a' }", 1, 36, "@delimiter: expected a character other than @quote"),
     ("type csv @encoding = 'undefined' products = 'row' { code = 'a' }", 1, 22, "expected an encoding such as utf-8"),
     ("type xml @namespace[g] = 'x' @namespace[g] = 'y' products = '//p' { code = 'a' }", 1, 30, "@namespace[g] is set twice"),
-    ("type xml @namespace[xml] = 'x' products = '//p' { code = 'a' }", 1, 10, "prefixes that begin with xml are XML's own"),
+    ("type xml @namespace[xml] = 'x' products = '//p' { code = 'a' }", 1, 10, "expected a prefix that does not start with xml, got xml"),
     ("type xml @namespace[g] = '' products = '//p' { code = 'a' }", 1, 26, "@namespace: expected a URI"),
     # paths
-    ("type csv\nproducts = \"row\" { code = 'a' }", 2, 18, "a block's path is written in 'single quotes': \"double quotes\" are a text"),
-    ("type csv\nproducts = 'rows' { code = 'a' }", 2, 12, "expected 'row', which every block of csv has, got 'rows'"),
-    ("type csv\nproducts = 'row' { variants = 'row' { code = 'a' } }", 2, 31, "expected '.', the same row"),
+    ("type csv\nproducts = \"row\" { code = 'a' }", 2, 18, "expected a block's path in 'single quotes'; \"double quotes\" are a text"),
+    ("type csv\nproducts = 'rows' { code = 'a' }", 2, 12, "expected 'row', the path of each csv block, got 'rows'"),
+    ("type csv\nproducts = 'row' { variants = 'row' { code = 'a' } }", 2, 31, "expected '.' (the same row)"),
     ("type csv\nproducts = 'row' { code = '' }", 2, 27, "expected a path"),
-    ("type xml\nproducts = '/a[1]/b' { code = 'a' }", 2, 12, "a block's path is a plain element path or //name"),
+    ("type xml\nproducts = '/a[1]/b' { code = 'a' }", 2, 12, "expected a plain element path or //name"),
     ("type xml\nproducts = '//p' { code = '/a/b' }", 2, 27, "expected a path relative to the block's element"),
-    ("type xml\nproducts = '//p' { code = 'a[' }", 2, 27, "this is not XPath 1.0"),
+    ("type xml\nproducts = '//p' { code = 'a[' }", 2, 27, "invalid XPath 1.0"),
     ("type xml\nproducts = '//p' { code = 'matches(a)' }", 2, 27, "XPath 1.0 has no function matches"),
-    ("type xml\nproducts = '//p' { code = '1 | a' }", 2, 27, "this is not XPath 1.0: Invalid type"),
+    ("type xml\nproducts = '//p' { code = '1 | a' }", 2, 27, "invalid XPath 1.0: Invalid type"),
     ("type xml\nproducts = '//p' { variants = 'count(a)' { code = 'a' } }", 2, 31, "expected a path to elements"),
     ("type xml\nproducts = '//p' { variants = 'a/@b' { code = 'a' } }", 2, 31, "expected a path to elements"),
-    ("type xml\nproducts = '//p' { code = 'a[b = $c]' }", 2, 34, "there are no variables"),
-    ("type xml\nproducts = '//p' { code = '../name' }", 2, 27, "only attributes of what is around the record can be read, such as ../@name"),
-    ("type xml\nproducts = '//p' { code = 'ancestor::x/y' }", 2, 27, "only attributes of what is around the record"),
-    ("type xml\nproducts = '//p' { code = 'following-sibling::x' }", 2, 27, "only attributes of what is around the record"),
-    ("type json\nproducts = '$.a[0]' { code = 'a' }", 2, 12, "a block's path is made of names and [*], with a filter at its end at most"),
-    ("type json\nproducts = '$.a[?$.x == 1]' { code = 'a' }", 2, 12, "a block's filter looks at its own element (@) alone"),
-    ("type json\nproducts = '$.a' { code = '$.b[' }", 2, 32, "this is not JSONPath (RFC 9535)"),
+    ("type xml\nproducts = '//p' { code = 'a[b = $c]' }", 2, 34, "variables are not supported"),
+    ("type xml\nproducts = '//p' { code = '../name' }", 2, 27, "only attributes of its ancestors can be read, such as ../@name"),
+    ("type xml\nproducts = '//p' { code = 'ancestor::x/y' }", 2, 27, "only attributes of its ancestors"),
+    ("type xml\nproducts = '//p' { code = 'following-sibling::x' }", 2, 27, "only attributes of its ancestors"),
+    ("type json\nproducts = '$.a[0]' { code = 'a' }", 2, 12, "expected names and [*] with at most one filter at the end"),
+    ("type json\nproducts = '$.a[?$.x == 1]' { code = 'a' }", 2, 12, "a block's filter can use only its own element (@)"),
+    ("type json\nproducts = '$.a' { code = '$.b[' }", 2, 32, "invalid JSONPath (RFC 9535)"),
     # expressions
     ("type csv\nproducts = 'row' { code = uper('a') }", 2, 27, "unknown function uper, expected one of concat, upper"),
     ("type csv\nproducts = 'row' { code = upper('a', 'b') }", 2, 27, "upper: expected 1 argument, got 2"),
@@ -117,41 +117,41 @@ WRONG = [
     ("type csv\nproducts = 'row' { price = 'a' = 1 }", 2, 32, "price: expected a number, got a bool"),
     ("type csv\nproducts = 'row' { active = number('a') }", 2, 29, "active: expected a bool, got a number"),
     ("type csv\norders = 'row' { orderDate = number('a') }", 2, 30, "orderDate: expected a date, got a number"),
-    ("type csv\nproducts = 'row' { name = if('a' = 1, \"x\", 2) }", 2, 44, "if: expected a text as on the other side, got a number"),
+    ("type csv\nproducts = 'row' { name = if('a' = 1, \"x\", 2) }", 2, 44, "if: expected a text like the other argument, got a number"),
     ("type csv\nproducts = 'row' { name = if('a' = 1, \"x\", 'b' = \"c\") }", 2, 48, "if: expected a text"),
-    ("type csv\nproducts = 'row' { active = \"a\" = 1 }", 2, 35, "=: expected a text as on the other side, got a number"),
+    ("type csv\nproducts = 'row' { active = \"a\" = 1 }", 2, 35, "=: expected a text like the other argument, got a number"),
     ("type csv\norders = 'row' { orderDate = date('a', 'b') }", 2, 40, "date: expected a strptime format in \"double quotes\""),
-    ("type csv\norders = 'row' { orderDate = date('a', \"%d.%m.\") }", 2, 40, "date: expected a strptime format that names the year, such as %d.%m.%Y"),
-    ("type csv\nproducts = 'row' { price = number('a', \"xx-none\") }", 2, 40, "number: expected a language that CLDR knows"),
-    ("type csv\nproducts = 'row' { name = first }", 2, 33, "unexpected '}', expected ("),
+    ("type csv\norders = 'row' { orderDate = date('a', \"%d.%m.\") }", 2, 40, "date: expected a strptime format with the year, such as %d.%m.%Y"),
+    ("type csv\nproducts = 'row' { price = number('a', \"xx-none\") }", 2, 40, "number: expected a language tag"),
+    ("type csv\nproducts = 'row' { name = first }", 2, 33, "'}', expected ("),
     # templates
     ("type template\n<h1/>", 1, 14, "expected a media type, such as text/html, got nothing"),
     ("type template html\n<h1/>", 1, 15, "expected a media type, such as text/html, got 'html'"),
-    ("type template text/html; charset=latin-1\nx", 1, 34, "what a template makes is UTF-8, got latin-1"),
+    ("type template text/html; charset=latin-1\nx", 1, 34, "expected utf-8, the charset of all templates, got latin-1"),
     ("type template text/html\n\n{% for row in rows %}", 3, 1, "Unexpected end of template"),
     ("type template text/html\n{{ rows", 2, 1, "unexpected end of template"),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "line", "column", "says"), WRONG, ids=range(len(WRONG)))
-def test_what_is_wrong_is_said_with_its_place(catalog: Catalog, text: str, line: int, column: int, says: str) -> None:
+@pytest.mark.parametrize(("text", "line", "column", "message"), WRONG, ids=range(len(WRONG)))
+def test_an_error_has_line_and_column(catalog: Catalog, text: str, line: int, column: int, message: str) -> None:
     with pytest.raises(ServiceError) as refused:
         read(text, catalog)
     error = refused.value
     assert error.code == "invalid_mapper"
     assert error.message.startswith(f"line {error.more['line']}, column {error.more['column']}: ")
-    assert says in error.message
+    assert message in error.message
     assert (error.more["line"], error.more["column"]) == (line, column), error.message
 
 
-def test_positions_hold_after_text_of_any_kind(catalog: Catalog) -> None:
+def test_positions_count_characters_after_any_text(catalog: Catalog) -> None:
     with pytest.raises(ServiceError, match=r"^line 3, column 21: products has no field x"):
         read("type csv # käse 💶\r\n\nproducts = 'row' {  x = 'ü' }", catalog)
 
 
 def test_a_template(catalog: Catalog) -> None:
     template = read("type template text/csv; charset=utf-8\r\n{% for row in rows %}{{ row.code }}\n{% endfor %}", catalog)
-    assert isinstance(template, Template)
+    assert isinstance(template, TemplateMapper)
     assert (template.media_type, template.source) == (
         "text/csv; charset=utf-8",
         "{% for row in rows %}{{ row.code }}\n{% endfor %}",
@@ -168,7 +168,7 @@ def test_deep_nesting_is_bounded(catalog: Catalog, depth: int) -> None:
             read(text, catalog)
 
 
-def test_a_long_chain_is_bounded_and_many_fields_are_not(catalog: Catalog) -> None:
+def test_long_chains_are_bounded_but_not_the_number_of_fields(catalog: Catalog) -> None:
     with pytest.raises(ServiceError, match="nested too deeply"):
         read(f"type csv products = 'row' {{ price = {'1 + ' * 1_000}1 }}", catalog)
     blocks = "products = 'row' { code = 'c' price = 'a' * 2 + 1 }\n" * 300

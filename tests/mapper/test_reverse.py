@@ -1,4 +1,4 @@
-"""Mappers run backwards: what was imported goes out in the source's own format, and imported again it changes nothing."""
+"""Reverse mapping: rows are written in the source's format; importing the result changes nothing."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ import pytest
 from app.database import connections
 from app.database.catalog import Catalog
 from app.errors import ServiceError
-from app.mapper.document import Mapped
+from app.mapper.document import SourceConverter
 from app.mapper.language.parse import read
 from app.mapper.language.tree import Mapper
-from app.mapper.reverse.base import Writer, write_document
+from app.mapper.reverse.base import ReverseWriter, write_document
 from app.mapper.reverse.open import open_writer
 from tests.conftest import Operator
 from tests.feed.conftest import Feed
 from tests.mapper.conftest import Run, document
-from tests.mapper.test_same_rows import BASIS, CATALOGUE, GOODS, LINES, SHOP, send
+from tests.mapper.test_formats_agree import BASIS, CATALOGUE, GOODS, LINES, SHOP, send
 
 Companies = Callable[[], Feed]
 
@@ -35,7 +35,7 @@ def companies(module_database_url: str) -> Iterator[Companies]:
         yield lambda: Feed(module_database_url, catalog, operator.company(f"c{next(numbers)}"), operator)
 
 
-def writer(text: str, entity: str, catalog: Catalog) -> Writer:
+def writer(text: str, entity: str, catalog: Catalog) -> ReverseWriter:
     mapper = read(text, catalog)
     assert isinstance(mapper, Mapper)
     return open_writer(mapper, entity)
@@ -115,7 +115,7 @@ PLAIN = "type json products = '$.products[*]' { code = 'code' name = 'name' pric
     *((CATALOGUE, entity) for entity in ("units", "categories", "products", "customers", "invoices")),
     (LINES, "invoices"), (FLAT, "invoices"), (REBUILT, "products"), (REBUILT, "categories"), (TREE, "products"), (PLAIN, "products"),
 ])  # fmt: skip
-def test_an_export_imported_again_changes_nothing(companies: Companies, text: str, entity: str) -> None:
+def test_importing_an_export_changes_nothing(companies: Companies, text: str, entity: str) -> None:
     feed = companies()
     for record in GOODS["products"]:
         record["description"] = f"About: {record['name']}"
@@ -133,7 +133,7 @@ def test_an_export_imported_again_changes_nothing(companies: Companies, text: st
     assert (feed.stored(), feed.log()) == (before, log)
 
 
-def test_a_json_document_of_lookups_keeps_them(companies: Companies) -> None:
+def test_lookups_are_written_to_json_as_such(companies: Companies) -> None:
     feed = companies()
     send(feed, json.dumps(BASIS | GOODS).encode(), None)
     source = json.loads(written(SHOP, "invoices", feed.catalog, records_of(feed, "invoices")))
@@ -146,6 +146,7 @@ WRITTEN: list[tuple[str, str, list[dict[str, Any]], str]] = [
     ("type csv units = 'row' { code = 'c' name = 'n' symbol = 's' }", "units", [{"code": "1", "name": 'a "b",\nc', "symbol": None}], 'c,n,s\r\n1,"a ""b"",\nc",\r\n'),
     ("type csv units = 'row' { code = 'c' name = 'n' symbol = 's' }", "units", [{"code": "1", "symbol": "=1+1"}], "c,s\r\n1,=1+1\r\n"),
     ("type csv units = 'row' { code = 'c' name = 'n' }", "units", [], "c,n\r\n"),
+    ("type csv @quote = \"'\" units = 'row' { code = 'a,b' }", "units", [], "'a,b'\r\n"),
     ("type csv @header = 'false' @delimiter = '|' units = 'row' { code = '3' name = '1' }", "units", [{"code": "1", "name": "a"}], "a||1\r\n"),
     ("type csv products = 'row' { id[code] = 'c' price = 'p' active = 'a' }", "products", [{"code": "1", "price": "2.5500", "active": True}], "c,p,a\r\n1,2.5500,true\r\n"),
     ("type csv products = 'row' { id = 'c' price = 'p' }", "products", [{"id": 12, "price": None}], "c,p\r\n12,\r\n"),
@@ -169,63 +170,73 @@ WRITTEN: list[tuple[str, str, list[dict[str, Any]], str]] = [
 
 
 @pytest.mark.parametrize(("text", "entity", "records", "expected"), WRITTEN, ids=range(len(WRITTEN)))
-def test_what_is_written(catalog: Catalog, run: Run, text: str, entity: str, records: list[dict[str, Any]], expected: str) -> None:
+def test_the_written_source(
+    catalog: Catalog, run: Run, text: str, entity: str, records: list[dict[str, Any]], expected: str
+) -> None:
     source = written(text, entity, catalog, records)
     assert source.decode() == expected
     assert len(run(text, source)[entity]) == len(records)
     assert b"".join(write_document(writer(text, entity, catalog), iter(records))) == source
 
 
-# mapper, entity, record, what is said
+def test_a_byte_order_mark_is_written_once(catalog: Catalog, run: Run) -> None:
+    text = "type csv @encoding = 'utf-16' units = 'row' { code = 'c' }"
+    source = written(text, "units", catalog, [{"code": str(n)} for n in range(4)], batch=2)
+    assert source.decode("utf-16") == "c\r\n0\r\n1\r\n2\r\n3\r\n"
+    assert [record["code"] for record in run(text, source)["units"]] == ["0", "1", "2", "3"]
+
+
+# mapper, entity, record, part of the message
 REFUSED: list[tuple[str, str, dict[str, Any] | None, str]] = [
-    ("type csv units = 'row' { code = 'c' }", "products", None, "the mapper has no block of products, only of units"),
-    ("type xml units = '//u' { code = 'a[1]' }", "units", None, "line 1, column 33: the path 'a[1]' can be read, but not written"),
-    ("type xml units = '//u' { code = 'normalize-space(a)' }", "units", None, "can be read, but not written"),
-    ("type xml units = '//u' { code = 'c' name = '.' }", "units", None, "line 1, column 44: the path '.' holds what 'c' asks for, too: backwards, each needs a place of its own"),
-    ("type xml units = '//u' { code = 'a/c' name = 'a' }", "units", None, "the path 'a' holds what 'a/c' asks for, too"),
-    ("type xml products = '//p' { code = '@c' name = 'v' variants = 'v' { code = '@c' } }", "products", None, "the path 'v' holds what 'v' asks for, too"),
-    ("type xml products = '//p' { code = '@c' variants = 'v' { code = '.' name = 'n' } }", "products", None, "the path '.' holds what 'n' asks for, too"),
-    ("type xml units = '//u' { code = 'c' name = 'p[k=''x'']' }", "units", None, "the path \"p[k='x']\" holds what \"p[k='x']\" asks for, too"),
-    ("type json units = '$.u' { code = 'a' name = 'a.n' }", "units", None, "the path 'a' holds what 'a.n' asks for, too"),
-    ("type json units = '$.u' { code = '@' name = 'n' }", "units", None, "the path '@' holds what 'n' asks for, too"),
-    ("type xml units = '//u' { code = 'g:a' }", "units", None, "can be read, but not written"),
+    ("type csv units = 'row' { code = 'c' }", "products", None, "the mapper has no block for products, only for units"),
+    ("type xml units = '//u' { code = 'a[1]' }", "units", None, "line 1, column 33: the path 'a[1]' can be read but not written"),
+    ("type xml units = '//u' { code = 'normalize-space(a)' }", "units", None, "can be read but not written"),
+    ("type xml units = '//u' { code = 'c' name = '.' }", "units", None, "line 1, column 44: the path '.' contains the path 'c': in reverse, paths must not overlap"),
+    ("type xml units = '//u' { code = 'a/c' name = 'a' }", "units", None, "the path 'a' contains the path 'a/c'"),
+    ("type xml products = '//p' { code = '@c' name = 'v' variants = 'v' { code = '@c' } }", "products", None, "the path 'v' contains the path 'v'"),
+    ("type xml products = '//p' { code = '@c' variants = 'v' { code = '.' name = 'n' } }", "products", None, "the path '.' contains the path 'n'"),
+    ("type xml units = '//u' { code = 'c' name = 'p[k=''x'']' }", "units", None, "the path \"p[k='x']\" contains the path \"p[k='x']\""),
+    ("type json units = '$.u' { code = 'a' name = 'a.n' }", "units", None, "the path 'a' contains the path 'a.n'"),
+    ("type json units = '$.u' { code = '@' name = 'n' }", "units", None, "the path '@' contains the path 'n'"),
+    ("type xml units = '//u' { code = 'g:a' }", "units", None, "can be read but not written"),
     ("type xml units = '/g:a/u' { code = 'a' }", "units", None, "a prefix of this path is not declared"),
-    ("type json units = '$.u' { code = '$..c' }", "units", None, "can be read, but not written"),
-    ("type csv orders = 'row' { code = 'c' currency = \"EUR\" }", "orders", {"code": "1", "currency": "GBP"}, "orders, code 1: currency 'GBP' cannot be written: the mapper would read 'EUR' again"),
-    ("type csv units = 'row' { code = upper('c') }", "units", {"code": "a"}, "units, code a: code 'a' cannot be written: the mapper would read 'A' again"),
-    ("type csv units = 'row' { code = 'c' name = 'c' }", "units", {"code": "a", "name": "b"}, "name 'b' cannot be written: the mapper would read 'a' again"),
-    ("type csv products = 'row' { code = 'c' category[id] = 'g' }", "products", {"code": "a", "category": "code:x"}, "category is 'code:x', the mapper writes id:..."),
-    ("type csv orders = 'row' { code = 'c' orderDate = date('d', \"%d.%m.%y\") }", "orders", {"code": "1", "orderDate": "1926-11-20"}, "orderDate '1926-11-20' cannot be written: the mapper would read '2026-11-20' again"),
-    ("type csv products = 'row' { code = 'c' variants = '.' { code = 'v' } }", "products", {"code": "1"}, "products: the records must hold variants"),
-    ("type csv invoices = 'row' { code = 'c' items = '.' { description = 'd' } }", "invoices", {"code": "1", "items": [{"description": None}]}, "a child without any value cannot be written"),
-    ("type csv @encoding = 'latin-1' units = 'row' { code = 'c' }", "units", {"code": "€"}, "latin-1 has no character '€'"),
-    ("type xml units = '//u' { code = 'c' }", "units", {"code": "\x01"}, "units, code \x01: a text has a character that XML cannot hold"),
+    ("type json units = '$.u' { code = '$..c' }", "units", None, "can be read but not written"),
+    ("type csv orders = 'row' { code = 'c' currency = \"EUR\" }", "orders", {"code": "1", "currency": "GBP"}, "orders, code 1: currency 'GBP' cannot be written: the mapper would read it back as 'EUR'"),
+    ("type csv units = 'row' { code = upper('c') }", "units", {"code": "a"}, "units, code a: code 'a' cannot be written: the mapper would read it back as 'A'"),
+    ("type csv units = 'row' { code = 'c' name = 'c' }", "units", {"code": "a", "name": "b"}, "name 'b' cannot be written: the mapper would read it back as 'a'"),
+    ("type csv products = 'row' { code = 'c' category[id] = 'g' }", "products", {"code": "a", "category": "code:x"}, "category: expected a lookup id:..., got 'code:x'"),
+    ("type csv orders = 'row' { code = 'c' orderDate = date('d', \"%d.%m.%y\") }", "orders", {"code": "1", "orderDate": "1926-11-20"}, "orderDate '1926-11-20' cannot be written: the mapper would read it back as '2026-11-20'"),
+    ("type csv products = 'row' { code = 'c' variants = '.' { code = 'v' } }", "products", {"code": "1"}, "products: expected variants in each record"),
+    ("type csv invoices = 'row' { code = 'c' items = '.' { description = 'd' } }", "invoices", {"code": "1", "items": [{"description": None}]}, "a child with only empty cells cannot be written"),
+    ("type csv @encoding = 'latin-1' units = 'row' { code = 'c' }", "units", {"code": "€"}, "the character '€' does not exist in latin-1"),
+    ("type xml units = '//u' { code = 'c' }", "units", {"code": "\x01"}, "units, code \x01: a text contains a character that XML does not allow"),
     ("type json units = '$.a[?@.k == 1]' { code = 'c' }", "units", {"code": "1"}, "a record does not match the filter of the mapper's block"),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "entity", "record", "says"), REFUSED, ids=range(len(REFUSED)))
-def test_what_cannot_be_written_is_said(catalog: Catalog, text: str, entity: str, record: dict[str, Any] | None, says: str) -> None:
+@pytest.mark.parametrize(("text", "entity", "record", "message"), REFUSED, ids=range(len(REFUSED)))
+def test_unwritable_mappers_and_records_are_refused(
+    catalog: Catalog, text: str, entity: str, record: dict[str, Any] | None, message: str
+) -> None:
     with pytest.raises(ServiceError) as refused:
         made = writer(text, entity, catalog)
-        assert record is not None, "it could be made"
+        assert record is not None, "the mapper was expected to be unwritable"
         made.begin()
         made.write([record])
     assert refused.value.code == "invalid_mapper"
-    assert says in refused.value.message
+    assert message in refused.value.message
 
 
-def test_the_lookups_that_references_must_come_with(catalog: Catalog) -> None:
+def test_a_writer_tells_the_lookups_and_children_that_it_needs(catalog: Catalog) -> None:
     made = writer(FLAT, "invoices", catalog)
     assert (made.lookups, made.children) == ({"customer": "email", "items.product": "code"}, ("items",))
     assert (made.media_type, made.extension) == ("text/csv; charset=windows-1252", "csv")
 
 
-def test_what_is_written_is_what_was_read(catalog: Catalog) -> None:
-    """Of a supplier's own file nothing is lost on the way through the document."""
+def test_a_file_is_written_as_it_was_read(catalog: Catalog) -> None:
     source = b"invoice,date,customer,product,description,quantity,price\r\nA,2026-11-20,C1,P1,x,1,2.50\r\nA,2026-11-20,C1,P2,,2,3\r\nB,2026-11-21,,,,,\r\n"
     mapper = read(LINES, catalog)
     assert isinstance(mapper, Mapper)
-    mapped = Mapped(mapper)
+    mapped = SourceConverter(mapper)
     read_in = document(mapped.feed(source) + mapped.finish())
     assert written(LINES, "invoices", catalog, read_in["invoices"]) == source

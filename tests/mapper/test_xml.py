@@ -1,4 +1,4 @@
-"""XML sources: paths, namespaces, what is absent and what is null, and everything that is refused."""
+"""XML sources: paths, namespaces, absent and null values, and refused documents."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from app.database.catalog import Catalog
 from app.errors import ServiceError
-from app.mapper.document import Mapped
+from app.mapper.document import SourceConverter
 from app.mapper.language.parse import read
 from app.mapper.language.tree import Mapper
 from app.mapper.sources import base, xml_source
@@ -22,7 +22,7 @@ ONE = "type xml\nproducts = '/catalog/product' {{ code = '@code' {} }}"
 
 
 def one(run: Run, fields: str, inside: str, around: str = "<catalog>{}</catalog>") -> Any:
-    """The record of one product with these fields, of an element with this content."""
+    """The record of an element with the content `inside`, by a mapper with these fields."""
     record = run(ONE.format(fields), around.format(f'<product code="1">{inside}</product>'))["products"][0]
     assert record.pop("code") == "1"
     return record
@@ -80,7 +80,7 @@ VALUES: list[tuple[str, str, Any]] = [
 
 
 @pytest.mark.parametrize(("fields", "inside", "expected"), VALUES, ids=range(len(VALUES)))
-def test_a_value(run: Run, fields: str, inside: str, expected: Any) -> None:
+def test_the_record_of_an_element(run: Run, fields: str, inside: str, expected: Any) -> None:
     assert one(run, fields, inside) == expected
 
 
@@ -90,7 +90,7 @@ def test_a_value(run: Run, fields: str, inside: str, expected: Any) -> None:
     ("name = 'a'", "<catalog xmlns='urn:x'>{}</catalog>", {"name": "x"}),
     ("name = 'a'", "<c:catalog xmlns:c='urn:x'>{}</c:catalog>", {"name": "x"}),
 ])  # fmt: skip
-def test_what_is_around(run: Run, fields: str, around: str, expected: Any) -> None:
+def test_ancestors_and_namespaces_of_the_record(run: Run, fields: str, around: str, expected: Any) -> None:
     assert one(run, fields, "<a>x</a>", around) == expected
 
 
@@ -107,7 +107,7 @@ GOOGLE = """<g:rss xmlns:g="http://g" xmlns:o="http://o"><g:item g:id="1" o:id="
     ("@namespace[g] = 'http://o'", "//item", "g:a", "y"),
     ("", "//item", "q:a", None),
 ])  # fmt: skip
-def test_namespaces(run: Run, settings: str, path: str, field: str, expected: str | None) -> None:
+def test_prefixes(run: Run, settings: str, path: str, field: str, expected: str | None) -> None:
     text = f"type xml {settings}\nproducts = '{path}' {{ code = \"1\" name = '{field}' }}"
     assert run(text, GOOGLE)["products"] == [{"code": "1"} | ({} if expected is None else {"name": expected})]
 
@@ -115,7 +115,7 @@ def test_namespaces(run: Run, settings: str, path: str, field: str, expected: st
 NESTED = """<r><g c="1"><n>a</n><g c="2"><n>b</n><g c="3"/></g></g><x><g c="4"><n>d</n></g></x></r>"""
 
 
-def test_elements_inside_one_another_are_records_each(run: Run) -> None:
+def test_nested_elements_are_separate_records(run: Run) -> None:
     text = "type xml\ncategories = '//g' { code = '@c' name = 'n' parent[code] = '../@c' }"
     found = {record["code"]: record for record in run(text, NESTED, 1)["categories"]}
     assert found == {
@@ -124,7 +124,7 @@ def test_elements_inside_one_another_are_records_each(run: Run) -> None:
     }  # fmt: skip
 
 
-def test_blocks_take_what_their_path_says(run: Run) -> None:
+def test_a_block_takes_only_elements_at_its_path(run: Run) -> None:
     text = "type xml units = '/r/x/g' { code = '@c' } units = '/r/g/g' { code = '@c' } categories = '//n' { code = '.' }"
     document = run(text, NESTED)
     assert document["units"] == [{"code": "2"}, {"code": "4"}]
@@ -133,7 +133,7 @@ def test_blocks_take_what_their_path_says(run: Run) -> None:
 
 @pytest.mark.parametrize("chunk", [1, 7, 1000])
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "iso-8859-1"])
-def test_bytes_may_come_in_any_pieces_and_any_encoding(run: Run, chunk: int, encoding: str) -> None:
+def test_the_source_may_arrive_in_any_pieces_and_encodings(run: Run, chunk: int, encoding: str) -> None:
     source = f"<?xml version='1.0' encoding='{encoding}'?>\n<!-- {'x' * 3000} -->\n<catalog>" + "".join(
         f'<product code="{n}"><name>ä{n}</name></product>\n' for n in range(30)
     ) + "</catalog>"  # fmt: skip
@@ -141,16 +141,16 @@ def test_bytes_may_come_in_any_pieces_and_any_encoding(run: Run, chunk: int, enc
     assert records == [{"code": str(n), "name": f"ä{n}"} for n in range(30)]
 
 
-def test_an_encoding_that_the_sender_names(run: Run) -> None:
+def test_the_senders_charset_yields_to_the_document(run: Run) -> None:
     text, body = ONE.format("name = 'n'"), "<catalog><product code='1'><n>ä</n></product></catalog>"
     expected = [{"code": "1", "name": "ä"}]
     assert run(text, body.encode("latin-1"), charset="latin-1")["products"] == expected
     declared = "<?xml version='1.0' encoding='utf-8'?>" + body
-    assert run(text, declared.encode(), charset="latin-1")["products"] == expected, "the document knows better"
+    assert run(text, declared.encode(), charset="latin-1")["products"] == expected
     assert run(text, body.encode("utf-16"), charset="latin-1")["products"] == expected
-    with pytest.raises(ServiceError, match="expected a charset that XML is read in, got 'cp720'"):
+    with pytest.raises(ServiceError, match="expected a charset that the XML parser supports, got 'cp720'"):
         run(text, body, charset="cp720")
-    with pytest.raises(ServiceError, match="expected a charset that is known, got klingon"):
+    with pytest.raises(ServiceError, match="got klingon"):
         run(text, body, charset="klingon")
 
 
@@ -161,37 +161,37 @@ BOMB = (
 )
 
 REFUSED = [
-    # source, code, what is said
+    # source, code, part of the message
     ("", "malformed_document", "line 1, column 1: "),
     ("{}", "malformed_document", "line 1, column 1: "),
     ("<catalog>\n<product code='1'></catalog>", "malformed_document", "line 2, column 29: Opening and ending tag mismatch"),
     ("<catalog>\n<product code='1'/>", "malformed_document", "line 2, column"),
     ("<catalog/><more/>", "malformed_document", "line 1, column"),
     ("<catalog><product code='&nbsp;'/></catalog>", "malformed_document", "Entity 'nbsp' not defined"),
-    ("<catalogue/>", "invalid_document", "line 1: the root element is catalogue, expected catalog"),
+    ("<catalogue/>", "invalid_document", "line 1: expected the root element catalog, got catalogue"),
     (BOMB + "<catalog><product code='&i;'/></catalog>", None, "ntit"),
-    (BOMB + "<catalog>" + " " * 9_000 + "<product code='&i;'/></catalog>", "invalid_document", "the document declares entities, which are refused"),
+    (BOMB + "<catalog>" + " " * 9_000 + "<product code='&i;'/></catalog>", "invalid_document", "the document declares entities, which are not allowed"),
     (BOMB + "<catalog i='&i;'/>", None, "ntit"),
     ("<!DOCTYPE catalog [<!ENTITY x SYSTEM 'file:///etc/passwd'>]><catalog><product code='1'><name>&x;</name></product></catalog>", "invalid_document", "declares entities"),
     ("<!DOCTYPE catalog [<!ENTITY % x SYSTEM 'http://127.0.0.1:9/x'> %x;]><catalog/>", None, "ntit"),
     ("<!DOCTYPE catalog SYSTEM 'file:///etc/passwd'><catalog><product code='1'><name>&x;</name></product></catalog>", "malformed_document", "Entity 'x' not defined"),
-    ("<?xml version='1.0'?>" + " " * (xml_source.PROLOG + 1), "invalid_document", "the root element does not begin in the first megabyte"),
+    ("<?xml version='1.0'?>" + " " * (xml_source.PROLOG + 1), "invalid_document", "the root element does not start within the first megabyte"),
     ("<catalog>" + "<a>" * 100_000, "malformed_document", "depth"),
     ("<catalog><product code='1'><name>" + "x" * 11_000_000 + "</name></product></catalog>", "malformed_document", "Text node too long"),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("source", "code", "says"), REFUSED, ids=range(len(REFUSED)))
-def test_what_is_refused(run: Run, source: str, code: str | None, says: str) -> None:
+@pytest.mark.parametrize(("source", "code", "message"), REFUSED, ids=range(len(REFUSED)))
+def test_an_unreadable_or_dangerous_document_is_refused(run: Run, source: str, code: str | None, message: str) -> None:
     with pytest.raises(ServiceError) as refused:
         run(ONE.format("name = 'name'"), source, 1 << 16)
     assert refused.value.code == code or code is None
-    assert says in refused.value.message
+    assert message in refused.value.message
 
 
 @pytest.mark.parametrize("source", ["<r/>", "<r></r>", "<r>", "<p/>", "<r><p/></r>", "<a/>"])
 @pytest.mark.parametrize("chunk", [1, 3, 100])
-def test_short_documents(run: Run, source: str, chunk: int) -> None:
+def test_short_documents_are_read_to_their_end(run: Run, source: str, chunk: int) -> None:
     text = "type xml products = '//p' { name = '@n' }"
     if source == "<r>":
         with pytest.raises(ServiceError, match="Premature end of data"):
@@ -200,7 +200,7 @@ def test_short_documents(run: Run, source: str, chunk: int) -> None:
         assert run(text, source, chunk)["products"] == [{}] * source.count("<p")
 
 
-def test_a_doctype_alone_is_fine(run: Run) -> None:
+def test_a_doctype_without_entities_is_allowed(run: Run) -> None:
     assert run(ONE.format(""), "<!DOCTYPE catalog SYSTEM 'catalog.dtd'><catalog><product code='1'/></catalog>")["products"] == [
         {"code": "1"}
     ]
@@ -216,11 +216,11 @@ def test_a_record_that_is_too_large_is_refused(run: Run, monkeypatch: pytest.Mon
 
 MEASURE = """
 import sys, resource
-from app.mapper.document import Mapped
+from app.mapper.document import SourceConverter
 from app.mapper.language.parse import read
 import pickle
 catalog = pickle.load(open(sys.argv[1], "rb"))
-mapped = Mapped(read("type xml products = '/c/p' { id[code] = '@code' name = 'name' description = 'd' }", catalog))
+mapped = SourceConverter(read("type xml products = '/c/p' { id[code] = '@code' name = 'name' description = 'd' }", catalog))
 mapped.feed(b"<c>")
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 record = b"<p code='%d'><name>name</name><d>" + b"text " * 40 + b"</d></p>\\n"
@@ -254,10 +254,10 @@ def test_memory_does_not_grow_with_the_source(catalog: Catalog, tmp_path: Path) 
         "<p code='{}'><name>a\nb</name></p>\n",
     ],
 )
-def test_lines_are_those_of_elements_beyond_what_the_parser_counts(catalog: Catalog, body: str) -> None:
+def test_line_numbers_are_right_beyond_65535(catalog: Catalog, body: str) -> None:
     mapper = read("type xml products = '/c/p' { code = '@code' name = 'name' }", catalog)
     assert isinstance(mapper, Mapper)
-    mapped, records, lines = Mapped(mapper), 140_000 // body.count("\n"), body.count("\n")
+    mapped, records, lines = SourceConverter(mapper), 140_000 // body.count("\n"), body.count("\n")
     source = ("<c>\n" + "".join(body.format(number) for number in range(records)) + "</c>").encode()
     for at in range(0, len(source), 1 << 20):
         mapped.feed(source[at : at + (1 << 20)])

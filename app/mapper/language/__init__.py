@@ -1,1 +1,1 @@
-"""The mapper's configuration language: its grammar, its checks, its functions and paths."""
+"""The mapper language: parser, checks against the catalog, functions, and paths of each source format."""

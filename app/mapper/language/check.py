@@ -1,4 +1,4 @@
-"""Checks a mapper against the catalog: names, lookup kinds, types, settings and paths.  What passes can only fail over a value."""
+"""Checks a mapper against the catalog: names, lookup kinds, types, settings and paths.  After it, only values can fail."""
 
 from __future__ import annotations
 
@@ -9,18 +9,30 @@ from app.database.catalog import Catalog, Entity, Navigation
 from app.errors import ServiceError
 from app.mapper.language import paths
 from app.mapper.language.functions import type_of
-from app.mapper.language.locales import Language
-from app.mapper.language.problems import wrong
-from app.mapper.language.tree import Block, BlockSyntax, FieldSyntax, Format, Mapper, MapperSyntax, Path, Rule, SettingSyntax, Type
+from app.mapper.language.locales import Locale
+from app.mapper.language.problems import mapper_error
+from app.mapper.language.tree import (
+    NUMERIC,
+    Block,
+    BlockSyntax,
+    FieldSyntax,
+    Mapper,
+    MapperSyntax,
+    Rule,
+    SettingSyntax,
+    SourceFormat,
+    SourcePath,
+    ValueType,
+    paths_in,
+)
 
 FORMATS = ("xml", "json", "csv")
 OPERATIONS = ("create", "update", "upsert", "delete")
-MOST_COLUMNS = 10_000
-TRUTH = {"true": True, "false": False}
-NUMBERS = ("int2", "int4", "int8", "numeric", "float8")
+MAX_COLUMNS = 10_000  # of CSV without a header
+BOOLEANS = {"true": True, "false": False}
 
-# type of a field -> types of expressions that it takes
-TAKES: dict[str, frozenset[Type]] = {
+# type of a field -> types of expressions that it accepts
+TAKES: dict[str, frozenset[ValueType]] = {
     "number": frozenset(("source", "text", "number", "null")),
     "bool": frozenset(("source", "text", "bool", "null")),
     "date": frozenset(("source", "text", "date", "timestamp", "null")),
@@ -30,7 +42,7 @@ TAKES: dict[str, frozenset[Type]] = {
 
 
 def check(syntax: MapperSyntax, text: str, catalog: Catalog) -> Mapper:
-    """The mapper that a text describes.  Raises ServiceError `invalid_mapper` at the first thing that is wrong."""
+    """Return the checked mapper.  Raises ServiceError `invalid_mapper` at the first error in its text."""
     return _Check(syntax, text, catalog).mapper()
 
 
@@ -43,20 +55,18 @@ class _Check:
     def mapper(self) -> Mapper:
         name = self._syntax.format.lower()
         if name not in FORMATS:
-            raise self._wrong(self._syntax.at, f"expected {_any((*FORMATS, 'template'))}, got {self._syntax.format}")
-        self._format = cast(Format, name)
+            raise self._error(self._syntax.at, f"expected {_any((*FORMATS, 'template'))}, got {self._syntax.format}")
+        self._format = cast(SourceFormat, name)
         settings = self._settings()
         self._header = settings.get("header", True)
         blocks = []
         for item in self._syntax.items:
             if isinstance(item, FieldSyntax):
-                raise self._wrong(
-                    item.at, f"{item.name} stands outside every block, expected a block: {item.name} = 'path' {{ ... }}"
-                )
+                raise self._error(item.at, f"{item.name} is not inside a block, expected a block: {item.name} = 'path' {{ ... }}")
             if isinstance(item, BlockSyntax):
                 blocks.append(self._top(item))
         if not blocks:
-            raise self._wrong(len(self._text) + 1, "expected a block: products = 'path' { ... }")
+            raise self._error(len(self._text) + 1, "expected a block: products = 'path' { ... }")
         return Mapper(self._format, tuple(blocks), self._text, **settings)
 
     # Settings.
@@ -66,30 +76,31 @@ class _Check:
         for item in self._syntax.items:
             if not isinstance(item, SettingSyntax):
                 continue
-            if (item.name == "@namespace") != (item.key is not None):
-                raise self._wrong(item.at, 'a namespace is written @namespace[prefix] = "...", other settings have no [ ]')
             if item.name == "@namespace":
-                if self._format != "xml":
-                    raise self._wrong(item.at, f"{item.name} is a setting of xml")
                 self._namespace(item, settings.setdefault("namespaces", {}))
                 continue
             name = item.name[1:]
+            if item.key is not None:
+                raise self._error(item.at, f"unexpected [{item.key}], expected {item.name} = ...")
             if name in settings:
-                raise self._wrong(item.at, f"{item.name} is set twice")
+                raise self._error(item.at, f"{item.name} is set twice")
             settings[name] = self._setting(item)
         if settings.get("delimiter") is not None and settings.get("delimiter") == settings.get("quote", '"'):
             at = next(item.value_at for item in self._syntax.items if isinstance(item, SettingSyntax) and item.name == "@delimiter")
-            raise self._wrong(at, "@delimiter: expected another character than that of @quote")
+            raise self._error(at, "@delimiter: expected a character other than @quote")
         return settings
 
     def _namespace(self, item: SettingSyntax, namespaces: dict[str, str]) -> None:
-        assert item.key is not None
+        if item.key is None:
+            raise self._error(item.at, 'expected a prefix: @namespace[prefix] = "..."')
+        if self._format != "xml":
+            raise self._error(item.at, f"{item.name} is not a setting of {self._format}, only of xml")
         if item.key in namespaces:
-            raise self._wrong(item.at, f"{item.name}[{item.key}] is set twice")
+            raise self._error(item.at, f"{item.name}[{item.key}] is set twice")
         if item.key.lower().startswith("xml"):
-            raise self._wrong(item.at, f"{item.name}: prefixes that begin with xml are XML's own")
+            raise self._error(item.at, f"{item.name}: expected a prefix that does not start with xml, got {item.key}")
         if not item.value:
-            raise self._wrong(item.value_at, f"{item.name}: expected a URI")
+            raise self._error(item.value_at, f"{item.name}: expected a URI")
         namespaces[item.key] = item.value
 
     def _setting(self, item: SettingSyntax) -> Any:
@@ -99,40 +110,39 @@ class _Check:
         match item.name:
             case "@atomic":
                 value = self._one_of(item, ("batch", "true", "false"))
-                return TRUTH.get(value, value)
+                return BOOLEANS.get(value, value)
             case "@mode":
                 return self._one_of(item, ("array", "merge"))
             case "@language":
-                return self._value(item, Language.of, item.value)
+                return self._value(item, Locale.of)
             case name if name not in known:
-                raise self._wrong(item.at, f"unknown setting {name}, expected {_any(known)}")
+                raise self._error(item.at, f"unknown setting {name}, expected {_any(known)}")
             case "@header":
-                return TRUTH[self._one_of(item, ("true", "false"))]
+                return BOOLEANS[self._one_of(item, ("true", "false"))]
             case "@encoding":
-                self._value(item, paths.check_encoding, item.value)
-                return item.value
+                return self._value(item, paths.check_encoding)
         value = {"tab": "\t", "\\t": "\t"}.get(item.value, item.value)
         if len(value) != 1 or value in "\r\n":
-            raise self._wrong(item.value_at, f"{item.name}: expected one character, got {item.value!r}")
+            raise self._error(item.value_at, f"{item.name}: expected one character, got {item.value!r}")
         return value
 
     def _one_of(self, item: SettingSyntax, values: Iterable[str]) -> str:
         if item.value not in values:
-            raise self._wrong(item.value_at, f"{item.name}: expected {_any(values)}, got {item.value!r}")
+            raise self._error(item.value_at, f"{item.name}: expected {_any(values)}, got {item.value!r}")
         return item.value
 
-    def _value(self, item: SettingSyntax, read: Any, value: str) -> str:
+    def _value(self, item: SettingSyntax, check: Any) -> str:
         try:
-            read(value)
+            check(item.value)
         except ValueError as error:
-            raise self._wrong(item.value_at, f"{item.name}: {error}") from None
-        return value
+            raise self._error(item.value_at, f"{item.name}: {error}") from None
+        return item.value
 
     # Blocks.
 
     def _top(self, block: BlockSyntax) -> Block:
         if block.name not in self._catalog:
-            raise self._wrong(block.at, f"there is no entity {block.name}, expected one of {', '.join(self._catalog.entities)}")
+            raise self._error(block.at, f"unknown entity {block.name}, expected one of {', '.join(self._catalog.entities)}")
         self._path(block.path, paths.check_collection)
         return self._block(block, self._catalog[block.name], 0)
 
@@ -144,7 +154,7 @@ class _Check:
         seen: set[str] = set()
         for item in block.items:
             if item.name in seen:
-                raise self._wrong(item.at, f"{item.name} stands twice in this block")
+                raise self._error(item.at, f"{item.name} appears twice in this block")
             seen.add(item.name)
             match item:
                 case SettingSyntax():
@@ -154,7 +164,7 @@ class _Check:
                 case BlockSyntax():
                     blocks.append(self._child(item, entity, children, depth))
         if not rules and not blocks:
-            raise self._wrong(block.at, f"the block {block.name} is empty, expected a field: name = 'path'")
+            raise self._error(block.at, f"the block {block.name} is empty, expected a field: name = 'path'")
         return Block(
             block.at,
             block.name,
@@ -169,15 +179,15 @@ class _Check:
     def _child(self, item: BlockSyntax, entity: Entity, children: dict[str, Navigation], depth: int) -> Block:
         if item.name not in children:
             expected = f", expected one of {', '.join(children)}" if children else ""
-            raise self._wrong(item.at, f"{entity.name} has no child collection {item.name}{expected}")
+            raise self._error(item.at, f"{entity.name} has no child collection {item.name}{expected}")
         inside = depth + self._path(item.path, paths.check_children, depth)
         return self._block(item, self._catalog[children[item.name].target], inside)
 
     def _directive(self, item: SettingSyntax) -> dict[str, Any]:
         if item.key is not None or item.name not in ("@removeAll", "@operation"):
-            raise self._wrong(item.at, f"unknown setting {item.name} of a block, expected @removeAll or @operation")
+            raise self._error(item.at, f"unknown setting {item.name} in a block, expected @removeAll or @operation")
         if item.name == "@removeAll":
-            return {item.name: TRUTH[self._one_of(item, ("true", "false"))]}
+            return {item.name: BOOLEANS[self._one_of(item, ("true", "false"))]}
         return {item.name: self._one_of(item, OPERATIONS)}
 
     # Fields.
@@ -186,61 +196,54 @@ class _Check:
         target = _reference(entity, item.name)
         field = None if target else entity.fields.get(item.name)
         if target is None and (field is None or field.generated):
-            known = ", ".join(_names(entity))
-            raise self._wrong(item.at, f"{entity.name} has no field {item.name}, expected one of {known}")
+            known = ", ".join(_field_names(entity))
+            raise self._error(item.at, f"{entity.name} has no field {item.name}, expected one of {known}")
         if item.kind is not None:
             self._kind(item, entity, target)
-        for path in _paths(item.expression):
+        for path in paths_in(item.expression):
             self._path(path, paths.check_value, depth)
-            if not self._header and not (path.text.isascii() and path.text.isdigit() and 0 < int(path.text[:9]) <= MOST_COLUMNS):
-                raise self._wrong(path.at, f"expected the number of a column, 1 or more, as there is no header, got {path.text!r}")
+            if not self._header and not (path.text.isascii() and path.text.isdigit() and 0 < int(path.text[:9]) <= MAX_COLUMNS):
+                raise self._error(path.at, f"expected a column number from 1, because @header is 'false', got {path.text!r}")
         found = type_of(item.expression, self._text)
         if item.kind is None and field is not None and item.name != "id":
-            expected: str = "number" if field.type in NUMBERS else field.type
+            expected: str = "number" if field.type in NUMERIC else field.type
         else:
             expected = "a lookup"
         takes = TAKES.get(expected, TAKES["text"])
         if found not in takes:
-            raise self._wrong(item.expression.at, f"{item.name}: expected {_with_article(expected)}, got a {found}")
+            raise self._error(item.expression.at, f"{item.name}: expected {_with_article(expected)}, got a {found}")
         return Rule(item.at, item.name, item.kind, item.expression, field)
 
     def _kind(self, item: FieldSyntax, entity: Entity, target: str | None) -> None:
         if item.name != "id" and target is None:
-            raise self._wrong(item.kind_at, f"{item.name} is no reference, expected {item.name} = ... without [{item.kind}]")
+            raise self._error(item.kind_at, f"{item.name} is not a reference, expected {item.name} = ... without [{item.kind}]")
         named = entity if target is None else self._catalog[target]
         kinds = ["id", *(field.name for field in named.alternate_keys)]
         if item.kind not in kinds:
-            raise self._wrong(item.kind_at, f"{named.name} cannot be looked up by {item.kind}, expected {_any(kinds)}")
+            raise self._error(item.kind_at, f"{named.name} cannot be looked up by {item.kind}, expected {_any(kinds)}")
 
-    def _path(self, path: Path, check: Any, *arguments: Any) -> Any:
+    def _path(self, path: SourcePath, check: Any, *arguments: Any) -> Any:
         try:
             return check(self._format, path.text, *arguments)
         except paths.PathError as error:
-            raise self._wrong(path.at + (error.offset and error.offset + 1), str(error)) from None  # after the quote
+            raise self._error(path.at + (error.offset and error.offset + 1), str(error)) from None  # offsets count after the quote
 
-    def _wrong(self, at: int, reason: str) -> ServiceError:
-        return wrong(self._text, at, reason)
+    def _error(self, at: int, reason: str) -> ServiceError:
+        return mapper_error(self._text, at, reason)
 
 
 def _reference(entity: Entity, name: str) -> str | None:
-    """The entity that a reference (`category`, or `categoryId`) leads to; None if the name is none."""
+    """The target entity of a reference, named `category` or `categoryId`; None if the name is not a reference."""
     field = entity.fields.get(name)
     navigation = entity.navigations.get(field.reference if field is not None and field.reference else name)
     return navigation.target if navigation is not None and not navigation.many else None
 
 
-def _names(entity: Entity) -> Iterator[str]:
+def _field_names(entity: Entity) -> Iterator[str]:
     yield "id"
     for field in entity.fields.values():
         if field.name not in ("id", "updatedAt") and not field.generated:
             yield field.reference or field.name
-
-
-def _paths(expression: Any) -> Iterator[Path]:
-    if isinstance(expression, Path):
-        yield expression
-    for argument in getattr(expression, "arguments", ()):
-        yield from _paths(argument)
 
 
 def _any(words: Iterable[str]) -> str:

@@ -1,61 +1,60 @@
-"""Compiles expressions to functions of one element of the source, and a block's rules to what makes a record of it."""
+"""Turns expressions into functions of one source element, and a block's rules into the members of its records."""
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
-from app.mapper.language.functions import ABSENT, COMPARE, COMPARISONS, FUNCTIONS, TEXT_WORK, Reading, calculate, to_text, type_of
-from app.mapper.language.locales import Language, formatted_date
-from app.mapper.language.problems import Wrong
-from app.mapper.language.tree import Call, Constant, Expression, Mapper, Path, Rule
+from app.mapper.language.functions import ABSENT, COMPARE, FUNCTIONS, NUMBERS, Signature, ValueReader, to_text, type_of
+from app.mapper.language.locales import Locale, parse_date
+from app.mapper.language.problems import InvalidValue
+from app.mapper.language.tree import NUMERIC, FunctionCall, LiteralValue, Mapper, MapperExpression, Rule, SourcePath
 
-Get = Callable[[Any], Any]  # an element of the source -> a value, None, or ABSENT; raises Wrong
-NUMERIC = frozenset(("int2", "int4", "int8", "numeric", "float8"))
-INVALID = "@invalid"  # {"@invalid": message} stands where a value could not be read
+Getter = Callable[[Any], Any]  # an element of the source -> a value, None, or ABSENT; raises InvalidValue
+INVALID = "@invalid"  # {"@invalid": message} replaces a value that could not be read
 
 
-class Compiler:
-    """Compiles for one mapper; `get` makes the getter of a path."""
+class Evaluator:
+    """Makes getters for the expressions of one mapper; `path_getter` makes the getter of a path."""
 
-    def __init__(self, mapper: Mapper, get: Callable[[str], Get]) -> None:
+    def __init__(self, mapper: Mapper, path_getter: Callable[[str], Getter]) -> None:
         self._text = mapper.text
-        self._get = get
-        self._language = Language.of(mapper.language) if mapper.language else None
-        self._reading = Reading(self._language)
+        self._path_getter = path_getter
+        self._locale = Locale.of(mapper.language) if mapper.language else None
+        self._reader = ValueReader(self._locale)
 
-    def members(self, rules: tuple[Rule, ...]) -> tuple[tuple[str, Get], ...]:
-        """For each rule the record's member and what gives its value, ready for the document."""
+    def members(self, rules: tuple[Rule, ...]) -> tuple[tuple[str, Getter], ...]:
+        """The record's members with the getters of their values, as the document holds them."""
         return tuple((rule.name, self.rule(rule)) for rule in rules)
 
-    def rule(self, rule: Rule) -> Get:
+    def rule(self, rule: Rule) -> Getter:
         get = self.expression(rule.expression)
         if rule.kind is not None:
             return _lookup(get, rule.kind)
-        return self._typed(get, rule)
+        return self._converted(get, rule)
 
-    def expression(self, expression: Expression) -> Get:
+    def expression(self, expression: MapperExpression) -> Getter:
         match expression:
-            case Path(text=text):
-                return self._get(text)
-            case Constant(value=value):
+            case SourcePath(text=text):
+                return self._path_getter(text)
+            case LiteralValue(value=value):
                 return lambda element: value
         return self._call(expression)
 
-    # The place that a value goes to.
-
-    def _typed(self, get: Get, rule: Rule) -> Get:
-        """As the field is read by the mapper's language, if it has one, and written in the document."""
+    def _converted(self, get: Getter, rule: Rule) -> Getter:
+        """Reads the value as the type of its field, by the mapper's locale if it has one, and formats it for the document."""
         found = type_of(rule.expression, self._text)
         if found == "null":
             return get
         wanted = rule.field.type if rule.field is not None and rule.name != "id" else "text"
-        if wanted in ("date", "timestamptz") and (self._language or found in ("date", "timestamp")):
-            read = self._reading.date if wanted == "date" else self._reading.timestamp
+        if wanted in ("date", "timestamptz") and (self._locale or found in ("date", "timestamp")):
+            read = self._reader.date if wanted == "date" else self._reader.timestamp
             return _applied(get, lambda value: to_text(read(value)))
-        if wanted in NUMERIC and (self._language or found == "number"):
-            number = self._reading.number_or_plain if found == "text" else self._reading.number  # a text may be made up
+        if wanted in NUMERIC and (self._locale or found == "number"):
+            # a text that a function made may have a decimal point, whatever the locale
+            number = self._reader.number_or_plain if found == "text" else self._reader.number
             return _applied(get, lambda value: to_text(number(value)))
         if found in ("number", "date", "timestamp"):
             return _applied(get, to_text)
@@ -63,11 +62,11 @@ class Compiler:
 
     # Calls.
 
-    def _call(self, call: Call) -> Get:
+    def _call(self, call: FunctionCall) -> Getter:
         name, arguments = call.name, [self.expression(argument) for argument in call.arguments]
-        if name in TEXT_WORK:
-            return self._text_work(TEXT_WORK[name], arguments)
-        if name in COMPARISONS:
+        if FUNCTIONS[name].work is not None:
+            return self._work(FUNCTIONS[name], arguments)
+        if name in COMPARE:
             return self._comparison(call, *arguments)
         match name:
             case "concat":
@@ -81,63 +80,64 @@ class Compiler:
             case "default":
                 first, other = arguments
                 return lambda element: other(element) if (value := first(element)) is None or value is ABSENT else value
-            case "and" | "or":
-                return _junction([self._condition(argument) for argument in arguments], name == "or")
             case "not":
                 condition = self._condition(arguments[0])
                 return lambda element: not condition(element)
-        return self._arithmetic(name, arguments)
+            case "and" | "or":
+                return _junction([self._condition(argument) for argument in arguments], name == "or")
+        raise NotImplementedError(name)
 
-    def _text_work(self, work: Callable[..., Any], arguments: list[Get]) -> Get:
+    def _work(self, function: Signature, arguments: list[Getter]) -> Getter:
+        """Converts the arguments and calls the function; gives null or ABSENT if an argument is."""
+        work, takes = function.work, function.takes
+        assert work is not None
+        kinds = [takes[min(number, len(takes) - 1)] for number in range(len(arguments))]
+        converters = [self._reader.number if kind == NUMBERS else to_text for kind in kinds]
+        if len(arguments) == 1:
+            convert = converters[0]
+            return _applied(arguments[0], lambda value: work(convert(value)))
+
         def get(element: Any) -> Any:
-            values = [argument(element) for argument in arguments]
-            missing = _missing(values)
-            return missing if missing is not True else work(*map(to_text, values))
+            values, has_null = [argument(element) for argument in arguments], False
+            for value in values:
+                if value is ABSENT:
+                    return ABSENT
+                has_null = has_null or value is None
+            return None if has_null else work(*map(operator.call, converters, values))
 
         return get
 
-    def _arithmetic(self, sign: str, arguments: list[Get]) -> Get:
-        number = self._reading.number
-
-        def get(element: Any) -> Any:
-            values = [argument(element) for argument in arguments]
-            missing = _missing(values)
-            return missing if missing is not True else calculate(sign, *map(number, values))
-
-        assert FUNCTIONS[sign].gives == "number"
-        return get
-
-    def _number_reader(self, call: Call) -> Callable[[Any], Any]:
+    def _number_reader(self, call: FunctionCall) -> Callable[[Any], Any]:
         if len(call.arguments) < 2:
-            return self._reading.number_or_plain
+            return self._reader.number_or_plain
         tag = call.arguments[1]
-        assert isinstance(tag, Constant)
-        return Reading(Language.of(str(tag.value))).number
+        assert isinstance(tag, LiteralValue)
+        return ValueReader(Locale.of(str(tag.value))).number
 
-    def _date_reader(self, call: Call) -> Callable[[Any], Any]:
+    def _date_reader(self, call: FunctionCall) -> Callable[[Any], Any]:
         if len(call.arguments) < 2:
-            return self._reading.date
+            return self._reader.date
         constant = call.arguments[1]
-        assert isinstance(constant, Constant)
+        assert isinstance(constant, LiteralValue)
         pattern, gives = str(constant.value), type_of(call, self._text)
 
         def read(value: Any) -> Any:
-            moment = value if isinstance(value, datetime) else formatted_date(to_text(value), pattern)
+            moment = value if isinstance(value, datetime) else parse_date(to_text(value), pattern)
             return moment if gives == "timestamp" else moment.date()
 
         return read
 
-    def _condition(self, get: Get) -> Callable[[Any], bool]:
-        truth = self._reading.truth
+    def _condition(self, get: Getter) -> Callable[[Any], bool]:
+        boolean = self._reader.boolean
 
         def condition(element: Any) -> bool:
             value = get(element)
-            return value is not None and value is not ABSENT and truth(value)
+            return value is not None and value is not ABSENT and boolean(value)
 
         return condition
 
-    def _comparison(self, call: Call, left: Get, right: Get) -> Get:
-        """Null equals null alone, and what is absent is null; nothing is less or greater than null."""
+    def _comparison(self, call: FunctionCall, left: Getter, right: Getter) -> Getter:
+        """Compares two values.  Null equals only null, absent counts as null, and nothing is less or greater than null."""
         compare, sign, convert = COMPARE[call.name], call.name, self._comparable(call)
 
         def get(element: Any) -> bool:
@@ -149,40 +149,33 @@ class Compiler:
 
         return get
 
-    def _comparable(self, call: Call) -> Callable[[Any], Any]:
-        """Reads both sides as what the more definite one of them is."""
+    def _comparable(self, call: FunctionCall) -> Callable[[Any], Any]:
+        """The conversion of both sides, to the more specific type of the two."""
         types = {type_of(argument, self._text) for argument in call.arguments}
         if "number" in types:
-            return self._reading.number_or_plain
+            return self._reader.number_or_plain
         if "timestamp" in types:
-            return lambda value: self._reading.timestamp(value).replace(tzinfo=None)
+            return lambda value: self._reader.timestamp(value).replace(tzinfo=None)
         if "date" in types:
-            return self._reading.date
-        return self._reading.truth if "bool" in types else to_text
+            return self._reader.date
+        return self._reader.boolean if "bool" in types else to_text
 
 
-def record_of(members: tuple[tuple[str, Get], ...], element: Any) -> dict[str, Any]:
-    """The members that the source has for a record."""
+def record_of(members: tuple[tuple[str, Getter], ...], element: Any) -> dict[str, Any]:
+    """Make a record of an element; members that the source does not contain are left out."""
     record: dict[str, Any] = {}
     for name, get in members:
         try:
             value = get(element)
-        except Wrong as error:
+        except InvalidValue as error:
             value = {INVALID: str(error)}
         if value is not ABSENT:
             record[name] = value
     return record
 
 
-def _missing(values: list[Any]) -> Any:
-    """True if nothing is missing; else what is: null or ABSENT."""
-    if any(value is ABSENT for value in values):
-        return ABSENT
-    return None if any(value is None for value in values) else True
-
-
-def _applied(get: Get, work: Callable[[Any], Any]) -> Get:
-    """A function of a value that is there."""
+def _applied(get: Getter, work: Callable[[Any], Any]) -> Getter:
+    """Applies `work` to a value that is neither null nor ABSENT."""
 
     def applied(element: Any) -> Any:
         value = get(element)
@@ -191,7 +184,7 @@ def _applied(get: Get, work: Callable[[Any], Any]) -> Get:
     return applied
 
 
-def _lookup(get: Get, kind: str) -> Get:
+def _lookup(get: Getter, kind: str) -> Getter:
     prefix = kind + ":"
 
     def lookup(element: Any) -> Any:
@@ -203,9 +196,9 @@ def _lookup(get: Get, kind: str) -> Get:
     return lookup
 
 
-def _concat(call: Call, arguments: list[Get]) -> Get:
-    """Missing parts are empty; without any part that the source has there is nothing."""
-    fixed = [isinstance(argument, Constant) for argument in call.arguments]
+def _concat(call: FunctionCall, arguments: list[Getter]) -> Getter:
+    """Joins texts.  Null and absent parts are empty; if all parts that are not literals are null or absent, so is the result."""
+    fixed = [isinstance(argument, LiteralValue) for argument in call.arguments]
 
     def concat(element: Any) -> Any:
         values = [argument(element) for argument in arguments]
@@ -217,15 +210,17 @@ def _concat(call: Call, arguments: list[Get]) -> Get:
     return concat
 
 
-def _choice(condition: Callable[[Any], bool], then: Get, otherwise: Get | None = None) -> Get:
+def _choice(condition: Callable[[Any], bool], then: Getter, otherwise: Getter | None = None) -> Getter:
     if otherwise is None:
         return lambda element: then(element) if condition(element) else ABSENT
     other = otherwise
     return lambda element: then(element) if condition(element) else other(element)
 
 
-def _junction(conditions: list[Callable[[Any], bool]], wanted: bool) -> Get:
+def _junction(conditions: list[Callable[[Any], bool]], decisive: bool) -> Getter:
+    """`or` (decisive: True) and `and` (decisive: False): the first condition with the decisive result ends the evaluation."""
+
     def get(element: Any) -> bool:
-        return any(condition(element) is wanted for condition in conditions) is wanted
+        return any(condition(element) is decisive for condition in conditions) is decisive
 
     return get

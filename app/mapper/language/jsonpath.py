@@ -1,4 +1,4 @@
-"""JSONPath (RFC 9535) as mappers use it: a bare name is a member, a collection's path can be followed while the source streams."""
+"""JSONPath (RFC 9535) for mappers: a bare name is a member, and the path of a block can be followed in a stream."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from app.mapper.language.xpath import PathError
 BARE = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
 SIGNS = re.compile(r"[.\[\]*?$@()]")
 QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"")
-STREAMS = "a block's path is made of names and [*], with a filter at its end at most, such as '$.products[*]' or '$..product'"
+STREAMABLE = "expected names and [*] with at most one filter at the end as a block's path, such as '$.products[*]' or '$..product'"
 
-DEEPEST = 200  # containers inside one another, in a document
+DEEPEST = 200  # nested containers of a document
 
 
 class _Environment(jsonpath_rfc9535.JSONPathEnvironment):
@@ -28,10 +28,10 @@ Query = jsonpath_rfc9535.JSONPathQuery
 
 
 @dataclass(frozen=True, slots=True)
-class Collection:
-    """Where a block's elements stand: after these names (None: any element of an array, any member of an object).
+class JsonBlockPath:
+    """The path of a block: its elements are at the end of these steps (None: any element of an array, any member of an object).
 
-    anywhere: at any depth; filter: which of them, as a query on an array of one.
+    anywhere: at any depth; filter: a query on an array of one element, which finds the element if it matches.
     """
 
     anywhere: bool
@@ -40,7 +40,7 @@ class Collection:
 
 
 def query(text: str) -> Query:
-    """A path, relative to the element that $, @ or a bare name begin at.  Raises PathError."""
+    """Parse a path; $, @ and a bare name are relative to the block's element.  Raises PathError."""
     if text.startswith("@"):
         path = "$" + text[1:]
     elif text.startswith("$"):
@@ -56,11 +56,11 @@ def query(text: str) -> Query:
     except jsonpath_rfc9535.JSONPathError as error:
         reason = str(error).partition(", line ")[0]
         offset = max((error.token.index if error.token else 0) - len(path) + len(text), 0)
-        raise PathError(f"this is not JSONPath (RFC 9535): {reason}", offset) from None
+        raise PathError(f"invalid JSONPath (RFC 9535): {reason}", offset) from None
 
 
 def plain(path: Query) -> tuple[str, ...] | None:
-    """The names of a path that is made of names alone."""
+    """The names of a path that consists only of names; None for other paths."""
     names = []
     for segment in path.segments:
         if not isinstance(segment, JSONPathChildSegment) or len(segment.selectors) != 1:
@@ -72,8 +72,8 @@ def plain(path: Query) -> tuple[str, ...] | None:
     return tuple(names)
 
 
-def collection(text: str) -> Collection:
-    """The path of a top-level block.  Raises PathError."""
+def block_path(text: str) -> JsonBlockPath:
+    """Parse the path of a top-level block.  Raises PathError."""
     segments = list(query(text).segments)
     anywhere = bool(segments) and isinstance(segments[0], JSONPathRecursiveDescentSegment)
     condition = None
@@ -82,24 +82,24 @@ def collection(text: str) -> Collection:
     steps: list[str | None] = []
     for number, segment in enumerate(segments):
         if len(segment.selectors) != 1 or (isinstance(segment, JSONPathRecursiveDescentSegment) and number):
-            raise PathError(STREAMS)
+            raise PathError(STREAMABLE)
         match segment.selectors[0]:
             case NameSelector(name=name):
                 steps.append(name)
             case WildcardSelector():
                 steps.append(None)
             case _:
-                raise PathError(STREAMS)
+                raise PathError(STREAMABLE)
     if condition is not None:
         steps.append(None)
     if anywhere and (not steps or steps[0] is None):
-        raise PathError(STREAMS)
-    return Collection(anywhere, tuple(steps), condition)
+        raise PathError(STREAMABLE)
+    return JsonBlockPath(anywhere, tuple(steps), condition)
 
 
 def _filter(selector: str) -> Query:
     if "$" in QUOTED.sub("", selector):
-        raise PathError("a block's filter looks at its own element (@) alone: the source streams")
+        raise PathError("a block's filter can use only its own element (@), because the source is streamed")
     return _environment.compile(f"$[{selector}]")
 
 

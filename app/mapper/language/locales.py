@@ -1,4 +1,7 @@
-"""Numbers and dates as people of a language write them, by CLDR."""
+"""Numbers and dates in the notation of a locale (CLDR), and the plain and ISO notations.
+
+Babel's parse_decimal(strict=True) is not used: it refuses a plain space as a group separator, which French files contain.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,10 @@ from datetime import date, datetime
 from decimal import Decimal, InvalidOperation
 from functools import lru_cache
 
-from babel import Locale, UnknownLocaleError
+import babel
 from babel.numbers import format_decimal
 
-from app.mapper.language.problems import Wrong
+from app.mapper.language.problems import InvalidValue
 
 PLAIN = re.compile(r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d{1,4})?", re.ASCII)
 ISO_DATE = re.compile(r"(\d{4})-(\d{1,2})-(\d{1,2})", re.ASCII)
@@ -18,77 +21,77 @@ TIME = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2})(?:[.,](\d{1,6})\d*)?)?\s*([AaPp
 DATE_PART = re.compile(r"\d+|[^\W\d_]+", re.UNICODE)
 APOSTROPHES = "'’"
 SPACES = " \N{NO-BREAK SPACE}\N{NARROW NO-BREAK SPACE}\N{THIN SPACE}"
-MINUS = str.maketrans({"\N{MINUS SIGN}": "-", "\u200e": None, "\u200f": None, "\u061c": None})  # and marks of direction
-MOST_DIGITS = 1_000  # before the point, or zeros after it
-CACHED = 4096  # texts of each kind, which repeat in a source
+MINUS = str.maketrans({"\N{MINUS SIGN}": "-", "\u200e": None, "\u200f": None, "\u061c": None})  # drops direction marks
+MAX_DIGITS = 1_000  # before the decimal point, or zeros after it
+CACHED = 4096  # texts in each cache; values of a source repeat
 
 
-def plain_number(text: str) -> Decimal:
-    """A number with a decimal point.  Raises Wrong."""
+def parse_number(text: str) -> Decimal:
+    """Parse a number with a decimal point.  Raises InvalidValue."""
     stripped = text.strip()
     if not PLAIN.fullmatch(stripped):
-        raise Wrong(f"expected a number, got {shown(text)}")
+        raise InvalidValue(f"expected a number, got {quoted(text)}")
     return bounded(Decimal(stripped))
 
 
 def bounded(number: Decimal) -> Decimal:
-    """A number that can be written with its digits.  Raises Wrong for one far beyond what any field holds."""
-    if abs(number.adjusted()) > MOST_DIGITS:  # of 0E-9999 too
-        raise Wrong(f"expected a number of at most {MOST_DIGITS:,} digits")
+    """Return the number.  Raises InvalidValue if its digits would be far more than any field holds."""
+    if abs(number.adjusted()) > MAX_DIGITS:  # also refuses 0E-9999
+        raise InvalidValue(f"expected a number of at most {MAX_DIGITS:,} digits")
     return number
 
 
-def iso_date(text: str) -> date:
-    """A date as ISO 8601 writes it; a time after it is left out.  Raises Wrong."""
+def parse_iso_date(text: str) -> date:
+    """Parse an ISO 8601 date; a time after it is ignored.  Raises InvalidValue."""
     try:
         return datetime.fromisoformat(text.strip()).date()
     except ValueError:
-        raise Wrong(f"expected a date such as 2026-11-20, got {shown(text)}") from None
+        raise InvalidValue(f"expected a date such as 2026-11-20, got {quoted(text)}") from None
 
 
 @lru_cache(CACHED)
-def formatted_date(text: str, pattern: str) -> datetime:
-    """A date and time as a strptime pattern says.  Raises Wrong."""
+def parse_date(text: str, pattern: str) -> datetime:
+    """Parse a date and time by a strptime pattern.  Raises InvalidValue."""
     try:
         return datetime.strptime(text.strip(), pattern)
     except ValueError:
-        raise Wrong(f"expected a date as {pattern} says, got {shown(text)}") from None
+        raise InvalidValue(f"expected a date in the format {pattern}, got {quoted(text)}") from None
 
 
-def written_date(day: date, pattern: str) -> str:
-    """A date as a strptime pattern reads it: the year has four digits, which strftime leaves to the machine."""
+def format_date(day: date, pattern: str) -> str:
+    """Format a date by a strptime pattern.  %Y gets four digits here; with strftime that depends on the platform."""
     return day.strftime(re.sub("%(.)", lambda found: f"{day.year:04}" if found[1] == "Y" else found[0], pattern))
 
 
-def shown(text: object) -> str:
-    """A value as a message quotes it, which is not all of a long one."""
-    quoted = repr(text)
-    return quoted if len(quoted) <= 60 else quoted[:56] + "...'"
+def quoted(value: object) -> str:
+    """A value for a message, shortened to 60 characters."""
+    literal = repr(value)
+    return literal if len(literal) <= 60 else literal[:56] + "...'"
 
 
-class Language:
-    """One language's way to write numbers and dates.  Made once for each tag: Language.of('de')."""
+class Locale:
+    """The number and date notation of a locale.  Locale.of('de') caches one instance for each tag."""
 
     def __init__(self, tag: str) -> None:
         self.tag = tag
-        self._locale = _locale(tag)
-        symbols = self._locale.number_symbols[self._locale.default_numbering_system]
+        self._cldr = _cldr_locale(tag)
+        symbols = self._cldr.number_symbols[self._cldr.default_numbering_system]
         self.decimal, self.group = symbols["decimal"], symbols["group"]
         self._groups = SPACES if self.group in SPACES else APOSTROPHES if self.group in APOSTROPHES else self.group
         group, point = f"[{re.escape(self._groups)}]", re.escape(self.decimal)
-        last, others = self._locale.decimal_formats[None].grouping  # 3 and 3, in India 3 and 2
+        last, others = self._cldr.decimal_formats[None].grouping  # 3 and 3; in India 3 and 2
         grouped = rf"\d{{1,{others}}}(?:{group}\d{{{others}}})*{group}\d{{{last}}}"
         self._number = re.compile(rf"[-+]?(?:\d+|{grouped})?(?:{point}\d*)?")
         self._ungroup = str.maketrans({**dict.fromkeys(self._groups), self.decimal: "."})
-        self._order = _order(self._locale)
-        self._months = _months(self._locale)
+        self._order = _order(self._cldr)
+        self._months = _months(self._cldr)
         self.number = lru_cache(CACHED)(self._read_number)
         self.date = lru_cache(CACHED)(self._read_date)
 
     @classmethod
-    def of(cls, tag: str) -> Language:
-        """The language of a BCP 47 tag.  Raises ValueError if CLDR has none."""
-        return _language(tag)
+    def of(cls, tag: str) -> Locale:
+        """The locale of a BCP 47 tag.  Raises ValueError if CLDR has none."""
+        return _locale(tag)
 
     def _read_number(self, text: str) -> Decimal:
         stripped = text.translate(MINUS).strip()
@@ -97,7 +100,8 @@ class Language:
                 return Decimal(stripped.translate(self._ungroup))
             except InvalidOperation:
                 pass
-        raise Wrong(f"expected a number as {self.tag} writes it, such as {self.write_number(Decimal('1234.5'))}, got {shown(text)}")
+        example = self.write_number(Decimal("1234.5"))
+        raise InvalidValue(f"expected a number in the notation of {self.tag}, such as {example}, got {quoted(text)}")
 
     def _read_date(self, text: str) -> date:
         stripped = text.strip()
@@ -106,11 +110,11 @@ class Language:
             year, month, day = (int(part) for part in iso.groups()) if iso else self._parts(stripped)
             return date(year, month, day)
         except ValueError:
-            expected = f"a date as {self.tag} writes it, such as {self.write_date(date(2026, 11, 20))}"
-            raise Wrong(f"expected {expected}, got {shown(text)}") from None
+            example = self.write_date(date(2026, 11, 20))
+            raise InvalidValue(f"expected a date in the notation of {self.tag}, such as {example}, got {quoted(text)}") from None
 
     def timestamp(self, text: str) -> datetime:
-        """A date with its time, if it has one.  Raises Wrong."""
+        """Parse a date with an optional time.  Raises InvalidValue."""
         try:
             return datetime.fromisoformat(text.strip())
         except ValueError:
@@ -125,10 +129,10 @@ class Language:
         try:
             return datetime.fromisoformat(f"{day}T{hours:02}:{minute}:{second or '00'}.{micros}{zone or ''}")
         except ValueError:
-            raise Wrong(f"expected a date and time, got {shown(text)}") from None
+            raise InvalidValue(f"expected a date and time, got {quoted(text)}") from None
 
     def _parts(self, text: str) -> tuple[int, int, int]:
-        """Year, month and day.  Raises ValueError."""
+        """Return year, month and day.  Raises ValueError."""
         words = DATE_PART.findall(text)
         named = [self._months[word.casefold()] for word in words if word.casefold() in self._months]
         numbers = [word for word in words if word.isdecimal()]
@@ -144,42 +148,42 @@ class Language:
         return _year(part["y"]), int(part["m"]), int(part["d"])
 
     def write_number(self, number: Decimal) -> str:
-        """All of its digits, without grouping."""
-        text: str = format_decimal(number, locale=self._locale, decimal_quantization=False, group_separator=False)
+        """Format a number with all its digits, without grouping."""
+        text: str = format_decimal(number, locale=self._cldr, decimal_quantization=False, group_separator=False)
         return text
 
     def write_date(self, day: date) -> str:
-        """Day, month and year in the language's order, as numbers; the year has four digits."""
+        """Format a date with numbers in the order of the locale; the year has four digits."""
         parts = {"y": f"{day.year:04}", "m": f"{day.month:02}", "d": f"{day.day:02}"}
-        return ("-" if self._order == "ymd" else "." if "." in _pattern(self._locale) else "/").join(parts[c] for c in self._order)
+        return ("-" if self._order == "ymd" else "." if "." in _pattern(self._cldr) else "/").join(parts[c] for c in self._order)
 
 
 @lru_cache(64)
-def _language(tag: str) -> Language:
-    return Language(tag)
-
-
 def _locale(tag: str) -> Locale:
+    return Locale(tag)
+
+
+def _cldr_locale(tag: str) -> babel.Locale:
     try:
-        return Locale.parse(tag, sep="-")
-    except (ValueError, UnknownLocaleError, TypeError):
-        raise ValueError(f"expected a language that CLDR knows, such as de or pt-BR, got {tag!r}") from None
+        return babel.Locale.parse(tag, sep="-")
+    except (ValueError, babel.UnknownLocaleError, TypeError):
+        raise ValueError(f"expected a language tag such as de or pt-BR, got {tag!r}") from None
 
 
-def _pattern(locale: Locale) -> str:
+def _pattern(locale: babel.Locale) -> str:
     pattern: str = locale.date_formats["short"].pattern
     return pattern
 
 
-def _order(locale: Locale) -> str:
-    """In which order the language writes year, month and day: "dmy"."""
+def _order(locale: babel.Locale) -> str:
+    """The order of year, month and day, such as "dmy"."""
     letters = re.sub("'[^']*'", "", _pattern(locale)).replace("M", "m").replace("L", "m")
     order = "".join(dict.fromkeys(c for c in letters if c in "ymd"))
     return order if len(order) == 3 else "ymd"
 
 
-def _months(locale: Locale) -> dict[str, int]:
-    """Names and abbreviations of the months, in lower case."""
+def _months(locale: babel.Locale) -> dict[str, int]:
+    """Month numbers by name and abbreviation, in lower case."""
     names: dict[str, int] = {}
     for context in ("format", "stand-alone"):
         for width in ("wide", "abbreviated"):
@@ -191,6 +195,6 @@ def _months(locale: Locale) -> dict[str, int]:
 
 
 def _year(digits: str) -> int:
-    """Two digits are a year from 1969 to 2068, as in POSIX."""
+    """Parse a year; two digits mean 1969 to 2068, as in POSIX."""
     year = int(digits)
     return year if len(digits) != 2 else year + (1900 if year >= 69 else 2000)

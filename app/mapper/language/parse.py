@@ -1,9 +1,9 @@
-"""The text of a mapper as a checked value.
+"""Parses the text of a mapper and checks it.
 
     read('type csv  products = \'row\' { code = \'sku\' }', catalog)  ->  Mapper
-    read('type template text/html\n<h1>{{ entity }}</h1>', catalog)   ->  Template
+    read('type template text/html\n<h1>{{ entity }}</h1>', catalog)   ->  TemplateMapper
 
-Whatever is wrong is a ServiceError `invalid_mapper` with the line, the column and what was expected there.
+An error is a ServiceError `invalid_mapper` with line, column and what was expected there.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from lark import Token, Transformer, v_args
 from app.database.catalog import Catalog
 from app.errors import QueryError, ServiceError
 from app.mapper.language.check import check
-from app.mapper.language.problems import wrong
+from app.mapper.language.problems import mapper_error
 from app.mapper.language.tree import (
     BlockSyntax,
-    Call,
-    Constant,
-    Expression,
     FieldSyntax,
+    FunctionCall,
+    LiteralValue,
     Mapper,
+    MapperExpression,
     MapperSyntax,
-    Path,
     SettingSyntax,
-    Template,
+    SourcePath,
+    TemplateMapper,
 )
 from app.query.parser import Language, position
 
@@ -71,43 +71,43 @@ class _Builder(Transformer[Token, Any]):
 
     def block(self, name: Token, _: Token, path: Token, *items: Any) -> BlockSyntax:
         inside = tuple(item for item in items if not isinstance(item, Token))
-        return BlockSyntax(position(name), str(name), Path(position(path), _unquoted(path)), inside)
+        return BlockSyntax(position(name), str(name), SourcePath(position(path), _unquoted(path)), inside)
 
-    def field(self, name: Token, kind: Token | None, _: Token, expression: Expression) -> FieldSyntax:
+    def field(self, name: Token, kind: Token | None, _: Token, expression: MapperExpression) -> FieldSyntax:
         at = position(name if kind is None else kind)
         return FieldSyntax(position(name), str(name), None if kind is None else str(kind), at, expression)
 
-    def disjunction(self, *parts: Any) -> Call:
+    def disjunction(self, *parts: Any) -> FunctionCall:
         return _junction("or", parts)
 
-    def conjunction(self, *parts: Any) -> Call:
+    def conjunction(self, *parts: Any) -> FunctionCall:
         return _junction("and", parts)
 
-    def prefix(self, operator: Token, operand: Expression) -> Expression:
-        return Call(position(operator), {"+": "plus", "-": "minus"}.get(operator, str(operator)), (operand,))
+    def prefix(self, operator: Token, operand: MapperExpression) -> MapperExpression:
+        return FunctionCall(position(operator), {"+": "plus", "-": "minus"}.get(operator, str(operator)), (operand,))
 
-    def binary(self, left: Expression, operator: Token, right: Expression) -> Call:
-        return Call(position(operator), {"==": "=", "<>": "!="}.get(operator, str(operator)), (left, right))
+    def binary(self, left: MapperExpression, operator: Token, right: MapperExpression) -> FunctionCall:
+        return FunctionCall(position(operator), {"==": "=", "<>": "!="}.get(operator, str(operator)), (left, right))
 
-    def call(self, name: Token, *arguments: Expression | None) -> Call:
-        return Call(position(name), str(name), tuple(each for each in arguments if each is not None))
+    def call(self, name: Token, *arguments: MapperExpression | None) -> FunctionCall:
+        return FunctionCall(position(name), str(name), tuple(each for each in arguments if each is not None))
 
-    def path(self, token: Token) -> Path:
-        return Path(position(token), _unquoted(token))
+    def path(self, token: Token) -> SourcePath:
+        return SourcePath(position(token), _unquoted(token))
 
-    def literal(self, token: Token) -> Constant:
+    def literal(self, token: Token) -> LiteralValue:
         values: dict[str, Any] = {"true": True, "false": False, "null": None}
         match token.type:
             case "TEXT":
-                return Constant(position(token), _unquoted(token))
+                return LiteralValue(position(token), _unquoted(token))
             case "NUMBER":
-                return Constant(position(token), Decimal(str(token)))
-        return Constant(position(token), values[str(token)])
+                return LiteralValue(position(token), Decimal(str(token)))
+        return LiteralValue(position(token), values[str(token)])
 
 
-def _junction(operator: str, parts: tuple[Any, ...]) -> Call:
+def _junction(operator: str, parts: tuple[Any, ...]) -> FunctionCall:
     operands = tuple(part for part in parts if not isinstance(part, Token))
-    return Call(operands[0].at, operator, operands)
+    return FunctionCall(operands[0].at, operator, operands)
 
 
 def _unquoted(token: Token) -> str:
@@ -117,10 +117,10 @@ def _unquoted(token: Token) -> str:
 _language = Language("mapper.lark", ["mapper"], _Builder(), WORDS, tokens=LONGEST)
 
 
-def read(text: str, catalog: Catalog) -> Mapper | Template:
-    """A mapper's text, parsed and checked.  Raises ServiceError `invalid_mapper`, or `too_large`."""
+def read(text: str, catalog: Catalog) -> Mapper | TemplateMapper:
+    """Parse and check a mapper.  Raises ServiceError `invalid_mapper` or `too_large`."""
     if len(text) > LONGEST:
-        raise ServiceError("too_large", f"a mapper has at most {LONGEST:,} characters, this one {len(text):,}")
+        raise ServiceError("too_large", f"a mapper has at most {LONGEST:,} characters, got {len(text):,}")
     first = TEMPLATE.match(text)
     if first:
         return _template(text, first)
@@ -128,17 +128,17 @@ def read(text: str, catalog: Catalog) -> Mapper | Template:
 
 
 def parse(text: str) -> MapperSyntax:
-    """A mapper's text as it was written.  Raises ServiceError `invalid_mapper`."""
+    """Parse a mapper without checking it.  Raises ServiceError `invalid_mapper`."""
     try:
         return cast(MapperSyntax, _language.parse(text, "mapper"))
     except QueryError as error:
         at = error.position or 1
         reason = re.sub(r" \(at character \d+\)$", "", error.message)
         if text[at - 1 : at] in ("'", '"') and text.count(text[at - 1], at - 1, _end_of_line(text, at)) % 2:
-            reason = f"the quoted text that begins here is not closed in its line, expected {text[at - 1]}"
+            reason = f"quoted text is not closed, expected {text[at - 1]} before the end of the line"
         if text[at - 1 : at] == "{" and text[: at - 1].rstrip().endswith('"'):
-            reason = "a block's path is written in 'single quotes': \"double quotes\" are a text"
-        raise wrong(text, at, reason) from None
+            reason = "expected a block's path in 'single quotes'; \"double quotes\" are a text"
+        raise mapper_error(text, at, reason) from None
 
 
 def _end_of_line(text: str, at: int) -> int:
@@ -146,17 +146,18 @@ def _end_of_line(text: str, at: int) -> int:
     return end.start() if end else len(text)
 
 
-def _template(text: str, first: re.Match[str]) -> Template:
+def _template(text: str, first: re.Match[str]) -> TemplateMapper:
     if not MEDIA_TYPE.fullmatch(first[1]):
         found = repr(first[1]) if first[1] else "nothing"
-        raise wrong(text, first.start(1) + 1, f"expected a media type, such as text/html, got {found}")
+        raise mapper_error(text, first.start(1) + 1, f"expected a media type, such as text/html, got {found}")
     charset = CHARSET.search(first[1])
     if charset and charset[1].lower() not in ("utf-8", "utf8"):
-        raise wrong(text, first.start(1) + charset.start(1) + 1, f"what a template makes is UTF-8, got {charset[1]}")
+        at = first.start(1) + charset.start(1) + 1
+        raise mapper_error(text, at, f"expected utf-8, the charset of all templates, got {charset[1]}")
     source = text[first.end() :]
     try:
         SandboxedEnvironment().parse(source)
     except jinja2.TemplateSyntaxError as error:
         line = error.lineno + text.count("\n", 0, first.end())
         raise ServiceError("invalid_mapper", f"line {line}, column 1: {error.message}", line=line, column=1) from None
-    return Template(first[1], source, text)
+    return TemplateMapper(first[1], source, text)

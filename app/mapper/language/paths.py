@@ -1,11 +1,11 @@
-"""The paths of all formats, checked when a mapper is stored."""
+"""Checks of the paths and encodings in a mapper, for all formats."""
 
 from __future__ import annotations
 
 from lxml import etree
 
 from app.mapper.language import jsonpath, xpath
-from app.mapper.language.tree import Format
+from app.mapper.language.tree import SourceFormat
 from app.mapper.language.xpath import PathError
 from app.mapper.sources.decoder import find_encoding
 
@@ -14,18 +14,18 @@ __all__ = ["PathError", "check_children", "check_collection", "check_encoding", 
 ROW, SAME_ROW = "row", "."
 
 
-def check_collection(format: Format, text: str) -> None:
-    """The path of a top-level block.  Raises PathError."""
+def check_collection(format: SourceFormat, text: str) -> None:
+    """Check the path of a top-level block.  Raises PathError."""
     if format == "xml":
-        xpath.collection(text)
+        xpath.block_path(text)
     elif format == "json":
-        jsonpath.collection(text)
+        jsonpath.block_path(text)
     elif text != ROW:
-        raise PathError(f"expected '{ROW}', which every block of csv has, got {text!r}")
+        raise PathError(f"expected '{ROW}', the path of each csv block, got {text!r}")
 
 
-def check_children(format: Format, text: str, inside: int) -> int:
-    """The path of a block in a block; returns by how many steps it leads down for sure.  Raises PathError."""
+def check_children(format: SourceFormat, text: str, inside: int) -> int:
+    """Check the path of a nested block; return the least number of steps that it leads down.  Raises PathError."""
     if format == "xml":
         plain = xpath.plain(text)
         if plain is not None and plain.attribute:
@@ -36,12 +36,12 @@ def check_children(format: Format, text: str, inside: int) -> int:
     if format == "json":
         jsonpath.query(text)
     elif text != SAME_ROW:
-        raise PathError(f"expected '{SAME_ROW}', the same row, as a block in a block of csv has, got {text!r}")
+        raise PathError(f"expected '{SAME_ROW}' (the same row), the path of each nested csv block, got {text!r}")
     return 0
 
 
-def check_value(format: Format, text: str, inside: int) -> None:
-    """The path of a field.  Raises PathError."""
+def check_value(format: SourceFormat, text: str, inside: int) -> None:
+    """Check the path of a field.  Raises PathError."""
     if not text:
         raise PathError("expected a path")
     if format == "xml":
@@ -51,7 +51,7 @@ def check_value(format: Format, text: str, inside: int) -> None:
 
 
 def check_encoding(name: str) -> None:
-    """Raises ValueError unless text can be read in this encoding."""
+    """Raises ValueError if the encoding is unknown or not for text."""
     try:
         find_encoding(name)
     except (LookupError, ValueError):

@@ -1,4 +1,4 @@
-"""What is wrong with a mapper, or with a value that it was given."""
+"""Errors in a mapper's text, in a source, and in single values."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from typing import Any
 from app.errors import ServiceError
 
 
-class Wrong(Exception):
-    """A value of the source cannot be read as the mapper asks for: the message says what was expected."""
+class InvalidValue(Exception):
+    """A value cannot be read or calculated.  The message becomes the error of its record."""
 
 
-def place(text: str, at: int) -> tuple[int, int]:
-    """Line and column, from 1, of a text's character `at` (from 1)."""
+def line_and_column(text: str, at: int) -> tuple[int, int]:
+    """Line and column (from 1) of the character `at` (from 1)."""
     before = text[: at - 1]
     return before.count("\n") + 1, at - 1 - before.rfind("\n")
 
 
-def wrong(text: str, at: int, reason: str) -> ServiceError:
-    """An error of the configuration at a character."""
-    line, column = place(text, at)
+def mapper_error(text: str, at: int, reason: str) -> ServiceError:
+    """Return the error `invalid_mapper` at a character of a mapper's text."""
+    line, column = line_and_column(text, at)
     return ServiceError("invalid_mapper", f"line {line}, column {column}: {reason}", line=line, column=column)
 
 
 def source_error(reason: str, *, line: int | None = None, code: str = "malformed_document", **more: int) -> ServiceError:
-    """The source as a whole cannot be read."""
-    where: dict[str, Any] = {"line": line, **more} if line is not None else {**more}
-    says = ", ".join(f"{name} {number}" for name, number in where.items())
-    return ServiceError(code, f"{says}: {reason}" if says else reason, **where)
+    """Return an error of a whole source; its position (line, column or offset) begins the message."""
+    position: dict[str, Any] = {"line": line, **more} if line is not None else {**more}
+    prefix = ", ".join(f"{name} {number}" for name, number in position.items())
+    return ServiceError(code, f"{prefix}: {reason}" if prefix else reason, **position)

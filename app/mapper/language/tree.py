@@ -1,6 +1,6 @@
-"""The mapper as frozen values: syntax as it was written, and the checked mapper that sources and writers are made of.
+"""A mapper as frozen values: its syntax as the parser reads it, and the checked mapper that readers and writers use.
 
-Every node knows the character (from 1) at which it began, so that whatever is wrong is said with line and column.
+Each node holds the character (from 1) at which it starts, for line and column of errors.
 """
 
 from __future__ import annotations
@@ -13,37 +13,39 @@ from typing import Literal as Choice
 from app.database.catalog import Entity, Field
 from app.query.nodes import Node
 
-Format = Choice["xml", "json", "csv"]
-# `source`: what a path gives, a text of the source (in JSON a number or true or false, too), read as the place asks for
-Type = Choice["source", "text", "number", "date", "timestamp", "bool", "null"]
+SourceFormat = Choice["xml", "json", "csv"]
+# `source` is the type of a path: text (in JSON also a number or a boolean), converted to the type that its context expects
+ValueType = Choice["source", "text", "number", "date", "timestamp", "bool", "null"]
+
+NUMERIC = frozenset(("int2", "int4", "int8", "numeric", "float8"))  # types of numeric fields
 
 
 # Expressions ----------------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Path(Node):
+class SourcePath(Node):
     """A path into the source, relative to the block's element."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Constant(Node):
+class LiteralValue(Node):
     """A text, a number, true, false or null."""
 
     value: str | Decimal | bool | None
 
 
 @dataclass(frozen=True, slots=True)
-class Call(Node):
+class FunctionCall(Node):
     """A function and its arguments; operators are functions named by their sign."""
 
     name: str
-    arguments: tuple[Expression, ...]
+    arguments: tuple[MapperExpression, ...]
 
 
-Expression = Path | Constant | Call
+MapperExpression = SourcePath | LiteralValue | FunctionCall
 
 
 # Syntax ---------------------------------------------------------------------------------------------------------------------------
@@ -62,13 +64,13 @@ class FieldSyntax(Node):
     name: str
     kind: str | None
     kind_at: int = field(compare=False)
-    expression: Expression
+    expression: MapperExpression
 
 
 @dataclass(frozen=True, slots=True)
 class BlockSyntax(Node):
     name: str
-    path: Path
+    path: SourcePath
     items: tuple[SettingSyntax | FieldSyntax | BlockSyntax, ...]
 
 
@@ -83,21 +85,21 @@ class MapperSyntax(Node):
 
 @dataclass(frozen=True, slots=True)
 class Rule(Node):
-    """A member of the record and what it is made of; `field` is None for what the catalog has no field for (a reference has)."""
+    """How one member of a record is made; `field` is None for a reference."""
 
     name: str
-    kind: str | None  # the value becomes the lookup kind:value
-    expression: Expression
+    kind: str | None  # makes the value a lookup, kind:value
+    expression: MapperExpression
     field: Field | None
 
 
 @dataclass(frozen=True, slots=True)
 class Block(Node):
-    """Records of one collection, each made of one element of the source."""
+    """The records of one collection, each made from one element of the source."""
 
-    name: str  # the collection: of the document, or of the record around it
+    name: str  # the collection, in the document or in the parent record
     entity: Entity
-    path: Path
+    path: SourcePath
     rules: tuple[Rule, ...]
     children: tuple[Block, ...]
     remove_all: bool | None
@@ -105,26 +107,26 @@ class Block(Node):
 
     @property
     def identity(self) -> tuple[Rule, ...]:
-        """What names the record: its id, or else its unique fields."""
+        """The rules that identify a record: its id, or else its unique fields."""
         own = tuple(rule for rule in self.rules if rule.name == "id")
         return own or tuple(rule for rule in self.rules if rule.field is not None and rule.field.unique)
 
 
 @dataclass(frozen=True, slots=True)
 class Mapper:
-    """A mapper of a source's format into import documents."""
+    """A checked mapper from a source format to import documents."""
 
-    format: Format
+    format: SourceFormat
     blocks: tuple[Block, ...]
-    text: str  # as it was written, for positions
+    text: str  # for positions of errors
     atomic: str | bool | None = None
     mode: str | None = None
     language: str | None = None
-    delimiter: str | None = None  # of CSV, as are the next three
+    delimiter: str | None = None  # this and the next three: CSV
     quote: str | None = None
     encoding: str | None = None
     header: bool = True
-    namespaces: Mapping[str, str] = field(default_factory=dict)  # of XML: prefix -> URI
+    namespaces: Mapping[str, str] = field(default_factory=dict)  # XML: prefix -> URI
 
     def block(self, entity: str) -> Block | None:
         """The first block that makes records of an entity."""
@@ -132,8 +134,8 @@ class Mapper:
 
 
 @dataclass(frozen=True, slots=True)
-class Template:
-    """A mapper that only goes forwards: a Jinja2 template and the media type of what it makes."""
+class TemplateMapper:
+    """A mapper for exports only: a Jinja2 template and the media type of its output."""
 
     media_type: str
     source: str
@@ -141,16 +143,16 @@ class Template:
 
 
 def paths_of(block: Block) -> Iterator[str]:
-    """Every path that the fields of a block, and of the blocks in it, read."""
+    """The text of each path in the fields of a block and of its nested blocks."""
     for rule in block.rules:
-        yield from paths_in(rule.expression)
+        yield from (path.text for path in paths_in(rule.expression))
     for child in block.children:
         yield from paths_of(child)
 
 
-def paths_in(expression: Expression) -> Iterator[str]:
-    """Every path in an expression."""
-    if isinstance(expression, Path):
-        yield expression.text
+def paths_in(expression: MapperExpression) -> Iterator[SourcePath]:
+    """Each path in an expression."""
+    if isinstance(expression, SourcePath):
+        yield expression
     for argument in getattr(expression, "arguments", ()):
         yield from paths_in(argument)

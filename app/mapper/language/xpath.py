@@ -1,7 +1,7 @@
-"""XPath 1.0 as mappers use it: relative to an element of a source that streams, unprefixed names matching in any namespace.
+"""XPath 1.0 for mappers: paths relative to an element of a streamed source, where unprefixed names match in any namespace.
 
-A path is rewritten to what libxml2 understands: `name` becomes `*[local-name()='name']`, a prefix that the mapper does not declare
-is the one that the source writes.  The plainest paths (`a/b`, `a/@b`, `.`) are told apart, because they need no XPath at all.
+A path is rewritten for libxml2: `name` becomes `*[local-name()='name']`, and a prefix that the mapper does not declare matches the
+prefix in the source.  Plain paths (`a/b`, `a/@b`, `.`) are recognised, because they can be followed without XPath.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ FUNCTIONS = frozenset((
 ))  # fmt: skip
 PREDICATE = re.compile(r"""\[(?:[^\]"']|"[^"]*"|'[^']*')*\]""")
 CLIMB = re.compile(r"(?:\./)?((?:(?:\.\.|parent::(?:node\(\)|\*))/?)+)(.*)", re.DOTALL)
-OUTSIDE = "only attributes of what is around the record can be read, such as ../@name: the source streams"
+OUTSIDE = "outside the record only attributes of its ancestors can be read, such as ../@name, because the source is streamed"
 
 
 class PathError(ValueError):
-    """A path is wrong, `offset` characters after its beginning."""
+    """A path is wrong, `offset` characters after its start."""
 
     def __init__(self, message: str, offset: int = 0) -> None:
         super().__init__(message)
@@ -46,32 +46,32 @@ class PathError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Collection:
-    """Where a block's elements stand: at the end of these steps, from the document down or (anywhere) at any depth."""
+class XmlBlockPath:
+    """The path of a block: its elements are at the end of these steps, from the root or (anywhere) at any depth."""
 
     anywhere: bool
     steps: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Plain:
-    """Child elements by local name, and at the end their text or an attribute."""
+class PlainPath:
+    """Child elements by local name, with their text or an attribute at the end."""
 
     steps: tuple[str, ...]
     attribute: str | None
-    text_only: bool = False  # text(): without that of the elements inside
+    text_only: bool = False  # text(): without the text of nested elements
 
 
-def collection(text: str) -> Collection:
-    """The path of a top-level block.  Raises PathError."""
+def block_path(text: str) -> XmlBlockPath:
+    """Parse the path of a top-level block.  Raises PathError."""
     match = COLLECTION.fullmatch(text)
     if not match:
-        raise PathError("a block's path is a plain element path or //name, such as '/catalog/product' or '//product'")
-    return Collection(match["depth"] == "//", tuple(match["steps"].split("/")))
+        raise PathError("expected a plain element path or //name as a block's path, such as '/catalog/product' or '//product'")
+    return XmlBlockPath(match["depth"] == "//", tuple(match["steps"].split("/")))
 
 
-def plain(text: str) -> Plain | None:
-    """The path if it is a plain one."""
+def plain(text: str) -> PlainPath | None:
+    """Parse a plain path; None if the path is not plain."""
     match = PLAIN.fullmatch(text)
     if not match or not text or text == "./":
         return None
@@ -79,18 +79,18 @@ def plain(text: str) -> Plain | None:
     tail = bool(match["attribute"] or match["self"])
     if bool(match["slash"]) != (bool(steps) and tail):
         return None
-    return Plain(steps, match["attribute"], match["self"] == "text()")
+    return PlainPath(steps, match["attribute"], match["self"] == "text()")
 
 
 def depth(text: str) -> int:
-    """How many steps a path leads down for sure."""
+    """The least number of steps that a path leads down."""
     bare = PREDICATE.sub("", text)
     steps = plain(bare)
     return len(steps.steps) if steps else int(bare.startswith(".//"))
 
 
 def rewrite(text: str, namespaces: Mapping[str, str]) -> str:
-    """The same path for libxml2.  Raises PathError at what XPath 1.0 does not have, or what a stream cannot give."""
+    """Rewrite a path for libxml2.  Raises PathError at syntax that XPath 1.0 lacks or that a stream cannot support."""
     out: list[str] = []
     tokens = list(_tokens(text))
     before: str | None = None
@@ -107,7 +107,7 @@ def rewrite(text: str, namespaces: Mapping[str, str]) -> str:
             before = token
         else:
             if token == "$":
-                raise PathError("there are no variables", offset)
+                raise PathError("variables are not supported", offset)
             if token in ("/", "//") and opens:
                 raise PathError("expected a path relative to the block's element, such as 'name' or './/name'", offset)
             out.append(token)
@@ -116,15 +116,15 @@ def rewrite(text: str, namespaces: Mapping[str, str]) -> str:
 
 
 def compile(text: str, namespaces: Mapping[str, str], inside: int) -> etree.XPath:
-    """What evaluates a path; `inside`: how many steps the block's element is below its record's.  Raises PathError."""
+    """Compile a path; `inside` is the number of steps from the record's element down to the block's.  Raises PathError."""
     _check_climb(text, inside)
     used = {prefix: uri for prefix, uri in namespaces.items() if uri}
     try:
         path = etree.XPath(rewrite(text, used), namespaces=used or None, smart_strings=False, regexp=False)
-        path(etree.Element("sample"))  # what is ill-typed shows when it is evaluated
+        path(etree.Element("sample"))  # libxml2 finds type errors only during evaluation
         return path
     except etree.XPathError as error:
-        raise PathError(f"this is not XPath 1.0: {str(error) or 'it cannot be read'}") from None
+        raise PathError(f"invalid XPath 1.0: {str(error) or 'syntax error'}") from None
 
 
 def _tokens(text: str) -> list[tuple[str, str, int]]:
@@ -133,7 +133,7 @@ def _tokens(text: str) -> list[tuple[str, str, int]]:
         match = TOKEN.match(text, at)
         if not match:
             quoted = text[at] in "\"'"
-            raise PathError("the text that begins here is not closed" if quoted else f"unexpected {text[at]!r} in a path", at)
+            raise PathError("quoted text is not closed" if quoted else f"unexpected {text[at]!r} in a path", at)
         assert match.lastgroup is not None
         if match.lastgroup != "space":
             tokens.append((match.lastgroup, match[0], at))
@@ -144,7 +144,7 @@ def _tokens(text: str) -> list[tuple[str, str, int]]:
 
 
 def _name(token: str, following: str, offset: int, before: str | None, namespaces: Mapping[str, str]) -> str:
-    """An axis, a function, a type of nodes, or the name of an element or attribute."""
+    """Rewrite a name: an axis, a function, a node type, or an element or attribute."""
     if following == "::":
         if token not in AXES:
             raise PathError(f"unknown or unsupported axis {token}", offset)

@@ -1,1 +1,1 @@
-"""Reverse mappings: writers that turn stored records into a mapper's source format."""
+"""Writers that turn stored rows, as records of an import document, into a mapper's source format."""

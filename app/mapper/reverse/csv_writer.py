@@ -1,7 +1,8 @@
-"""CSV of a mapper run backwards: a row for each record, or for each of its children, with the record's own cells repeated."""
+"""Writes CSV in reverse: one row for each record, or one for each of its children with the record's own cells repeated."""
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 from collections.abc import Iterable, Iterator
@@ -11,20 +12,21 @@ from typing import Any
 from app.errors import ServiceError
 from app.mapper.language.tree import Mapper, paths_in, paths_of
 from app.mapper.reverse.base import children_of
-from app.mapper.reverse.plan import Backwards, Record
+from app.mapper.reverse.plan import Record, ReverseBlock
 
 
 class CsvWriter:
-    """Writes a header when the first record shows which fields there are: a column that they lack would read as null."""
+    """Writes the header with the first record, and only columns of its fields: the mapper would read other columns as null."""
 
     extension = "csv"
 
-    def __init__(self, mapper: Mapper, backwards: Backwards) -> None:
-        self.lookups = backwards.lookups()
-        self.children = tuple(child.block.name for child in backwards.children)
+    def __init__(self, mapper: Mapper, reverse: ReverseBlock) -> None:
+        self.lookups = reverse.lookups()
+        self.children = tuple(child.block.name for child in reverse.children)
         self._mapper = mapper
-        self._backwards = backwards
+        self._reverse = reverse
         self._encoding = mapper.encoding or "utf-8"
+        self._encoder = codecs.getincrementalencoder(self._encoding)()  # writes a byte order mark only once
         self.media_type = f"text/csv; charset={self._encoding}"
         self._columns: list[str] | None = None
 
@@ -32,53 +34,48 @@ class CsvWriter:
         return b""
 
     def write(self, records: Iterable[Record]) -> bytes:
-        out = io.StringIO(newline="")
-        writer = csv.writer(
-            out, delimiter=self._mapper.delimiter or ",", quotechar=self._mapper.quote or '"', lineterminator="\r\n"
-        )
+        rows: list[list[Any]] = []
         for record in records:
             if self._columns is None:
                 self._columns = self._columns_of(record)
-                self._header(writer)
+                rows += self._header(self._columns)
             columns = self._columns
-            for row in _rows(self._backwards, record):
-                writer.writerow([row.get(column) for column in columns])
-        return self._encoded(out.getvalue())
+            rows += [[row.get(column) for column in columns] for row in _rows(self._reverse, record)]
+        return self._encoded(rows)
 
     def end(self) -> bytes:
         if self._columns is not None:
             return b""
-        self._columns = list(dict.fromkeys(paths_of(self._backwards.block)))
-        out = io.StringIO(newline="")
-        self._header(csv.writer(out, delimiter=self._mapper.delimiter or ",", lineterminator="\r\n"))
-        return self._encoded(out.getvalue())
+        return self._encoded(self._header(list(dict.fromkeys(paths_of(self._reverse.block)))))
 
     def _columns_of(self, record: Record) -> list[str]:
-        """The columns of the fields that records have; those of children all."""
-        block = self._backwards.block
+        """The columns of the record's fields, and all columns of its children."""
+        block = self._reverse.block
         given = [rule for rule in block.rules if rule.name in record or rule.name == "id"]
-        paths = [path for rule in given for path in paths_in(rule.expression)]
+        paths = [path.text for rule in given for path in paths_in(rule.expression)]
         paths += [path for child in block.children for path in paths_of(child)]
         if self._mapper.header:
             return list(dict.fromkeys(paths))
         return [str(number) for number in range(1, 1 + max(map(int, paths), default=0))]
 
-    def _header(self, writer: Any) -> None:
-        if self._mapper.header:
-            writer.writerow(self._columns)
+    def _header(self, columns: list[str]) -> list[list[str]]:
+        return [columns] if self._mapper.header else []
 
-    def _encoded(self, text: str) -> bytes:
+    def _encoded(self, rows: list[list[Any]]) -> bytes:
+        out = io.StringIO(newline="")
+        delimiter, quote = self._mapper.delimiter or ",", self._mapper.quote or '"'
+        csv.writer(out, delimiter=delimiter, quotechar=quote, lineterminator="\r\n").writerows(rows)
         try:
-            return text.encode(self._encoding)
+            return self._encoder.encode(out.getvalue())
         except UnicodeEncodeError as error:
-            character = text[error.start]
-            raise ServiceError("invalid_mapper", f"{self._encoding} has no character {character!r}") from None
+            character = error.object[error.start]
+            raise ServiceError("invalid_mapper", f"the character {character!r} does not exist in {self._encoding}") from None
 
 
-def _rows(backwards: Backwards, record: Record) -> Iterator[dict[str, Any]]:
-    """The cells of each row by column."""
-    own = backwards.values(record)
-    lists = [[row for item in items for row in _child_rows(child, item)] for child, items in children_of(backwards, record)]
+def _rows(reverse: ReverseBlock, record: Record) -> Iterator[dict[str, Any]]:
+    """The cells of each row, by column."""
+    own = reverse.values(record)
+    lists = [[row for item in items for row in _child_rows(child, item)] for child, items in children_of(reverse, record)]
     for parts in zip_longest(*lists, fillvalue={}) if any(lists) else [()]:
         row = dict(own)
         for part in parts:
@@ -86,9 +83,9 @@ def _rows(backwards: Backwards, record: Record) -> Iterator[dict[str, Any]]:
         yield row
 
 
-def _child_rows(child: Backwards, item: Record) -> Iterator[dict[str, Any]]:
+def _child_rows(child: ReverseBlock, item: Record) -> Iterator[dict[str, Any]]:
     for row in _rows(child, item):
         if all(value is None or value == "" for value in row.values()):
-            message = f"{child.block.entity.name}: a child without any value cannot be written, it would read as none"
-            raise ServiceError("invalid_mapper", message)
+            reason = "a child with only empty cells cannot be written: the mapper would not read it back"
+            raise ServiceError("invalid_mapper", f"{child.block.entity.name}: {reason}")
         yield row

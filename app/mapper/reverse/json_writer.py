@@ -1,4 +1,4 @@
-"""JSON of a mapper run backwards: the block's path is built around the records, each path of a field inside them."""
+"""Writes JSON in reverse: records inside the containers of the block's path, and fields at their paths in each record."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ import msgspec
 from app.errors import ServiceError
 from app.mapper.language import jsonpath
 from app.mapper.language.tree import Mapper
-from app.mapper.reverse.base import Place, check_paths, check_places, children_of
-from app.mapper.reverse.plan import Backwards, Record
+from app.mapper.reverse.base import PathUse, check_overlaps, check_paths, children_of
+from app.mapper.reverse.plan import Record, ReverseBlock
 
 _encode = msgspec.json.Encoder(decimal_format="number").encode
 
 
 class JsonWriter:
-    """Writes one array, in the objects that the block's path names."""
+    """Writes one array, inside the objects of the block's path."""
 
     media_type = "application/json"
     extension = "json"
 
-    def __init__(self, mapper: Mapper, backwards: Backwards) -> None:
-        check_paths(mapper, backwards.block, _is_writable)
-        check_places(mapper, backwards, lambda path: Place(names := _names(path.removesuffix("[*]")), (names,)))
-        self.lookups = backwards.lookups()
-        self.children = tuple(child.block.name for child in backwards.children)
-        self._backwards = backwards
-        self._collection = jsonpath.collection(backwards.block.path.text)
-        steps = self._collection.steps
+    def __init__(self, mapper: Mapper, reverse: ReverseBlock) -> None:
+        check_paths(mapper, reverse.block, _is_writable)
+        check_overlaps(mapper, reverse, lambda path: PathUse(names := _names(path.removesuffix("[*]")), (names,)))
+        self.lookups = reverse.lookups()
+        self.children = tuple(child.block.name for child in reverse.children)
+        self._reverse = reverse
+        self._block_path = jsonpath.block_path(reverse.block.path.text)
+        steps = self._block_path.steps
         if not steps or steps[-1] is not None:
             steps = (*steps, None)
         self._steps = steps
@@ -50,31 +50,31 @@ class JsonWriter:
         return ("\n" + "".join("]" if step is None else "}" for step in reversed(self._steps)) + "\n").encode()
 
     def _object(self, record: Record) -> Any:
-        value = _object(self._backwards, record)
-        if self._collection.filter is not None and not self._collection.filter.find([value]):
-            message = f"{self._backwards.block.entity.name}: a record does not match the filter of the mapper's block"
+        value = _object(self._reverse, record)
+        if self._block_path.filter is not None and not self._block_path.filter.find([value]):
+            message = f"{self._reverse.block.entity.name}: a record does not match the filter of the mapper's block"
             raise ServiceError("invalid_mapper", message)
         return value
 
 
-def _object(backwards: Backwards, record: Record) -> Any:
+def _object(reverse: ReverseBlock, record: Record) -> Any:
     root: dict[str, Any] = {}
-    for path, value in backwards.values(record).items():
+    for path, value in reverse.values(record).items():
         if not _set(root, _names(path), value):
             return value
-    for child, items in children_of(backwards, record, lambda path: True):
+    for child, items in children_of(reverse, record, lambda path: True):
         _set(root, _names(child.block.path.text.removesuffix("[*]")), [_object(child, item) for item in items])
     return root
 
 
 def _set(root: dict[str, Any], names: tuple[str, ...], value: Any) -> bool:
-    """Put a value into objects inside one another.  False if the path is the element itself."""
+    """Put a value into nested objects.  Returns False if the path is the element itself."""
     if not names:
         return False
     for name in names[:-1]:
         inside = root.setdefault(name, {})
         if not isinstance(inside, dict):
-            return True  # an object that is null has no members
+            return True  # the parent is null, so it has no members
         root = inside
     root[names[-1]] = value
     return True
@@ -82,7 +82,7 @@ def _set(root: dict[str, Any], names: tuple[str, ...], value: Any) -> bool:
 
 def _names(path: str) -> tuple[str, ...]:
     names = jsonpath.plain(jsonpath.query(path or "$"))
-    assert names is not None  # check_paths
+    assert names is not None  # ensured by check_paths
     return names
 
 

@@ -1,4 +1,4 @@
-"""One record of an import document back to the values of the source's paths, each proved by reading it again."""
+"""Turns a record of an import document into the values of the source's paths, and checks them by evaluating the mapper."""
 
 from __future__ import annotations
 
@@ -11,56 +11,56 @@ from typing import Any
 
 from app.database.catalog import Field
 from app.errors import ServiceError
-from app.mapper.language.expressions import INVALID, NUMERIC, Compiler, Get, record_of
+from app.mapper.language.expressions import INVALID, Evaluator, Getter, record_of
 from app.mapper.language.functions import ABSENT
-from app.mapper.language.problems import Wrong
-from app.mapper.language.tree import Block, Mapper, Path, Rule
+from app.mapper.language.problems import InvalidValue
+from app.mapper.language.tree import NUMERIC, Block, Mapper, Rule, SourcePath
 from app.mapper.reverse.solve import Solution, Solver
 
 Record = Mapping[str, Any]  # a record of an import document: references are lookups, children nested
 
 
 @dataclass(frozen=True, slots=True)
-class Backwards:
-    """A block that can be run backwards, and those in it."""
+class ReverseBlock:
+    """A block and its nested blocks in reverse: records in, values of the paths out."""
 
     block: Block
-    children: tuple[Backwards, ...]
-    rules: tuple[Rule, ...]  # those first that are a path alone
-    forwards: tuple[tuple[str, Get], ...]
+    children: tuple[ReverseBlock, ...]
+    rules: tuple[Rule, ...]  # plain paths first, because the first solution of a path wins
+    members: tuple[tuple[str, Getter], ...]  # evaluate the mapper on a solution
     solver: Solver
-    native: bool
-    leaves_out: bool  # an empty text, which would be read as null; what is absent is left alone
+    keeps_types: bool  # JSON: numbers and booleans do not become text
+    omits_empty: bool  # XML: an empty text would be read as null, but a missing element leaves the field unchanged
 
     @classmethod
-    def of(cls, mapper: Mapper, block: Block) -> Backwards:
-        native = mapper.format == "json"
+    def of(cls, mapper: Mapper, block: Block) -> ReverseBlock:
+        keeps_types = mapper.format == "json"
         return cls(
             block,
             tuple(cls.of(mapper, child) for child in block.children),
-            tuple(sorted(block.rules, key=lambda rule: not isinstance(rule.expression, Path))),
-            Compiler(mapper, lambda path: lambda solution: solution.get(path, ABSENT)).members(block.rules),
-            Solver(mapper, native),
-            native,
+            tuple(sorted(block.rules, key=lambda rule: not isinstance(rule.expression, SourcePath))),
+            Evaluator(mapper, lambda path: lambda solution: solution.get(path, ABSENT)).members(block.rules),
+            Solver(mapper, keeps_types),
+            keeps_types,
             mapper.format == "xml",
         )
 
     def lookups(self, prefix: str = "") -> dict[str, str]:
-        """The kinds of lookups that references must come with: {"category": "code", "items.product": "barcode"}."""
+        """The lookup kinds that references must have: {"category": "code", "items.product": "barcode"}."""
         kinds = {prefix + rule.name: rule.kind for rule in self.rules if rule.kind is not None}
         for child in self.children:
             kinds |= child.lookups(f"{prefix}{child.block.name}.")
         return kinds
 
     def values(self, record: Record) -> Solution:
-        """The values of the paths.  Raises ServiceError if the record cannot be written so that it is read the same again."""
+        """Return the values of the paths.  Raises ServiceError if the mapper would not read the same record from them."""
         solution: Solution = {}
         for rule in self.rules:
             value = _value(rule, record)
-            if value is not ABSENT and not (self.leaves_out and value == ""):
-                with contextlib.suppress(Wrong, ValueError):  # the proof says what is wrong
+            if value is not ABSENT and not (self.omits_empty and value == ""):
+                with contextlib.suppress(InvalidValue, ValueError):  # the check below reports the error
                     self.solver.solve(rule.expression, self._typed(rule, value), solution)
-        self._prove(record, solution)
+        self._check(record, solution)
         return solution
 
     @staticmethod
@@ -73,9 +73,10 @@ class Backwards:
             return date.fromisoformat(value)
         return value if isinstance(value, (str, bool)) else str(value)
 
-    def _prove(self, record: Record, solution: Solution) -> None:
-        seen = solution if self.native else {path: value or None for path, value in solution.items()}
-        again = record_of(self.forwards, seen)
+    def _check(self, record: Record, solution: Solution) -> None:
+        """Raises ServiceError if the mapper reads another record from the solution."""
+        seen = solution if self.keeps_types else {path: value or None for path, value in solution.items()}
+        again = record_of(self.members, seen)
         for rule in self.rules:
             expected, got = _value(rule, record), again.get(rule.name, ABSENT)
             if expected is ABSENT or got is ABSENT:
@@ -83,18 +84,18 @@ class Backwards:
             if rule.kind is not None:
                 got = got.removeprefix(rule.kind + ":") if isinstance(got, str) else got
             if not _same(rule.field, expected, got):
-                reason = got[INVALID] if isinstance(got, dict) else f"the mapper would read {got!r} again"
+                reason = got[INVALID] if isinstance(got, dict) else f"the mapper would read it back as {got!r}"
                 message = f"{self.describe(record)}: {rule.name} {expected!r} cannot be written: {reason}"
                 raise ServiceError("invalid_mapper", message)
 
     def describe(self, record: Record) -> str:
-        """What a message calls a record."""
-        where = next((f"{name} {record[name]}" for name in ("code", "id") if record.get(name) is not None), "a record")
-        return f"{self.block.entity.name}, {where}"
+        """The entity and the record's code or id, for messages."""
+        name = next((f"{each} {record[each]}" for each in ("code", "id") if record.get(each) is not None), "a record")
+        return f"{self.block.entity.name}, {name}"
 
 
 def _value(rule: Rule, record: Record) -> Any:
-    """The record's value for a rule, a lookup without its kind; ABSENT if it has none.  Raises ServiceError for another kind."""
+    """The record's value for a rule, without the kind of a lookup; ABSENT if missing.  Raises ServiceError for another kind."""
     if rule.name == "id":
         return _identity(rule, record)
     value = record.get(rule.name, ABSENT)
@@ -102,7 +103,7 @@ def _value(rule: Rule, record: Record) -> Any:
         return value
     kind, colon, text = str(value).partition(":")
     if not colon or kind != rule.kind:
-        raise ServiceError("invalid_mapper", f"{rule.name} is {value!r}, the mapper writes {rule.kind}:...")
+        raise ServiceError("invalid_mapper", f"{rule.name}: expected a lookup {rule.kind}:..., got {value!r}")
     return text
 
 
@@ -122,7 +123,7 @@ def _identity(rule: Rule, record: Record) -> Any:
 
 
 def _same(field: Field | None, expected: Any, got: Any) -> bool:
-    """Whether what was read again is what was to be written.  An empty text may come back as null."""
+    """Whether the value read back equals the record's.  An empty text may become null."""
     if expected is None or got is None:
         return bool(expected is got or (got is None and expected == ""))
     if isinstance(got, dict):

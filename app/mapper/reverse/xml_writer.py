@@ -1,4 +1,4 @@
-"""XML of a mapper run backwards: elements and attributes where the paths lead, with what their conditions ask for."""
+"""Writes XML in reverse: elements and attributes at the paths, with the values that the paths' conditions require."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from lxml import etree
 
 from app.errors import ServiceError
 from app.mapper.language import xpath
-from app.mapper.language.problems import wrong
+from app.mapper.language.problems import mapper_error
 from app.mapper.language.tree import Mapper
-from app.mapper.reverse.base import Place, check_paths, check_places, children_of
-from app.mapper.reverse.plan import Backwards, Record
+from app.mapper.reverse.base import PathUse, check_overlaps, check_paths, children_of
+from app.mapper.reverse.plan import Record, ReverseBlock
 
 STEP = re.compile(
     rf"(?P<name>{xpath.QNAME})(?:\[\s*(?P<at>@)?(?P<key>{xpath.NAME})\s*=\s*(?:\"(?P<double>[^\"]*)\"|'(?P<single>[^']*)')\s*\])?"
@@ -22,30 +22,30 @@ END = re.compile(rf"@(?P<attribute>{xpath.QNAME})|text\(\)|\.")
 
 
 class XmlWriter:
-    """Writes an element for each record, in the elements that the block's path names."""
+    """Writes an element for each record, inside the elements of the block's path."""
 
     media_type = "application/xml"
     extension = "xml"
 
-    def __init__(self, mapper: Mapper, backwards: Backwards) -> None:
+    def __init__(self, mapper: Mapper, reverse: ReverseBlock) -> None:
         self._mapper = mapper
         self._namespaces = {prefix: uri for prefix, uri in mapper.namespaces.items() if uri}
-        check_paths(mapper, backwards.block, self._is_writable)
-        check_places(mapper, backwards, _place)
-        self.lookups = backwards.lookups()
-        self.children = tuple(child.block.name for child in backwards.children)
-        self._backwards = backwards
-        collection = xpath.collection(backwards.block.path.text)
-        if not all(map(self._is_name, collection.steps)):
-            raise wrong(mapper.text, backwards.block.path.at, "a prefix of this path is not declared with @namespace[prefix]")
-        around = collection.steps[:-1]
-        self._around = (backwards.block.entity.name, *around) if collection.anywhere else around
+        check_paths(mapper, reverse.block, self._is_writable)
+        check_overlaps(mapper, reverse, _use)
+        self.lookups = reverse.lookups()
+        self.children = tuple(child.block.name for child in reverse.children)
+        self._reverse = reverse
+        path = xpath.block_path(reverse.block.path.text)
+        if not all(map(self._is_name, path.steps)):
+            raise mapper_error(mapper.text, reverse.block.path.at, "a prefix of this path is not declared with @namespace[prefix]")
+        parents = path.steps[:-1]
+        self._parents = (reverse.block.entity.name, *parents) if path.anywhere else parents
         self._written = 0
-        self._name = collection.steps[-1]
+        self._name = path.steps[-1]
 
     def begin(self) -> bytes:
         declared = "".join(f' xmlns:{prefix}="{_escaped(uri)}"' for prefix, uri in self._namespaces.items())
-        tags = [f"<{name}{'' if number else declared}>" for number, name in enumerate(self._around)]
+        tags = [f"<{name}{'' if number else declared}>" for number, name in enumerate(self._parents)]
         return f'<?xml version="1.0" encoding="UTF-8"?>\n{"".join(tags)}\n'.encode()
 
     def write(self, records: Iterable[Record]) -> bytes:
@@ -54,36 +54,37 @@ class XmlWriter:
         )
 
     def end(self) -> bytes:
-        return ("".join(f"</{name}>" for name in reversed(self._around)) + "\n").encode()
+        return ("".join(f"</{name}>" for name in reversed(self._parents)) + "\n").encode()
 
     def _element(self, record: Record) -> Any:
         self._written += 1
-        if not self._around and self._written > 1:
-            raise ServiceError("invalid_mapper", f"the path {self._backwards.block.path.text!r} holds one record alone")
+        if not self._parents and self._written > 1:
+            message = f"the path {self._reverse.block.path.text!r} names the root element: only one record can be written"
+            raise ServiceError("invalid_mapper", message)
         element = etree.Element(self._tag(self._name), nsmap=self._namespaces or None)
         try:
-            self._fill(element, self._backwards, record)
+            self._fill(element, self._reverse, record)
         except ValueError:
-            message = f"{self._backwards.describe(record)}: a text has a character that XML cannot hold"
+            message = f"{self._reverse.describe(record)}: a text contains a character that XML does not allow"
             raise ServiceError("invalid_mapper", message) from None
         return element
 
-    def _fill(self, element: Any, backwards: Backwards, record: Record) -> None:
-        for path, value in backwards.values(record).items():
+    def _fill(self, element: Any, reverse: ReverseBlock, record: Record) -> None:
+        for path, value in reverse.values(record).items():
             steps, attribute = _split(path)
             target = self._reach(element, steps)
             if attribute:
                 target.set(self._tag(attribute), value or "")
             else:
                 target.text = value
-        for child, items in children_of(backwards, record, _may_lack):
+        for child, items in children_of(reverse, record, _may_lack):
             steps, _ = _split(child.block.path.text)
             target = self._reach(element, steps[:-1])
             for item in items:
                 self._fill(self._added(target, steps[-1]) if steps else target, child, item)
 
     def _reach(self, element: Any, steps: list[str]) -> Any:
-        """The element at the end of the steps, made where there is none."""
+        """The element at the end of the steps; missing elements are added."""
         for step in steps:
             found = next((each for each in element if self._fits(each, step)), None)
             element = self._added(element, step) if found is None else found
@@ -91,7 +92,7 @@ class XmlWriter:
 
     def _added(self, element: Any, step: str) -> Any:
         match = STEP.fullmatch(step)
-        assert match is not None  # check_paths
+        assert match is not None  # ensured by check_paths
         added = etree.SubElement(element, self._tag(match["name"]))
         if match["key"]:
             value = match["double"] if match["double"] is not None else match["single"]
@@ -103,7 +104,7 @@ class XmlWriter:
 
     def _fits(self, element: Any, step: str) -> bool:
         match = STEP.fullmatch(step)
-        assert match is not None  # check_paths
+        assert match is not None  # ensured by check_paths
         if element.tag != self._tag(match["name"]):
             return False
         value = match["double"] if match["double"] is not None else match["single"]
@@ -135,14 +136,14 @@ def _split(path: str) -> tuple[list[str], str]:
     return (steps[:-1], end["attribute"] or "") if end and steps else (steps, "")
 
 
-def _place(path: str) -> Place:
+def _use(path: str) -> PathUse:
     steps, attribute = _split(path)
-    puts = [] if attribute else [tuple(steps)]
+    writes = [] if attribute else [tuple(steps)]
     for number, step in enumerate(steps, 1):
         match = STEP.fullmatch(step)
-        if match and match["key"] and not match["at"]:  # an element that says what the condition asks for
-            puts.append((*steps[:number], match["key"]))
-    return Place(None if attribute or path.endswith("text()") else tuple(steps), tuple(puts))
+        if match and match["key"] and not match["at"]:  # the child element that the condition compares
+            writes.append((*steps[:number], match["key"]))
+    return PathUse(None if attribute or path.endswith("text()") else tuple(steps), tuple(writes))
 
 
 def _may_lack(path: str) -> bool:

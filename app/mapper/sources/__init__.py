@@ -1,1 +1,1 @@
-"""Readers of XML, JSON and CSV that turn a source into the import document, piece by piece."""
+"""Readers that turn XML, JSON and CSV into records of an import document, as the bytes arrive."""

@@ -1,6 +1,6 @@
-"""What all sources have in common: bytes go in as they arrive, records of the import document come out.
+"""What all source readers share: they take bytes as they arrive, and emit records of the import document.
 
-A source is made for one mapper.  It tells of each record as soon as it is there whole, and keeps nothing of it.
+A reader works for one mapper.  It emits each record as soon as it is complete, and does not keep it.
 """
 
 from __future__ import annotations
@@ -9,20 +9,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from app.mapper.language.expressions import INVALID, Compiler, Get, record_of
+from app.mapper.language.expressions import INVALID, Evaluator, Getter, record_of
 from app.mapper.language.functions import ABSENT
 from app.mapper.language.tree import Block
 
 LARGEST_RECORD = 64 << 20  # bytes of one record's text in the source
 
-# collection, record, its line or number in the source; where children have lines of their own, these (of the first block inside)
+# collection, record, its line or element number, and the lines of the first child collection's records if they have their own
 Emit = Callable[[str, dict[str, Any], int, Sequence[int]], None]
-Find = Callable[[Any], Any]  # an element -> the elements of a block in it; ABSENT if what should hold them is
-Refuse = Callable[[Any], str | None]  # an element -> why no record can be made of it
+FindElements = Callable[[Any], Any]  # an element -> the elements of a nested block; ABSENT if their container is
+FindFault = Callable[[Any], str | None]  # an element -> why it cannot become a record
 
 
-class Source(Protocol):
-    """A format's parser.  feed and finish raise ServiceError when the source as a whole cannot be read."""
+class SourceReader(Protocol):
+    """The parser of one format.  feed and finish raise ServiceError if the source cannot be read."""
 
     unit: str  # what the emitted number counts: "line" or "record"
 
@@ -31,33 +31,33 @@ class Source(Protocol):
     def finish(self) -> None: ...
 
     def close(self) -> None:
-        """Let go of what reading takes: nothing more will be read.  Most take nothing."""
+        """Release resources; most readers hold none."""
         return
 
 
 @dataclass(frozen=True, slots=True)
-class Maker:
-    """Makes the records of a block: its members, and the blocks inside with what finds their elements."""
+class RecordMaker:
+    """Makes the records of a block, with the records of its nested blocks."""
 
     block: Block
-    members: tuple[tuple[str, Get], ...]
-    children: tuple[tuple[Find, Maker], ...]
-    refuse: Refuse | None
+    members: tuple[tuple[str, Getter], ...]
+    children: tuple[tuple[FindElements, RecordMaker], ...]
+    find_fault: FindFault | None
 
     @classmethod
     def of(
         cls,
         block: Block,
-        compiler: Compiler,
-        find: Callable[[str], Find],
-        refuser: Callable[[Block], Refuse | None] = lambda block: None,
-    ) -> Maker:
-        children = tuple((find(child.path.text), cls.of(child, compiler, find, refuser)) for child in block.children)
-        return cls(block, compiler.members(block.rules), children, refuser(block))
+        evaluator: Evaluator,
+        finder: Callable[[str], FindElements],
+        fault_finder: Callable[[Block], FindFault | None] = lambda block: None,
+    ) -> RecordMaker:
+        children = tuple((finder(child.path.text), cls.of(child, evaluator, finder, fault_finder)) for child in block.children)
+        return cls(block, evaluator.members(block.rules), children, fault_finder(block))
 
     def make(self, element: Any) -> dict[str, Any]:
-        """The record of an element, with its children."""
-        if self.refuse is not None and (reason := self.refuse(element)) is not None:
+        """Make the record of an element, with its children."""
+        if self.find_fault is not None and (reason := self.find_fault(element)) is not None:
             return invalid(self.block, reason)
         record = record_of(self.members, element)
         for find, maker in self.children:
@@ -73,5 +73,5 @@ class Maker:
 
 
 def invalid(block: Block, reason: str) -> dict[str, Any]:
-    """A record that fails, for the reason."""
+    """Make a record that fails with the reason."""
     return {block.rules[0].name if block.rules else "id": {INVALID: reason}}

@@ -1,8 +1,8 @@
-"""Rows put together to records.
+"""Combines CSV rows into records.
 
-Neighbouring rows with one record id are one record, if the block has blocks inside: each row adds to the children, and of its own
-fields the last value counts that is not null.  Without blocks inside they are one only if they say the same: two prices of one
-product are for the import to refuse.
+If a block has nested blocks, neighbouring rows with the same record id become one record: each row adds children, and the last
+value of a field that is not null wins.  Without nested blocks only identical neighbouring rows are combined; rows with one id and
+different values remain separate records, which the import reports as duplicate_record.
 """
 
 from __future__ import annotations
@@ -11,35 +11,35 @@ from typing import Any
 
 from app.mapper.language.expressions import record_of
 from app.mapper.language.tree import paths_in
-from app.mapper.sources.base import Emit, Maker, invalid
+from app.mapper.sources.base import Emit, RecordMaker, invalid
 
 
-class _Rows:
-    """What a block makes of rows: its own members, and of each block inside at most one child a row."""
+class _RowRecords:
+    """Makes the record of a single row: the block's members, and at most one child for each nested block."""
 
-    def __init__(self, maker: Maker) -> None:
+    def __init__(self, maker: RecordMaker) -> None:
         block = maker.block
         self.name = block.name
         self._members = maker.members
         self._fixed: dict[str, Any] = {} if block.operation is None else {"@operation": block.operation}
         self._identity = tuple(rule.name for rule in block.identity)
         self._read = tuple(rule.name for rule in block.rules if any(paths_in(rule.expression)))
-        self.children = tuple(_Rows(child) for _, child in maker.children)
+        self.children = tuple(_RowRecords(child) for _, child in maker.children)
         for each in block.children:
             if each.remove_all is not None:
                 self._fixed[each.name + "@removeAll"] = each.remove_all
 
     def record(self, row: list[str]) -> dict[str, Any]:
-        """The record of one row; a block inside adds a child unless every cell of it is empty."""
+        """Make the record of one row; a nested block adds a child unless all its cells are empty."""
         record = record_of(self._members, row)
         for child in self.children:
             item = child.record(row)
-            record[child.name] = [item] if child.is_there(item) else []
+            record[child.name] = [item] if child.has_values(item) else []
         record.update(self._fixed)
         return record
 
-    def is_there(self, record: dict[str, Any]) -> bool:
-        """Whether the row has anything of this record."""
+    def has_values(self, record: dict[str, Any]) -> bool:
+        """Whether the row has a value for this record."""
         get = record.get
         for name in self._read:
             if get(name) is not None:
@@ -47,7 +47,7 @@ class _Rows:
         return any(record[child.name] for child in self.children)
 
     def is_same(self, one: dict[str, Any], other: dict[str, Any]) -> bool:
-        """Whether both have the same id, and have one."""
+        """Whether both records have the same id, which is not null."""
         known = False
         for name in self._identity:
             value = one.get(name)
@@ -57,7 +57,7 @@ class _Rows:
         return known
 
     def merge(self, record: dict[str, Any], row: dict[str, Any]) -> None:
-        """Add what a further row of a record has."""
+        """Add the values and children of a further row to a record."""
         for name, _ in self._members:
             value = row.get(name)
             if value is not None or name not in record:
@@ -71,19 +71,19 @@ class _Rows:
                     items.append(item)
 
 
-class Group:
-    """The rows of one block, put together to records."""
+class RowMerger:
+    """Combines the rows of one block into records, and emits them."""
 
-    def __init__(self, maker: Maker, emit: Emit) -> None:
-        self._rows = _Rows(maker)
+    def __init__(self, maker: RecordMaker, emit: Emit) -> None:
+        self._rows = _RowRecords(maker)
         self._block = maker.block
         self._emit = emit
         self._record: dict[str, Any] | None = None
         self._line = 0
-        self._lines: list[int] = []  # of the first block's children
+        self._child_lines: list[int] = []  # of the first nested block
 
     def add(self, row: list[str], line: int) -> None:
-        """One row more."""
+        """Add a row."""
         rows = self._rows
         record = rows.record(row)
         if not rows.children:
@@ -97,16 +97,16 @@ class Group:
             self.close()
             self._record, self._line = record, line
         children = len(self._record[rows.children[0].name])
-        if children > len(self._lines):
-            self._lines.append(line)
+        if children > len(self._child_lines):
+            self._child_lines.append(line)
 
-    def refuse(self, line: int, message: str) -> None:
-        """A row that cannot be read becomes a record that fails."""
+    def reject(self, line: int, message: str) -> None:
+        """Emit a record that fails, for a row that cannot be read."""
         self.close()
         self._emit(self._rows.name, invalid(self._block, message), line, ())
 
     def close(self) -> None:
-        """No further row belongs to the record."""
+        """Emit the current record."""
         if self._record is not None and self._rows.children:
-            self._emit(self._rows.name, self._record, self._line, self._lines)
-        self._record, self._lines = None, []
+            self._emit(self._rows.name, self._record, self._line, self._child_lines)
+        self._record, self._child_lines = None, []

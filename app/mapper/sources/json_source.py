@@ -1,4 +1,4 @@
-"""JSON as it arrives: values at the blocks' paths become records, everything else is passed over."""
+"""Reads JSON as it arrives: values at the blocks' paths become records, all others are skipped."""
 
 from __future__ import annotations
 
@@ -9,36 +9,39 @@ import ijson  # type: ignore[import-untyped]
 
 from app.errors import ServiceError
 from app.mapper.language import jsonpath
-from app.mapper.language.expressions import Compiler, Get
+from app.mapper.language.expressions import Evaluator, Getter
 from app.mapper.language.functions import ABSENT, to_text
-from app.mapper.language.locales import bounded, shown
-from app.mapper.language.problems import Wrong, source_error
+from app.mapper.language.locales import bounded, quoted
+from app.mapper.language.problems import InvalidValue, source_error
 from app.mapper.language.tree import Block, Mapper, paths_in
-from app.mapper.sources.base import LARGEST_RECORD, Emit, Find, Maker, Refuse, Source
+from app.mapper.sources.base import LARGEST_RECORD, Emit, FindElements, FindFault, RecordMaker, SourceReader
 from app.mapper.sources.json_guard import Guard
-from app.mapper.sources.json_walker import Exact, Walker
+from app.mapper.sources.json_walker import ExactNumber, Walker
 
 BOM = b"\xef\xbb\xbf"
 
 
-class JsonSource(Source):
-    """Feeds ijson's incremental parser, line by line, so that an error has one."""
+class JsonSource(SourceReader):
+    """Feeds ijson's incremental parser line by line, so that errors have a line number."""
 
     unit = "record"
 
     def __init__(self, mapper: Mapper, emit: Emit) -> None:
-        compiler = Compiler(mapper, _value)
-        blocks = [(jsonpath.collection(block.path.text), Maker.of(block, compiler, _elements, _refuser)) for block in mapper.blocks]
+        evaluator = Evaluator(mapper, _value)
+        blocks = [
+            (jsonpath.block_path(block.path.text), RecordMaker.of(block, evaluator, _elements, _fault_finder))
+            for block in mapper.blocks
+        ]
         self._walker = Walker(blocks, emit)
         self._parser = ijson.basic_parse_coro(self._walker)
         self._guard = Guard()
         self._paths = [block.path.text for block in mapper.blocks]
-        self._start: bytes | None = b""  # of the text, until it is known whether it is a byte order mark
+        self._start: bytes | None = b""  # the first bytes, until they can be told from a byte order mark
         self._line = 1
         self._offset = 0
 
     def feed(self, data: bytes) -> None:
-        """Parse; emit the records that end here."""
+        """Parse bytes; emit the records that they complete."""
         if self._start is not None:
             data, self._start = self._start + data, None
             if len(data) < len(BOM) and BOM.startswith(data):
@@ -59,7 +62,7 @@ class JsonSource(Source):
                 raise source_error(f"a record is larger than {LARGEST_RECORD >> 20} MB", line=self._line, code="invalid_document")
 
     def finish(self) -> None:
-        """There is no more."""
+        """End the document.  Raises ServiceError."""
         if self._start:
             self._send(self._start)
         try:
@@ -67,7 +70,7 @@ class JsonSource(Source):
         except ijson.JSONError as error:
             raise self._malformed(error, b"") from None
         if not self._walker.found:
-            message = f"none of the mapper's paths is there, expected {', '.join(dict.fromkeys(self._paths))}"
+            message = f"the document has none of the mapper's paths, expected {', '.join(dict.fromkeys(self._paths))}"
             raise source_error(message, code="invalid_document")
 
     def _send(self, piece: bytes) -> None:
@@ -76,52 +79,56 @@ class JsonSource(Source):
         except ijson.JSONError as error:
             raise self._malformed(error, piece) from None
         except DecimalException:
-            raise source_error("a number is too large to be held", line=self._line, offset=self._offset) from None
+            raise source_error("a number is out of range", line=self._line, offset=self._offset) from None
         except StopIteration:
-            raise source_error("expected nothing more after the document", line=self._line, offset=self._offset) from None
+            raise source_error("expected the end of the source after the document", line=self._line, offset=self._offset) from None
 
     def _malformed(self, error: Exception, piece: bytes) -> ServiceError:
         message = error.args[0] if error.args else ""
         reason = message.decode(errors="replace") if isinstance(message, bytes) else str(message)
         lines = [line.strip() for line in reason.splitlines() if "(right here)" not in line]
         text = ": ".join(line for line in lines if line)
-        return source_error(text, line=self._line, offset=self._offset + _place(reason, piece))
+        return source_error(text, line=self._line, offset=self._offset + _error_offset(reason, piece))
 
 
-def _place(reason: str, piece: bytes) -> int:
-    """Where in a piece the error is: the parser shows 30 bytes before it and some after it, the error in column 40."""
-    shown = next((line for line in reason.splitlines()[1:] if "(right here)" not in line), "").encode()
+def _error_offset(reason: str, piece: bytes) -> int:
+    """The offset of an error in a piece, found by the text that yajl's message shows around it.
+
+    This relies on yajl's undocumented layout: up to 30 bytes before the error, right-aligned to column 40, then some after it.
+    tests/mapper/test_json.py fails if the layout changes.
+    """
+    excerpt = next((line for line in reason.splitlines()[1:] if "(right here)" not in line), "").encode()
     seen = piece.replace(b"\n", b" ").replace(b"\r", b" ")
-    at = seen.find(shown[10:40]) if len(shown) > 40 else -1
+    at = seen.find(excerpt[10:40]) if len(excerpt) > 40 else -1
     if at >= 0:
         return at + 29
-    return next((at - 1 for at in range(min(30, len(seen)), 0, -1) if shown[40 - at : 40] == seen[:at]), 0)
+    return next((at - 1 for at in range(min(30, len(seen)), 0, -1) if excerpt[40 - at : 40] == seen[:at]), 0)
 
 
 def _plain(value: Any) -> Any:
-    """A single value as expressions know it.  Raises Wrong."""
-    if isinstance(value, Exact):
+    """Return a single value for expressions.  Raises InvalidValue for an object or an array."""
+    if isinstance(value, ExactNumber):
         return bounded(value.exact)
     if isinstance(value, (dict, list)):
-        raise Wrong(f"expected a single value, got {_kind(value)}")
+        raise InvalidValue(f"expected a single value, got {_kind(value)}")
     return value
 
 
 def _kind(value: Any) -> str:
     words = {dict: "an object", list: "an array", type(None): "null"}
-    return words.get(type(value)) or (shown(value) if isinstance(value, str) else to_text(value))
+    return words.get(type(value)) or (quoted(value) if isinstance(value, str) else to_text(value))
 
 
-def _refuser(block: Block) -> Refuse | None:
-    """What finds elements of a block that are no objects, unless its fields read the element itself."""
-    paths = {path for rule in block.rules for path in paths_in(rule.expression)}
+def _fault_finder(block: Block) -> FindFault | None:
+    """Finds elements that are not objects; None if a field of the block reads the element itself."""
+    paths = {path.text for rule in block.rules for path in paths_in(rule.expression)}
     if not all(jsonpath.plain(jsonpath.query(path)) for path in paths):
         return None
     return lambda element: None if isinstance(element, dict) else f"expected an object, got {_kind(element)}"
 
 
-def _value(text: str) -> Get:
-    """The getter of a path: what it finds first."""
+def _value(text: str) -> Getter:
+    """The getter of a path; its value is the first that the path finds."""
     query = jsonpath.query(text)
     names = jsonpath.plain(query)
     if names is None:
@@ -147,8 +154,8 @@ def _member(element: Any, names: tuple[str, ...]) -> Any:
     return element
 
 
-def _elements(text: str) -> Find:
-    """The elements of a block inside a record: where the path leads to an array, the array's."""
+def _elements(text: str) -> FindElements:
+    """Finds the elements of a nested block; if the path leads to an array, its items."""
     wildcard = text.endswith("[*]")
     path = text.removesuffix("[*]")
     query = jsonpath.query(path) if path else jsonpath.query("$")

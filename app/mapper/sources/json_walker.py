@@ -1,4 +1,4 @@
-"""Where each value of a JSON text stands, as its parser goes through it: those at the blocks' paths become records."""
+"""Follows the events of a JSON parser, and makes records of the values at the blocks' paths."""
 
 from __future__ import annotations
 
@@ -7,45 +7,45 @@ from decimal import Decimal
 from typing import Any
 
 from app.mapper.language import jsonpath
-from app.mapper.language.jsonpath import Collection
+from app.mapper.language.jsonpath import JsonBlockPath
 from app.mapper.language.problems import source_error
-from app.mapper.sources.base import Emit, Maker
+from app.mapper.sources.base import Emit, RecordMaker
 
 
-class Exact(float):
-    """A number that a JSONPath can compare, with all of its digits."""
+class ExactNumber(float):
+    """A number that JSONPath can compare as a float, with all its digits."""
 
     exact: Decimal
 
     @classmethod
-    def of(cls, number: Decimal) -> Exact:
+    def of(cls, number: Decimal) -> ExactNumber:
         self = cls(number)
         self.exact = number
         return self
 
 
 class Walker:
-    """Takes the parser's events, knows where each value stands, and builds those at the blocks' paths."""
+    """Receives the parser's events, tracks the path of each value, and builds the values at the blocks' paths."""
 
-    def __init__(self, blocks: list[tuple[Collection, Maker]], emit: Emit) -> None:
+    def __init__(self, blocks: list[tuple[JsonBlockPath, RecordMaker]], emit: Emit) -> None:
         self._blocks = blocks
         self._emit = emit
-        self._seen = [0] * len(blocks)  # elements of each block
-        self._path: list[str | None] = []  # of the container that is open: names, None in an array
-        self._names: list[str | None] = []  # of the value that comes next in each open container
-        self._built: list[Any] = []  # containers of the value that is being built
-        self._keys: list[str] = []
+        self._seen = [0] * len(blocks)  # elements of each block so far
+        self._path: list[str | None] = []  # of the open container: member names, None for an array item
+        self._names: list[str | None] = []  # of the next value in each open container; None in an array
+        self._built: list[Any] = []  # open containers of the value under construction, the outermost first
+        self._keys: list[str] = []  # of its open members
         self._size = 0
-        self.found = any(each.anywhere for each, _ in blocks)  # whether there is anything at one of the blocks' paths
+        self.found = any(each.anywhere for each, _ in blocks)  # a block's path; one at any depth always counts as found
         self._deep = any(each.anywhere for each, _ in blocks) or len({len(each.steps) for each, _ in blocks}) > 1
 
     def grow(self, size: int) -> int:
-        """So many bytes more; returns the bytes of the value that is being built."""
+        """Count bytes of the source; return the size of the value under construction."""
         self._size = self._size + size if self._built else 0
         return self._size
 
     def send(self, event: tuple[str, Any]) -> None:
-        """One event of the parser."""
+        """Handle an event of the parser."""
         kind, value = event
         if self._built:
             self._build(kind, value)
@@ -59,13 +59,13 @@ class Walker:
             self._begin(kind, value)
 
     def close(self) -> None:
-        """The document has ended."""
+        """Part of the interface that ijson expects; nothing is left to do."""
 
     def _begin(self, kind: str, value: Any) -> None:
-        """A value begins outside of every record."""
+        """Handle the start of a value outside of all records."""
         path = (*self._path, self._names[-1]) if self._names else ()
-        self.found = self.found or any(_matches(_base(each), path, False) for each, _ in self._blocks)
-        if any(self._stands_at(each, path, kind) for each, _ in self._blocks):
+        self.found = self.found or any(_fits(_base(each), path, False) for each, _ in self._blocks)
+        if any(self._matches(each, path, kind) for each, _ in self._blocks):
             if kind in ("start_map", "start_array"):
                 self._built = [{} if kind == "start_map" else []]
                 self._root = path
@@ -103,17 +103,17 @@ class Walker:
     def _done(self, path: tuple[str | None, ...], value: Any) -> None:
         for at, each in self._walk(path, value) if self._deep else ((path, value),):
             kind = "start_array" if isinstance(each, list) else ""
-            for number, (collection, maker) in enumerate(self._blocks):
-                if not self._stands_at(collection, at, kind):
+            for number, (block_path, maker) in enumerate(self._blocks):
+                if not self._matches(block_path, at, kind):
                     continue
-                if each is None and at and at[-1] is not None and _base(collection) == collection.steps:
-                    continue  # no records
+                if each is None and at and at[-1] is not None and _base(block_path) == block_path.steps:
+                    continue  # null instead of an array: no records
                 self._seen[number] += 1
-                if collection.filter is None or collection.filter.find([each]):
+                if block_path.filter is None or block_path.filter.find([each]):
                     self._emit(maker.block.name, maker.make(each), self._seen[number], ())
 
     def _walk(self, path: tuple[str | None, ...], value: Any) -> Iterator[tuple[tuple[str | None, ...], Any]]:
-        """A value and everything in it, each with its path."""
+        """Yield a value and all values in it, each with its path."""
         waiting = [(path, value)]
         while waiting:
             at, each = waiting.pop()
@@ -122,23 +122,23 @@ class Walker:
             waiting.extend(reversed([((*at, name), item) for name, item in inside]))
 
     @staticmethod
-    def _stands_at(collection: Collection, path: tuple[str | None, ...], kind: str) -> bool:
-        """Whether a value is an element of the collection; where the path leads to an array, its elements are."""
-        steps = collection.steps
+    def _matches(block_path: JsonBlockPath, path: tuple[str | None, ...], kind: str) -> bool:
+        """Whether a value at `path` is an element of the block; if the block's path leads to an array, its items are."""
+        steps = block_path.steps
         if not steps or steps[-1] is not None:
-            if kind != "start_array" and _matches(steps, path, collection.anywhere):
+            if kind != "start_array" and _fits(steps, path, block_path.anywhere):
                 return True
-            return bool(path) and path[-1] is None and _matches((*steps, None), path, collection.anywhere)
-        return _matches(steps, path, collection.anywhere)
+            return bool(path) and path[-1] is None and _fits((*steps, None), path, block_path.anywhere)
+        return _fits(steps, path, block_path.anywhere)
 
 
-def _base(collection: Collection) -> tuple[str | None, ...]:
-    """The path to what holds a collection's elements."""
-    steps = collection.steps
+def _base(block_path: JsonBlockPath) -> tuple[str | None, ...]:
+    """The path to the container of a block's elements."""
+    steps = block_path.steps
     return steps[:-1] if steps and steps[-1] is None else steps
 
 
-def _matches(steps: tuple[str | None, ...], path: tuple[str | None, ...], anywhere: bool) -> bool:
+def _fits(steps: tuple[str | None, ...], path: tuple[str | None, ...], anywhere: bool) -> bool:
     if len(path) != len(steps):
         if len(path) < len(steps) or not anywhere:
             return False
@@ -148,8 +148,8 @@ def _matches(steps: tuple[str | None, ...], path: tuple[str | None, ...], anywhe
 
 def _check_depth(depth: int) -> None:
     if depth > jsonpath.DEEPEST:
-        raise source_error(f"the document is nested more than {jsonpath.DEEPEST} deep", code="invalid_document")
+        raise source_error(f"the document is nested more than {jsonpath.DEEPEST} levels deep", code="invalid_document")
 
 
 def _number(value: Any) -> Any:
-    return Exact.of(value) if isinstance(value, Decimal) else value
+    return ExactNumber.of(value) if isinstance(value, Decimal) else value

@@ -1,13 +1,13 @@
-"""Which reader a mapper needs, by its source format."""
+"""Chooses the reader for a mapper's source format."""
 
 from __future__ import annotations
 
 from app.mapper.language.tree import Mapper
-from app.mapper.sources.base import Emit, Source
+from app.mapper.sources.base import Emit, SourceReader
 
 
-def open_source(mapper: Mapper, emit: Emit, charset: str | None = None) -> Source:
-    """The source that a mapper reads.  charset: what the sender says of a text's encoding, if anything."""
+def open_source(mapper: Mapper, emit: Emit, charset: str | None = None) -> SourceReader:
+    """Return a reader for a mapper's source; charset is the encoding that the sender declared, if any."""
     if mapper.format == "xml":
         from app.mapper.sources.xml_source import XmlSource
 

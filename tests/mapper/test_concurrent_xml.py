@@ -1,4 +1,4 @@
-"""XML documents that are read at the same time, each piece in whichever thread is free, keep their names apart."""
+"""XML documents that are parsed at the same time, with pieces from any thread, keep their names apart."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from app.database.catalog import Catalog
 from app.errors import ServiceError
-from app.mapper.document import Mapped, Preview
+from app.mapper.document import Preview, SourceConverter
 from app.mapper.language.parse import read
 from app.mapper.language.tree import Mapper
 from app.mapper.sources.open import open_source
@@ -28,7 +28,7 @@ def mapper(catalog: Catalog) -> Mapper:
 
 
 def pieces(document: int) -> Iterator[bytes]:
-    """A document whose elements and attributes have names that no other one has."""
+    """A document whose elements and attributes have unique names."""
     yield b"<units>"
     for piece in range(PIECES):
         yield "".join(
@@ -38,7 +38,7 @@ def pieces(document: int) -> Iterator[bytes]:
     yield b"</units>"
 
 
-def test_documents_that_are_parsed_at_once_do_not_mix(mapper: Mapper) -> None:
+def test_concurrent_documents_do_not_mix(mapper: Mapper) -> None:
     found: dict[int, list[tuple[str, str]]] = {n: [] for n in range(DOCUMENTS)}
 
     def source_of(document: int) -> Any:
@@ -53,7 +53,7 @@ def test_documents_that_are_parsed_at_once_do_not_mix(mapper: Mapper) -> None:
         assert records == [(f"{document}-{n}", f"{document}n{n}") for n in range(PIECES * RECORDS)]
 
 
-def test_a_document_is_parsed_in_one_thread_whoever_brings_its_pieces(mapper: Mapper) -> None:
+def test_a_document_is_parsed_in_one_thread_of_its_own(mapper: Mapper) -> None:
     seen = set()
     source = open_source(mapper, lambda *_: seen.add(threading.get_ident()))
     for piece in pieces(0):
@@ -70,9 +70,9 @@ def parsing() -> set[threading.Thread]:
 
 
 @pytest.mark.parametrize("end", ["finished", "malformed at the end", "closed", "closed before it began"])
-def test_no_thread_stays_when_a_document_was_read(mapper: Mapper, end: str) -> None:
+def test_the_thread_ends_with_the_document(mapper: Mapper, end: str) -> None:
     before = parsing()
-    mapped = Mapped(mapper)
+    mapped = SourceConverter(mapper)
     if end != "closed before it began":
         mapped.feed(b"<units><unit code='a'/>")
         assert len(parsing() - before) == 1
@@ -89,7 +89,7 @@ def test_no_thread_stays_when_a_document_was_read(mapper: Mapper, end: str) -> N
     assert parsing() <= before
 
 
-def test_a_preview_ends_its_thread_though_it_read_only_the_beginning(mapper: Mapper) -> None:
+def test_the_thread_of_a_preview_ends_before_the_document_does(mapper: Mapper) -> None:
     before = parsing()
     preview = Preview(mapper, 1)
     assert not preview.feed(b"<units><unit code='a'/><unit code='b'/>")

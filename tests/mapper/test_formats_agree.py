@@ -1,4 +1,4 @@
-"""The same content as JSON, XML and CSV becomes the same rows; imported over one another nothing changes."""
+"""The same content as JSON, XML and CSV becomes the same rows; importing one format after another changes nothing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import psycopg
 import pytest
 
 from app.database import connections
-from app.mapper.document import Mapped
+from app.mapper.document import SourceConverter
 from app.mapper.language.parse import read
 from app.mapper.language.tree import Mapper
 from tests.conftest import Operator
@@ -73,12 +73,12 @@ def companies(module_database_url: str) -> Iterator[Companies]:
 
 
 def send(feed: Feed, source: bytes, mapper: str | None) -> dict[str, Any]:
-    """Import a source through a mapper; nothing may fail.  Returns the counts by entity, zeros left out."""
+    """Import a source through a mapper, without errors; return the counts by entity that are not zero."""
     mapped = None
     if mapper is not None:
         checked = read(mapper, feed.catalog)
         assert isinstance(checked, Mapper)
-        mapped = Mapped(checked)
+        mapped = SourceConverter(checked)
     importing = feed.begin(converter=mapped)
     for at in range(0, len(source), 1 << 20):
         importing.receive(source[at : at + (1 << 20)])
@@ -88,7 +88,7 @@ def send(feed: Feed, source: bytes, mapper: str | None) -> dict[str, Any]:
 
 
 def content(feed: Feed) -> dict[str, list[dict[str, Any]]]:
-    """Every row of the company by what identifies it, without ids and times."""
+    """All rows of the company, with references as codes, without ids and times."""
     found = {}
     for entity in feed.catalog.entities.values():
         names: dict[str, str] = {}
@@ -135,7 +135,7 @@ def as_xml(document: dict[str, list[dict[str, Any]]]) -> bytes:
 
 
 def as_csv(invoices: list[dict[str, Any]], delimiter: str = ";") -> bytes:
-    """The invoices as one row for each line."""
+    """The invoices with one row for each line."""
     out = io.StringIO(newline="")
     writer = csv.writer(out, delimiter=delimiter)
     writer.writerow(["invoice", "date", "customer", "product", "description", "quantity", "price"])
@@ -172,9 +172,9 @@ GOODS: dict[str, list[dict[str, Any]]] = {
 }  # fmt: skip
 
 
-def test_generated_content(companies: Companies) -> None:
+def test_all_formats_give_the_same_rows(companies: Companies) -> None:
     for record in GOODS["products"]:
-        record["description"] = record["description"] or None  # an empty element is null
+        record["description"] = record["description"] or None  # XML reads an empty element as null
     first = companies()
     send(first, json.dumps(BASIS | GOODS).encode(), None)
     for source, mapper, basis in [
@@ -193,7 +193,7 @@ def test_generated_content(companies: Companies) -> None:
         assert first.log() == before
 
 
-def test_real_content(companies: Companies, shared: Path, tmp_path: Path) -> None:
+def test_real_files_give_the_same_rows(companies: Companies, shared: Path, tmp_path: Path) -> None:
     maker = shared / "tools" / "make_feed.py"
     sources = {}
     for format in ("json", "xml", "csv"):
