@@ -43,7 +43,7 @@ class Reader:
         pgconn = self.connection.pgconn
         async with contextlib.AsyncExitStack() as stack:
             async with asyncio.timeout(self.timeout):
-                # COPY takes no parameters
+                # COPY takes no parameters: they become literals
                 await stack.enter_async_context(self.connection.cursor().copy(statement.literal(self.connection)))
                 block, count, ended = await self.connection.wait(_next_block(pgconn))
             while block:
