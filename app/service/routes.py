@@ -355,6 +355,6 @@ async def sampling(app: web.Application) -> AsyncIterator[None]:
 
 async def housekeeping(app: web.Application) -> AsyncIterator[None]:
     """What goes on beside the requests."""
-    tasks = [asyncio.create_task(keep_house(app[DATABASE])), asyncio.create_task(app[GATE].throttle.keep_forgetting())]
+    tasks = [asyncio.create_task(keep_house(app[DATABASE])), asyncio.create_task(app[GATE].throttle.run_cleanup())]
     yield
     await end(*tasks)

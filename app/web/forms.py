@@ -12,7 +12,7 @@ from aiohttp import BodyPartReader, MultipartReader, web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from app.auth.gate import Identity
-from app.auth.tokens import same
+from app.auth.tokens import secrets_equal
 from app.errors import ERRORS, SQLSTATES, ServiceError
 from app.wire import bodies, urls
 
@@ -157,7 +157,7 @@ async def read_upload(request: web.Request, identity: Identity) -> Upload:
         if part.filename is not None:
             return Upload(form, reader, part)
         form.add(part.name or "", await _text(part))
-        if first and identity.csrf is not None and not same(form["csrf"], identity.csrf):
+        if first and identity.csrf is not None and not secrets_equal(form["csrf"], identity.csrf):
             raise _not_ours()
         first = False
         if sum(map(len, form.values.values())) > MOST_FIELDS:

@@ -7,7 +7,7 @@ from datetime import UTC, date, datetime, timedelta
 
 from aiohttp import web
 
-from app.auth import managed
+from app.auth import key_admin
 from app.errors import ServiceError
 from app.web.forms import Form, blank
 from app.web.site import Visit
@@ -36,7 +36,7 @@ async def create(visit: Visit) -> web.StreamResponse:
         return await page(visit, form)
     key = None
     with form.checked("name", "companies", "scopes"):
-        key = await managed.create(
+        key = await key_admin.create_key(
             *(visit.database, visit.identity, form["name"].strip(), form.all("companies") if tenant is None else ()),
             form.all("scopes"),
             tenant=tenant,
@@ -47,8 +47,8 @@ async def create(visit: Visit) -> web.StreamResponse:
 
 async def revoke(visit: Visit) -> web.StreamResponse:
     await visit.form()
-    await managed.revoke(visit.database, visit.identity, visit.named["id"])
-    visit.site.gate.forget()
+    await key_admin.revoke_key(visit.database, visit.identity, visit.named["id"])
+    visit.site.gate.clear_cache()
     return visit.see("/keys", said="key-revoked")
 
 
@@ -75,7 +75,7 @@ def read_expiry(form: Form) -> datetime | None:
 async def page(visit: Visit, form: Form, key: str | None = None) -> web.Response:
     """The list, with the form; above it a key that was just made."""
     offset = visit.offset()
-    keys, more = await managed.listed(visit.database, visit.identity, (PAGE, offset))
+    keys, more = await key_admin.list_keys(visit.database, visit.identity, (PAGE, offset))
     return visit.render(
         "keys.html",
         201 if key else form.status,
@@ -85,7 +85,7 @@ async def page(visit: Visit, form: Form, key: str | None = None) -> web.Response
         page_size=PAGE,
         key=key,
         form=form,
-        tenants=await managed.tenants(visit.database, visit.identity),
+        tenants=await key_admin.whole_tenants(visit.database, visit.identity),
         scopes=SCOPES,
         expiries=EXPIRIES,
     )

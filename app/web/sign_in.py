@@ -9,7 +9,7 @@ from typing import Any
 from aiohttp import web
 
 from app.auth.login import delete_cookie, set_cookie
-from app.auth.tokens import COOKIE, same
+from app.auth.tokens import COOKIE, secrets_equal
 from app.errors import ServiceError
 from app.web.forms import Form, blank, read_form
 from app.web.site import SAID, Site, Visit, see_other
@@ -38,7 +38,7 @@ async def sign_in(site: Site, request: web.Request) -> web.StreamResponse:
     """Begin a session, or say what is wrong."""
     form = await read_form(request)
     proof = request.cookies.get(PROOF, "")
-    if not proof or not same(form["csrf"], proof):
+    if not proof or not secrets_equal(form["csrf"], proof):
         form.refuse("", "This form was open for too long, or cookies are switched off. Try again", "csrf_failed")
         return page(request, form, 403)
     for name, what in (("email", "your email address"), ("password", "your password")):
@@ -47,7 +47,7 @@ async def sign_in(site: Site, request: web.Request) -> web.StreamResponse:
     if form.problems:
         return page(request, form, 400)
     try:
-        signed_in = await site.login.sign_in(request.remote, form["email"], form["password"])
+        signed_in = await site.login.begin_session(request.remote, form["email"], form["password"])
     except ServiceError as error:
         form.refuse("", error.message, error.code)
         return page(request, form, error.status, {name: text for name, text in error.headers.items() if name == "Retry-After"})
@@ -58,7 +58,7 @@ async def sign_in(site: Site, request: web.Request) -> web.StreamResponse:
 
 
 async def sign_out(visit: Visit) -> web.StreamResponse:
-    await visit.site.login.end(visit.identity)
+    await visit.site.login.end_session(visit.identity)
     response = see_other(address("/login", said="signed-out"))
     delete_cookie(response, visit.request)
     return response
