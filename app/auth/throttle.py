@@ -1,4 +1,4 @@
-"""Limits wrong credentials: A_MINUTE of each address in a minute, counted in the database for all processes together.
+"""Limits wrong credentials to A_MINUTE per address and minute, counted in the database for all processes together.
 
 What counts as one address is defined by the SQL function network_of.
 
