@@ -96,11 +96,11 @@ async def revoke_key(database: Database, identity: Identity, key_id: str) -> boo
     try:
         parsed = uuid.UUID(key_id)
     except ValueError:
-        raise ServiceError("not_found", f"there is no key {key_id}") from None
+        raise ServiceError("not_found", f"no such key: {key_id}") from None
     async with database.service() as connection:
         row = await (await connection.execute(REVOKE, (sorted(identity.companies), parsed))).fetchone()
     if row is None:
-        raise ServiceError("not_found", f"there is no key {key_id} that you may revoke")
+        raise ServiceError("not_found", f"no such key that you may revoke: {key_id}")
     return bool(row[0])
 
 

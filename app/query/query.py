@@ -191,7 +191,7 @@ def _given(options: Sequence[tuple[str, str]], takes: frozenset[str]) -> dict[st
             continue
         if name not in COLLECTION:
             hint = f": it is written {name.lower()}" if name.lower() in COLLECTION else ""
-            raise QueryError(f"there is no option {name}{hint}", target=name)
+            raise QueryError(f"no such option: {name}{hint}", target=name)
         if name in given:
             raise QueryError(f"{name} is given twice", target=name)
         if name in UNSUPPORTED:

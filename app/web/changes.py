@@ -145,9 +145,9 @@ async def history(page: PageRequest) -> web.StreamResponse:
     name, row_id = page.path_variables["entity"], page.path_variables["row"]
     catalog = page.database.catalog
     if name not in catalog:
-        raise ServiceError("not_found", f"there is no entity {name}")
+        raise ServiceError("not_found", f"no such entity: {name}")
     if not ID.fullmatch(row_id) or int(row_id) not in INT8:
-        raise ServiceError("not_found", f"there is no row {row_id}")
+        raise ServiceError("not_found", f"no such row: {row_id}")
     offset = page.offset()
     async with page.database.session(page.company) as connection, connection.cursor(row_factory=dict_row) as cursor:
         await cursor.execute(HISTORY, (page.company, name, int(row_id), VERSIONS + 1, offset))

@@ -32,7 +32,7 @@ async def show(page: PageRequest) -> web.StreamResponse:
     form.values["columns"] = page.request.query.getall("columns", [])
     entity = form["entity"] or next(iter(catalog.entities), "")
     if entity not in catalog:
-        form.add_problem("entity", f"There is no entity {entity}")
+        form.add_problem("entity", f"No such entity: {entity}")
         entity = next(iter(catalog.entities))
     form.values["entity"] = [entity]
     form.values.setdefault("format", ["csv"])

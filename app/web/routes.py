@@ -66,7 +66,7 @@ async def static(request: web.Request) -> web.StreamResponse:
     """Send a static file; a URL with its version (`v`) is cached for ever."""
     name = request.match_info["name"]
     if name not in STATIC:
-        raise ServiceError("not_found", f"there is no file {name}")
+        raise ServiceError("not_found", f"no such file: {name}")
     tag = f'"{VERSIONS[name]}"'
     is_versioned = request.query.get("v") == VERSIONS[name]
     headers = {
