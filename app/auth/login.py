@@ -82,7 +82,7 @@ class Login:
 
         Raises ServiceError: malformed_request, unauthorized, too_many_requests.
         """
-        email, password = read_strings(body, "email", "password")
+        email, password = read_texts(body, "email", "password")
         session = await self.begin_session(request.remote, email, password)
         answer = {"token": session.token, "expiresAt": _time(session.expires), "csrf": session.csrf}
         response = web.json_response(answer, headers={"Cache-Control": "no-store"})
@@ -114,7 +114,7 @@ class Login:
         """Replace the user's password and drop the cookie; raises ServiceError like `replace_password`, and forbidden for a key."""
         if identity.email is None:
             raise ServiceError("forbidden", "an API key has no password")
-        await self.replace_password(request.remote, identity.email, *read_strings(body, "password", "newPassword"))
+        await self.replace_password(request.remote, identity.email, *read_texts(body, "password", "newPassword"))
         return self._signed_out(request)
 
     async def replace_password(self, address: str | None, email: str, old: str, new: str) -> None:
@@ -174,8 +174,8 @@ def delete_cookie(response: web.Response, request: web.Request) -> None:
     response.del_cookie(COOKIE, httponly=True, samesite="Lax", secure=request.secure)
 
 
-def read_strings(body: bytes, *names: str) -> list[str]:
-    """Return these members of a JSON body.  Raises ServiceError(malformed_request) unless each is a string."""
+def read_texts(body: bytes, *names: str) -> list[str]:
+    """Return these members of a JSON body.  Raises ServiceError(malformed_request) unless each is a text."""
     try:
         document: Any = json.loads(body)
     except (ValueError, RecursionError):
@@ -185,7 +185,7 @@ def read_strings(body: bytes, *names: str) -> list[str]:
         raise ServiceError("malformed_request", f"expected a JSON object {{{expected}}}")
     for name in names:
         if not isinstance(document.get(name), str):
-            raise ServiceError("malformed_request", f"{name}: expected a string", target=name)
+            raise ServiceError("malformed_request", f"{name}: expected a text", target=name)
     return [document[name] for name in names]
 
 
