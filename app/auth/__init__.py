@@ -1,6 +1,15 @@
-"""Who is asking, and for which company: API keys, passwords, tokens and sessions, and what is done against guessing."""
+"""Authentication: who sends a request, and what they may do in which company.
+
+gate.py       authenticates a request by its headers; caches API keys
+keys.py       makes and hashes API keys, reads them from headers
+key_admin.py  lists, creates and revokes the API keys of a user's companies
+login.py      login, logout and change of password; the CSRF check
+passwords.py  hashes and verifies passwords
+tokens.py     signs login tokens, session cookies and CSRF tokens
+throttle.py   limits wrong credentials per address and minute
+"""
 
 from app.auth.gate import CACHE_SECONDS, Gate, Identity
-from app.auth.keys import KEY, any_key, basic_key, hash_key, make_key
+from app.auth.keys import KEY, basic_key, hash_key, key_or_token, make_key
 
-__all__ = ["CACHE_SECONDS", "KEY", "Gate", "Identity", "any_key", "basic_key", "hash_key", "make_key"]
+__all__ = ["CACHE_SECONDS", "KEY", "Gate", "Identity", "basic_key", "hash_key", "key_or_token", "make_key"]

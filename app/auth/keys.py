@@ -1,6 +1,6 @@
-"""API keys: 256 random bits behind a prefix that secret scanners can recognise; the database knows their SHA-256 alone.
+"""API keys: 256 random bits behind a prefix that secret scanners recognise.  The database stores only their SHA-256.
 
-A lookup by hash needs no comparison in constant time: whoever measures it learns about hashes, not about keys.
+The lookup by hash need not take constant time: measuring it reveals hashes, not keys.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ KEY = re.compile(r"bds_[A-Za-z0-9_-]{43}")
 
 
 def make_key() -> str:
-    """A new API key, to be shown once."""
+    """Return a new API key, to be shown once."""
     return PREFIX + secrets.token_urlsafe(32)
 
 
 def hash_key(key: str) -> bytes:
-    """What is stored of a key: 32 bytes."""
+    """Return the SHA-256 of a key: 32 bytes."""
     return hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()
 
 
 def is_basic(headers: Mapping[str, str]) -> bool:
-    """Whether the credentials are Basic, right or wrong."""
+    """Whether the Authorization header has the scheme Basic, with valid credentials or not."""
     return headers.get("Authorization", "").partition(" ")[0].lower() == "basic"
 
 
 def basic_key(headers: Mapping[str, str]) -> str | None:
-    """The API key of Basic credentials whose user is `api`."""
+    """Return the password of Basic credentials with the user `api`, or None."""
     if not is_basic(headers):
         return None
     try:
@@ -42,8 +42,8 @@ def basic_key(headers: Mapping[str, str]) -> str | None:
     return password if user == "api" else None
 
 
-def any_key(headers: Mapping[str, str]) -> str | None:
-    """The API key or token in whichever way it was sent: Bearer, Basic, or X-API-Key where there is no Authorization."""
+def key_or_token(headers: Mapping[str, str]) -> str | None:
+    """Return the API key or token in Authorization (Bearer or Basic), or in X-API-Key if there is no Authorization."""
     authorization = headers.get("Authorization")
     if authorization is None:
         return headers.get("X-API-Key")

@@ -1,8 +1,19 @@
-"""Wrong credentials are counted for each address, in the database, so that it does not matter which process they reach.
+"""Limits wrong credentials to A_MINUTE per address and minute, counted in the database for all processes together.
 
-A login holds a place among those that may be wrong until it is known to be right.  Where attempts under way hold all that are
-left, it waits for them: right ones are never refused for one another, and wrong ones at the same time are as many as those one
-after another.
+What counts as one address is defined by the SQL function network_of.
+
+A wrong key, token or cookie adds one to the count of its address; beyond the limit the answer is too_many_requests.  Valid ones
+are never refused.
+
+A login is checked only while its address has attempts left, because otherwise parallel guesses could exceed the limit:
+
+1. A process checks at most CONCURRENT_LOGINS logins of an address at a time; further ones wait for up to QUEUE_TIMEOUT.
+2. bds.begin_attempt reserves one of the attempts that are left in the minute.  If the limit is reached by wrong credentials, the
+   login is refused unchecked.  If it is reached only together with the reservations of running logins, the login polls until one
+   of them has ended, for up to QUEUE_TIMEOUT.
+3. bds.end_attempt gives the reservation of a correct login back, and counts that of a wrong one.
+
+So parallel wrong logins are limited like consecutive ones, and parallel correct logins do not cause each other's refusal.
 """
 
 from __future__ import annotations
@@ -23,25 +34,25 @@ from app.errors import ServiceError
 
 log = logging.getLogger("bds.auth")
 
-FORGET = 300.0  # seconds between two times
 A_MINUTE = 20  # wrong credentials of one address
-AT_ONCE = 2  # logins of one address that a process looks at; the others of that address wait, and those of no other address
-PATIENCE = 10.0  # seconds that a login waits for its turn, and as long for a place
-AGAIN = 0.1  # seconds until it is looked whether there is a place
+CONCURRENT_LOGINS = 2  # of one address in one process
+QUEUE_TIMEOUT = 10.0  # seconds that a login waits to be checked, and again for a reservation
+POLL_INTERVAL = 0.1  # seconds between two attempts to get a reservation
+CLEANUP_INTERVAL = 300.0  # seconds
 
 T = TypeVar("T")
 
 
 class Throttle:
-    """Counts; and refuses when it has been too many."""
+    """Counts wrong credentials, and refuses an address that has sent too many."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._turns: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
-        self._under_way: set[asyncio.Task[Any]] = set()  # asyncio itself keeps no task alive
+        self._semaphores: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()  # by network
+        self._tasks: set[asyncio.Task[Any]] = set()  # asyncio itself holds only weak references
 
-    async def count(self, address: str | None) -> None:
-        """Count wrong credentials of an address.  Raises too_many_requests, with the seconds to wait, from the 21st in a minute."""
+    async def count_failure(self, address: str | None) -> None:
+        """Count wrong credentials of an address.  Raises ServiceError(too_many_requests) beyond the limit, with Retry-After."""
         if address is None:
             return
         async with self._database.service() as connection:
@@ -51,45 +62,46 @@ class Throttle:
             raise _too_many(row[0])
 
     async def attempt(self, address: str | None, check: Callable[[], Awaitable[T | None]]) -> T | None:
-        """Let a login be checked: what it is known to be, None if it is wrong, which is counted.
+        """Run the check of a login and return its result; None means a wrong login, which is counted.
 
-        Raises too_many_requests without a check, busy if its turn does not come, and what `check` raises.  A check that
-        has begun goes on if whoever asked has left, so that nobody makes attempts that are not counted.
+        A running check is finished even if its client disconnects: otherwise guesses could be made uncounted.
+        Raises ServiceError(too_many_requests) without a check, ServiceError(busy) or TimeoutError after QUEUE_TIMEOUT, and
+        whatever `check` raises.
         """
         if address is None:
             return await check()
-        turns = self._turns.setdefault(_network_of(address), asyncio.Semaphore(AT_ONCE))
+        semaphore = self._semaphores.setdefault(_network_of(address), asyncio.Semaphore(CONCURRENT_LOGINS))
         try:
-            async with asyncio.timeout(PATIENCE):
-                await turns.acquire()
+            async with asyncio.timeout(QUEUE_TIMEOUT):
+                await semaphore.acquire()
         except TimeoutError:
-            message = "too many passwords of this address are being checked; try again later"
+            message = "too many logins from this address are being checked; try again later"
             raise ServiceError("busy", message, headers={"Retry-After": "5"}) from None
 
         def ended(task: asyncio.Task[T | None]) -> None:
-            turns.release()
-            self._under_way.discard(task)
+            semaphore.release()
+            self._tasks.discard(task)
             if not task.cancelled():
-                task.exception()  # whoever asked is told, or has left
+                task.exception()  # read it, or asyncio logs it as never retrieved if the client has disconnected
 
-        task = asyncio.create_task(self._counted(address, check))
-        self._under_way.add(task)
+        task = asyncio.create_task(self._run_check(address, check))
+        self._tasks.add(task)
         task.add_done_callback(ended)
         return await asyncio.shield(task)
 
-    async def _counted(self, address: str, check: Callable[[], Awaitable[T | None]]) -> T | None:
-        began, was_wrong = await self._place(address), False
+    async def _run_check(self, address: str, check: Callable[[], Awaitable[T | None]]) -> T | None:
+        began, was_wrong = await self._reserve(address), False
         try:
-            found = await check()
-            was_wrong = found is None
-            return found
+            result = await check()
+            was_wrong = result is None
+            return result
         finally:
-            await self._give_back(address, began, was_wrong)
+            await self._release(address, began, was_wrong)
 
-    async def _place(self, address: str) -> datetime:
-        """Hold a place among the attempts that may be wrong; since when those are counted."""
+    async def _reserve(self, address: str) -> datetime:
+        """Reserve an attempt; returns the beginning of the minute in which it counts."""
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + PATIENCE
+        deadline = loop.time() + QUEUE_TIMEOUT
         while True:
             async with self._database.service() as connection:
                 cursor = await connection.execute("select began, wait from bds.begin_attempt(%s::inet, %s)", (address, A_MINUTE))
@@ -102,33 +114,33 @@ class Throttle:
                 return began  # type: ignore[no-any-return]
             if loop.time() > deadline:
                 raise TimeoutError
-            await asyncio.sleep(AGAIN)
+            await asyncio.sleep(POLL_INTERVAL)
 
-    async def _give_back(self, address: str, began: datetime, was_wrong: bool) -> None:
+    async def _release(self, address: str, began: datetime, was_wrong: bool) -> None:
         try:
             async with self._database.service() as connection:
                 await connection.execute("select bds.end_attempt(%s::inet, %s, %s)", (address, began, was_wrong))
-        except psycopg.Error as error:  # it holds its place until the minute is over
-            log.warning("the end of a login was not noted: %s", type(error).__name__)
+        except psycopg.Error as error:  # the reservation ends with its minute
+            log.warning("the reservation of a login was not released: %s", type(error).__name__)
 
-    async def keep_forgetting(self) -> None:
-        """Drop, now and then, what is counted no longer; for ever."""
+    async def run_cleanup(self) -> None:
+        """Delete the counts of past minutes from time to time; never returns."""
         while True:
-            await asyncio.sleep(FORGET)
+            await asyncio.sleep(CLEANUP_INTERVAL)
             try:
                 async with self._database.service() as connection:
                     await connection.execute("select bds.forget_wrong()")
             except psycopg.Error as error:
-                log.warning("wrong credentials were not forgotten: %s", type(error).__name__)
+                log.warning("past counts of wrong credentials were not deleted: %s", type(error).__name__)
 
 
 def _network_of(address: str) -> str:
-    """What is counted together, as bds_accounts.network_of has it: an IPv4 address, or the IPv6 network that one subscriber has."""
+    """What counts as one address, like the SQL function network_of: an IPv4 address, or an IPv6 network of /64"""
     parsed = ipaddress.ip_address(address.partition("%")[0])
     return address if parsed.version == 4 else str(ipaddress.ip_network((parsed, 64), strict=False))
 
 
 def _too_many(wait: int) -> ServiceError:
     metrics.refused_credentials.inc()
-    message = f"too many wrong credentials have come from this address; try again in {wait} s"
+    message = f"too many wrong credentials from this address; try again in {wait} s"
     return ServiceError("too_many_requests", message, headers={"Retry-After": str(wait)})

@@ -1,6 +1,6 @@
-"""Signed names of sessions: the token of a login, the cookie of a browser, and the proof that a page of ours sent a form.
+"""Signed references to a session: the token of a login, the cookie of a browser, and the CSRF token of our own forms.
 
-All three are void as soon as the session has ended in the database, however well they are signed.
+All three are void as soon as the session has ended in the database, even if the signature is valid.
 """
 
 from __future__ import annotations
@@ -17,52 +17,52 @@ import jwt
 Use = Literal["token", "cookie"]
 
 COOKIE = "session"
-LASTS: dict[Use, timedelta] = {"token": timedelta(hours=1), "cookie": timedelta(hours=12)}
+LIFETIME: dict[Use, timedelta] = {"token": timedelta(hours=1), "cookie": timedelta(hours=12)}
 ALGORITHM = "HS256"
 
 
-class Forged(Exception):
-    """Not signed by us, or not for this use."""
+class WrongCredentials(Exception):
+    """An unknown key, or a token that this service has not signed for this use: counted as a guess."""
 
 
-class Expired(Exception):
-    """Ours, but its time is over."""
+class ExpiredToken(Exception):
+    """A token with a valid signature that has expired."""
 
 
 class Signer:
-    """Signs with one secret."""
+    """Signs and verifies tokens with one secret."""
 
     def __init__(self, secret: str) -> None:
         self._secret = secret
 
     def sign(self, use: Use, session: str, user: str) -> tuple[str, datetime]:
-        """A JSON Web Token that names a session, and when it expires."""
+        """Return a JSON Web Token for a session, and its expiry."""
         now = datetime.now(UTC).replace(microsecond=0)
-        claims = {"sub": user, "sid": session, "aud": use, "iat": now, "exp": now + LASTS[use]}
-        return jwt.encode(claims, self._secret, ALGORITHM), now + LASTS[use]
+        claims = {"sub": user, "sid": session, "aud": use, "iat": now, "exp": now + LIFETIME[use]}
+        return jwt.encode(claims, self._secret, ALGORITHM), now + LIFETIME[use]
 
     def read(self, use: Use, text: str) -> str:
-        """The session that a token for this use names.  Raises Forged or Expired."""
+        """Return the session of a token for this use.  Raises WrongCredentials or ExpiredToken."""
         try:
             claims = jwt.decode(text, self._secret, [ALGORITHM], audience=use, options={"require": ["exp", "aud", "sid"]})
             return str(uuid.UUID(str(claims["sid"])))
         except jwt.ExpiredSignatureError as error:
-            raise Expired from error
+            raise ExpiredToken from error
         except (jwt.InvalidTokenError, ValueError) as error:
-            raise Forged from error
+            raise WrongCredentials from error
 
     def csrf(self, session: str) -> str:
-        """What a request that changes something must bring beside the session's cookie, and no other site can know."""
+        """Return the CSRF token that a change needs beside the session cookie; another site cannot compute it."""
         return hmac.new(self._secret.encode(), b"csrf " + session.encode(), hashlib.sha256).hexdigest()
 
 
-def same(one: str, other: str) -> bool:
-    """Whether two secrets are the same, in a time that does not tell how much of them is."""
+def secrets_equal(one: str, other: str) -> bool:
+    """Compare two secrets in constant time."""
     return hmac.compare_digest(one.encode("utf-8", "surrogateescape"), other.encode("utf-8", "surrogateescape"))
 
 
-def cookie_of(headers: Mapping[str, str]) -> str | None:
-    """The session's cookie, if one was sent; whatever else is among the cookies."""
+def session_cookie(headers: Mapping[str, str]) -> str | None:
+    """Return the value of the session cookie, or None."""
     for pair in headers.get("Cookie", "").split(";"):
         name, _, value = pair.strip().partition("=")
         if name == COOKIE:

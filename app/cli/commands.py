@@ -12,7 +12,7 @@ from typing import Any
 import psycopg
 
 from app import auth, logs
-from app.auth.managed import check_name
+from app.auth.key_admin import check_key_name
 from app.cli import accounts, demo, stdio, tables
 from app.cli.arguments import (
     SCOPES,
@@ -235,7 +235,7 @@ def fail(message: str | None, hint: str | None = None) -> int:
 def _new_key(
     connection: psycopg.Connection[Any], name: str, company: str, scopes: list[str], expires: datetime | None = None
 ) -> str:
-    check_name(name)
+    check_key_name(name)
     key = auth.make_key()
     connection.execute("select bds.create_key(%s, %s, %s, null, %s, %s)", (auth.hash_key(key), name, [company], scopes, expires))
     return key

@@ -11,5 +11,6 @@ From a request to bytes:
   custom.py        mappers: templates, and import mappings in reverse
   process.py       runs layout.py (PDF pages, with typeface.py) and sandbox.py (templates) as child processes
 
-To add a format: a module to_<name>.py, an entry in FILE_TYPES, a case in write_export, a line in FORMATS of app/web/export.py.
+To add a format: a module to_<name>.py, an entry in FILE_TYPES, a case in write_export, and its name in FORMATS of app/web/export.py
+and in the help of app/cli/parser.py.
 """

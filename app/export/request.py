@@ -64,7 +64,7 @@ def read_parameters(pairs: Sequence[tuple[str, str]]) -> dict[str, str]:
     for name, value in pairs:
         if name not in PARAMETERS and not name.startswith("$"):
             expected = ", ".join((*PARAMETERS, *sorted(EXPORT)))
-            raise ServiceError("malformed_request", f"there is no parameter {name}: expected one of {expected}", target=name)
+            raise ServiceError("malformed_request", f"no such parameter: {name}, expected one of {expected}", target=name)
         if name in given:
             raise ServiceError("malformed_request", f"{name} is given twice", target=name)
         given[name] = value

@@ -51,7 +51,7 @@ async def respond(
     company = choose_company(identity, company, given.get("companyId"))
     catalog = database.catalog  # one model for the whole request
     if entity not in catalog:
-        raise ServiceError("not_found", f"there is no entity {entity}")
+        raise ServiceError("not_found", f"no such entity: {entity}")
     given = read_parameters(options)
     check_export(given)
     export = read_request(catalog, catalog[entity], company, given)

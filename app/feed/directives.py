@@ -46,7 +46,7 @@ class Directives:
             self.remove_all = [*(each for each in self.remove_all if each != entity), *([entity] if value else [])]
             self._removals.add(entity)
         else:
-            raise _invalid(name, "there is no such directive; expected @atomic, @mode or <collection>@removeAll")
+            raise _invalid(name, "no such directive, expected @atomic, @mode or <collection>@removeAll")
 
     def finish(self) -> None:
         """Check, at the end of the document, that every @removeAll has its collection."""

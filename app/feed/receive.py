@@ -264,7 +264,7 @@ def _uuid(text: str) -> str:
     try:
         return str(UUID(text))
     except ValueError:
-        raise ServiceError("not_found", f"there is no import {text}") from None
+        raise ServiceError("not_found", f"no such import: {text}") from None
 
 
 def dump(report: dict[str, Any]) -> bytes:

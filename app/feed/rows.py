@@ -68,7 +68,7 @@ class Rows:
         if table is None:
             if entity not in self._catalog:
                 known = ", ".join(self._catalog.entities)
-                raise ServiceError("unknown_entity", f"there is no entity {entity!r}; expected one of {known}", target=entity)
+                raise ServiceError("unknown_entity", f"no such entity: {entity!r}, expected one of {known}", target=entity)
             table = self.tables[entity] = _table(self._catalog[entity])
         return table
 
@@ -208,7 +208,7 @@ class Rows:
         if slot == UNKNOWN:
             self.error(entity, ordinal, member, "unknown_field", f"{entity} has no field {member}")
         elif slot == DIRECTIVE:
-            self.error(entity, ordinal, member, "invalid_directive", f"there is no directive {member}")
+            self.error(entity, ordinal, member, "invalid_directive", f"no such directive: {member}")
         elif slot == WHERE:
             row[table.slots[member]] = self._condition(entity, ordinal, value)
         elif isinstance(value, str):

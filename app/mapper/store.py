@@ -149,4 +149,4 @@ def require_type(mapper: Mapper, content_type: str) -> None:
 
 
 def _missing(name: str) -> ServiceError:
-    return ServiceError("not_found", f"there is no mapper {name}", target="mapper")
+    return ServiceError("not_found", f"no such mapper: {name}", target="mapper")

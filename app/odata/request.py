@@ -128,7 +128,7 @@ def find_resource(catalog: Catalog, segments: Sequence[str]) -> Resource:
         raise ServiceError("not_supported", f"{first.partition('(')[0]} is not supported")
     name, parenthesis, key = first.partition("(")
     if name not in catalog or (parenthesis and not key.endswith(")")):
-        raise ServiceError("not_found", f"there is no entity set {first}")
+        raise ServiceError("not_found", f"no such entity set: {first}")
     entity = catalog[name]
     if not parenthesis:
         if rest == ["$count"]:

@@ -191,7 +191,7 @@ def _aggregate(checker: ODataChecker, node: Aggregation, number: int) -> Aggrega
         if "." in method.text:
             raise QueryError(f"the method {method.text} is not supported", position=method.at, code="not_supported")
         if method.text not in AGGREGATES:
-            raise QueryError(f"there is no method {method.text}: expected one of {', '.join(AGGREGATES)}", position=method.at)
+            raise QueryError(f"no such method: {method.text}, expected one of {', '.join(AGGREGATES)}", position=method.at)
         operand = checker.check(node.value)
         function = next((each for each in AGGREGATES[method.text] if accepts(each.parameters[0], operand.type)), None)
         if function is None or operand.type == "null":

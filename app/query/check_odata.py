@@ -169,7 +169,7 @@ class ODataChecker(Checker):
         if name in UNSUPPORTED or name.startswith("geo."):
             raise QueryError(f"the function {name} is not supported", position=at, code="not_supported")
         if name not in FUNCTIONS:
-            raise QueryError(f"there is no function {name}", position=at)
+            raise QueryError(f"no such function: {name}", position=at)
         arguments = tuple(_as_written(node, self.check(node)) for node in nodes)
         for function in FUNCTIONS[name]:
             if len(function.parameters) == len(arguments) and all(

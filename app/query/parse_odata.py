@@ -118,7 +118,7 @@ class _Builder(OperatorBuilder):
     def unsupported(self, name: Token) -> None:
         if name in TRANSFORMATIONS or "." in name:
             raise _not_supported(f"the transformation {name}", position(name))
-        raise QueryError(f"there is no transformation {name}: expected groupby or aggregate", position=position(name))
+        raise QueryError(f"no such transformation: {name}, expected groupby or aggregate", position=position(name))
 
     def key(self, *values: tuple[Name | None, Node]) -> tuple[tuple[Name | None, Node], ...]:
         return values

@@ -190,8 +190,8 @@ def _given(options: Sequence[tuple[str, str]], takes: frozenset[str]) -> dict[st
         if not name.startswith("$"):
             continue
         if name not in COLLECTION:
-            hint = f": expected {name.lower()}" if name.lower() in COLLECTION else ""
-            raise QueryError(f"there is no option {name}{hint}", target=name)
+            hint = f", expected {name.lower()}" if name.lower() in COLLECTION else ""
+            raise QueryError(f"no such option: {name}{hint}", target=name)
         if name in given:
             raise QueryError(f"{name} is given twice", target=name)
         if name in UNSUPPORTED:

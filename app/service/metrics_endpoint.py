@@ -10,7 +10,7 @@ import psycopg
 from aiohttp import web
 
 from app import metrics
-from app.auth.tokens import same
+from app.auth.tokens import secrets_equal
 from app.database.database import Database
 from app.errors import ServiceError
 from app.metrics import QUEUE_LIMIT, Backlog, Sampler
@@ -32,7 +32,7 @@ def require_observer(request: web.Request) -> None:
     token = request.app[DATABASE].config.metrics_token
     if token is not None:
         scheme, _, given = request.headers.get("Authorization", "").partition(" ")
-        if scheme.lower() != "bearer" or not same(given.strip(), token):
+        if scheme.lower() != "bearer" or not secrets_equal(given.strip(), token):
             challenge = {"WWW-Authenticate": 'Bearer realm="metrics"'}
             raise ServiceError("unauthorized", "expected the token of BDS_METRICS_TOKEN", headers=challenge)
     elif not _is_local(request):

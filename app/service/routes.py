@@ -353,6 +353,6 @@ async def sampling(app: web.Application) -> AsyncIterator[None]:
 
 async def maintenance(app: web.Application) -> AsyncIterator[None]:
     """Run maintenance of the database and of the login throttle."""
-    tasks = [asyncio.create_task(run_maintenance(app[DATABASE])), asyncio.create_task(app[GATE].throttle.keep_forgetting())]
+    tasks = [asyncio.create_task(run_maintenance(app[DATABASE])), asyncio.create_task(app[GATE].throttle.run_cleanup())]
     yield
     await end(*tasks)

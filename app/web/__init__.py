@@ -1,10 +1,17 @@
-"""The web pages: what people see of the service, made on the server, in HTML.
+"""The web pages: HTML made on the server by Jinja templates.
 
-Pages ask the same functions as the API and add nothing of their own but their shape.  Forms work without JavaScript; what little
-there is of it adds comfort.
+routes.py    all routes: method, path, required access, handler; static files
+page.py      a request for a page, access checks, error pages, flash messages
+forms.py     form fields, multipart uploads, problems of fields
+view.py      Jinja filters and globals, headers of a page
+actors.py    display names of actors
+chart.py     the bar chart of the overview
+The other modules are a page each (or a list and its detail page), with the template of the same name.
+
+Pages call the same functions as the API.  They work without JavaScript; static/pages.js only adds comfort.
 """
 
+from app.web.page import Site
 from app.web.routes import routes
-from app.web.site import Site
 
 __all__ = ["Site", "routes"]

@@ -1,4 +1,4 @@
-"""One's own account: another password."""
+"""The user's own account: change of password."""
 
 from __future__ import annotations
 
@@ -6,38 +6,38 @@ from aiohttp import web
 
 from app.auth.login import delete_cookie
 from app.errors import ServiceError
-from app.web.forms import Form, blank
-from app.web.site import Visit, see_other
-from app.web.view import address
+from app.web.forms import Form, initial_form
+from app.web.page import PageRequest, see_other
+from app.web.view import local_url
 
 
-async def show(visit: Visit) -> web.StreamResponse:
-    return visit.render("account.html", form=blank())
+async def show(page: PageRequest) -> web.StreamResponse:
+    return page.render("account.html", form=initial_form())
 
 
-async def change(visit: Visit) -> web.StreamResponse:
-    """Replace the password, which ends every session: sign in with the new one."""
-    form = await visit.form()
+async def change(page: PageRequest) -> web.StreamResponse:
+    """Replace the password, which ends every session, and go on to the login."""
+    form = await page.form()
     if form["new"] != form["again"]:
-        form.refuse("again", "This is not the same")
-        return visit.render("account.html", form.status, form=form)
+        form.add_problem("again", "The passwords do not match")
+        return page.render("account.html", form.status, form=form)
     try:
-        await visit.site.login.replace_password(visit.request.remote, visit.identity.email or "", form["old"], form["new"])
+        await page.site.login.replace_password(page.request.remote, page.identity.email or "", form["old"], form["new"])
     except ServiceError as error:
-        return refused(visit, form, error)
-    response = see_other(address("/login", said="new-password"))
-    delete_cookie(response, visit.request)
+        return show_problem(page, form, error)
+    response = see_other(local_url("/login", flash="new-password"))
+    delete_cookie(response, page.request)
     return response
 
 
-def refused(visit: Visit, form: Form, error: ServiceError) -> web.Response:
-    """The form with what is wrong in it; a wrong old password is no reason to sign in again."""
+def show_problem(page: PageRequest, form: Form, error: ServiceError) -> web.Response:
+    """The form with the error at its field.  A wrong current password is 400: 401 would lead to the login."""
     if error.code == "unauthorized":
-        form.refuse("old", "This is not your password", error.code)
+        form.add_problem("old", "The current password is wrong", error.code)
     elif error.code == "malformed_request":
-        form.refuse("new", error.message, error.code)
+        form.add_problem("new", error.message, error.code)
     elif error.code == "too_many_requests":
-        form.refuse("", error.message, error.code)
+        form.add_problem("", error.message, error.code)
     else:
         raise error
-    return visit.render("account.html", error.status if error.status != 401 else 400, form=form)
+    return page.render("account.html", error.status if error.status != 401 else 400, form=form)

@@ -1,4 +1,4 @@
-"""A chart of changes over time: bars in SVG, and the same figures for whoever reads them as a table."""
+"""A bar chart of changes over time, for SVG and for a table with the same numbers."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from math import ceil, log10
 
-WIDTH, HEIGHT, GAP = 12, 100, 2  # units of a bar, of the drawing, between two bars; the page stretches them
+WIDTH, HEIGHT, GAP = 12, 100, 2  # of a bar with its gap, of the drawing, of a gap: in SVG units, scaled by the page
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """How far back a chart looks, in which steps."""
+    """The period of a chart and its steps."""
 
     name: str
     title: str
-    step: str  # what one bar is
-    count: int
-    form: str  # of a bar's time, for people
-    short: str  # of a time below the chart
+    step: str  # hour, day or month: one bar
+    count: int  # bars
+    bar_format: str  # of a bar's time, for strftime
+    axis_format: str  # of a time below the chart
 
 
 SPANS = {
@@ -34,9 +34,9 @@ SPANS = {
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """What happened in one step of time."""
+    """The changes of one step."""
 
-    since: datetime
+    start: datetime
     count: int
     label: str
     x: int
@@ -46,7 +46,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """Bars as high as their counts, up to `top`."""
+    """Bars, and the count `top` that the full height stands for."""
 
     span: Span
     bars: tuple[Bar, ...]
@@ -66,19 +66,19 @@ class Chart:
 
     @property
     def ticks(self) -> tuple[int, ...]:
-        """What the lines stand for, from the top."""
+        """The counts of the grid lines, from the top."""
         return (self.top, self.top // 2, 0) if self.top > 1 else (self.top, 0)
 
     @property
-    def ends(self) -> tuple[str, str, str]:
-        """The times below the first bar, the middle one and the last."""
+    def axis_labels(self) -> tuple[str, str, str]:
+        """The times below the first, the middle and the last bar."""
         bars = self.bars
-        first, middle, last = (bar.since.strftime(self.span.short) for bar in (bars[0], bars[len(bars) // 2], bars[-1]))
+        first, middle, last = (bar.start.strftime(self.span.axis_format) for bar in (bars[0], bars[len(bars) // 2], bars[-1]))
         return first, middle, last
 
 
 def bounds(span: Span, now: datetime) -> list[datetime]:
-    """Where the steps of a chart that ends now begin, and behind them where the last one ends."""
+    """Return the start of each step of a chart whose last step contains `now`, and the end of the last step."""
     now = now.astimezone(UTC)
     if span.step == "month":
         months = now.year * 12 + now.month - 1
@@ -91,18 +91,20 @@ def bounds(span: Span, now: datetime) -> list[datetime]:
     return [end - step * back for back in range(span.count, -1, -1)]
 
 
-def draw(span: Span, since: Sequence[datetime], counts: Sequence[int]) -> Chart:
-    """The chart of the counts of the steps that begin at these times."""
-    top = nice(max(counts, default=0))
+def draw(span: Span, starts: Sequence[datetime], counts: Sequence[int]) -> Chart:
+    """Return the chart of the counts of the steps with these starts."""
+    top = round_up(max(counts, default=0))
     bars = []
-    for number, (at, count) in enumerate(zip(since, counts, strict=True)):
-        height = max(round(count / top * HEIGHT, 2), 1.5) if count else 0.0  # a single change among many can be seen
-        bars.append(Bar(at, count, at.strftime(span.form), number * WIDTH + GAP // 2, round(HEIGHT - height, 2), height))
+    for number, (start, count) in enumerate(zip(starts, counts, strict=True)):
+        height = max(round(count / top * HEIGHT, 2), 1.5) if count else 0.0  # so that a single change among many is visible
+        bars.append(
+            Bar(start, count, start.strftime(span.bar_format), number * WIDTH + GAP // 2, round(HEIGHT - height, 2), height)
+        )
     return Chart(span, tuple(bars), top)
 
 
-def nice(highest: int) -> int:
-    """A round number that is not less, and even if it is more than 1, so that there is a line half way up."""
+def round_up(highest: int) -> int:
+    """Return a round number not below `highest`; even if it is above 1, because a grid line stands at half of it."""
     if highest <= 2:
         return max(highest, 1)
     size: int = 10 ** int(log10(highest))

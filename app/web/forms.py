@@ -1,4 +1,4 @@
-"""What is typed into forms: fields as the browser sends them, and what is wrong with one of them."""
+"""Forms: their fields as the browser sends them, uploads, and problems of single fields."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from aiohttp import BodyPartReader, MultipartReader, web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from app.auth.gate import Identity
-from app.auth.tokens import same
+from app.auth.tokens import secrets_equal
 from app.errors import ERRORS, SQLSTATES, ServiceError
 from app.wire import bodies, urls
 
-LONGEST_FIELD = 1 << 20  # bytes of one field that is no file
+LONGEST_FIELD = 1 << 20  # bytes of a field other than the file
 MOST_FIELDS = 20  # before the file
-NOT_PARTS = (ValueError, RuntimeError, HttpProcessingError)  # what the library raises of parts that are none
+MULTIPART_ERRORS = (ValueError, RuntimeError, HttpProcessingError)  # that aiohttp raises for a malformed body
 
 
 @dataclass(slots=True)
 class Form:
-    """Fields with their values, and the problems that were found in them: field -> message ("": of none in particular)."""
+    """The values of the fields and the problems found in them."""
 
     values: dict[str, list[str]] = field(default_factory=dict)
-    problems: dict[str, str] = field(default_factory=dict)
-    code: str | None = None  # of the first problem
+    problems: dict[str, str] = field(default_factory=dict)  # field -> message; "" for the form as a whole
+    code: str | None = None  # error code of the first problem
 
     def __getitem__(self, name: str) -> str:
-        """The value of a field; "" if it was not sent."""
+        """The last value of a field; "" if it was not sent."""
         return self.values.get(name, [""])[-1]
 
     def all(self, name: str) -> list[str]:
@@ -45,67 +45,73 @@ class Form:
     def problem(self, name: str) -> str | None:
         return self.problems.get(name)
 
-    def refuse(self, name: str, message: str, code: str = "malformed_request") -> None:
-        """Note what is wrong with a field."""
+    def add_problem(self, name: str, message: str, code: str = "malformed_request") -> None:
+        """Add the problem of a field; only its first one is kept."""
         self.problems.setdefault(name, message)
         self.code = self.code or code
 
     @contextmanager
-    def checked(self, *names: str, targets: Mapping[str, str] | None = None) -> Iterator[None]:
-        """Note what is raised inside as the problem of its target, if that is one of the fields, else of none.
+    def collect_problems(self, *names: str, targets: Mapping[str, str] | None = None) -> Iterator[None]:
+        """Turn an error raised inside into the problem of the field that is its target, or else of the form as a whole.
 
-        targets: fields by the names that the API gives them.  What is no fault of the form is raised on.
+        names: the fields; targets: the API's name of a field -> its name in the form.  Errors that a form cannot cause (other
+        statuses than 400, 409, 413, 415) pass.
         """
         try:
             yield
-        except ServiceError as error:
-            told = error
-        except psycopg.Error as error:
-            if error.sqlstate not in SQLSTATES:
+        except ServiceError as raised:
+            error = raised
+        except psycopg.Error as raised:
+            if raised.sqlstate not in SQLSTATES:
                 raise
-            told = ServiceError(SQLSTATES[error.sqlstate], error.diag.message_primary or "")
+            error = ServiceError(SQLSTATES[raised.sqlstate], raised.diag.message_primary or "")
         else:
             return
-        if told.status not in (400, 409, 413, 415):
-            raise told
-        name = (targets or {}).get(told.target or "", told.target or "")
-        self.refuse(name if name in names else "", told.message, told.code)
+        if error.status not in (400, 409, 413, 415):
+            raise error
+        target = error.target or ""
+        name = (targets or {}).get(target, target)
+        if name in names:
+            # the page shows the field's label in place of the API's name
+            self.add_problem(name, error.message.removeprefix(f"{target}: "), error.code)
+        else:
+            self.add_problem("", error.message, error.code)
 
     @property
     def status(self) -> int:
-        """Of a page that shows the form again."""
+        """The HTTP status of a page that shows the form."""
         return ERRORS[self.code][0] if self.code else 200
 
 
-def blank(**values: str | list[str]) -> Form:
-    """A form before anything is typed."""
+def initial_form(**values: str | list[str]) -> Form:
+    """Return a form with these initial values."""
     return Form({name: value if isinstance(value, list) else [value] for name, value in values.items()})
 
 
 async def read_form(request: web.Request) -> Form:
-    """The fields of a form that holds no file.  Raises malformed_request, too_large, request_timeout."""
+    """Read the fields of a form without files.  Raises ServiceError: malformed_request, too_large, request_timeout."""
     if request.content_type != "application/x-www-form-urlencoded":
-        raise ServiceError("unsupported_media_type", f"expected a form, got {request.content_type}")
+        message = f"expected application/x-www-form-urlencoded, got {request.content_type}"
+        raise ServiceError("unsupported_media_type", message)
     async with bodies.body_deadline():
         data = await request.read()
     try:
         body = data.decode("ascii")
     except UnicodeDecodeError:
-        raise ServiceError(
-            "malformed_request", "expected a form in which other characters than ASCII are percent-encoded"
-        ) from None
+        message = "expected a form with characters beyond ASCII percent-encoded"
+        raise ServiceError("malformed_request", message) from None
     form = Form()
     for name, value in urls.decode_query("?" + body.replace("#", "%23")):
         form.add(name, value)
     return form
 
 
-INCOMPLETE = "the form is not complete: it ended before its closing boundary"
+INCOMPLETE = "the form is incomplete: it ended before its closing boundary"
 
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """A form that ends with a file, which has not been read yet."""
+    """A form that ends with a file that has not been read yet."""
 
     form: Form
     parts: MultipartReader
@@ -116,54 +122,58 @@ class Upload:
         return (self.file.filename if self.file else None) or ""
 
     async def read(self, size: int) -> bytes:
-        """The next bytes of the file, b"" once the form has ended after it as a form ends.  Raises malformed_request."""
+        """Return the next bytes of the file; b"" after the last, when the form's closing boundary has arrived too.
+
+        Raises ServiceError(malformed_request) if the form ends otherwise.
+        """
         assert self.file is not None
         try:
             data = bytes(await self.file.read_chunk(size))
         except ValueError:
             raise ServiceError("malformed_request", INCOMPLETE) from None
         if not data:
-            await self._end()
+            await self._check_end()
         return data
 
-    async def _end(self) -> None:
+    async def _check_end(self) -> None:
         if self.file is None or not self.file.at_eof():
             raise ServiceError("malformed_request", INCOMPLETE)
         try:
             part = await self.parts.next()
-        except NOT_PARTS:
+        except MULTIPART_ERRORS:
             raise ServiceError("malformed_request", INCOMPLETE) from None
-        if part is not None:  # one without headers has not come: the form was cut off in its closing boundary
-            after = "expected the file at the form's end, found another part after it"
+        if part is not None:  # aiohttp returns a part without headers if the closing boundary was cut off
+            after = "expected the file to be the last part of the form, got another part after it"
             raise ServiceError("malformed_request", after if part.headers else INCOMPLETE)
 
 
 async def read_upload(request: web.Request, identity: Identity) -> Upload:
-    """A form whose last field is a file: the fields before it.
+    """Read the fields of a form whose last field is a file, up to the file.
 
-    The first of them says that a page of ours sent it, before anything else is looked at.  Raises csrf_failed, malformed_request.
+    The CSRF token must be the first field and is checked before any other is read.
+    Raises ServiceError: csrf_failed, malformed_request, too_large, request_timeout.
     """
     if request.content_type != "multipart/form-data":
-        raise ServiceError("malformed_request", "expected a form in parts")
+        raise ServiceError("malformed_request", f"expected multipart/form-data, got {request.content_type}")
     try:
         reader = await request.multipart()
     except ValueError:
-        raise ServiceError("malformed_request", "expected a form in parts") from None
+        raise ServiceError("malformed_request", "expected multipart/form-data with a boundary") from None
     form = Form()
     first = True
     async for part in _parts(reader):
         if part.name != "csrf" and first and identity.csrf is not None:
-            raise _not_ours()
+            raise _csrf_failed()
         if part.filename is not None:
             return Upload(form, reader, part)
         form.add(part.name or "", await _text(part))
-        if first and identity.csrf is not None and not same(form["csrf"], identity.csrf):
-            raise _not_ours()
+        if first and identity.csrf is not None and not secrets_equal(form["csrf"], identity.csrf):
+            raise _csrf_failed()
         first = False
         if sum(map(len, form.values.values())) > MOST_FIELDS:
             raise ServiceError("malformed_request", f"expected at most {MOST_FIELDS} fields before the file")
     if first and identity.csrf is not None:
-        raise _not_ours()
+        raise _csrf_failed()
     return Upload(form, reader, None)
 
 
@@ -172,12 +182,12 @@ async def _parts(reader: MultipartReader) -> AsyncIterator[BodyPartReader]:
         try:
             async with bodies.body_deadline():
                 part: Any = await reader.next()
-        except NOT_PARTS:
-            raise ServiceError("malformed_request", "the parts of the form cannot be told from each other") from None
+        except MULTIPART_ERRORS:
+            raise ServiceError("malformed_request", "malformed multipart body") from None
         if part is None:
             return
         if not isinstance(part, BodyPartReader):
-            raise ServiceError("malformed_request", "expected fields and a file, found parts within a part")
+            raise ServiceError("malformed_request", "expected fields and a file, got a multipart body within a part")
         yield part
 
 
@@ -199,5 +209,5 @@ async def _text(part: BodyPartReader) -> str:
     return text
 
 
-def _not_ours() -> ServiceError:
-    return ServiceError("csrf_failed", "the form did not come from a page of this session")
+def _csrf_failed() -> ServiceError:
+    return ServiceError("csrf_failed", "the form was not sent by a page of this session")

@@ -1,4 +1,4 @@
-"""Hooks: made (the secret shown once), changed, tested, their deliveries seen and sent again."""
+"""Webhooks: create, change, enable, test and delete them; see their deliveries and send them again."""
 
 from __future__ import annotations
 
@@ -8,118 +8,121 @@ from typing import Any
 
 from aiohttp import web
 
-from app.web.forms import Form, blank
-from app.web.site import Visit
+from app.web.forms import Form, initial_form
+from app.web.page import PageRequest
 from app.webhooks import registration
 
 PAGE = 50  # hooks
-DELIVERIES = 20
-MEMBERS = ("entity", "url", "filter", "columns")
-MEANINGS = {
+DELIVERIES = 20  # on the page of a hook
+FIELDS = ("entity", "url", "filter", "columns")
+STATE_HINTS = {
     "pending": "not sent yet",
-    "waiting": "failed, will be tried again",
-    "delivered": "the receiver has answered 2xx",
-    "failed": "the receiver has refused it, or it was tried to the last",
-    "cancelled": "the hook was disabled or deleted",
+    "waiting": "failed; will be tried again",
+    "delivered": "the receiver answered 2xx",
+    "failed": "the receiver refused it, or all attempts failed",
+    "cancelled": "the webhook was disabled or deleted",
 }
 
 
-async def show(visit: Visit) -> web.StreamResponse:
-    return await page(visit, blank())
+async def show(page: PageRequest) -> web.StreamResponse:
+    return await list_page(page, initial_form())
 
 
-async def create(visit: Visit) -> web.StreamResponse:
-    """Make a hook; the answer is the only page that ever shows its secret."""
-    form = await visit.form()
+async def create(page: PageRequest) -> web.StreamResponse:
+    """Create a hook; the answer is the only page that shows its secret."""
+    form = await page.form()
     hook = None
     if not form["url"].strip():
-        form.refuse("url", "Enter the address that changes are sent to")
+        form.add_problem("url", "Enter the URL that changes are sent to")
     else:
-        with form.checked(*MEMBERS):
-            hook = await registration.create(visit.database, visit.company, members(form))
-    return await page(visit, blank() if hook else form, hook)
+        with form.collect_problems(*FIELDS):
+            hook = await registration.create(page.database, page.company, registration_body(form))
+    return await list_page(page, initial_form() if hook else form, hook)
 
 
-async def edit(visit: Visit) -> web.StreamResponse:
-    """Change a hook's members."""
-    form = await visit.form()
-    with form.checked(*MEMBERS):
-        await registration.update(visit.database, visit.company, visit.named["id"], members(form))
-        return visit.see(f"/hooks/{visit.named['id']}", said="hook-saved")
-    return await details(visit, form)
+async def edit(page: PageRequest) -> web.StreamResponse:
+    """Change a hook, or show its form with the problems."""
+    form = await page.form()
+    hook_id = page.path_variables["id"]
+    with form.collect_problems(*FIELDS):
+        await registration.update(page.database, page.company, hook_id, registration_body(form))
+        return page.redirect(f"/hooks/{hook_id}", flash="hook-saved")
+    return await hook_page(page, form)
 
 
-async def switch(visit: Visit) -> web.StreamResponse:
+async def switch(page: PageRequest) -> web.StreamResponse:
     """Enable or disable a hook."""
-    form = await visit.form()
-    disabled = form["disabled"] == "true"
-    await registration.update(visit.database, visit.company, visit.named["id"], json.dumps({"disabled": disabled}).encode())
-    return visit.see(f"/hooks/{visit.named['id']}", said="hook-disabled" if disabled else "hook-enabled")
+    form = await page.form()
+    hook_id, disabled = page.path_variables["id"], form["disabled"] == "true"
+    await registration.update(page.database, page.company, hook_id, json.dumps({"disabled": disabled}).encode())
+    return page.redirect(f"/hooks/{hook_id}", flash="hook-disabled" if disabled else "hook-enabled")
 
 
-async def delete(visit: Visit) -> web.StreamResponse:
-    await visit.form()
-    await registration.delete(visit.database, visit.company, visit.named["id"])
-    return visit.see("/hooks", said="hook-deleted")
+async def delete(page: PageRequest) -> web.StreamResponse:
+    await page.form()
+    await registration.delete(page.database, page.company, page.path_variables["id"])
+    return page.redirect("/hooks", flash="hook-deleted")
 
 
-async def test(visit: Visit) -> web.StreamResponse:
-    await visit.form()
-    await registration.test(visit.database, visit.company, visit.named["id"])
-    return visit.see(f"/hooks/{visit.named['id']}", said="test-sent")
+async def test(page: PageRequest) -> web.StreamResponse:
+    await page.form()
+    hook_id = page.path_variables["id"]
+    await registration.test(page.database, page.company, hook_id)
+    return page.redirect(f"/hooks/{hook_id}", flash="test-sent")
 
 
-async def retry(visit: Visit) -> web.StreamResponse:
-    await visit.form()
-    await registration.retry(visit.database, visit.company, visit.named["id"], visit.named["delivery"])
-    return visit.see(f"/hooks/{visit.named['id']}", said="retried")
+async def retry(page: PageRequest) -> web.StreamResponse:
+    await page.form()
+    hook_id = page.path_variables["id"]
+    await registration.retry(page.database, page.company, hook_id, page.path_variables["delivery"])
+    return page.redirect(f"/hooks/{hook_id}", flash="retried")
 
 
-async def show_one(visit: Visit) -> web.StreamResponse:
-    return await details(visit, None)
+async def show_hook(page: PageRequest) -> web.StreamResponse:
+    return await hook_page(page, None)
 
 
-async def details(visit: Visit, form: Form | None) -> web.Response:
-    """A hook with its deliveries; with `form`, what was typed into its own form and is wrong."""
-    hook = await registration.show(visit.database, visit.company, visit.named["id"])
-    offset = visit.offset()
-    found = await registration.deliveries(visit.database, visit.company, hook["id"], (DELIVERIES, offset))
-    return visit.render(
+async def hook_page(page: PageRequest, form: Form | None) -> web.Response:
+    """A hook with its deliveries; with `form`, the rejected input and its problems."""
+    hook = await registration.show(page.database, page.company, page.path_variables["id"])
+    offset = page.offset()
+    found = await registration.deliveries(page.database, page.company, hook["id"], (DELIVERIES, offset))
+    return page.render(
         "hook.html",
         form.status if form else 200,
         hook=hook,
-        queue=await registration.queue(visit.database, visit.company, hook["id"]),
+        queue=await registration.queue(page.database, page.company, hook["id"]),
         deliveries=found["data"],
         more=found["hasMore"],
         offset=offset,
         page_size=DELIVERIES,
-        meanings=MEANINGS,
-        form=form or of(hook),
-        entities=list(visit.database.catalog.entities),
+        state_hints=STATE_HINTS,
+        form=form or form_of(hook),
+        entities=list(page.database.catalog.entities),
         editing=form is not None,
         is_live=not offset and form is None,
     )
 
 
-async def page(visit: Visit, form: Form, made: dict[str, Any] | None = None) -> web.Response:
-    """The list, with the form; above it a hook that was just made."""
-    offset = visit.offset()
-    found = await registration.hooks(visit.database, visit.company, (PAGE, offset))
-    return visit.render(
+async def list_page(page: PageRequest, form: Form, created: dict[str, Any] | None = None) -> web.Response:
+    """The list of hooks with the form for a new one; with `created`, that hook and its secret above the list."""
+    offset = page.offset()
+    found = await registration.hooks(page.database, page.company, (PAGE, offset))
+    return page.render(
         "hooks.html",
-        201 if made else form.status,
+        201 if created else form.status,
         hooks=found["data"],
         more=found["hasMore"],
         offset=offset,
         page_size=PAGE,
-        made=made,
+        created=created,
         form=form,
-        entities=list(visit.database.catalog.entities),
+        entities=list(page.database.catalog.entities),
     )
 
 
-def members(form: Form) -> bytes:
-    """The body that registers what was typed."""
+def registration_body(form: Form) -> bytes:
+    """Return the body that the API expects for the hook in the form."""
     columns = [name for name in re.split(r"[\s,]+", form["columns"]) if name]
     return json.dumps(
         {
@@ -133,9 +136,9 @@ def members(form: Form) -> bytes:
     ).encode()
 
 
-def of(hook: dict[str, Any]) -> Form:
-    """The form that would make this hook."""
-    return blank(
+def form_of(hook: dict[str, Any]) -> Form:
+    """Return the form with the values of a stored hook."""
+    return initial_form(
         entity=hook["entity"] or "",
         url=hook["url"],
         filter=hook["filter"] or "",

@@ -1,4 +1,4 @@
-"""API keys: made and shown once, listed, revoked."""
+"""API keys: create, list and revoke them; a key is shown once."""
 
 from __future__ import annotations
 
@@ -7,76 +7,77 @@ from datetime import UTC, date, datetime, timedelta
 
 from aiohttp import web
 
-from app.auth import managed
+from app.auth import key_admin
 from app.errors import ServiceError
-from app.web.forms import Form, blank
-from app.web.site import Visit
+from app.web.forms import Form, initial_form
+from app.web.page import PageRequest
 
 PAGE = 50  # keys
 SCOPES = (
     ("read", "Read", "OData, rows, changes, export"),
-    ("import", "Import", "feeds and mappers"),
-    ("hooks", "Hooks", "webhooks and their deliveries"),
+    ("import", "Import", "imports and mappers"),
+    ("hooks", "Webhooks", "webhooks and their deliveries"),
 )
 EXPIRIES = (("", "Never"), ("30d", "In 30 days"), ("90d", "In 90 days"), ("365d", "In a year"), ("date", "On a date"))
 DAYS = re.compile(r"[1-9][0-9]{0,3}d")
 
 
-async def show(visit: Visit) -> web.StreamResponse:
+async def show(page: PageRequest) -> web.StreamResponse:
     scopes = [name for name, _, _ in SCOPES]
-    return await page(visit, blank(scopes=scopes, companies=[visit.company], expires="90d"))
+    return await list_page(page, initial_form(scopes=scopes, companies=[page.company], expires="90d"))
 
 
-async def create(visit: Visit) -> web.StreamResponse:
-    """Make a key; the answer is the only page that ever shows it."""
-    form = await visit.form()
+async def create(page: PageRequest) -> web.StreamResponse:
+    """Create a key; the answer is the only page that shows it."""
+    form = await page.form()
     tenant = next((each.removeprefix("tenant:") for each in form.all("companies") if each.startswith("tenant:")), None)
     expires_at = read_expiry(form)
     if form.problems:
-        return await page(visit, form)
+        return await list_page(page, form)
+    companies = form.all("companies") if tenant is None else ()
     key = None
-    with form.checked("name", "companies", "scopes"):
-        key = await managed.create(
-            *(visit.database, visit.identity, form["name"].strip(), form.all("companies") if tenant is None else ()),
-            form.all("scopes"),
+    with form.collect_problems("name", "companies", "scopes"):
+        key = await key_admin.create_key(
+            *(page.database, page.identity, form["name"].strip(), companies, form.all("scopes")),
             tenant=tenant,
             expires_at=expires_at,
         )
-    return await page(visit, form, key)
+    return await list_page(page, form, key)
 
 
-async def revoke(visit: Visit) -> web.StreamResponse:
-    await visit.form()
-    await managed.revoke(visit.database, visit.identity, visit.named["id"])
-    visit.site.gate.forget()
-    return visit.see("/keys", said="key-revoked")
+async def revoke(page: PageRequest) -> web.StreamResponse:
+    await page.form()
+    await key_admin.revoke_key(page.database, page.identity, page.path_variables["id"])
+    page.site.gate.clear_cache()
+    return page.redirect("/keys", flash="key-revoked")
 
 
 def read_expiry(form: Form) -> datetime | None:
-    """When the key is to end: in so many days, or with a day in UTC."""
+    """Return when the key expires: after a number of days, at the end of a day in UTC, or never."""
     choice = form["expires"]
     if choice == "date":
         try:
             day = date.fromisoformat(form["day"])
         except ValueError:
-            form.refuse("day", "Expected a date such as 2027-01-31")
+            form.add_problem("day", "Enter a date such as 2027-01-31")
             return None
         if day < datetime.now(UTC).date() or day.year > 9000:
-            form.refuse("day", "Expected a day to come")
+            form.add_problem("day", "Enter today's date or a later one")
             return None
         return datetime(day.year, day.month, day.day, tzinfo=UTC) + timedelta(days=1)
     if DAYS.fullmatch(choice):
         return datetime.now(UTC) + timedelta(days=int(choice[:-1]))
     if choice:
-        raise ServiceError("malformed_request", "expires: expected days such as 90d, date, or nothing", target="expires")
+        message = f"expires: expected a number of days such as 90d, date, or nothing, got {choice!r}"
+        raise ServiceError("malformed_request", message, target="expires")
     return None
 
 
-async def page(visit: Visit, form: Form, key: str | None = None) -> web.Response:
-    """The list, with the form; above it a key that was just made."""
-    offset = visit.offset()
-    keys, more = await managed.listed(visit.database, visit.identity, (PAGE, offset))
-    return visit.render(
+async def list_page(page: PageRequest, form: Form, key: str | None = None) -> web.Response:
+    """The list of keys with the form for a new one; with `key`, the key that was created instead of the form."""
+    offset = page.offset()
+    keys, more = await key_admin.list_keys(page.database, page.identity, (PAGE, offset))
+    return page.render(
         "keys.html",
         201 if key else form.status,
         keys=keys,
@@ -85,7 +86,7 @@ async def page(visit: Visit, form: Form, key: str | None = None) -> web.Response
         page_size=PAGE,
         key=key,
         form=form,
-        tenants=await managed.tenants(visit.database, visit.identity),
+        tenants=await key_admin.whole_tenants(page.database, page.identity),
         scopes=SCOPES,
         expiries=EXPIRIES,
     )

@@ -1,11 +1,12 @@
-"""Mappers: written, checked with errors at their line, tried on a piece of a source, stored."""
+"""Mappers: list, and an editor that shows errors at their line and previews the import of a sample."""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from aiohttp import web
@@ -14,11 +15,11 @@ from app.errors import ServiceError
 from app.mapper import store
 from app.mapper.language.parse import read
 from app.mapper.language.tree import Mapper, TemplateMapper
-from app.web.forms import Form, blank
-from app.web.site import Visit
+from app.web.forms import Form, initial_form
+from app.web.page import PageRequest
 
 PAGE = 50  # mappers
-AROUND = 2  # lines shown above and below one with an error
+CONTEXT_LINES = 2  # shown above and below a line with an error
 EXAMPLE = """type csv
 
 products = 'row' {
@@ -29,60 +30,60 @@ products = 'row' {
 """
 
 
-async def show(visit: Visit) -> web.StreamResponse:
+async def show(page: PageRequest) -> web.StreamResponse:
     """The list."""
-    offset = visit.offset()
-    found = await store.listed(visit.database, visit.company, PAGE, offset)
-    return visit.render("mappers.html", mappers=found["data"], more=found["hasMore"], offset=offset, page_size=PAGE)
+    offset = page.offset()
+    found = await store.listed(page.database, page.company, PAGE, offset)
+    return page.render("mappers.html", mappers=found["data"], more=found["hasMore"], offset=offset, page_size=PAGE)
 
 
-async def new(visit: Visit) -> web.StreamResponse:
-    return editor(visit, blank(name="", text=EXAMPLE), None)
+async def new(page: PageRequest) -> web.StreamResponse:
+    return editor(page, initial_form(name="", text=EXAMPLE), None)
 
 
-async def edit(visit: Visit) -> web.StreamResponse:
-    stored = await store.show(visit.database, visit.company, visit.named["name"])
-    return editor(visit, blank(name=stored.name, text=stored.text, seen=mark(stored.text)), stored.name)
+async def edit(page: PageRequest) -> web.StreamResponse:
+    stored = await store.show(page.database, page.company, page.path_variables["name"])
+    return editor(page, initial_form(name=stored.name, text=stored.text, seen=fingerprint(stored.text)), stored.name)
 
 
-async def save(visit: Visit) -> web.StreamResponse:
-    """Store a mapper or try it on a source, as the button says."""
-    form = await visit.form()
-    name = visit.named.get("name")
+async def save(page: PageRequest) -> web.StreamResponse:
+    """Store a mapper or preview it, depending on the button."""
+    form = await page.form()
+    name = page.path_variables.get("name")
     form.values["text"] = [form["text"].replace("\r\n", "\n")]
     if form["do"] == "preview":
-        return await preview(visit, form, name)
-    place: dict[str, Any] = {}
+        return await preview(page, form, name)
+    location: dict[str, Any] = {}
     if not (name or form["name"].strip()):
-        form.refuse("name", "Enter a name")
-    with form.checked("name", "text", targets={"": "text"}), noting(place):
-        check(visit, form)
+        form.add_problem("name", "Enter a name")
+    with form.collect_problems("name", "text", targets={"": "text"}), record_location(location):
+        parse(page, form)
     if not form.problems:
-        with form.checked("name", "text", targets={"": "name"}):
-            given = name or form["name"].strip()
-            await check_seen(visit, form, given, is_new=name is None)
-            await store.put(visit.database, visit.company, given, form["text"].encode(), visit.identity.actor)
-            return visit.see(f"/mappers/{given}", said="mapper-saved")
-    return editor(visit, form, name, place=place)
+        with form.collect_problems("name", "text", targets={"": "name"}):
+            new_name = name or form["name"].strip()
+            await check_unchanged(page, form, new_name, is_new=name is None)
+            await store.put(page.database, page.company, new_name, form["text"].encode(), page.identity.actor)
+            return page.redirect(f"/mappers/{new_name}", flash="mapper-saved")
+    return editor(page, form, name, location=location)
 
 
-async def preview(visit: Visit, form: Form, name: str | None) -> web.Response:
-    """The first records that the mapper as it stands in the form makes of the source beside it."""
-    place: dict[str, Any] = {}
+async def preview(page: PageRequest, form: Form, name: str | None) -> web.Response:
+    """Show the first records that the mapper in the form makes of the source in the form."""
+    location: dict[str, Any] = {}
     document = None
-    with form.checked("text", targets={"": "text"}), noting(place):
-        mapper = check(visit, form)
+    with form.collect_problems("text", targets={"": "text"}), record_location(location):
+        mapper = parse(page, form)
         if isinstance(mapper, TemplateMapper):
-            raise ServiceError("invalid_mapper", "a template reads no source: try it on the page Export", target="text")
+            raise ServiceError("invalid_mapper", "a template does not read a source; try it on the Export page", target="text")
         if not form["source"].strip():
-            form.refuse("source", "Paste the beginning of a source here to see what becomes of it")
+            form.add_problem("source", "Paste the first lines of a file to preview the import")
         else:
-            with form.checked("source", targets={"": "source"}):
-                document = await _preview(mapper, form["source"])
-    return editor(visit, form, name, place=place, document=document)
+            with form.collect_problems("source", targets={"": "source"}):
+                document = await _preview_json(mapper, form["source"])
+    return editor(page, form, name, location=location, document=document)
 
 
-async def _preview(mapper: Mapper, source: str) -> str:
+async def _preview_json(mapper: Mapper, source: str) -> str:
     async def bodies() -> AsyncIterator[bytes]:
         yield source.encode()
 
@@ -90,58 +91,60 @@ async def _preview(mapper: Mapper, source: str) -> str:
     return json.dumps(json.loads(made), ensure_ascii=False, indent=2)
 
 
-def check(visit: Visit, form: Form) -> Mapper | TemplateMapper:
-    """The mapper as it is typed.  Raises invalid_mapper."""
-    return read(form["text"], visit.database.catalog)
+def parse(page: PageRequest, form: Form) -> Mapper | TemplateMapper:
+    """Parse the mapper in the form.  Raises ServiceError(invalid_mapper)."""
+    return read(form["text"], page.database.catalog)
 
 
-class noting:
-    """Keeps the line and the column of an error that passes."""
-
-    def __init__(self, place: dict[str, Any]) -> None:
-        self._place = place
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, _type: object, error: BaseException | None, _trace: object) -> None:
-        if isinstance(error, ServiceError) and "line" in error.more:
-            self._place.update(line=error.more["line"], column=error.more.get("column"))
-
-
-async def check_seen(visit: Visit, form: Form, name: str, *, is_new: bool) -> None:
-    """Raises conflict if there is another mapper of that name than whoever saves has seen; saving again then replaces it."""
+@contextmanager
+def record_location(location: dict[str, Any]) -> Iterator[None]:
+    """Copy the line and the column of an error raised inside to `location`; the error passes."""
     try:
-        stored = await store.show(visit.database, visit.company, name)
+        yield
+    except ServiceError as error:
+        if "line" in error.more:
+            location.update(line=error.more["line"], column=error.more.get("column"))
+        raise
+
+
+async def check_unchanged(page: PageRequest, form: Form, name: str, *, is_new: bool) -> None:
+    """Raises ServiceError(conflict) if the stored mapper is not the one that the editor was opened with.
+
+    Saving the form again then replaces it.
+    """
+    try:
+        stored = await store.show(page.database, page.company, name)
     except ServiceError as error:
         if error.code == "not_found":
             return
         raise
     if is_new:
-        raise ServiceError("conflict", f"there is a mapper {name} already", target="name")
-    if form["seen"] != mark(stored.text):
-        form.values["seen"] = [mark(stored.text)]
-        message = "somebody has changed this mapper since you opened it: reload to see it, or save again to replace it by yours"
+        raise ServiceError("conflict", f"a mapper named {name} already exists", target="name")
+    if form["seen"] != fingerprint(stored.text):
+        form.values["seen"] = [fingerprint(stored.text)]
+        message = "this mapper was changed since you opened it: reload to see the change, or save again to overwrite it"
         raise ServiceError("conflict", message, target="text")
 
 
-def mark(text: str) -> str:
-    """By what a text is known again."""
+def fingerprint(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-async def delete(visit: Visit) -> web.StreamResponse:
-    await visit.form()
-    await store.delete(visit.database, visit.company, visit.named["name"])
-    return visit.see("/mappers", said="mapper-deleted")
+async def delete(page: PageRequest) -> web.StreamResponse:
+    await page.form()
+    await store.delete(page.database, page.company, page.path_variables["name"])
+    return page.redirect("/mappers", flash="mapper-deleted")
 
 
 def editor(
-    visit: Visit, form: Form, name: str | None, place: dict[str, Any] | None = None, document: str | None = None
+    page: PageRequest, form: Form, name: str | None, location: dict[str, Any] | None = None, document: str | None = None
 ) -> web.Response:
-    """The form; an error of the text is shown at its line, with the lines around it."""
-    around: list[tuple[int, str]] = []
-    if place:
+    """The editor; an error of the mapper is shown with the lines around it."""
+    excerpt: list[tuple[int, str]] = []
+    if location:
         lines = form["text"].split("\n")
-        first = max(place["line"] - 1 - AROUND, 0)
-        around = list(enumerate(lines[first : place["line"] + AROUND], first + 1))
-    return visit.render("mapper.html", form.status, form=form, name=name, place=place or None, around=around, document=document)
+        first = max(location["line"] - 1 - CONTEXT_LINES, 0)
+        excerpt = list(enumerate(lines[first : location["line"] + CONTEXT_LINES], first + 1))
+    return page.render(
+        "mapper.html", form.status, form=form, name=name, location=location or None, excerpt=excerpt, document=document
+    )

@@ -1,4 +1,4 @@
-"""The overview: companies, how many rows there are, what has changed when."""
+"""The overview: the user's companies, row counts, a chart of changes over time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from aiohttp import web
 
 from app.errors import ServiceError
 from app.web.chart import SPANS, bounds, draw
-from app.web.site import Visit
+from app.web.page import PageRequest
 
 PAGE = 50  # companies
 COMPANIES = """
@@ -22,19 +22,19 @@ ROWS = "select c.entity, c.rows, c.is_estimate from bds.count_rows(%s) c"
 CHANGES = "select c.changes from bds.count_changes(%s, %s) c order by c.since"
 
 
-async def show(visit: Visit) -> web.StreamResponse:
-    """Figures that cost the same however large the company is: counts are exact up to a bound, and estimates beyond."""
-    span = SPANS.get(visit.query.get("span", "month"))
+async def show(page: PageRequest) -> web.StreamResponse:
+    """The overview, at the same cost for companies of any size: large row counts are estimates."""
+    span = SPANS.get(page.query.get("span", "month"))
     if span is None:
         raise ServiceError("malformed_request", f"span: expected one of {', '.join(SPANS)}", target="span")
-    offset, company, since = visit.offset(), visit.company, bounds(span, datetime.now(UTC))
-    async with visit.database.service() as connection:
-        cursor = await connection.execute(COMPANIES, (visit.companies, PAGE + 1, offset))
+    offset, company, steps = page.offset(), page.company, bounds(span, datetime.now(UTC))
+    async with page.database.service() as connection:
+        cursor = await connection.execute(COMPANIES, (page.companies, PAGE + 1, offset))
         companies = await cursor.fetchall()
-    async with visit.database.session(company) as connection:
+    async with page.database.session(company) as connection:
         rows = await (await connection.execute(ROWS, (company,))).fetchall()
-        counted = await (await connection.execute(CHANGES, (company, since))).fetchall()
-    return visit.render(
+        counted = await (await connection.execute(CHANGES, (company, steps))).fetchall()
+    return page.render(
         "overview.html",
         companies=companies[:PAGE],
         more=len(companies) > PAGE,
@@ -42,5 +42,5 @@ async def show(visit: Visit) -> web.StreamResponse:
         page_size=PAGE,
         rows=rows,
         spans=SPANS.values(),
-        chart=draw(span, since[:-1], [count for (count,) in counted]),
+        chart=draw(span, steps[:-1], [count for (count,) in counted]),
     )

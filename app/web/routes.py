@@ -1,4 +1,4 @@
-"""The routes of the pages."""
+"""The routes of the pages and of static files."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from aiohttp import web
 
 from app.errors import ServiceError
-from app.web import account, changes, export, hooks, imports, keys, mappers, overview, sign_in
-from app.web.site import Handler, Page, Scope, Site
+from app.web import account, changes, export, hooks, imports, keys, login, mappers, overview
+from app.web.page import Access, Handler, PageHandler, Site
 from app.web.view import STATIC, VERSIONS
 from app.wire import answers
 
-# method, path, what one must be allowed, page
-PAGES: tuple[tuple[str, str, Scope, Page], ...] = (
+# method, path, required access, handler
+PAGES: tuple[tuple[str, str, Access, PageHandler], ...] = (
     ("GET", "/", "read", overview.show),
     ("GET", "/changes", "read", changes.show),
     ("GET", "/changes/{entity}/{row}", "read", changes.history),
@@ -30,7 +30,7 @@ PAGES: tuple[tuple[str, str, Scope, Page], ...] = (
     ("GET", "/export", "read", export.show),
     ("GET", "/hooks", "hooks", hooks.show),
     ("POST", "/hooks", "hooks", hooks.create),
-    ("GET", "/hooks/{id}", "hooks", hooks.show_one),
+    ("GET", "/hooks/{id}", "hooks", hooks.show_hook),
     ("POST", "/hooks/{id}", "hooks", hooks.edit),
     ("POST", "/hooks/{id}/switch", "hooks", hooks.switch),
     ("POST", "/hooks/{id}/test", "hooks", hooks.test),
@@ -41,37 +41,37 @@ PAGES: tuple[tuple[str, str, Scope, Page], ...] = (
     ("POST", "/keys/{id}/revoke", "account", keys.revoke),
     ("GET", "/account", "account", account.show),
     ("POST", "/account", "account", account.change),
-    ("POST", "/logout", "account", sign_in.sign_out),
+    ("POST", "/logout", "account", login.logout),
 )
 TYPES = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8", "svg": "image/svg+xml"}
 
 
 def routes(site: Site) -> Iterator[tuple[str, str, Handler]]:
-    """Method, path and handler of everything that people see; GET includes HEAD."""
+    """Yield method, path and handler of every page and static file; GET includes HEAD."""
 
-    async def login_form(request: web.Request) -> web.StreamResponse:
-        return await sign_in.show(site, request)
+    async def show_login(request: web.Request) -> web.StreamResponse:
+        return await login.show(site, request)
 
-    async def login(request: web.Request) -> web.StreamResponse:
-        return await sign_in.sign_in(site, request)
+    async def submit_login(request: web.Request) -> web.StreamResponse:
+        return await login.login(site, request)
 
-    yield "GET", "/login", login_form
-    yield "POST", "/login", login
+    yield "GET", "/login", show_login
+    yield "POST", "/login", submit_login
     yield "GET", "/static/{name}", static
-    for method, path, scope, page in PAGES:
-        yield method, path, site.handler(scope, page, upload=page is imports.upload)
+    for method, path, access, handle in PAGES:
+        yield method, path, site.handler(access, handle, upload=handle is imports.upload)
 
 
 async def static(request: web.Request) -> web.StreamResponse:
-    """A file that pages are made with; under the URL that names its version it never changes."""
+    """Send a static file; a URL with its version (`v`) is cached for ever."""
     name = request.match_info["name"]
     if name not in STATIC:
-        raise ServiceError("not_found", f"there is no file {name}")
+        raise ServiceError("not_found", f"no such file: {name}")
     tag = f'"{VERSIONS[name]}"'
-    lasting = request.query.get("v") == VERSIONS[name]
+    is_versioned = request.query.get("v") == VERSIONS[name]
     headers = {
         "Content-Type": TYPES[name.rpartition(".")[2]],
-        "Cache-Control": "public, max-age=31536000, immutable" if lasting else "no-cache",
+        "Cache-Control": "public, max-age=31536000, immutable" if is_versioned else "no-cache",
         "ETag": tag,
         "Vary": "Accept-Encoding",
     }

@@ -183,5 +183,5 @@ def _boolean(name: str, value: Any) -> bool:
 
 def _entity(catalog: Catalog, name: str) -> Entity:
     if name not in catalog:
-        raise ServiceError("unknown_entity", f"there is no entity {name}", target="entity")
+        raise ServiceError("unknown_entity", f"no such entity: {name}", target="entity")
     return catalog[name]

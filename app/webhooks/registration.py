@@ -122,7 +122,7 @@ def _id(text: str, what: str) -> str:
     try:
         return str(UUID(text))
     except ValueError:
-        raise ServiceError("not_found", f"there is no {what} {text}") from None
+        raise ServiceError("not_found", f"no such {what}: {text}") from None
 
 
 def _stored(hook: Mapping[str, Any]) -> Hook:
@@ -155,7 +155,7 @@ async def _existing(connection: Session, company: str, hook_id: str) -> dict[str
     )
     row = await cursor.fetchone()
     if row is None:
-        raise ServiceError("not_found", f"there is no hook {hook_id}")
+        raise ServiceError("not_found", f"no such hook: {hook_id}")
     hook: dict[str, Any] = row[0]
     return hook
 

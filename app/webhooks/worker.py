@@ -50,7 +50,7 @@ STALE: LiteralString = """
 def fit(catalog: Catalog, entity: str | None, filter: str) -> tuple[list[Condition], str | None]:
     """The compiled filter of a hook, and None; or [] and the reason why the filter no longer fits the catalog."""
     if entity is not None and entity not in catalog:
-        return [], f"there is no entity {entity}"
+        return [], f"no such entity: {entity}"
     try:
         return compile_any(catalog, entity, filter), None
     except QueryError as error:

@@ -1,4 +1,4 @@
-"""What a request's path leads to, read in one place for the routes, the log and the metrics."""
+"""The target of a request, read from its path in one place for the routes, the log and the metrics."""
 
 from __future__ import annotations
 

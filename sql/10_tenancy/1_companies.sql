@@ -43,7 +43,7 @@ as $$
 begin
     if not exists (select from bds.companies c where c.id = company) then
         raise exception using
-            errcode = 'BD002', message = format('there is no company %s', coalesce(quote_literal(company), 'null'));
+            errcode = 'BD002', message = format('no such company: %s', coalesce(quote_literal(company), 'null'));
     end if;
     perform
         set_config('bds.company', company, true),

@@ -124,7 +124,7 @@ begin
     lock table bds.entities in share row exclusive mode;
     select e.* into this from bds.entities e where e.name = entity;
     if not found then
-        raise exception using errcode = 'BD002', message = format('there is no entity %s', coalesce(quote_literal(entity), 'null'));
+        raise exception using errcode = 'BD002', message = format('no such entity: %s', coalesce(quote_literal(entity), 'null'));
     end if;
     select n.target into child from bds.navigations n where n.entity = unregister.entity and n.child and n.many limit 1;
     if found then

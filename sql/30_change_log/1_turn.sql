@@ -20,7 +20,7 @@ as $$
 begin
     if not bds_change_log.take_turn(company) then
         raise exception using
-            errcode = 'BD002', message = format('there is no company %s', coalesce(quote_literal(company), 'null'));
+            errcode = 'BD002', message = format('no such company: %s', coalesce(quote_literal(company), 'null'));
     end if;
 end
 $$;

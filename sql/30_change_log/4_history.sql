@@ -23,7 +23,7 @@ begin
     where e.name = row_now.entity
     group by e.table_name;
     if statement is null then
-        raise exception using errcode = 'BD002', message = format('there is no entity %s', coalesce(quote_literal(entity), 'null'));
+        raise exception using errcode = 'BD002', message = format('no such entity: %s', coalesce(quote_literal(entity), 'null'));
     end if;
     execute statement into state using company, id;
     return state;

@@ -191,7 +191,7 @@ begin
             from %4$s m
             cross join lateral (values
                 (m.id_kind <> all ($1), 'id', 'invalid_value', format('expected a lookup (%%s), got %%L', %3$L, left(%5$s, 100))),
-                (m.id_kind = 'id' and m.is_new, 'id', 'not_found', format('there is no row %%s', m.id)),
+                (m.id_kind = 'id' and m.is_new, 'id', 'not_found', format('no such row: %%s', m.id)),
                 (m.is_ambiguous, null, 'lookup_ambiguous', 'its unique fields name different rows')
             ) as v (is_wrong, field, code, message)
             where (m.id_kind <> all ($1) or m.id_kind = 'id' and m.is_new or m.is_ambiguous) and v.is_wrong

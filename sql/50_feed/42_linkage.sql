@@ -53,7 +53,7 @@ begin
         select %2$L, c.ordinal, 'id', case when c.own_id is null then 'invalid_value' when d.n > 1 then 'duplicate_record' else 'not_found' end,
             case when c.own_id is null then format('expected a lookup (id:...), got %%L', left(%5$s, 100))
                 when d.n > 1 then 'an earlier record of this document names the same row'
-                else format('there is no row %%s', c.name) end
+                else format('no such row: %%s', c.name) end
         from pg_temp.%3$I c
         left join pg_temp.%4$I l on l.ordinal = c.ordinal
         left join (

@@ -55,7 +55,7 @@ begin
     select string_agg(format('%I text', c.name), ', ' order by c.ordinal) into columns
     from bds.import_columns c where c.entity = entity_name;
     if columns is null then
-        raise exception using errcode = 'BD002', message = format('there is no entity %L', entity_name);
+        raise exception using errcode = 'BD002', message = format('no such entity: %L', entity_name);
     end if;
     -- whoever ends the import waits, or comes back, until the table is there to be dropped
     perform from bds.imports i where i.company_id = company and i.id = import_id and i.finished_at is null for key share;

@@ -18,7 +18,7 @@ create or replace function bds.misfit(entity text, columns text[])
     set search_path = pg_catalog, pg_temp
     return case
         when entity is not null and not exists (select from bds.entities e where e.name = entity) then
-            format('there is no entity %s', entity)
+            format('no such entity: %s', entity)
         else (
             select format('%s column %s', coalesce(entity || ' has no', 'no entity has a'), quote_nullable(c.name))
             from unnest(columns) with ordinality as c (name, n)

@@ -33,7 +33,7 @@ begin
     perform bds.require_company(company);
     select * into hook from bds.hooks h where h.company_id = company and h.id = hook_id and h.deleted_at is null for no key update;
     if not found then
-        raise exception using errcode = 'BD002', message = format('there is no hook %s', hook_id);
+        raise exception using errcode = 'BD002', message = format('no such hook: %s', hook_id);
     end if;
     return hook;
 end
@@ -81,7 +81,7 @@ begin
     perform bds.require_company(company), bds_webhooks.check_hook(entity, url, columns);
     if bds_webhooks.last_change(company) is null then
         raise exception using
-            errcode = 'BD002', message = format('there is no company %s', coalesce(quote_literal(company), 'null'));
+            errcode = 'BD002', message = format('no such company: %s', coalesce(quote_literal(company), 'null'));
     end if;
     -- For the company's first hook, matching begins here.  The position is read before the hook is visible: no later change is
     -- missed.

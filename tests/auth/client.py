@@ -1,4 +1,4 @@
-"""A client that signs in, from whichever loopback address a test wants."""
+"""An HTTP client that can log in and send from any loopback address."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _addresses = count(2)
 
 
 def fresh_address() -> str:
-    """A loopback address from which nothing wrong has come yet."""
+    """Return a loopback address that has sent no wrong credentials yet."""
     number = next(_addresses)
     return f"127.1.{number >> 8}.{number & 255}"
 
@@ -32,7 +32,7 @@ def ask(
     body: Any = None,
     source: str = "127.0.0.1",
 ) -> Reply:
-    """One request; a body that is no text goes as JSON."""
+    """Send one request; a body that is not a string is sent as JSON."""
     sent = dict(headers or {})
     if body is not None and not isinstance(body, str):
         body = json.dumps(body)
@@ -56,7 +56,7 @@ def bearer(text: str) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class SignedIn:
-    """What a login has given."""
+    """The credentials of a login."""
 
     token: str
     csrf: str

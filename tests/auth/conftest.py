@@ -1,4 +1,4 @@
-"""A running service in which somebody can sign in."""
+"""A running service with a user."""
 
 from __future__ import annotations
 

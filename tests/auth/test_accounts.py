@@ -1,4 +1,4 @@
-"""Accounts at the command line, and what each database role may see of them."""
+"""Accounts on the command line, and the rights of the database roles on them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 
 @pytest.fixture
 def bds(database_url: str, operator: Operator) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Run a command over a database with a company `acme`."""
+    """Run a command on a database with a company `acme`."""
     operator.company("acme")
     environment = {**os.environ, "BDS_DATABASE_URL": database_url}
 
@@ -38,22 +38,22 @@ def bds(database_url: str, operator: Operator) -> Callable[..., subprocess.Compl
     return run
 
 
-def fits(operator: Operator, email: str, password: str) -> bool:
+def password_matches(operator: Operator, email: str, password: str) -> bool:
     [(password_hash,)] = operator.rows("select password_hash from bds.users where email = %s", (email,))
     return Passwords()._compare(password, password_hash)
 
 
-def test_a_password_comes_on_standard_input_or_is_made_and_printed(bds: Callable[..., Any], operator: Operator) -> None:
+def test_a_password_is_read_from_standard_input_or_made_and_printed(bds: Callable[..., Any], operator: Operator) -> None:
     given = bds("user", "create", "Anna@Example.com", "--company", "acme", input="correct horse\n")
     assert (given.returncode, given.stdout, given.stderr) == (0, "", "")
-    assert fits(operator, "anna@example.com", "correct horse")
+    assert password_matches(operator, "anna@example.com", "correct horse")
 
     made = bds("user", "create", "bea@example.com", "--company", "acme")
     assert re.fullmatch(r"[A-Za-z0-9_-]{20}\n", made.stdout), "the password alone"
-    assert fits(operator, "bea@example.com", made.stdout.strip())
+    assert password_matches(operator, "bea@example.com", made.stdout.strip())
 
     assert bds("user", "password", "anna@example.com", input="another horse\r\n").returncode == 0
-    assert fits(operator, "anna@example.com", "another horse")
+    assert password_matches(operator, "anna@example.com", "another horse")
     listed = bds("user", "list").stdout
     assert [line.split()[:2] for line in listed.splitlines()[1:]] == [["anna@example.com", "acme"], ["bea@example.com", "acme"]]
     assert "argon2" not in listed
@@ -62,23 +62,24 @@ def test_a_password_comes_on_standard_input_or_is_made_and_printed(bds: Callable
 
 
 @pytest.mark.parametrize(
-    ("arguments", "input", "says"),
+    ("arguments", "input", "named"),
     [
-        (("create", "a@example.com", "--company", "nowhere"), "correct horse\n", "there is no company 'nowhere'"),
-        (("create", "a@example.com", "--company", "acme"), "short\n", "a password has 8 to 1,000 characters, this one has 5"),
-        (("create", "nobody", "--company", "acme"), "correct horse\n", "'nobody' is not a valid email address"),
-        (("create", "a b@example.com", "--company", "acme"), "correct horse\n", "'a b@example.com' is not a valid email address"),
-        (("create", "anna@example.com", "--company", "acme"), "correct horse\n", "user 'anna@example.com' already exists"),
-        (("password", "nobody@example.com"), "correct horse\n", "there is no user 'nobody@example.com'"),
-        (("delete", "nobody@example.com"), "", "there is no user 'nobody@example.com'"),
+        (("create", "a@example.com", "--company", "nowhere"), "correct horse\n", "'nowhere'"),
+        (("create", "a@example.com", "--company", "acme"), "short\n", "the password has 5 characters, expected 8 to 1,000"),
+        (("create", "nobody", "--company", "acme"), "correct horse\n", "'nobody'"),
+        (("create", "a b@example.com", "--company", "acme"), "correct horse\n", "'a b@example.com'"),
+        (("create", "anna@example.com", "--company", "acme"), "correct horse\n", "'anna@example.com'"),
+        (("password", "nobody@example.com"), "correct horse\n", "'nobody@example.com'"),
+        (("delete", "nobody@example.com"), "", "'nobody@example.com'"),
     ],
 )
-def test_what_is_wrong_with_a_user_is_said_in_a_line(
-    bds: Callable[..., Any], operator: Operator, arguments: tuple[str, ...], input: str, says: str
+def test_an_error_of_a_user_command_is_one_line_that_names_the_wrong_value(
+    bds: Callable[..., Any], operator: Operator, arguments: tuple[str, ...], input: str, named: str
 ) -> None:
     operator.rows("select bds.create_user('anna@example.com', %s, '{acme}')", (hash_password("correct horse"),))
     ended = bds("user", *arguments, input=input)
-    assert (ended.returncode, ended.stdout, ended.stderr) == (1, "", f"bds: {says}\n")
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert re.fullmatch(f"bds: .*{re.escape(named)}.*\n", ended.stderr)
 
 
 def test_a_key_may_expire(bds: Callable[..., Any], operator: Operator) -> None:
@@ -86,10 +87,10 @@ def test_a_key_may_expire(bds: Callable[..., Any], operator: Operator) -> None:
     [(left,)] = operator.rows("select expires_at - created_at from bds.api_keys where hash = %s", (hash_key(key),))
     assert timedelta(days=89, hours=23) < left < timedelta(days=90, hours=1)
     wrong = bds("key", "create", "--company", "acme", "--expires", "yesterday")
-    assert wrong.returncode == 2 and "expected a date, a time, or days or hours such as 90d, got 'yesterday'" in wrong.stderr
+    assert wrong.returncode == 2 and "'yesterday'" in wrong.stderr
 
 
-def test_moments_to_come() -> None:
+def test_an_expiry_is_a_date_a_time_or_a_number_of_days_or_hours() -> None:
     assert read_expiry("2999-01-31") == datetime(2999, 1, 31, tzinfo=UTC)
     assert read_expiry("2999-01-31T12:00+02:00") == datetime(2999, 1, 31, 10, tzinfo=UTC)
     assert timedelta(hours=11) < read_expiry("12h") - datetime.now(UTC) <= timedelta(hours=12)
@@ -97,11 +98,11 @@ def test_moments_to_come() -> None:
 
 @pytest.mark.parametrize("password", ["x" * 7, "x" * 1_001])
 def test_a_password_has_eight_to_a_thousand_characters(password: str) -> None:
-    with pytest.raises(ServiceError, match="a password has 8 to 1,000 characters"):
+    with pytest.raises(ServiceError, match="expected 8 to 1,000"):
         hash_password(password)
 
 
-def test_a_password_is_the_same_however_its_characters_were_composed() -> None:
+def test_composed_and_decomposed_characters_make_the_same_password() -> None:
     assert Passwords()._compare("pass Zoe\u0308 word", hash_password("pass Zo\u00eb word"))
 
 
@@ -124,9 +125,7 @@ FUNCTIONS = (
 
 
 @pytest.mark.parametrize("role", ["bds_reader", "bds_writer", "bds_worker", "bds_service"])
-def test_no_role_of_the_service_reads_accounts_from_their_tables(
-    role: str, connect: Callable[..., psycopg.Connection[Any]]
-) -> None:
+def test_no_role_of_the_service_reads_the_tables_of_accounts(role: str, connect: Callable[..., psycopg.Connection[Any]]) -> None:
     connection = connect(role)
     for table in TABLES:
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
@@ -134,7 +133,7 @@ def test_no_role_of_the_service_reads_accounts_from_their_tables(
 
 
 @pytest.mark.parametrize("role", ["bds_reader", "bds_writer", "bds_worker"])
-def test_the_roles_that_touch_business_data_may_do_nothing_to_accounts(
+def test_the_roles_for_business_data_may_call_no_function_of_accounts(
     role: str, connect: Callable[..., psycopg.Connection[Any]]
 ) -> None:
     connection = connect(role)
@@ -143,14 +142,14 @@ def test_the_roles_that_touch_business_data_may_do_nothing_to_accounts(
             connection.execute(f"select {function}".encode())
 
 
-def test_the_service_makes_no_users(connect: Callable[..., psycopg.Connection[Any]]) -> None:
+def test_the_service_cannot_create_or_delete_users(connect: Callable[..., psycopg.Connection[Any]]) -> None:
     connection = connect("bds_service")
     for function in FUNCTIONS[:2]:
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
             connection.execute(f"select {function}".encode())
 
 
-def test_the_operator_sees_who_there_is_but_no_hash_and_no_secret(connect: Callable[..., psycopg.Connection[Any]]) -> None:
+def test_the_operator_sees_users_but_no_hash_and_no_secret(connect: Callable[..., psycopg.Connection[Any]]) -> None:
     connection = connect("bds_operator")
     connection.execute("select email, companies from bds.users")
     for query in ("select password_hash from bds.users", "select value from bds.secrets", "select bds.keep_secret('tokens', 'x')"):

@@ -1,4 +1,4 @@
-"""What every answer says to a browser, and what is never said to the log."""
+"""Security headers of every answer, and credentials that must not be logged."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PATHS = ("/api/odata/demo", "/api/odata/demo/products", "/c/demo/products", "/c/
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_answers_are_no_pages(service: Service, path: str) -> None:
+def test_answers_of_the_api_forbid_being_used_as_pages(service: Service, path: str) -> None:
     for headers in (basic("api", service.key), {}):
         answer = ask(service, path, headers=headers)
         assert answer.headers["X-Content-Type-Options"] == "nosniff"
@@ -24,7 +24,7 @@ def test_answers_are_no_pages(service: Service, path: str) -> None:
         assert "Access-Control-Allow-Origin" not in answer.headers
 
 
-def test_a_request_that_cannot_be_read_is_refused_by_no_page_either(service: Service) -> None:
+def test_an_unparsable_request_is_answered_with_these_headers_too(service: Service) -> None:
     assert service.raw(b"GET /\x01 HTTP/1.1\r\n\r\n").headers["X-Content-Type-Options"] == "nosniff"
 
 
@@ -44,11 +44,11 @@ def test_no_credentials_are_logged(service: Service, caplog: pytest.LogCaptureFi
         ask(service, "/auth/login", "POST", {"Content-Type": "application/json"}, '{"password": "half a guess', source=source)
         for _ in range(21):
             ask(service, "/c/demo/products", headers=bearer(guess), source=source)
-    said = "\n".join(record.getMessage() + str(record.exc_info or "") for record in caplog.records if record.name != "asyncio")
-    assert '"path": "/auth/login"' in said
+    logged = "\n".join(record.getMessage() + str(record.exc_info or "") for record in caplog.records if record.name != "asyncio")
+    assert '"path": "/auth/login"' in logged
     (secret,) = service.operator.rows("select value from bds.secrets where name = 'tokens'")[0]
     for each in (service.key, guess, signed_in.token, signed_in.cookie, signed_in.csrf, PASSWORD, "guess", secret):
-        assert each not in said
+        assert each not in logged
 
 
 def test_the_configuration_shows_no_secret() -> None:
@@ -57,5 +57,5 @@ def test_the_configuration_shows_no_secret() -> None:
     )
     assert config.secret == "hush-hush" and "hush-hush" not in repr(config)
     assert [str(each) for each in config.trusted_proxies] == ["10.0.0.0/8", "::1/128"]
-    with pytest.raises(ValueError, match="BDS_TRUSTED_PROXIES='proxy': expected addresses or networks separated by commas"):
+    with pytest.raises(ValueError, match="BDS_TRUSTED_PROXIES='proxy'"):
         Config.load({"BDS_TRUSTED_PROXIES": "proxy"})

@@ -1,4 +1,4 @@
-"""Credentials: which ones count where, what they open, and how soon they end."""
+"""API keys: where they are accepted, what they allow, how soon they end."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from app import auth
-from app.auth import Gate, Identity, any_key, basic_key, hash_key, make_key
+from app.auth import Gate, Identity, basic_key, hash_key, key_or_token, make_key
 from app.config import Config
 from app.database.database import Database
 from app.errors import ServiceError
@@ -42,8 +42,8 @@ HEADERS = [
 
 
 @pytest.mark.parametrize(("headers", "odata", "elsewhere"), HEADERS)
-def test_credentials_that_count(headers: dict[str, str], odata: str | None, elsewhere: str | None) -> None:
-    assert (basic_key(headers), any_key(headers)) == (odata, elsewhere)
+def test_keys_are_read_from_headers(headers: dict[str, str], odata: str | None, elsewhere: str | None) -> None:
+    assert (basic_key(headers), key_or_token(headers)) == (odata, elsewhere)
 
 
 def test_a_key_is_256_random_bits_behind_a_prefix() -> None:
@@ -54,7 +54,7 @@ def test_a_key_is_256_random_bits_behind_a_prefix() -> None:
     assert len(hash_key(key)) == 32
 
 
-def test_an_identity_may_what_its_scopes_say_where_its_companies_are() -> None:
+def test_an_identity_has_its_scopes_in_its_companies_only() -> None:
     identity = Identity("id", None, frozenset({"acme"}), frozenset({"read"}))
     assert identity.may("read", "acme")
     assert not identity.may("import", "acme")
@@ -81,7 +81,7 @@ async def identify(gate: Gate, key: str) -> Identity | None:
         return None
 
 
-def test_a_key_opens_its_companies_or_all_of_its_tenant(operator: Operator, database_url: str) -> None:
+def test_a_key_is_for_its_companies_or_all_of_its_tenant(operator: Operator, database_url: str) -> None:
     for company, tenant in (("acme", None), ("north", "group"), ("south", "group")):
         operator.company(company, tenant)
     one, whole = operator.key("acme", scopes=("read",)), operator.key(tenant="group")
@@ -96,7 +96,7 @@ def test_a_key_opens_its_companies_or_all_of_its_tenant(operator: Operator, data
     asyncio.run(check())
 
 
-def test_unknown_revoked_and_expired_keys_open_nothing(operator: Operator, database_url: str) -> None:
+def test_unknown_revoked_and_expired_keys_are_refused(operator: Operator, database_url: str) -> None:
     operator.company("acme")
     expired, known = operator.key("acme"), operator.key("acme")
     operator.rows(
@@ -118,7 +118,7 @@ def test_unknown_revoked_and_expired_keys_open_nothing(operator: Operator, datab
     asyncio.run(check())
 
 
-def test_credentials_are_known_again_as_they_were_written_and_in_no_other_way(operator: Operator, database_url: str) -> None:
+def test_cached_basic_credentials_count_only_as_they_were_sent(operator: Operator, database_url: str) -> None:
     operator.company("acme")
     key = operator.key("acme")
     right = {"Authorization": basic("api", key)}
@@ -144,7 +144,7 @@ def test_credentials_are_known_again_as_they_were_written_and_in_no_other_way(op
     asyncio.run(check())
 
 
-def test_an_answer_that_a_revocation_overtook_is_not_kept(operator: Operator, database_url: str) -> None:
+def test_a_lookup_is_not_cached_if_a_revocation_arrives_meanwhile(operator: Operator, database_url: str) -> None:
     operator.company("acme")
     key = operator.key("acme")
 
@@ -152,14 +152,14 @@ def test_an_answer_that_a_revocation_overtook_is_not_kept(operator: Operator, da
         async with gate(database_url) as opened:
             asking = asyncio.create_task(identify(opened, key))
             await asyncio.sleep(0)
-            opened._forget("")
+            opened.clear_cache()
             assert await asking
-            assert not opened._known
+            assert not opened._cache
 
     asyncio.run(check())
 
 
-def test_nothing_is_kept_while_revocations_would_not_be_heard(operator: Operator, database_url: str) -> None:
+def test_the_cache_is_not_used_without_notifications_of_revocations(operator: Operator, database_url: str) -> None:
     operator.company("acme")
     key = operator.key("acme")
 
@@ -175,7 +175,7 @@ def test_nothing_is_kept_while_revocations_would_not_be_heard(operator: Operator
     asyncio.run(check())
 
 
-def test_a_key_does_not_outlive_its_expiry_in_what_is_kept(operator: Operator, database_url: str) -> None:
+def test_a_key_is_not_cached_beyond_its_expiry(operator: Operator, database_url: str) -> None:
     operator.company("acme")
     key = operator.key("acme")
 
@@ -186,12 +186,12 @@ def test_a_key_does_not_outlive_its_expiry_in_what_is_kept(operator: Operator, d
         async with gate(database_url) as opened:
             expire("1 hour")
             assert await identify(opened, key)
-            assert opened._known[hash_key(key)][0] > time.monotonic() + auth.CACHE_SECONDS / 2
-            opened._forget("")
+            assert opened._cache[hash_key(key)][0] > time.monotonic() + auth.CACHE_SECONDS / 2
+            opened.clear_cache()
             expire("0.3 s")
             before = time.monotonic()
             assert await identify(opened, key)
-            assert opened._known[hash_key(key)][0] < before + 0.3 + (time.monotonic() - before)
+            assert opened._cache[hash_key(key)][0] < before + 0.3 + (time.monotonic() - before)
 
     asyncio.run(check())
 
@@ -206,7 +206,7 @@ def test_the_last_use_of_a_key_is_recorded_to_the_minute(operator: Operator, dat
         async with gate(database_url) as opened:
             for _ in range(2):
                 assert await identify(opened, key)
-                opened._forget("")
+                opened.clear_cache()
             first = operator.rows(last_used)
             assert operator.rows(
                 "select last_used_at between clock_timestamp() - interval '1 minute' and clock_timestamp() from bds.api_keys"
@@ -214,7 +214,7 @@ def test_the_last_use_of_a_key_is_recorded_to_the_minute(operator: Operator, dat
             assert await identify(opened, key)
             assert operator.rows(last_used) == first
             operator.rows("update bds.api_keys set last_used_at = last_used_at - interval '1 minute' returning 1")
-            opened._forget("")
+            opened.clear_cache()
             assert await identify(opened, key)
             assert operator.rows("select last_used_at >= %s from bds.api_keys", first[0]) == [(True,)]
 

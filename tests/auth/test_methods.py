@@ -1,4 +1,4 @@
-"""Every method of credentials on every kind of path."""
+"""Every kind of credentials on every kind of path."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from app.auth import hash_key, make_key
 from tests.auth.client import SignedIn, ask, basic, bearer, fresh_address, sign_in
 from tests.service.serving import Service
 
-# kind of path -> method, path, its answer to whoever may
+# kind of path -> method, path, status if the request is allowed
 PATHS = {
     "odata": ("GET", "/api/odata/demo/products", 200),
     "read": ("GET", "/c/demo/products", 200),
@@ -28,7 +28,7 @@ NO_CHANGE = {"odata": 401, "change": 403, "create": 403}
 
 
 def forged(service: Service, **differences: object) -> str:
-    """A token as a login gives it but for `differences`; signed with our own secret unless that is one of them."""
+    """A token like that of a login except for `differences`; signed with our own secret unless `key` is one of them."""
     (secret,) = service.operator.rows("select value from bds.secrets where name = 'tokens'")[0]
     claims = jwt.decode(sign_in(service).token, options={"verify_signature": False})
     key, algorithm = str(differences.pop("key", secret)), str(differences.pop("algorithm", "HS256"))
@@ -43,7 +43,7 @@ def ended(service: Service) -> SignedIn:
 
 
 def key(service: Service, statement: str) -> str:
-    """A key after an operator's statement about it."""
+    """A key to which an operator's statement was applied."""
     made = service.operator.key("demo")
     service.operator.rows(statement, (hash_key(made),))
     return made
@@ -52,7 +52,7 @@ def key(service: Service, statement: str) -> str:
 EXPIRED = "update bds.api_keys set expires_at = clock_timestamp() - interval '1 s' where hash = %s returning 1"
 REVOKED = "select bds.revoke_key(id) from bds.api_keys where hash = %s"
 
-# credentials, how they are made, where the answer is another one than to whoever may
+# credentials, how they are made, kinds of path with another status than in PATHS
 CREDENTIALS: list[tuple[str, Callable[[Service], dict[str, str]], dict[str, int]]] = [
     ("none", lambda s: {}, REFUSED),
     ("Basic, key", lambda s: basic("api", s.key), {}),
@@ -72,7 +72,7 @@ CREDENTIALS: list[tuple[str, Callable[[Service], dict[str, str]], dict[str, int]
     ("Bearer, token without expiry", lambda s: bearer(forged(s, exp=None)), REFUSED),
     ("Bearer, token without session", lambda s: bearer(forged(s, sid=None)), REFUSED),
     ("Bearer, token of a session that never was", lambda s: bearer(forged(s, sid="0e1b5c9e-9f53-4c9c-8a55-0b9f7c1b2a3d")), REFUSED),
-    ("Bearer, token of no session's form", lambda s: bearer(forged(s, sid="'; drop table")), REFUSED),
+    ("Bearer, token with a malformed session", lambda s: bearer(forged(s, sid="'; drop table")), REFUSED),
     ("Bearer, token with another secret", lambda s: bearer(forged(s, key="x" * 64)), REFUSED),
     ("Bearer, unsigned token", lambda s: bearer(forged(s, key="", algorithm="none")), REFUSED),
     ("Bearer, token by another algorithm", lambda s: bearer(forged(s, algorithm="HS512")), REFUSED),
@@ -96,7 +96,7 @@ CREDENTIALS: list[tuple[str, Callable[[Service], dict[str, str]], dict[str, int]
 
 
 @pytest.mark.parametrize(("make", "differs"), [each[1:] for each in CREDENTIALS], ids=[each[0] for each in CREDENTIALS])
-def test_credentials_open_what_they_may_and_nothing_else(
+def test_credentials_are_accepted_only_where_they_count(
     service: Service, make: Callable[[Service], dict[str, str]], differs: dict[str, int]
 ) -> None:
     headers, source = make(service), fresh_address()
@@ -112,13 +112,13 @@ def test_credentials_open_what_they_may_and_nothing_else(
 
 
 @pytest.mark.parametrize("make", [lambda s: bearer(sign_in(s).token), lambda s: sign_in(s).browser], ids=["token", "cookie"])
-def test_a_user_has_their_companies_and_no_other(service: Service, make: Callable[[Service], dict[str, str]]) -> None:
+def test_a_user_has_access_to_their_companies_only(service: Service, make: Callable[[Service], dict[str, str]]) -> None:
     headers = make(service)
     for path in ("/c/other/products", "/c/none/products", "/api/other/imports", "/c/other/hooks"):
         assert ask(service, path, headers=headers).status == 403
 
 
-def test_a_form_may_bring_the_csrf_token_as_a_field(service: Service) -> None:
+def test_a_form_may_send_the_csrf_token_as_a_field(service: Service) -> None:
     signed_in = sign_in(service)
     headers = {**signed_in.cookies, "Content-Type": "application/x-www-form-urlencoded"}
     assert ask(service, "/auth/logout", "POST", headers, body="csrf=wrong").status == 403
@@ -126,7 +126,7 @@ def test_a_form_may_bring_the_csrf_token_as_a_field(service: Service) -> None:
     assert ask(service, "/c/demo/products", headers=signed_in.cookies).status == 401
 
 
-def test_what_a_user_does_is_logged_under_their_address(service: Service) -> None:
+def test_changes_of_a_user_are_logged_under_their_email_address(service: Service) -> None:
     headers = sign_in(service).browser
     document = {"units": [{"code": "PCE", "name": "piece"}]}
     assert ask(service, "/api/demo/import", "POST", headers, body=document).status == 200

@@ -1,4 +1,4 @@
-"""Every route with the credentials of another company: they open nothing, and do not even tell whether there is something."""
+"""Every route with the credentials of another company: refused, with the same answer whether the thing exists or not."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from app.service.routes import ROUTES
 from tests.auth.client import ask, basic, bearer, fresh_address, make_user, sign_in
 from tests.service.serving import Service
 
-FOREIGN = "foreign"  # a company that demo's credentials do not open
+FOREIGN = "foreign"  # a company without access for demo's credentials
 BODIES = {
     "POST": ("application/json", "{}"),
     "PUT": ("text/plain", "type json\nunits = '$.u[*]' {\n code = 'c'\n}\n"),
     "PATCH": ("application/json", "{}"),
 }
-PUBLIC = {"/healthz", "/readyz", "/metrics", "/auth/login"}  # for whoever has no credentials yet
+PUBLIC = {"/healthz", "/readyz", "/metrics", "/auth/login"}  # without credentials
 SCOPES = {"hooks": "hooks", "deliveries": "hooks", "import": "import", "imports": "import", "mappers": "import"}
 
 
 @pytest.fixture(scope="module")
 def owned(service: Service) -> dict[str, str]:
-    """Things of another company, by the names that paths give them."""
+    """Ids of things of the foreign company, by the names of path variables."""
     service.operator.company(FOREIGN)
     key = service.operator.key(FOREIGN)
     hook = ask(
@@ -38,7 +38,7 @@ def owned(service: Service) -> dict[str, str]:
 
 
 def routes() -> Iterator[tuple[str, str]]:
-    """Method and path of every route that is of a company."""
+    """Method and path of every route with a company."""
     for method, path, _ in ROUTES:
         if "{company}" in path:
             yield method, re.sub(r"\{(\w+)(?::(?:[^{}]|\{[^{}]*\})*)?\}", r"{\1}", path)
@@ -48,7 +48,7 @@ def routes() -> Iterator[tuple[str, str]]:
 
 
 def filled(path: str, company: str, owned: dict[str, str]) -> str:
-    """A path with the foreign company's own things in it."""
+    """The path with the ids of the foreign company's things."""
     id = owned["hook"] if "/hooks/" in path else owned["import"] if "/imports/" in path else "1"
     return path.format(company=company, entity="units", id=id, delivery=owned["delivery"], name="theirs")
 
@@ -74,7 +74,9 @@ def _user(service: Service) -> None:
 
 @pytest.mark.usefixtures("_user")
 @pytest.mark.parametrize("make", [each[1] for each in CREDENTIALS], ids=[each[0] for each in CREDENTIALS])
-def test_no_route_opens_another_company(service: Service, owned: dict[str, str], make: Callable[[Service], dict[str, str]]) -> None:
+def test_no_route_gives_access_to_another_company(
+    service: Service, owned: dict[str, str], make: Callable[[Service], dict[str, str]]
+) -> None:
     before = contents(service)
     headers = make(service)
     for method, path in routes():
@@ -89,14 +91,14 @@ def test_no_route_opens_another_company(service: Service, owned: dict[str, str],
 
 
 def contents(service: Service) -> list[object]:
-    """Everything that a route could change of the foreign company."""
+    """Everything of the foreign company that a route could change."""
     return [
         service.operator.rows(f"select to_jsonb(t) from {table} t where company_id = %s order by 1::text", (FOREIGN,))
         for table in ("data.units", "bds.hooks", "bds.mappers", "bds.imports", "bds.deliveries")
     ]
 
 
-def test_no_route_of_a_company_answers_without_credentials_or_with_wrong_ones(service: Service, owned: dict[str, str]) -> None:
+def test_every_route_of_a_company_refuses_missing_and_wrong_credentials(service: Service, owned: dict[str, str]) -> None:
     for method, path in routes():
         source = fresh_address()
         for headers in ({}, bearer("bds_" + "w" * 43), {"Cookie": "session=a.b.c"}):
@@ -105,7 +107,7 @@ def test_no_route_of_a_company_answers_without_credentials_or_with_wrong_ones(se
             assert reply.headers["WWW-Authenticate"]
 
 
-def test_every_other_route_is_public_on_purpose_or_asks_who_it_is(service: Service) -> None:
+def test_every_other_route_is_listed_as_public_or_needs_credentials(service: Service) -> None:
     for method, path, _ in ROUTES:
         plain = re.sub(r"\{[^}]*\}", "x", path)
         if "{company}" in path or path.startswith("/api/odata") or path in PUBLIC or not path.startswith(("/api", "/auth", "/c")):
@@ -124,7 +126,7 @@ def test_a_route_needs_its_scope(service: Service, owned: dict[str, str]) -> Non
             assert (reply.status == 403) == (scope != needed), (method, path, scope, reply.status, reply.body)
 
 
-def test_things_of_another_company_are_not_found_under_ones_own(service: Service, owned: dict[str, str]) -> None:
+def test_things_of_another_company_are_not_found_in_ones_own(service: Service, owned: dict[str, str]) -> None:
     headers = bearer(service.key)
     for method, path in (
         ("GET", f"/c/demo/hooks/{owned['hook']}"), ("PATCH", f"/c/demo/hooks/{owned['hook']}"), ("DELETE", f"/c/demo/hooks/{owned['hook']}"),
@@ -141,7 +143,7 @@ METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
 
 
 def test_every_method_on_every_kind_of_path(service: Service, owned: dict[str, str]) -> None:
-    """With credentials: what a path has not is 405 with those that it has; without: nothing is told but where one may go."""
+    """A method that a path does not support is 405 with an Allow header."""
     patterns: dict[str, set[str]] = {}
     for method, path in routes():
         named = filled(path, "demo", owned).partition("?")[0]

@@ -1,4 +1,4 @@
-"""What a reverse proxy says of its client: by X-Forwarded-* or by Forwarded (RFC 7239), from trusted ones alone."""
+"""X-Forwarded-* and Forwarded (RFC 7239) count only if they come from a trusted proxy."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HEADERS = [
     ([("Forwarded", 'for="198.51.100.5;proto=https, for=198.51.100.6')], ("127.0.0.1", "http", "service")),
     ([("Forwarded", "nonsense;;=,=")], ("127.0.0.1", "http", "service")),
     ([("Forwarded", 'host="a\\"b"')], ("127.0.0.1", "http", 'a"b')),
-    # one kind at a time: a client may have sent the other
+    # only one kind counts: the client may have sent the other
     (
         [("X-Forwarded-For", "198.51.100.7"), ("Forwarded", "for=203.0.113.9;proto=https;host=evil")],
         ("198.51.100.7", "http", "service"),
@@ -34,14 +34,14 @@ HEADERS = [
 
 
 @pytest.mark.parametrize(("headers", "seen"), HEADERS)
-def test_a_trusted_proxy_is_believed(headers: list[tuple[str, str]], seen: tuple[str, str, str]) -> None:
+def test_headers_of_a_trusted_proxy_count(headers: list[tuple[str, str]], seen: tuple[str, str, str]) -> None:
     request = make_mocked_request("GET", "/", headers=CIMultiDict([("Host", "service"), *headers])).clone(remote="127.0.0.1")
     found = apply_forwarded(request, TRUSTED)
     assert (found.remote, found.scheme, found.host) == seen
 
 
 @pytest.mark.parametrize("headers", [each for each, _ in HEADERS])
-def test_nobody_else_is(headers: list[tuple[str, str]]) -> None:
+def test_headers_of_other_clients_do_not_count(headers: list[tuple[str, str]]) -> None:
     request = make_mocked_request("GET", "/", headers=CIMultiDict([("Host", "service"), *headers])).clone(remote="192.0.2.1")
     found = apply_forwarded(request, TRUSTED)
     assert (found.remote, found.scheme, found.host) == ("192.0.2.1", "http", "service")

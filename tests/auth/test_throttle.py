@@ -1,4 +1,4 @@
-"""Wrong credentials are throttled for each address, in all processes together; right ones are not, but for logins."""
+"""Wrong credentials are throttled per address, in all processes together; of the correct ones only logins are."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def exhaust(service: Service, address: str) -> None:
 
 
 @pytest.mark.parametrize("kind", WRONG)
-def test_after_twenty_wrong_ones_in_a_minute_the_answer_is_429(service: Service, kind: str) -> None:
+def test_from_the_21st_wrong_credentials_in_a_minute_the_answer_is_429(service: Service, kind: str) -> None:
     address = fresh_address()
     answers = [WRONG[kind](service, address) for _ in range(A_MINUTE + 2)]
     assert [each.status for each in answers] == [401] * A_MINUTE + [429, 429]
@@ -42,7 +42,7 @@ def test_after_twenty_wrong_ones_in_a_minute_the_answer_is_429(service: Service,
     assert WRONG[kind](service, fresh_address()).status == 401, "another address"
 
 
-def test_the_minute_ends(service: Service) -> None:
+def test_counting_restarts_after_a_minute(service: Service) -> None:
     address = fresh_address()
     exhaust(service, address)
     assert WRONG["a key, Bearer"](service, address).status == 429
@@ -52,7 +52,7 @@ def test_the_minute_ends(service: Service) -> None:
     assert login(service, source=address).status == 200
 
 
-def test_a_valid_key_a_token_and_a_cookie_are_never_refused(service: Service) -> None:
+def test_a_valid_key_token_or_cookie_is_never_refused(service: Service) -> None:
     address, signed_in = fresh_address(), sign_in(service)
     exhaust(service, address)
     for headers in (
@@ -76,12 +76,12 @@ def test_missing_ended_and_misplaced_credentials_are_not_counted(service: Servic
     assert login(service, source=address).status == 200
 
 
-def test_a_right_login_is_not_counted(service: Service) -> None:
+def test_a_correct_login_is_not_counted(service: Service) -> None:
     address = fresh_address()
     assert {login(service, source=address).status for _ in range(A_MINUTE + 1)} == {200}
 
 
-def test_a_throttled_login_is_not_hashed_whether_right_or_wrong(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_throttled_login_is_not_hashed_whether_correct_or_wrong(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     address, hashed = fresh_address(), []
     compare = Passwords._compare
     monkeypatch.setattr(Passwords, "_compare", lambda *given: hashed.append(1) or compare(*given))
@@ -91,29 +91,29 @@ def test_a_throttled_login_is_not_hashed_whether_right_or_wrong(service: Service
     assert (login(service).status, hashed) == (200, [1])
 
 
-def test_wrong_logins_at_the_same_time_count_as_those_one_after_another(
+def test_concurrent_wrong_logins_are_limited_like_consecutive_ones(
     service: Service, module_database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     address, hashed = fresh_address(), []
     compare = Passwords._compare
     monkeypatch.setattr(Passwords, "_compare", lambda *given: hashed.append(1) or compare(*given))
-    with running(module_database_url, company=None) as beside, ThreadPoolExecutor(50) as threads:
-        answers = threads.map(lambda n: login((service, beside)[n % 2], password="guess", source=address).status, range(50))
+    with running(module_database_url, company=None) as second, ThreadPoolExecutor(50) as threads:
+        answers = threads.map(lambda n: login((service, second)[n % 2], password="guess", source=address).status, range(50))
         assert Counter(answers) == {401: A_MINUTE, 429: 30}
     assert len(hashed) == A_MINUTE
 
 
 def test_processes_count_together(service: Service, module_database_url: str) -> None:
     address = fresh_address()
-    with running(module_database_url, company=None) as beside:
+    with running(module_database_url, company=None) as second:
         for _ in range(A_MINUTE // 2):
             assert WRONG["a key, Bearer"](service, address).status == 401
-            assert WRONG["a key, Bearer"](beside, address).status == 401
-        assert [WRONG["a key, Bearer"](each, address).status for each in (service, beside)] == [429, 429]
+            assert WRONG["a key, Bearer"](second, address).status == 401
+        assert [WRONG["a key, Bearer"](each, address).status for each in (service, second)] == [429, 429]
 
 
 FORWARDED: list[tuple[str, list[str], str]] = [
-    # trusted proxies, X-Forwarded-For, the address for which is counted when a request comes from 127.0.0.1
+    # trusted proxies, X-Forwarded-For, the counted address of a request from 127.0.0.1
     ("", ["198.51.100.1"], "127.0.0.1/32"),
     ("10.0.0.0/8", ["198.51.100.2"], "127.0.0.1/32"),
     ("127.0.0.1", ["198.51.100.3"], "198.51.100.3/32"),
@@ -130,7 +130,7 @@ FORWARDED: list[tuple[str, list[str], str]] = [
 
 
 @pytest.mark.parametrize(("trusted", "chain", "counted"), FORWARDED)
-def test_a_forwarded_address_counts_from_a_trusted_proxy_only(
+def test_a_forwarded_address_counts_only_from_a_trusted_proxy(
     module_database_url: str, service: Service, trusted: str, chain: list[str], counted: str
 ) -> None:
     from app.config import read_networks
@@ -145,7 +145,7 @@ def test_a_forwarded_address_counts_from_a_trusted_proxy_only(
 
 
 @pytest.mark.parametrize(("trusted", "secure"), [("127.0.0.1", True), ("10.0.0.1", False)])
-def test_the_cookie_is_secure_behind_a_trusted_proxy_that_speaks_https(
+def test_the_cookie_is_secure_behind_a_trusted_proxy_with_https(
     module_database_url: str, service: Service, trusted: str, secure: bool
 ) -> None:
     from app.config import read_networks

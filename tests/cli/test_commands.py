@@ -48,7 +48,7 @@ def test_a_company_and_its_keys(environment: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
-        (("key", "create", "--company", "nowhere"), 1, "there is no company 'nowhere'"),
+        (("key", "create", "--company", "nowhere"), 1, "no such company: 'nowhere'"),
         (("key", "create", "--company", "acme", "--scope", "write"), 2, "expected some of read,import,hooks, got 'write'"),
         (
             ("key", "create", "--company", "acme", "--expires", "9999-12-31T23:59-12:00"),
@@ -58,7 +58,7 @@ def test_a_company_and_its_keys(environment: dict[str, str]) -> None:
         (("company", "create", "Acme"), 1, "expected 1 to 63 characters of a-z 0-9 - _"),
         (("company", "create", "products"), 1, "'products' is taken"),
         (("import", "none.json", "--company", "acme"), 1, "none.json: no such file or directory"),
-        (("import", "-", "--company", "nowhere"), 1, "there is no company 'nowhere'"),
+        (("import", "-", "--company", "nowhere"), 1, "no such company: 'nowhere'"),
         (("frobnicate",), 2, "invalid choice: 'frobnicate'"),
         (("stop",), 1, "is not ours to stop"),
         (("key", "revoke", "xyz"), 2, "argument ID: expected an id as `bds key list` shows it, got 'xyz'"),

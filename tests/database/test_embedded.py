@@ -53,6 +53,17 @@ def test_of_two_first_commands_one_makes_the_server_and_the_other_finds_it(tmp_p
         assert embedded.stop(tmp_path)
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root's server runs as another user")
+def test_under_root_the_folders_above_the_data_stay_unreadable_for_others(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir(mode=0o700)
+    try:
+        embedded.start(home / "data")
+        assert home.stat().st_mode & 0o777 == 0o711
+    finally:
+        assert embedded.stop(home / "data")
+
+
 @pytest.mark.parametrize("name", ["a b", "it's", "a$b", "\udcff"])
 def test_a_path_that_its_commands_could_not_use_is_refused_at_once(tmp_path: Path, name: str) -> None:
     with pytest.raises(ValueError, match="BDS_DATA_DIR: expected a path "):

@@ -41,7 +41,7 @@ BAD = [
     ("/api/demo/products?export=true&format=json&$count=true", 400, "malformed_query", "$count", "cannot be given here"),
     ("/api/demo/products?export=true&format=json&$apply=aggregate($count as n)", 400, "malformed_query", "$apply", "cannot be given"),
     ("/api/demo/products?export=true&format=json&$Filter=x", 400, "malformed_query", "$Filter", "expected $filter"),
-    ("/api/demo/nothing?export=true&format=json", 404, "not_found", None, "there is no entity nothing"),
+    ("/api/demo/nothing?export=true&format=json", 404, "not_found", None, "no such entity: nothing"),
     ("/api/demo/products?export=true&format=json&$filter=%zz", 400, "malformed_request", None, "hexadecimal"),
     ("/api/other/products?export=true&format=json", 403, "forbidden", None, "no read access"),
     ("/api/products?export=true&format=json&companyId=other", 403, "forbidden", None, "no read access"),

@@ -17,8 +17,8 @@ from app.export.to_html import HtmlLines
 from app.export.to_json import JsonRecords
 from app.export.to_pdf import PdfLines
 from app.export.to_xml import XmlRecords
-from app.query import sql_select
 from app.query.query import EXPORT, Query, parse_query
+from app.query.sql_parameters import Statement
 from tests.export.conftest import Shop
 
 HOSTILE = "'') to program ''id''; drop table data.products; -- %s %(company)s \\"
@@ -48,7 +48,7 @@ class Found(Visitor):
             self.texts.append(node.val.sval)
 
 
-def compiled(query: Query, format: RecordFormat | LineFormat) -> list[sql_select.Statement]:
+def compiled(query: Query, format: RecordFormat | LineFormat) -> list[Statement]:
     if isinstance(format, TemplateRecords):
         return [statements.template_rows(query, "demo", format)]
     if isinstance(format, JsonRecords | XmlRecords):

@@ -64,7 +64,7 @@ def test_a_partial_import_has_its_own_exit_code(bds: Command) -> None:
 
 
 @pytest.mark.parametrize(("document", "says"), [
-    (b'{"units": [}', "bds: line 1, column 12 (byte 11): "), (b'{"planets": []}', "bds: there is no entity 'planets'"), (b"", "bds: line 1, column 1 (byte 0): "),
+    (b'{"units": [}', "bds: line 1, column 12 (byte 11): "), (b'{"planets": []}', "bds: no such entity: 'planets'"), (b"", "bds: line 1, column 1 (byte 0): "),
 ])  # fmt: skip
 def test_a_malformed_document_fails(bds: Command, feed: Feed, document: bytes, says: str) -> None:
     code, out, err = bds(document)

@@ -36,8 +36,8 @@ def test_errors_have_the_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 
 
 @pytest.mark.parametrize(("company", "mapper", "source", "message"), [
-    ("acme", "none", "<r/>", "there is no mapper none"),
-    ("other", "units", "<r/>", "there is no mapper units"),
+    ("acme", "none", "<r/>", "no such mapper: none"),
+    ("other", "units", "<r/>", "no such mapper: units"),
     ("acme", "units", "<r>", "line 1, column"),
 ])  # fmt: skip
 def test_an_error_is_one_line_of_standard_error(

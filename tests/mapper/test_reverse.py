@@ -15,7 +15,7 @@ from app.errors import ServiceError
 from app.mapper.document import SourceConverter
 from app.mapper.language.parse import read
 from app.mapper.language.tree import Mapper
-from app.mapper.reverse.base import ReverseWriter, write_document
+from app.mapper.reverse.base import ReverseWriter
 from app.mapper.reverse.open import open_writer
 from tests.conftest import Operator
 from tests.feed.conftest import Feed
@@ -43,7 +43,12 @@ def writer(text: str, entity: str, catalog: Catalog) -> ReverseWriter:
 
 def written(text: str, entity: str, catalog: Catalog, records: list[dict[str, Any]], batch: int = 2) -> bytes:
     """The source document that a reverse mapping writes."""
-    return b"".join(write_document(writer(text, entity, catalog), records, batch))
+    return write_document(writer(text, entity, catalog), records, batch)
+
+
+def write_document(writer: ReverseWriter, records: list[dict[str, Any]], batch: int) -> bytes:
+    parts = (records[at : at + batch] for at in range(0, len(records), batch))
+    return writer.begin() + b"".join(writer.write(part) for part in parts) + writer.end()
 
 
 def records_of(feed: Feed, name: str, parent: Any = None) -> list[dict[str, Any]]:
@@ -176,7 +181,7 @@ def test_the_written_source(
     source = written(text, entity, catalog, records)
     assert source.decode() == expected
     assert len(run(text, source)[entity]) == len(records)
-    assert b"".join(write_document(writer(text, entity, catalog), iter(records))) == source
+    assert written(text, entity, catalog, records, batch=500) == source
 
 
 def test_a_byte_order_mark_is_written_once(catalog: Catalog, run: Run) -> None:

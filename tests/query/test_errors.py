@@ -35,7 +35,7 @@ WRONG = [
     ("$filter", "name/x eq 1", 1, "not a navigation property"),
     ("$filter", "variants/code eq 'x'", 1, "collection"),
     ("$filter", "category eq 'x'", 1, "navigation property"),
-    ("$filter", "code eq 'A' and foo(name) eq 1", 17, "no function foo"),
+    ("$filter", "code eq 'A' and foo(name) eq 1", 17, "no such function: foo"),
     ("$select", "code,Name", 6, "no field Name"),
     ("$select", "category", 1, "navigation property"),
     ("$orderby", "code,foo desc", 6, "no field foo"),
@@ -149,8 +149,8 @@ def test_an_unsupported_feature_is_named(option: str, text: str, name: str, cata
     ("options", "target", "message"),
     [
         ([("$top", "1"), ("$top", "1")], "$top", "twice"),
-        ([("$Filter", "active")], "$Filter", "no option $Filter: expected $filter"),
-        ([("$foo", "1")], "$foo", "no option $foo"),
+        ([("$Filter", "active")], "$Filter", "no such option: $Filter, expected $filter"),
+        ([("$foo", "1")], "$foo", "no such option: $foo"),
     ],
 )
 def test_unknown_and_repeated_options_are_errors(

@@ -119,7 +119,7 @@ def test_other_methods_are_refused_with_those_that_are_not(service: Service, met
 def test_problems_have_the_members_of_rfc_9457(service: Service) -> None:
     problem = service.ask("/c/demo/nothing").json
     assert problem["type"] == "urn:bds:error:not_found"
-    assert (problem["status"], problem["title"], problem["detail"]) == (404, "There is nothing here", "there is no entity nothing")
+    assert (problem["status"], problem["title"], problem["detail"]) == (404, "Not found", "no such entity: nothing")
 
 
 def test_the_log_has_a_line_for_each_request_and_no_key(service: Service, caplog: pytest.LogCaptureFixture) -> None:

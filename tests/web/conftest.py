@@ -1,4 +1,4 @@
-"""A running service with somebody signed in."""
+"""A running service and a user who is logged in."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.auth.client import make_user
 from tests.service.serving import Service, running
 from tests.web.visitor import Visitor, visitor
 
-COMPANIES = ("demo", "second")  # of the visitor; there is a third one, that is none of theirs
+COMPANIES = ("demo", "second")  # of the user; they have no access to the third one
 
 
 @pytest.fixture(scope="module")

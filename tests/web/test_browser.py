@@ -1,4 +1,4 @@
-"""The pages in a real Chromium: whole lives of things, as a person goes through them, by mouse and by keyboard."""
+"""The pages in a real Chromium: whole tasks of a user, by mouse and by keyboard, and accessibility."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PATIENCE = 10_000  # milliseconds
 
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Any]:
-    """One browser for all of these tests; its driver has an event loop in this thread, which ends with it."""
+    """One browser for all tests of this module."""
     path = next((found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None)
     if path is None:
         pytest.skip("no Chromium on this machine: apt-get install chromium (`make test` tries that as root)")
@@ -43,7 +43,7 @@ def base(service: Service) -> str:
 
 @pytest.fixture(scope="module")
 def session(chromium: Any, base: str) -> Any:
-    """The state of a browser in which somebody has signed in."""
+    """The storage state of a browser after a login."""
     page = chromium.new_context(base_url=base).new_page()
     page.goto("/login")
     page.fill("#email", EMAIL)
@@ -55,25 +55,25 @@ def session(chromium: Any, base: str) -> Any:
 
 @pytest.fixture
 def page(chromium: Any, base: str, session: Any) -> Iterator[Any]:
-    """A page of somebody who has signed in; the test fails if a script of it does or if the policy stops something."""
+    """A page after a login; the test fails if a script raises or the Content-Security-Policy blocks something."""
     context = chromium.new_context(base_url=base, storage_state=session, viewport=DESK, accept_downloads=True)
     context.set_default_timeout(PATIENCE)
     page = context.new_page()
     troubles: list[str] = []
     page.on("pageerror", lambda error: troubles.append(str(error)))
-    page.on("console", lambda said: troubles.append(said.text) if "Content Security Policy" in said.text else None)
+    page.on("console", lambda message: troubles.append(message.text) if "Content Security Policy" in message.text else None)
     yield page
     context.close()
     assert not troubles
 
 
-def test_signing_in_by_keyboard_alone(chromium: Any, base: str) -> None:
+def test_login_by_keyboard_alone(chromium: Any, base: str) -> None:
     context = chromium.new_context(base_url=base)
     page = context.new_page()
     page.goto("/changes?company=demo")
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
-    assert page.evaluate("document.activeElement.getBoundingClientRect().top") >= 0, "and it can be seen"
+    assert page.evaluate("document.activeElement.getBoundingClientRect().top") >= 0, "and it is visible"
     page.keyboard.press("Enter")
     page.keyboard.press("Tab")
     page.keyboard.type(EMAIL)
@@ -81,27 +81,27 @@ def test_signing_in_by_keyboard_alone(chromium: Any, base: str) -> None:
     page.keyboard.type("not it")
     page.keyboard.press("Enter")
     page.wait_for_selector("[role=alert]")
-    assert page.evaluate("document.activeElement.getAttribute('role')") == "alert", "the problem is read first"
+    assert page.evaluate("document.activeElement.getAttribute('role')") == "alert", "screen readers announce the problem first"
     assert page.input_value("#email") == EMAIL
     page.keyboard.press("Tab")
     page.keyboard.press("Tab")
     page.keyboard.type(PASSWORD)
     page.keyboard.press("Enter")
     page.wait_for_url("**/changes?company=demo")
-    page.wait_for_selector("text=Nothing has changed yet")
+    page.wait_for_selector("text=No changes yet")
     context.close()
 
 
-def test_the_life_of_a_key(page: Any, base: str, service: Service) -> None:
+def test_a_key_is_created_copied_and_revoked(page: Any, base: str, service: Service) -> None:
     page.context.grant_permissions(["clipboard-read", "clipboard-write"], origin=base)
     page.goto("/keys?company=demo")
     assert not page.is_visible("#day")
     page.select_option("#expires", "date")
-    assert page.is_visible("#day"), "a date is asked for when it counts"
+    assert page.is_visible("#day"), "the date is shown only if it counts"
     page.select_option("#expires", "30d")
     page.fill("#name", "browser")
     page.uncheck("input[value=hooks]")
-    page.click("text=Make the key")
+    page.click("button:has-text('Create key')")
     key = page.input_value("#new-key")
     page.click("button:has-text('Copy')")
     page.wait_for_selector("button:has-text('Copied')")
@@ -109,7 +109,9 @@ def test_the_life_of_a_key(page: Any, base: str, service: Service) -> None:
     assert ask(service, "/c/demo/products", headers=bearer(key)).status == 200
     assert ask(service, "/c/demo/hooks", headers=bearer(key)).status == 403
     page.reload()
-    assert key not in page.content() and page.locator("tbody tr:has-text('browser')").count() == 1, "a reload makes no second one"
+    assert key not in page.content() and page.locator("tbody tr:has-text('browser')").count() == 1, (
+        "a reload does not create a second one"
+    )
     row = page.locator("tbody tr:has-text('browser')")
     assert not row.locator("button").is_visible()
     row.locator("summary").click()
@@ -117,13 +119,13 @@ def test_the_life_of_a_key(page: Any, base: str, service: Service) -> None:
     assert not row.locator("button").is_visible()
     row.locator("summary").click()
     row.locator("button").click()
-    page.wait_for_selector("text=The key is revoked.")
-    assert "said=" not in page.url
+    page.wait_for_selector("text=API key revoked.")
+    assert "flash=" not in page.url
     assert page.locator("tbody tr:has-text('browser')").inner_text().startswith("browser")
     assert ask(service, "/c/demo/products", headers=bearer(key)).status == 401
 
 
-def test_an_import_shows_how_far_it_is_and_what_is_wrong(page: Any, tmp_path: Path) -> None:
+def test_an_import_shows_its_progress_and_errors(page: Any, tmp_path: Path) -> None:
     records = [{"code": f"R{n}", "name": "x" * 50} for n in range(30_000)] + [{"code": "R1", "price": "dear"}]
     document = tmp_path / "feed.json"
     document.write_text(json.dumps({"@atomic": False, "products": records, "units": [{"code": "<i>U</i>"}]}))
@@ -138,11 +140,11 @@ def test_an_import_shows_how_far_it_is_and_what_is_wrong(page: Any, tmp_path: Pa
     assert counts[:2] == ["products", "30,000"] and counts[-1] == "1"
     errors = page.inner_text("section[aria-labelledby=errors-title]")
     assert "products[30000]" in errors.replace("\u200b", "") and "duplicate_record" in errors and "<i>U</i>" in errors
-    page.click("text=See its changes")
+    page.click("a:text-is('View changes')")
     page.wait_for_selector("text=Older")
 
 
-def test_a_file_is_dropped_tried_and_refused(page: Any) -> None:
+def test_a_file_is_dropped_imported_in_a_dry_run_and_refused(page: Any) -> None:
     page.goto("/imports?company=demo")
     dropped = "(text) => { const data = new DataTransfer(); data.items.add(new File([text], 'units.json')); return data; }"
     transfer = page.evaluate_handle(dropped, '{"units": [{"code": "DROP", "name": "dropped"}]}')
@@ -156,30 +158,30 @@ def test_a_file_is_dropped_tried_and_refused(page: Any) -> None:
     page.evaluate("document.querySelector('#mapper').append(new Option('gone', 'gone', true, true))")
     page.dispatch_event("[data-drop]", "drop", {"dataTransfer": page.evaluate_handle(dropped, "a;b")})
     page.click("button.main")
-    page.wait_for_selector("[data-refused]:has-text('There is no mapper gone')")
+    page.wait_for_selector("[data-upload-error]:has-text('mapper gone')")
     assert page.is_enabled("button.main")
 
 
-def test_a_hooks_secret_is_shown_once_and_a_delivery_goes_out_again(page: Any, module_database_url: str) -> None:
+def test_a_webhooks_secret_is_shown_once_and_a_delivery_is_sent_again(page: Any, module_database_url: str) -> None:
     with receiving() as receiver, working(module_database_url):
         receiver.answers["/ok"] = [404, 200]
-        make_and_retry(page, receiver.url())
+        create_and_retry(page, receiver.url())
         assert len(receiver.of("/ok")) == 2
 
 
-def make_and_retry(page: Any, url: str) -> None:
+def create_and_retry(page: Any, url: str) -> None:
     page.goto("/hooks?company=second")
     page.fill("#url", url)
     page.fill("#filter", "prise > 1")
     page.select_option("#entity", "products")
-    page.click("text=Make the hook")
+    page.click("button:has-text('Create webhook')")
     page.wait_for_selector("#filter-wrong")
     assert page.get_attribute("#filter", "aria-describedby") == "filter-hint filter-wrong"
     page.fill("#filter", "")
-    page.click("text=Make the hook")
+    page.click("button:has-text('Create webhook')")
     secret = page.input_value("#secret")
     assert secret.startswith("whsec_")
-    page.click("text=Go to the hook")
+    page.click("text=Go to the webhook")
     assert secret not in page.content()
     page.click("button:has-text('Test')")
     page.wait_for_selector("tbody .badge.failed")
@@ -189,7 +191,7 @@ def make_and_retry(page: Any, url: str) -> None:
     page.wait_for_selector("tbody .badge.delivered")
 
 
-def test_a_page_that_outlives_its_session_says_so_and_keeps_what_is_typed(chromium: Any, base: str, service: Service) -> None:
+def test_a_page_shows_that_its_session_has_ended_and_keeps_typed_text(chromium: Any, base: str, service: Service) -> None:
     make_user(service, "dora@example.com", "demo")
     dora = visitor(service, "dora@example.com")
     dora.post("/hooks?company=demo", {"url": "http://127.0.0.1:1/", "entity": ""})
@@ -199,7 +201,7 @@ def test_a_page_that_outlives_its_session_says_so_and_keeps_what_is_typed(chromi
     context.add_cookies([{"name": "session", "value": dora.headers["Cookie"].partition("=")[2], "url": base}])
     page = context.new_page()
     page.goto(f"/hooks/{hook}?company=demo")
-    page.click("text=Change it")
+    page.click("summary:has-text('Edit')")
     page.fill("#filter", "half a thought")
     dora.post("/logout")
     page.wait_for_selector("text=Your session has ended")
@@ -207,7 +209,7 @@ def test_a_page_that_outlives_its_session_says_so_and_keeps_what_is_typed(chromi
     context.close()
 
 
-def test_a_mappers_error_stands_at_its_line(page: Any) -> None:
+def test_an_error_of_a_mapper_is_shown_at_its_line(page: Any) -> None:
     page.goto("/mappers/_new?company=demo")
     page.fill("#name", "browser")
     page.fill("#text", "type csv\nunits = 'row' {\n    code = 'Code'\n    nane = 'Name'\n}\n")
@@ -223,7 +225,7 @@ def test_a_mappers_error_stands_at_its_line(page: Any) -> None:
     page.click("text=Preview")
     assert json.loads(page.inner_text("pre.document")) == {"units": [{"code": "PCE", "name": "piece"}]}
     page.click("text=Save")
-    page.wait_for_selector("text=The mapper is saved.")
+    page.wait_for_selector("text=Mapper saved.")
 
 
 def test_an_export_is_downloaded(page: Any, service: Service) -> None:
@@ -233,12 +235,12 @@ def test_an_export_is_downloaded(page: Any, service: Service) -> None:
     page.check("input[name=columns][value=name]")
     page.fill("#filter", "code eq 'EX'")
     with page.expect_download() as download:
-        page.click("text=Download")
+        page.click("button:has-text('Download')")
     assert download.value.suggested_filename == "units.csv"
     assert Path(download.value.path()).read_text(encoding="utf-8-sig").split() == ["code,name", "EX,exported"]
 
 
-def test_a_rows_history_stands_side_by_side(page: Any, service: Service) -> None:
+def test_a_rows_history_shows_values_side_by_side(page: Any, service: Service) -> None:
     service.operator.write("second", "insert into data.units (company_id, id, code, name) values ('second', 4711, 'H', 'before')")
     service.operator.write("second", "update data.units set name = 'after' where code = 'H'", actor="ben")
     page.goto("/changes?company=second&entity=units")
@@ -257,7 +259,7 @@ PAGES = [
 
 @pytest.fixture(scope="module")
 def furnished(service: Service, anna: Visitor) -> dict[str, str]:
-    """Company second with something on every page; what stands for the ids in PAGES."""
+    """Fill every page of company second; returns the ids for PAGES."""
     service.operator.write("second", "insert into data.units (company_id, id, code, name) values ('second', 4712, 'AXE', 'x')")
     service.operator.write("second", "update data.units set name = 'y' where code = 'AXE'")
     anna.post(
@@ -275,10 +277,10 @@ def furnished(service: Service, anna: Visitor) -> dict[str, str]:
     [("light", DESK, None), ("dark", DESK, ["color-contrast"]), ("light", PHONE, [])],
     ids=["light", "dark", "phone"],
 )
-def test_no_page_trips_anybody_up(
+def test_pages_are_accessible_and_do_not_scroll_sideways(
     chromium: Any, base: str, session: Any, furnished: dict[str, str], theme: str, size: Any, rules: list[str] | None
 ) -> None:
-    """axe-core finds nothing wrong (in the dark, where only colours differ, with those), and no page scrolls sideways."""
+    """axe-core finds no violations (in the dark theme only contrast is checked), and no page scrolls sideways."""
     axe = pytest.importorskip("axe_playwright_python", reason="no axe-core: make install")
     script = (Path(axe.__file__).parent / "axe.min.js").read_text(encoding="utf-8")
     options = json.dumps({"resultTypes": ["violations"], **({} if rules is None else {"runOnly": rules})})

@@ -1,4 +1,4 @@
-"""Nothing is changed by a request that a page of this session has not sent: every form is tried with a wrong proof and without one."""
+"""Every form is refused with a wrong CSRF token and without one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ POSTS = [path for method, path, _, _ in PAGES if method == "POST"]
 
 @pytest.mark.parametrize("path", POSTS)
 @pytest.mark.parametrize("sent", [{}, {"csrf": ""}, {"csrf": "wrong"}, {"csrf": "é"}])
-def test_a_form_without_its_proof_is_refused(anna: Visitor, service: Service, path: str, sent: dict[str, str]) -> None:
+def test_a_form_without_its_csrf_token_is_refused(anna: Visitor, service: Service, path: str, sent: dict[str, str]) -> None:
     url = path.replace("{id}", ID).replace("{delivery}", ID).replace("{name}", "some")
     body = "&".join(f"{name}={value}" for name, value in sent.items()).replace("é", "%C3%A9")
     reply = ask(service, url + "?company=demo", "POST", {**anna.headers, "Content-Type": FORM}, body)
@@ -26,12 +26,12 @@ def test_a_form_without_its_proof_is_refused(anna: Visitor, service: Service, pa
 
 @pytest.mark.parametrize("path", ["/hooks", "/mappers/_new", "/keys"])
 @pytest.mark.parametrize("content_type", ["text/plain", "application/json", "multipart/form-data; boundary=x", ""])
-def test_nor_is_one_of_another_type(anna: Visitor, service: Service, path: str, content_type: str) -> None:
+def test_a_form_of_another_media_type_is_refused(anna: Visitor, service: Service, path: str, content_type: str) -> None:
     reply = ask(service, path, "POST", {**anna.headers, "Content-Type": content_type}, f"csrf={anna.csrf}")
     assert reply.status == 403
 
 
-def test_a_program_that_brings_its_credentials_itself_needs_none(service: Service) -> None:
+def test_a_request_with_an_api_key_needs_no_csrf_token(service: Service) -> None:
     headers = {**bearer(service.key), "Content-Type": FORM}
     reply = ask(service, "/hooks?company=demo", "POST", headers, "url=http%3A%2F%2F127.0.0.1%3A1%2F&entity=")
     assert reply.status == 201

@@ -1,4 +1,4 @@
-"""The export form: what is chosen becomes a URL of the API, which the browser then asks for with the same session."""
+"""The export form redirects to an export of the API, or shows its URL."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def choose(anna: Visitor, do: str = "download", **fields: str | list[str]) -> Pa
     return anna.get("/export?" + urlencode({"company": "demo", "entity": "units", "format": "csv", "do": do, **fields}, doseq=True))
 
 
-def test_a_file_comes_from_the_api(anna: Visitor, service: Service) -> None:
+def test_a_download_redirects_to_the_api(anna: Visitor, service: Service) -> None:
     service.operator.write(
         "demo", "insert into data.units (company_id, code, name) values ('demo', 'A', 'a, b & c'), ('demo', 'B', 'é+''#?')"
     )
@@ -35,8 +35,8 @@ def test_the_url_is_shown_for_programs(anna: Visitor, service: Service) -> None:
     assert service.ask(f"{url.path}?{url.query}").status == 200
 
 
-def test_the_command_that_is_shown_can_be_pasted(anna: Visitor) -> None:
-    """Whoever has made the link to the page, and whatever its filter holds."""
+def test_the_curl_command_is_safe_to_paste_into_a_shell(anna: Visitor) -> None:
+    """Even if the link to the page was made by an attacker."""
     page = choose(anna, "url", filter="code eq '$(touch x)' or code eq 'B'")
     words = shlex.split(page.one("//code[starts-with(., 'curl')]"))
     assert words[:4] == ["curl", "-OJ", "-H", "X-API-Key: …"] and len(words) == 5
@@ -45,27 +45,29 @@ def test_the_command_that_is_shown_can_be_pasted(anna: Visitor) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "problem"),
+    ("fields", "problem", "named"),
     [
-        ({"filter": "prise gt 1"}, "Filter: units has no field prise (at character 1)"),
-        ({"filter": "code eq"}, "Filter: "),
-        ({"orderby": "prise"}, "Order: "),
-        ({"top": "many"}, "At most: "),
-        ({"columns": ["prise"]}, "Columns: "),
-        ({"format": "doc"}, "Format: "),
-        ({"format": "mapper"}, "Mapper: Choose a mapper"),
-        ({"entity": "<b>"}, "Entity: There is no entity <b>"),
+        ({"filter": "prise gt 1"}, "Filter: ", "prise (at character 1)"),
+        ({"filter": "code eq"}, "Filter: ", "character 8"),
+        ({"orderby": "prise"}, "Sort by: ", "prise"),
+        ({"top": "many"}, "Maximum rows: ", "a whole number"),
+        ({"columns": ["prise"]}, "Columns: ", "prise"),
+        ({"format": "doc"}, "Format: ", "doc"),
+        ({"format": "mapper"}, "Mapper: Choose a mapper", ""),
+        ({"entity": "<b>"}, "Entity: There is no entity <b>", ""),
     ],
 )
-def test_what_is_wrong_is_said_at_its_field_and_what_was_typed_stays(anna: Visitor, fields: dict[str, str], problem: str) -> None:
+def test_a_problem_is_shown_at_its_field_and_typed_values_stay(
+    anna: Visitor, fields: dict[str, str], problem: str, named: str
+) -> None:
     page = choose(anna, **fields)
     assert page.status == 400
-    assert len(page.problems) == 1 and page.problems[0].startswith(problem)
+    assert len(page.problems) == 1 and page.problems[0].startswith(problem) and named in page.problems[0]
     for name in ("filter", "orderby", "top"):
         assert page.typed(name) == fields.get(name, "")
 
 
-def test_the_columns_are_those_of_the_entity(anna: Visitor) -> None:
+def test_the_form_has_the_columns_of_the_entity(anna: Visitor) -> None:
     page = anna.get("/export?company=demo&entity=invoiceItems")
     assert page.all("//input[@name='columns']/@value") == [
         "id",
@@ -78,7 +80,7 @@ def test_the_columns_are_those_of_the_entity(anna: Visitor) -> None:
     ]
 
 
-def test_a_mapper_can_be_chosen(anna: Visitor, service: Service) -> None:
+def test_an_export_by_a_mapper(anna: Visitor, service: Service) -> None:
     template = "type template text/plain\n{% for row in rows %}{{ row.code }};{% endfor %}"
     assert anna.post("/mappers/_new?company=second", {"do": "save", "name": "codes", "text": template}).status == 303
     service.operator.write("second", "insert into data.units (company_id, code, name) values ('second', 'X', 'x')")

@@ -1,4 +1,4 @@
-"""Hooks in the browser without JavaScript: made, changed, tested, delivered again."""
+"""The pages of webhooks without JavaScript: create, change, disable, test, send again."""
 
 from __future__ import annotations
 
@@ -14,17 +14,19 @@ URL = "http://127.0.0.1:1/hook?a=1&b=<2>".replace("<2>", "%3C2%3E")
 HOSTILE = "name = '<script>alert(1)</script>'"
 
 
-def make(anna: Visitor, **fields: str) -> Page:
+def create(anna: Visitor, **fields: str) -> Page:
     return anna.post("/hooks?company=demo", {"url": URL, "entity": "products", "filter": "", "columns": "", **fields})
 
 
 def id_of(page: Page) -> str:
     assert page.status == 201, page.text
-    return page.one("//section[contains(@class, 'made')]//a[contains(@class, 'main')]/@href").partition("?")[0].rpartition("/")[2]
+    return (
+        page.one("//section[contains(@class, 'created')]//a[contains(@class, 'main')]/@href").partition("?")[0].rpartition("/")[2]
+    )
 
 
-def test_a_hook_is_made_and_its_secret_shown_once(anna: Visitor, service: Service) -> None:
-    page = make(anna, filter="price > 100", columns="price, name\ncategory", allowInChangeSet="true")
+def test_a_webhook_is_created_and_its_secret_shown_once(anna: Visitor, service: Service) -> None:
+    page = create(anna, filter="price > 100", columns="price, name\ncategory", allowInChangeSet="true")
     hook_id, secret = id_of(page), page.one("//input[@id='secret']/@value")
     assert secret.startswith("whsec_")
     assert service.operator.rows("select secret from bds.hook_secrets where hook_id = %s", (hook_id,)) == [(secret,)]
@@ -36,62 +38,69 @@ def test_a_hook_is_made_and_its_secret_shown_once(anna: Visitor, service: Servic
     assert (stored["columns"], stored["allowInChangeSet"]) == (["price", "name", "category"], True)
 
 
-PROBLEMS: list[tuple[dict[str, str], str]] = [
-    ({"url": ""}, "Address: Enter the address that changes are sent to"),
-    ({"url": "ftp://x"}, "Address: url: expected an http or https address with a host"),
-    ({"url": "https://user:secret@x/"}, "Address: url: must not contain credentials; deliveries are signed"),
-    ({"entity": "nothing"}, "Entity: there is no entity nothing"),
-    ({"filter": "price >"}, "Condition: "),
-    ({"filter": "prise = 1"}, "Condition: products has no field prise"),
-    ({"columns": "prise"}, "Columns: products has no column prise"),
+PROBLEMS: list[tuple[dict[str, str], str, str]] = [
+    ({"url": ""}, "URL: Enter the URL", ""),
+    ({"url": "ftp://x"}, "URL: ", "http or https"),
+    ({"url": "https://user:secret@x/"}, "URL: ", "credentials"),
+    ({"entity": "nothing"}, "Entity: ", "nothing"),
+    ({"filter": "price >"}, "Condition: ", "character 8"),
+    ({"filter": "prise = 1"}, "Condition: ", "prise"),
+    ({"columns": "prise"}, "Columns: ", "prise"),
 ]
 
 
-@pytest.mark.parametrize(("fields", "problem"), PROBLEMS)
-def test_what_is_wrong_is_said_at_its_field_and_what_was_typed_stays(anna: Visitor, fields: dict[str, str], problem: str) -> None:
-    page = make(anna, **{"columns": "price", "filter": "price > 1", **fields})
+@pytest.mark.parametrize(("fields", "problem", "named"), PROBLEMS)
+def test_a_problem_is_shown_at_its_field_and_typed_values_stay(
+    anna: Visitor, fields: dict[str, str], problem: str, named: str
+) -> None:
+    page = create(anna, **{"columns": "price", "filter": "price > 1", **fields})
     assert page.status == 400
-    assert len(page.problems) == 1 and page.problems[0].startswith(problem)
+    assert (
+        len(page.problems) == 1
+        and page.problems[0].startswith(problem)
+        and named in page.problems[0]
+        and "url: " not in page.problems[0]
+    )
     (field,) = fields
     assert page.one("//*[@aria-invalid='true']/@id") == field
     expected: dict[str, Any] = {"url": URL, "columns": "price", "filter": "price > 1", **fields}
     assert {name: page.typed(name) for name in expected if name != "entity"} == {n: v for n, v in expected.items() if n != "entity"}
 
 
-def test_a_hook_is_changed(anna: Visitor) -> None:
-    hook_id = id_of(make(anna, filter=HOSTILE, columns="name"))
+def test_a_webhook_is_changed(anna: Visitor) -> None:
+    hook_id = id_of(create(anna, filter=HOSTILE, columns="name"))
     page = anna.get(f"/hooks/{hook_id}?company=demo")
     assert HOSTILE in page.text and not page.tree.xpath("//main//script")
     assert (page.typed("url"), page.typed("filter"), page.typed("entity")) == (URL, HOSTILE, "products")
     saved = anna.post(f"/hooks/{hook_id}?company=demo", {"url": URL + "2", "entity": "", "filter": "", "columns": ""})
     page = anna.follow(saved)
-    assert "The hook is saved." in page.text
+    assert "Webhook saved." in page.text
     assert "every entity" in page.one("//dl/div[1]/dd") and page.typed("url") == URL + "2"
     wrong = anna.post(f"/hooks/{hook_id}?company=demo", {"url": "x", "entity": "units"})
     assert wrong.status == 400 and wrong.typed("url") == "x" and wrong.tree.xpath("//details[@class='edit'][@open]")
 
 
-def test_a_hook_is_switched_off_and_on_and_deleted(anna: Visitor, service: Service) -> None:
-    hook_id = id_of(make(anna))
-    for disabled, says in (("true", "The hook is disabled"), ("false", "The hook is enabled")):
+def test_a_webhook_is_disabled_enabled_and_deleted(anna: Visitor, service: Service) -> None:
+    hook_id = id_of(create(anna))
+    for disabled, message in (("true", "Webhook disabled."), ("false", "Webhook enabled.")):
         page = anna.follow(anna.post(f"/hooks/{hook_id}/switch?company=demo", {"disabled": disabled}))
-        assert says in page.text
+        assert message in page.text
         assert service.operator.rows("select disabled from bds.hooks where id = %s", (hook_id,)) == [(disabled == "true",)]
-    assert "The hook is deleted." in anna.follow(anna.post(f"/hooks/{hook_id}/delete?company=demo")).text
+    assert "Webhook deleted." in anna.follow(anna.post(f"/hooks/{hook_id}/delete?company=demo")).text
     assert anna.get(f"/hooks/{hook_id}?company=demo").status == 404
 
 
-def test_a_hook_of_another_company_is_none(anna: Visitor) -> None:
-    hook_id = id_of(make(anna))
+def test_a_webhook_of_another_company_is_not_found(anna: Visitor) -> None:
+    hook_id = id_of(create(anna))
     for answer in (anna.get(f"/hooks/{hook_id}?company=second"), anna.post(f"/hooks/{hook_id}/delete?company=second")):
         assert answer.status == 404
     assert anna.get(f"/hooks/{hook_id}?company=demo").status == 200
 
 
-def test_a_delivery_that_has_ended_goes_out_again(anna: Visitor, service: Service) -> None:
-    hook_id = id_of(make(anna))
+def test_a_finished_delivery_is_sent_again(anna: Visitor, service: Service) -> None:
+    hook_id = id_of(create(anna))
     page = anna.follow(anna.post(f"/hooks/{hook_id}/test?company=demo"))
-    assert "A made-up change is on its way." in page.text and page.all("//tbody//td")[0] == "pending"
+    assert "A sample change is on its way." in page.text and page.all("//tbody//td")[0] == "pending"
     assert not page.all("//button[.='Send again']")
     service.operator.connection.execute(
         "update bds.deliveries set state = 'failed', next_attempt_at = null, finished_at = now() where hook_id = %s", (hook_id,)
@@ -104,5 +113,5 @@ def test_a_delivery_that_has_ended_goes_out_again(anna: Visitor, service: Servic
     assert "<script>no</script>" in page.text and not page.tree.xpath("//main//script")
     (form,) = page.tree.xpath("//form[.//button[.='Send again']]")
     page = anna.follow(anna.post(form.get("action")))
-    assert "The delivery goes out again" in page.text and page.all("//tbody//td")[0] == "pending"
+    assert "The delivery will be sent again" in page.text and page.all("//tbody//td")[0] == "pending"
     assert anna.post(form.get("action")).status == 409

@@ -1,4 +1,4 @@
-"""Imports in the browser without JavaScript: a form with a file, then its report."""
+"""The pages of imports without JavaScript: upload of a file, list, report."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def dump(document: object) -> bytes:
 
 
 def report(anna: Visitor, answer: Page) -> Page:
-    """The report, once the import has ended."""
+    """Wait until the import has ended; return its report."""
     page = anna.follow(answer)
     while page.all("//*[@data-refresh]"):
         time.sleep(0.05)
@@ -39,19 +39,19 @@ def report(anna: Visitor, answer: Page) -> Page:
 
 def test_a_file_is_imported_and_reported(anna: Visitor, service: Service) -> None:
     page = report(anna, anna.upload("/imports?company=demo", {}, "units.json", dump(GOOD)))
-    assert "completed" in page.text and "Everything is as the document says." in page.text
+    assert "completed" in page.text and "All records were applied." in page.text
     assert page.all("//table[.//th='Entity']/tbody/tr") == ["units 2 0 0 0 0"]
     assert service.operator.rows("select distinct actor from bds.changes where company_id = 'demo'") == [("user anna@example.com",)]
     listed = anna.get("/imports?company=demo")
     assert listed.all("//tbody/tr[1]/td")[:3] == ["completed", "2", "2"]
-    assert page.one("//a[.='See its changes']/@href") in [f"/changes?company=demo&changeSet={anna_id(page)}"]
+    assert page.one("//a[.='View changes']/@href") in [f"/changes?company=demo&changeSet={import_id(page)}"]
 
 
-def anna_id(page: Page) -> str:
+def import_id(page: Page) -> str:
     return page.one("//h1/span")
 
 
-def test_errors_are_listed_and_nothing_in_them_is_markup(anna: Visitor) -> None:
+def test_errors_are_listed_and_escaped(anna: Visitor) -> None:
     page = report(anna, anna.upload("/imports?company=demo", {}, "units.json", dump(BAD)))
     assert page.one("//h2[@id='errors-title']") == "3 errors"
     assert "Some records failed" in page.text
@@ -64,11 +64,11 @@ def test_a_dry_run_writes_nothing(anna: Visitor, service: Service) -> None:
     page = report(
         anna, anna.upload("/imports?company=demo", {"dryRun": "true"}, "u.json", dump({"units": [{"code": "DRY", "name": "dry"}]}))
     )
-    assert "This was a dry run: nothing was written." in page.text and "What would become of the records" in page.text
+    assert "This was a dry run: nothing was written." in page.text and "Results of the dry run" in page.text
     assert service.operator.rows("select count(*) from data.units where code = 'DRY'") == [(0,)]
 
 
-def test_compressed_files_are_known_by_their_name(anna: Visitor) -> None:
+def test_compressed_files_are_recognised_by_their_extension(anna: Visitor) -> None:
     page = report(anna, anna.upload("/imports?company=demo", {}, "u.json.GZ", gzip.compress(dump(GOOD))))
     assert page.all("//table[.//th='Entity']/tbody/tr") == ["units 0 0 0 2 0"]
 
@@ -76,7 +76,7 @@ def test_compressed_files_are_known_by_their_name(anna: Visitor) -> None:
 def test_a_mapper_reads_other_files(anna: Visitor) -> None:
     text = "type csv\nunits = 'row' {\n    code = 'Code'\n    name = 'Name'\n}\n"
     assert anna.post("/mappers/_new?company=demo", {"do": "save", "name": "units", "text": text}).status == 303
-    assert "mapper units" in anna.get("/imports?company=demo").all("//select[@id='mapper']/option")
+    assert "Mapper units" in anna.get("/imports?company=demo").all("//select[@id='mapper']/option")
     assert anna.get("/imports?company=demo&mapper=units").typed("mapper") == "units"
     page = report(anna, anna.upload("/imports?company=demo", {"mapper": "units"}, "u.csv", b"Code;Name\nMTR;metre\nLTR;\n"))
     assert page.all("//table[.//th='Entity']/tbody/tr") == ["units 0 0 0 0 2"]
@@ -84,34 +84,34 @@ def test_a_mapper_reads_other_files(anna: Visitor) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "name", "content", "says"),
+    ("fields", "name", "content", "named"),
     [
         ({}, "", b"", "Choose a file"),
-        ({"mapper": "none"}, "x.csv", b"a", "there is no mapper none"),
+        ({"mapper": "none"}, "x.csv", b"a", "mapper none"),
     ],
 )
-def test_what_is_wrong_with_the_form_is_said_in_it(
-    anna: Visitor, fields: dict[str, str], name: str, content: bytes, says: str
-) -> None:
+def test_a_problem_of_the_form_is_shown_in_it(anna: Visitor, fields: dict[str, str], name: str, content: bytes, named: str) -> None:
     page = anna.upload("/imports?company=demo", fields, name, content)
     assert page.status in (400, 404)
-    assert says in page.text
+    assert named in page.text
 
 
-def test_a_document_that_is_none_has_a_report_that_says_where(anna: Visitor) -> None:
+def test_a_malformed_document_has_a_report_with_its_error(anna: Visitor) -> None:
     page = report(anna, anna.upload("/imports?company=demo", {}, "u.json", b'{"units": [{"code": }]}'))
     assert "failed" in page.text and "Nothing was written." in page.text
     assert "malformed_document" in page.text
 
 
-def test_a_form_from_elsewhere_imports_nothing(anna: Visitor, service: Service) -> None:
+def test_a_form_without_a_csrf_token_imports_nothing(anna: Visitor, service: Service) -> None:
     before = service.operator.rows("select count(*) from bds.imports")
     for csrf in ("", "wrong"):
         page = anna.upload("/imports?company=demo", {}, "u.json", dump(GOOD), csrf=csrf)
         assert page.status == 403 and "Nothing was changed" in page.text
     body = b'--b\r\nContent-Disposition: form-data; name="file"; filename="u.json"\r\n\r\n' + dump(GOOD) + b"\r\n--b--\r\n"
     headers = {**anna.headers, "Content-Type": "multipart/form-data; boundary=b"}
-    assert ask(service, "/imports?company=demo", "POST", headers, body.decode()).status == 403, "the proof comes first"
+    assert ask(service, "/imports?company=demo", "POST", headers, body.decode()).status == 403, (
+        "the CSRF token must be the first field"
+    )
     assert ask(
         service, "/imports?company=demo", "POST", {**headers, "Content-Type": "multipart/form-data"}, body.decode()
     ).status in (400, 403)
@@ -134,5 +134,5 @@ def test_errors_are_paged(anna: Visitor) -> None:
 
 def test_an_import_that_has_ended_cannot_be_cancelled(anna: Visitor) -> None:
     page = report(anna, anna.upload("/imports?company=demo", {}, "u.json", dump(GOOD)))
-    answer = anna.post(f"/imports/{anna_id(page)}/cancel?company=demo")
-    assert answer.status == 409 and "has ended" in answer.text
+    answer = anna.post(f"/imports/{import_id(page)}/cancel?company=demo")
+    assert answer.status == 409 and answer.one("//p[@class='status-code']") == "409"

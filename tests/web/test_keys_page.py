@@ -1,4 +1,4 @@
-"""API keys on their page: made, shown once, listed, revoked; and never beyond what their maker may see."""
+"""The page of API keys: create, list and revoke, never beyond the user's own companies."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tests.web.visitor import Page, Visitor, visitor
 ALL = {"name": "power-bi", "scopes": ["read", "import", "hooks"], "companies": ["demo"], "expires": ""}
 
 
-def make(somebody: Visitor, **fields: Any) -> Page:
-    return somebody.post("/keys?company=demo", {**ALL, **fields})
+def create(visitor: Visitor, **fields: Any) -> Page:
+    return visitor.post("/keys?company=demo", {**ALL, **fields})
 
 
 def key_of(page: Page) -> str:
@@ -24,7 +24,7 @@ def key_of(page: Page) -> str:
 
 
 def test_a_key_is_shown_once_and_works(anna: Visitor, service: Service) -> None:
-    page = make(anna, name="once", scopes=["read"])
+    page = create(anna, name="once", scopes=["read"])
     key = key_of(page)
     assert page.reply.headers["Cache-Control"] == "no-store"
     assert ask(service, "/c/demo/products", headers=bearer(key)).status == 200
@@ -37,12 +37,12 @@ def test_a_key_is_shown_once_and_works(anna: Visitor, service: Service) -> None:
 
 
 def test_a_key_is_revoked_at_once(anna: Visitor, service: Service) -> None:
-    key = key_of(make(anna, name="short-lived"))
+    key = key_of(create(anna, name="short-lived"))
     assert ask(service, "/c/demo/products", headers=bearer(key)).status == 200
     (form,) = anna.get("/keys").tree.xpath("//tr[contains(., 'short-lived')]//form")
     assert anna.post(form.get("action"), csrf="").status == 403
     done = anna.follow(anna.post(form.get("action")))
-    assert "The key is revoked" in done.one("//p[@role='status']")
+    assert "API key revoked." in done.one("//p[@role='status']")
     assert "revoked" in next(each for each in done.all("//tbody/tr") if each.startswith("short-lived"))
     assert ask(service, "/c/demo/products", headers=bearer(key)).status == 401
 
@@ -53,17 +53,17 @@ def test_a_key_is_revoked_at_once(anna: Visitor, service: Service) -> None:
         ({"name": " "}, "Name: expected a name of 1 to 100 printable characters", "name"),
         ({"name": "x" * 101}, "Name: expected a name of 1 to 100 printable characters", "name"),
         ({"name": "a\nb"}, "Name: expected a name of 1 to 100 printable characters", "name"),
-        ({"scopes": []}, "What it may do: expected one or more of read, import, hooks", "scopes"),
-        ({"scopes": ["write"]}, "What it may do: expected one or more of read, import, hooks", "scopes"),
-        ({"companies": []}, "Companies: expected one company or more", "companies"),
-        ({"expires": "date", "day": "tomorrow"}, "Last day: Expected a date such as 2027-01-31", "day"),
-        ({"expires": "date", "day": "2020-01-31"}, "Last day: Expected a day to come", "day"),
+        ({"scopes": []}, "Permissions: choose one or more of read, import, hooks", "scopes"),
+        ({"scopes": ["write"]}, "Permissions: choose one or more of read, import, hooks", "scopes"),
+        ({"companies": []}, "Companies: choose one company or more", "companies"),
+        ({"expires": "date", "day": "tomorrow"}, "Last day: Enter a date such as 2027-01-31", "day"),
+        ({"expires": "date", "day": "2020-01-31"}, "Last day: Enter today's date or a later one", "day"),
     ],
 )
-def test_what_is_wrong_is_said_at_its_field_and_what_was_typed_stays(
+def test_a_problem_is_shown_at_its_field_and_typed_values_stay(
     anna: Visitor, fields: dict[str, Any], problem: str, field: str
 ) -> None:
-    page = make(anna, **{"name": "<kept>", **fields})
+    page = create(anna, **{"name": "<kept>", **fields})
     assert page.status == 400
     assert page.problems == [problem]
     assert page.one(f"//*[@id='{field}-wrong']") == problem.partition(": ")[2]
@@ -74,35 +74,35 @@ def test_what_is_wrong_is_said_at_its_field_and_what_was_typed_stays(
 
 def test_a_key_expires_after_its_last_day(anna: Visitor, service: Service) -> None:
     tomorrow = (datetime.now(UTC) + timedelta(days=1)).date()
-    key_of(make(anna, name="dated", expires="date", day=tomorrow.isoformat()))
-    key_of(make(anna, name="ninety", expires="90d"))
+    key_of(create(anna, name="dated", expires="date", day=tomorrow.isoformat()))
+    key_of(create(anna, name="ninety", expires="90d"))
     found = dict(service.operator.rows("select name, expires_at from bds.api_keys where name in ('dated', 'ninety')"))
     assert found["dated"] == datetime(tomorrow.year, tomorrow.month, tomorrow.day, tzinfo=UTC) + timedelta(days=1)
     assert timedelta(days=89) < found["ninety"] - datetime.now(UTC) <= timedelta(days=90)
 
 
-def test_nobody_makes_a_key_for_what_they_may_not_see(anna: Visitor, service: Service) -> None:
+def test_a_key_cannot_be_created_for_a_company_without_access(anna: Visitor, service: Service) -> None:
     service.operator.company("rest", "t2")
     service.operator.company("more", "t2")
     for companies in (["third"], ["demo", "third"], ["nowhere"], ["tenant:t2"], ["tenant:nowhere"]):
-        page = make(anna, name="too much", companies=companies)
+        page = create(anna, name="too much", companies=companies)
         assert page.status == 403, companies
     assert service.operator.rows("select count(*) from bds.api_keys where name = 'too much'") == [(0,)]
 
 
-def test_who_has_all_of_a_tenant_may_make_a_key_for_it(anna: Visitor, service: Service) -> None:
+def test_a_user_with_all_companies_of_a_tenant_may_create_a_key_for_it(anna: Visitor, service: Service) -> None:
     assert anna.get("/keys").all("//input[starts-with(@value, 'tenant:')]/@value") == ["tenant:t1"]
-    key = key_of(make(anna, name="whole", companies=["tenant:t1"]))
+    key = key_of(create(anna, name="whole", companies=["tenant:t1"]))
     assert ask(service, "/c/second/products", headers=bearer(key)).status == 200
     service.operator.company("later", "t1")
     shared = service.operator.key(tenant="t1")
     row = next(each for each in anna.get("/keys").all("//tbody/tr") if each.startswith("whole"))
-    assert "second and 1 other" in row and "later" not in row, "it opens more than she may see by now"
+    assert "second and 1 other" in row and "later" not in row, "the key now has a company that she may not see"
     assert shared
     service.operator.connection.execute("update bds.companies set tenant_id = null where id = 'later'")
 
 
-def test_keys_of_others_are_not_seen_and_shared_ones_not_revoked(anna: Visitor, service: Service) -> None:
+def test_keys_of_other_companies_are_hidden_and_shared_keys_cannot_be_revoked(anna: Visitor, service: Service) -> None:
     make_user(service, "third@example.com", "third")
     third = visitor(service, "third@example.com")
     key_of(third.post("/keys?company=third", {**ALL, "name": "not-hers", "companies": ["third"]}))

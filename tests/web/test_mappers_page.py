@@ -1,4 +1,4 @@
-"""Mappers in the browser without JavaScript: written, refused at their line, tried, stored."""
+"""The pages of mappers without JavaScript: create, change, delete, preview, errors at their line."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ def save(anna: Visitor, stored: str | None, text: str, do: str = "save", **field
     return anna.post(path, {"do": do, "text": text.replace("\n", "\r\n"), **fields})
 
 
-def test_a_mapper_is_written_shown_changed_and_deleted(anna: Visitor, service: Service) -> None:
+def test_a_mapper_is_created_shown_changed_and_deleted(anna: Visitor, service: Service) -> None:
     page = anna.follow(save(anna, None, TEXT, name="units"))
-    assert "The mapper is saved." in page.text
+    assert "Mapper saved." in page.text
     assert page.typed("text") == TEXT
     assert service.operator.rows("select text, actor from bds.mappers where name = 'units'") == [(TEXT, "user anna@example.com")]
     more = save(anna, "units", TEXT + "# more\n", seen=page.one("//input[@name='seen']/@value"))
     assert anna.follow(more).typed("text") == TEXT + "# more\n"
     assert "units" in anna.get("/mappers?company=demo").all("//tbody//th")
-    assert "The mapper is deleted." in anna.follow(anna.post("/mappers/units/delete?company=demo")).text
+    assert "Mapper deleted." in anna.follow(anna.post("/mappers/units/delete?company=demo")).text
     assert anna.get("/mappers/units?company=demo").status == 404
 
 
@@ -46,13 +46,13 @@ def test_an_error_is_shown_at_its_line(anna: Visitor, service: Service) -> None:
     ("name", "problem"),
     [
         ("", "Name: Enter a name"),
-        ("a b", "Name: 'a b' is no name of a mapper"),
-        ("_new", "Name: '_new' is no name of a mapper"),
-        ("../x", "Name: '../x' is no name of a mapper"),
-        ("taken", "Name: there is a mapper taken already"),
+        ("a b", "Name: 'a b'"),
+        ("_new", "Name: '_new'"),
+        ("../x", "Name: '../x'"),
+        ("taken", "Name: a mapper named taken already exists"),
     ],
 )
-def test_a_name_that_cannot_be_is_said_at_its_field(anna: Visitor, name: str, problem: str) -> None:
+def test_a_problem_of_the_name_is_shown_at_its_field(anna: Visitor, name: str, problem: str) -> None:
     save(anna, None, TEXT, name="taken")
     page = save(anna, None, TEXT, name=name)
     assert page.status in (400, 409)
@@ -60,7 +60,7 @@ def test_a_name_that_cannot_be_is_said_at_its_field(anna: Visitor, name: str, pr
     assert page.typed("text") == TEXT
 
 
-def test_a_preview_shows_what_an_import_would_get_of_the_text_as_it_is_typed(anna: Visitor, service: Service) -> None:
+def test_a_preview_shows_the_import_document_of_the_unsaved_mapper(anna: Visitor, service: Service) -> None:
     page = save(anna, None, TEXT, "preview", name="later", source="Code;Name\r\nPCE;<b>piece</b>\r\n")
     assert page.status == 200
     document = json.loads(page.tree.xpath("//pre[@class='document']")[0].text_content())
@@ -69,29 +69,29 @@ def test_a_preview_shows_what_an_import_would_get_of_the_text_as_it_is_typed(ann
     assert service.operator.rows("select count(*) from bds.mappers where name = 'later'") == [(0,)]
 
 
-def test_what_hinders_a_preview_is_said_at_its_field(anna: Visitor) -> None:
-    assert save(anna, None, TEXT, "preview").problems == ["Source: Paste the beginning of a source here to see what becomes of it"]
+def test_a_problem_of_a_preview_is_shown_at_its_field(anna: Visitor) -> None:
+    assert save(anna, None, TEXT, "preview").problems == ["Source: Paste the first lines of a file to preview the import"]
     assert save(anna, None, WRONG, "preview", source="x").problems[0].startswith("Mapper: line 4")
     assert (
         save(anna, None, "type template text/plain\n{{ rows }}", "preview", source="x")
         .problems[0]
-        .startswith("Mapper: a template reads no source")
+        .startswith("Mapper: a template does not read a source")
     )
     broken = save(anna, None, "type json\nunits = '$.u' {\n    code = 'c'\n    name = 'n'\n}\n", "preview", source="{")
     assert broken.status == 400 and broken.problems[0].startswith("Source: ")
 
 
-def test_what_somebody_else_has_saved_meanwhile_is_not_overwritten_unseen(anna: Visitor, service: Service) -> None:
+def test_a_mapper_changed_by_somebody_else_is_not_overwritten_unseen(anna: Visitor, service: Service) -> None:
     opened = anna.follow(save(anna, None, TEXT, name="shared"))
     seen = opened.one("//input[@name='seen']/@value")
     assert save(anna, "shared", TEXT + "# theirs\n", seen=seen).status == 303
     refused = save(anna, "shared", TEXT + "# mine\n", seen=seen)
-    assert refused.status == 409 and "somebody has changed this mapper" in refused.problems[0]
+    assert refused.status == 409 and "this mapper was changed" in refused.problems[0]
     assert refused.typed("text") == TEXT + "# mine\n"
     assert service.operator.rows("select text from bds.mappers where name = 'shared'") == [(TEXT + "# theirs\n",)]
     assert save(anna, "shared", TEXT + "# mine\n", seen=refused.one("//input[@name='seen']/@value")).status == 303
 
 
-def test_a_mapper_of_another_company_is_none(anna: Visitor) -> None:
+def test_a_mapper_of_another_company_is_not_found(anna: Visitor) -> None:
     save(anna, None, TEXT, name="mine")
     assert anna.get("/mappers/mine?company=second").status == 404

@@ -1,4 +1,4 @@
-"""The overview's figures: right, and as cheap for a large company as for a small one."""
+"""The numbers on the overview: correct, and cheap for a company of any size."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import psycopg
 import pytest
 
-from app.web.chart import SPANS, bounds, draw, nice
+from app.web.chart import SPANS, bounds, draw, round_up
 from app.web.view import breakable, relative
 from tests.conftest import Operator
 from tests.service.serving import Service
@@ -37,13 +37,13 @@ def test_the_overview_counts_rows_and_changes(anna: Visitor, service: Service) -
     assert "estimates" not in page.text
 
 
-def test_an_empty_company_says_what_to_do_next(anna: Visitor) -> None:
+def test_an_empty_company_suggests_an_import(anna: Visitor) -> None:
     page = anna.get("/?company=demo")
     assert "0 changes in the last 30 days" in page.text
     assert "Import a file" in page.one("//p[@class='empty']")
 
 
-def test_counts_beyond_the_bound_are_estimates_and_marked(operator: Operator) -> None:
+def test_counts_beyond_the_limit_are_marked_as_estimates(operator: Operator) -> None:
     operator.company("demo")
     insert(operator, "demo", 500)
     operator.connection.execute("analyze data.units")
@@ -53,7 +53,7 @@ def test_counts_beyond_the_bound_are_estimates_and_marked(operator: Operator) ->
     assert ("units", 500, False) in operator.rows("select * from bds.count_rows('demo', 500)")
 
 
-def test_changes_are_counted_between_times_as_counting_them_one_by_one_would(operator: Operator) -> None:
+def test_changes_between_times_are_counted_exactly(operator: Operator) -> None:
     operator.company("demo")
     operator.company("other")
     for rows in (3, 1, 40, 7):
@@ -88,7 +88,7 @@ def test_changes_that_are_no_longer_kept_are_not_counted(operator: Operator) -> 
     ) == [(6,)]
 
 
-def test_nobody_counts_another_company(operator: Operator, database_url: str) -> None:
+def test_another_company_cannot_be_counted(operator: Operator, database_url: str) -> None:
     operator.company("demo")
     operator.company("other")
     with psycopg.connect(database_url, autocommit=True) as reader:
@@ -102,7 +102,7 @@ def test_nobody_counts_another_company(operator: Operator, database_url: str) ->
 
 
 def scans(operator: Operator) -> tuple[int, int]:
-    """How often tables were read as a whole, and how many index entries were read, of the log and the units."""
+    """Sequential scans and rows fetched by index so far, of the log and the units."""
     operator.connection.execute("select pg_stat_force_next_flush()")
     (row,) = operator.rows(
         "select sum(seq_scan)::int, sum(idx_tup_fetch)::int from pg_stat_user_tables"
@@ -136,7 +136,7 @@ def test_neither_figure_reads_all_of_a_company(operator: Operator) -> None:
         ("year", datetime(2025, 4, 1, tzinfo=UTC), datetime(2026, 4, 1, tzinfo=UTC), 12),
     ],
 )
-def test_a_chart_ends_with_the_step_that_is_going_on(span: str, first: datetime, last: datetime, count: int) -> None:
+def test_a_chart_ends_with_the_current_step(span: str, first: datetime, last: datetime, count: int) -> None:
     steps = bounds(SPANS[span], NOW)
     assert (steps[0], steps[-1], len(steps)) == (first, last, count + 1)
     assert steps == sorted(set(steps))
@@ -147,15 +147,15 @@ def test_a_chart_ends_with_the_step_that_is_going_on(span: str, first: datetime,
     [(0, 1), (1, 1), (2, 2), (3, 4), (7, 8), (11, 20), (99, 100), (101, 200), (650, 800), (6671, 8000), (10**9 + 1, 2 * 10**9)],
 )
 def test_a_chart_goes_up_to_a_round_number(highest: int, top: int) -> None:
-    assert nice(highest) == top
+    assert round_up(highest) == top
 
 
-def test_a_bar_is_as_high_as_its_count_and_a_single_change_is_seen() -> None:
+def test_a_bar_is_as_high_as_its_count_and_a_single_change_is_visible() -> None:
     steps = bounds(SPANS["year"], NOW)[:-1]
     chart = draw(SPANS["year"], steps, [0] * 9 + [1, 500, 1000])
     assert [bar.height for bar in chart.bars[-4:]] == [0.0, 1.5, 50.0, 100.0]
     assert chart.ticks == (1000, 500, 0)
-    assert chart.ends == ("Apr 2025", "Oct 2025", "Mar 2026")
+    assert chart.axis_labels == ("Apr 2025", "Oct 2025", "Mar 2026")
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_a_bar_is_as_high_as_its_count_and_a_single_change_is_seen() -> None:
         (timedelta(days=800), "2 years ago"),
     ],
 )
-def test_times_say_how_far_away_they_are(ago: timedelta, words: str) -> None:
+def test_times_are_shown_with_their_distance_from_now(ago: timedelta, words: str) -> None:
     assert relative(NOW - ago, NOW) == words
 
 
@@ -178,5 +178,5 @@ def test_times_say_how_far_away_they_are(ago: timedelta, words: str) -> None:
     ("text", "html"),
     [("products[0].price", "products[0]<wbr>.price"), ("a b", "a b"), ("<I>", "&lt;<wbr>I&gt;"), ("orderItems", "order<wbr>Items")],
 )
-def test_names_may_be_broken_where_their_parts_meet(text: str, html: str) -> None:
+def test_names_may_break_between_their_parts(text: str, html: str) -> None:
     assert breakable(text) == html

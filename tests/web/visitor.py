@@ -1,4 +1,4 @@
-"""Somebody who visits pages without JavaScript: follows links, sends forms, keeps the session's cookie."""
+"""A browser without JavaScript: gets pages, sends forms, follows redirects, keeps the session cookie."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FORM = "application/x-www-form-urlencoded"
 
 
 def words(found: Any) -> str:
-    """The text of what an XPath has found; cells of a row are apart."""
+    """The text of a result of XPath, with spaces between the cells of a row."""
     if not hasattr(found, "text_content"):
         return str(found)
     return " ".join(" ".join(map(words, found)).split() if found.tag == "tr" else found.text_content().split())
@@ -25,7 +25,7 @@ def words(found: Any) -> str:
 
 @dataclass(frozen=True)
 class Page:
-    """An answer, and what it holds if it is a page."""
+    """An answer, and its content if it is a page."""
 
     reply: Reply
 
@@ -44,7 +44,7 @@ class Page:
 
     @property
     def text(self) -> str:
-        """What is read, with single spaces."""
+        """The text of the page, with single spaces."""
         return " ".join(self.tree.text_content().split())
 
     def all(self, xpath: str) -> list[Any]:
@@ -56,11 +56,11 @@ class Page:
 
     @property
     def problems(self) -> list[str]:
-        """What the form says is wrong with it."""
+        """The messages in the list of the form's problems."""
         return self.all("//div[@role='alert']//li")
 
     def typed(self, name: str) -> str:
-        """What stands in a field."""
+        """The value of a field."""
         (field,) = self.tree.xpath(f"//*[@id='{name}']")
         if field.tag == "textarea":
             return str(field.text_content()).removeprefix("\n")
@@ -71,7 +71,7 @@ class Page:
 
 @dataclass(frozen=True)
 class Visitor:
-    """A session."""
+    """A browser with these headers; csrf: the token of its session."""
 
     service: Service
     headers: dict[str, str]
@@ -82,7 +82,7 @@ class Visitor:
         return Page(ask(self.service, path, headers={"Accept": "text/html", **self.headers, **named}))
 
     def post(self, path: str, fields: dict[str, str | list[str]] | None = None, csrf: str | None = None) -> Page:
-        """Send a form; csrf: another proof than the session's."""
+        """Send a form; csrf: a token in place of the session's."""
         given = {"csrf": self.csrf if csrf is None else csrf, **(fields or {})}
         return Page(ask(self.service, path, "POST", {**self.headers, "Content-Type": FORM}, urlencode(given, doseq=True)))
 
@@ -102,20 +102,20 @@ class Visitor:
         return Page(_send(self.service, path, headers, body))
 
     def follow(self, page: Page) -> Page:
-        """Where a form has led to."""
+        """Get the page that an answer redirects to."""
         assert page.status == 303, page.reply.body
         assert page.location is not None
         return self.get(page.location)
 
 
 def visitor(service: Service, email: str = EMAIL) -> Visitor:
-    """Sign in."""
+    """Log in; returns a browser with that session."""
     signed_in = sign_in(service, email)
     return Visitor(service, {"Cookie": f"session={signed_in.cookie}"}, signed_in.csrf)
 
 
-def stranger(service: Service) -> Visitor:
-    """Nobody who has signed in."""
+def anonymous(service: Service) -> Visitor:
+    """A browser without a session."""
     return Visitor(service, {}, "")
 
 

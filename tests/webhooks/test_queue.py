@@ -445,7 +445,7 @@ def test_the_worker_cannot_alter_the_log(queue: Queue) -> None:
 @pytest.mark.parametrize(
     ("entity", "url", "columns", "says"),
     [
-        ("nope", "https://x.com/", None, "there is no entity nope"),
+        ("nope", "https://x.com/", None, "no such entity: nope"),
         ("units", "https://x.com/", ["symbol", "price"], "column 'price'"),
         (None, "https://x.com/", ["nope"], "no entity has a column 'nope'"),
         (None, "https://x.com/", [None], "no entity has a column NULL"),

@@ -95,7 +95,7 @@ def test_empty_filter_and_columns_become_null(client: Client) -> None:
 @pytest.mark.parametrize(
     ("members", "target", "says"),
     [
-        ({"entity": "nope"}, "entity", "there is no entity nope"),
+        ({"entity": "nope"}, "entity", "no such entity: nope"),
         ({"entity": 5}, "entity", "entity: expected text"),
         ({"url": "ftp://x/"}, "url", "expected an http or https address"),
         ({"url": "/hook"}, "url", "expected an http or https address"),

@@ -334,7 +334,7 @@ def test_a_filter_column_or_entity_that_no_longer_fits_the_model_disables_its_ho
         assert "places has no field city" in problems[broken] and "places has no column 'city'" in problems[watching]
         queue.operator.connection.execute("select bds.unregister('places')")
         wait_until(lambda: bool(queue.rows("select from bds.hooks where id = %s and disabled", (fitting,))))
-    assert queue.rows("select problem from bds.hooks where id = %s", (fitting,)) == [("there is no entity places",)]
+    assert queue.rows("select problem from bds.hooks where id = %s", (fitting,)) == [("no such entity: places",)]
     assert queue.states(fitting) == ["delivered"] and receiver.of("/broken") == []
 
 

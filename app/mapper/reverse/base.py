@@ -1,24 +1,21 @@
 """Reverse mapping: records of an import document become a file in the mapper's source format.
 
     writer = open_writer(mapper, "products")
-    for data in write_document(writer, records): ...     # records: references as lookups, children nested
+    writer.begin() + writer.write(records) + ... + writer.end()      # records: references as lookups, children nested
 
 The mapper reads the result as the same records, so importing it changes nothing.  A record for which that fails is an error.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any, Protocol
 
 from app.errors import ServiceError
 from app.mapper.language.problems import mapper_error
 from app.mapper.language.tree import Block, Mapper, paths_in
 from app.mapper.reverse.plan import Record, ReverseBlock
-
-BATCH = 500  # records that are written together
 
 Steps = tuple[str, ...]  # names from a block's element down
 
@@ -44,16 +41,6 @@ class ReverseWriter(Protocol):
     def write(self, records: Iterable[Record]) -> bytes: ...
 
     def end(self) -> bytes: ...
-
-
-def write_document(writer: ReverseWriter, records: Iterable[Record], batch: int = BATCH) -> Iterator[bytes]:
-    """Yield the pieces of a document, each made from up to `batch` records."""
-    yield writer.begin()
-    waiting = iter(records)
-    while taken := list(islice(waiting, batch)):
-        if data := writer.write(taken):
-            yield data
-    yield writer.end()
 
 
 def check_paths(mapper: Mapper, block: Block, is_writable: Callable[[str], bool]) -> None:

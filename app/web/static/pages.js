@@ -1,21 +1,21 @@
-// Comfort for pages that work without it: copying, refreshing what is under way, files that are dropped and sent with their progress.
+// Comfort for pages that work without it: copy buttons, live updates of running work, uploads by drag and drop with progress.
 "use strict";
 
 const $$ = (selector, root = document) => [...root.querySelectorAll(selector)];
 
-// What needs the reader's eye first: a problem, a secret that is shown once.
+// Focuses a problem or a secret that is shown once, so that screen readers announce it first.
 function focusFirst() {
     const found = document.querySelector("[data-focus]");
     if (found) found.focus();
 }
 
-// An answer that must not be asked for again: a reload shows the list instead.
+// A reload must not repeat the form: it shows the list instead, and no flash message.
 function replaceAddress() {
     const found = document.querySelector("[data-replace]");
     if (found) history.replaceState(null, "", found.dataset.replace);
     const url = new URL(location.href);
-    if (url.searchParams.has("said")) {
-        url.searchParams.delete("said");
+    if (url.searchParams.has("flash")) {
+        url.searchParams.delete("flash");
         history.replaceState(null, "", url);
     }
 }
@@ -38,7 +38,7 @@ function copyButtons() {
     for (const field of $$("[data-select]")) field.addEventListener("focus", () => field.select());
 }
 
-// A field that counts only with another's value.
+// Shows a field only while another one has the value that it depends on.
 function dependentFields() {
     for (const each of $$("[data-shown-if]")) {
         const [name, value] = each.dataset.shownIf.split("=");
@@ -49,7 +49,7 @@ function dependentFields() {
     }
 }
 
-// The place of an error in a text.
+// Selects the line of an error in a text.
 function showLine() {
     for (const area of $$("textarea[data-line]")) {
         const lines = area.value.split("\n");
@@ -60,45 +60,45 @@ function showLine() {
     }
 }
 
-// What is under way is asked for again and put in the old one's place, until it has ended.
+// Fetches the page again from time to time and replaces its live part, until that has ended.
 function keepFresh() {
     const live = document.getElementById("live");
     if (!live || !live.dataset.refresh) return;
-    const said = document.querySelector("[data-announce]");
+    const announcer = document.querySelector("[data-announce]");
     setTimeout(async () => {
-        if (!document.hidden && !live.querySelector("details.sure[open]")) {
+        if (!document.hidden && !live.querySelector("details.confirm[open]")) {
             try {
                 const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
                 if (answer.redirected) return signedOut(live);
                 const page = new DOMParser().parseFromString(await answer.text(), "text/html");
                 const fresh = page.getElementById("live");
-                if (answer.ok && fresh) replaceLive(live, fresh, said);
-            } catch { /* the service is away: the next time */ }
+                if (answer.ok && fresh) replaceLive(live, fresh, announcer);
+            } catch { /* the service does not answer: try again next time */ }
         }
         keepFresh();
     }, Number(live.dataset.refresh));
 }
 
-// Whatever is being typed stays where it is.
+// Shows a message instead of the login, so that text typed into the page is not lost.
 function signedOut(live) {
-    const said = document.createElement("p");
-    said.className = "wrong";
-    said.setAttribute("role", "alert");
-    said.textContent = "Your session has ended, and this is not kept up to date any more. Reload the page to sign in again.";
-    live.prepend(said);
+    const message = document.createElement("p");
+    message.className = "wrong";
+    message.setAttribute("role", "alert");
+    message.textContent = "Your session has ended, so this page is no longer updated. Reload it to sign in again.";
+    live.prepend(message);
     delete live.dataset.refresh;
 }
 
-function replaceLive(live, fresh, said) {
+function replaceLive(live, fresh, announcer) {
     const focused = live.contains(document.activeElement) ? document.activeElement.id : "";
     const open = $$("details[open][id]", live).map((each) => each.id);
     for (const id of open) fresh.querySelector(`#${CSS.escape(id)}`)?.setAttribute("open", "");
-    if (said && fresh.dataset.state !== live.dataset.state) said.textContent = fresh.dataset.state;
+    if (announcer && fresh.dataset.state !== live.dataset.state) announcer.textContent = fresh.dataset.state;
     live.replaceWith(fresh);
     if (focused) document.getElementById(focused)?.focus();
 }
 
-// A file is sent as the API takes it, so that its progress can be seen; the report is a page of its own.
+// Sends the file to the API instead, which allows showing the progress, then opens the report.
 function uploads() {
     for (const form of $$("form[data-upload]")) {
         const part = (name) => form.querySelector(`[data-${name}]`);
@@ -133,30 +133,30 @@ function send(form, part, file) {
     const ended = (message) => {
         part("sending").hidden = part("stop").hidden = true;
         button.disabled = false;
-        part("refused").hidden = !message;
-        part("refused").textContent = message;
+        part("upload-error").hidden = !message;
+        part("upload-error").textContent = message;
     };
-    let told = 0;
+    let announced = 0;  // share of the file, announced in steps of a quarter
     request.upload.addEventListener("progress", (event) => {
         const share = event.total ? event.loaded / event.total : 0;
         form.querySelector("progress").value = share;
         part("sent").textContent = `${amount(event.loaded)} of ${amount(event.total)}`;
-        if (share >= told + 0.25) {
-            told = Math.floor(share * 4) / 4;
-            part("heard").textContent = `${told * 100} % sent`;
+        if (share >= announced + 0.25) {
+            announced = Math.floor(share * 4) / 4;
+            part("sent-status").textContent = `${announced * 100} % sent`;
         }
     });
     request.addEventListener("load", () => {
         let answer = {};
-        try { answer = JSON.parse(request.responseText); } catch { /* no answer of ours */ }
+        try { answer = JSON.parse(request.responseText); } catch { /* not an answer of the service */ }
         if (request.status === 401) return location.reload();
         if (answer.importId) location.href = form.dataset.report.replace("/_", `/${answer.importId}`);
-        else ended(answer.detail ? answer.detail[0].toUpperCase() + answer.detail.slice(1) : `The service answered ${request.status}.`);
+        else ended(answer.detail ? answer.detail[0].toUpperCase() + answer.detail.slice(1) : `The service answered with status ${request.status}.`);
     });
-    request.addEventListener("error", () => ended("The connection ended before the whole file was in. If the service refused the file, the list below says why."));
+    request.addEventListener("error", () => ended("The connection ended before the whole file was sent. If the service refused the file, the list below says why."));
     request.addEventListener("abort", () => ended("Stopped. Nothing was written."));
     part("stop").onclick = () => request.abort();
-    part("refused").hidden = true;
+    part("upload-error").hidden = true;
     part("sending").hidden = part("stop").hidden = false;
     button.disabled = true;
     request.send(file);
@@ -166,11 +166,11 @@ function amount(bytes) {
     return bytes < 1e6 ? `${(bytes / 1e3).toFixed(1)} kB` : `${(bytes / 1e6).toFixed(1)} MB`;
 }
 
-// One confirmation open at a time, closed by Escape.
+// Escape closes open confirmations.
 function confirmations() {
     document.addEventListener("keydown", (event) => {
         if (event.key !== "Escape") return;
-        for (const each of $$("details.sure[open]")) {
+        for (const each of $$("details.confirm[open]")) {
             each.open = false;
             each.querySelector("summary").focus();
         }

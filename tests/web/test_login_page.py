@@ -1,4 +1,4 @@
-"""Signing in and out by form."""
+"""Login, logout and change of password by form."""
 
 from __future__ import annotations
 
@@ -6,21 +6,22 @@ from urllib.parse import quote, urlencode
 
 import pytest
 
+from app.auth.login import wrong_login
 from tests.auth.client import EMAIL, PASSWORD, ask, fresh_address, login, make_user
 from tests.service.serving import Reply, Service
-from tests.web.visitor import FORM, Page, Visitor, stranger, visitor
+from tests.web.visitor import FORM, Page, Visitor, anonymous, visitor
 
 
 def form_of(service: Service, query: str = "") -> tuple[str, Page]:
-    """The form's proof, and the page."""
-    page = stranger(service).get("/login" + query)
+    """The login form's CSRF token, and the page."""
+    page = anonymous(service).get("/login" + query)
     assert page.one("//input[@name='csrf']/@value") in page.reply.headers["Set-Cookie"]
     return page.one("//input[@name='csrf']/@value"), page
 
 
-def send(service: Service, proof: str, cookie: str | None = None, source: str = "127.0.0.1", **fields: str) -> Page:
-    given = {"csrf": proof, "email": EMAIL, "password": PASSWORD, **fields}
-    headers = {"Content-Type": FORM, "Cookie": f"sign-in={proof if cookie is None else cookie}"}
+def send(service: Service, token: str, cookie: str | None = None, source: str = "127.0.0.1", **fields: str) -> Page:
+    given = {"csrf": token, "email": EMAIL, "password": PASSWORD, **fields}
+    headers = {"Content-Type": FORM, "Cookie": f"sign-in={token if cookie is None else cookie}"}
     return Page(ask(service, "/login", "POST", headers, urlencode(given), source))
 
 
@@ -29,10 +30,10 @@ def cookies(reply: Reply) -> dict[str, str]:
     return {name: value for name, _, value in pairs}
 
 
-def test_the_right_password_begins_a_session(service: Service) -> None:
-    proof, page = form_of(service)
+def test_the_correct_password_begins_a_session(service: Service) -> None:
+    token, page = form_of(service)
     assert page.all("//input[@autocomplete]/@autocomplete") == ["username", "current-password"]
-    answer = send(service, proof)
+    answer = send(service, token)
     assert (answer.status, answer.location) == (303, "/")
     session = next(each for each in answer.reply.headers.get_all("Set-Cookie", []) if each.startswith("session="))
     assert "HttpOnly" in session and "SameSite=Lax" in session
@@ -40,19 +41,19 @@ def test_the_right_password_begins_a_session(service: Service) -> None:
     assert opened.status == 200 and EMAIL in opened.text
 
 
-def test_wrong_ones_are_refused_and_what_was_typed_stays(service: Service) -> None:
-    proof, _ = form_of(service)
-    answer = send(service, proof, source=fresh_address(), password="wrong <b>", email="Anna+<x>@example.com")
+def test_a_wrong_password_is_refused_and_the_typed_address_stays(service: Service) -> None:
+    token, _ = form_of(service)
+    answer = send(service, token, source=fresh_address(), password="wrong <b>", email="Anna+<x>@example.com")
     assert answer.status == 401
-    assert answer.problems == ["the email address or the password is wrong"]
+    assert answer.problems == [wrong_login().message.capitalize()]
     assert answer.typed("email") == "Anna+<x>@example.com"
     assert b"wrong &lt;b&gt;" not in answer.reply.body and b"wrong <b>" not in answer.reply.body
     assert "session" not in cookies(answer.reply)
 
 
 def test_empty_fields_are_named(service: Service) -> None:
-    proof, _ = form_of(service)
-    answer = send(service, proof, email="", password="")
+    token, _ = form_of(service)
+    answer = send(service, token, email="", password="")
     assert answer.status == 400
     assert answer.problems == ["Email address: Enter your email address", "Password: Enter your password"]
     assert answer.all("//input[@aria-invalid='true']/@id") == ["email", "password"]
@@ -60,24 +61,24 @@ def test_empty_fields_are_named(service: Service) -> None:
 
 
 @pytest.mark.parametrize("cookie", ["", "another", "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"])
-def test_a_form_from_elsewhere_signs_nobody_in(service: Service, cookie: str) -> None:
-    proof, _ = form_of(service)
-    answer = send(service, proof, cookie)
+def test_a_login_form_of_another_site_is_refused(service: Service, cookie: str) -> None:
+    token, _ = form_of(service)
+    answer = send(service, token, cookie)
     assert answer.status == 403
     assert "session" not in cookies(answer.reply)
     again = answer.one("//input[@name='csrf']/@value")
-    assert send(service, again, cookies(answer.reply)["sign-in"]).status == 303, "the page that says so works"
+    assert send(service, again, cookies(answer.reply)["sign-in"]).status == 303, "the page with the problem works"
 
 
-def test_too_many_guesses_are_told_to_wait(service: Service) -> None:
-    proof, _ = form_of(service)
+def test_too_many_guesses_are_429_with_retry_after(service: Service) -> None:
+    token, _ = form_of(service)
     source = fresh_address()
     for _ in range(20):
-        assert send(service, proof, source=source, email="x", password="y").status == 401
-    answer = send(service, proof, source=source)
+        assert send(service, token, source=source, email="x", password="y").status == 401
+    answer = send(service, token, source=source)
     assert answer.status == 429
     assert int(answer.reply.headers["Retry-After"]) > 0
-    assert "too many wrong credentials" in answer.problems[0]
+    assert "Too many wrong credentials" in answer.problems[0]
 
 
 LOCAL = ["/changes", "/changes?company=demo&filter=id%20%3E%201", "/changes/products/1", "/export?columns=a&columns=b"]
@@ -88,55 +89,55 @@ ELSEWHERE = [
 
 
 @pytest.mark.parametrize("url", LOCAL)
-def test_one_goes_on_to_where_one_was(service: Service, url: str) -> None:
-    proof, page = form_of(service, "?next=" + quote(url, safe=""))
+def test_a_login_leads_back_to_the_requested_page(service: Service, url: str) -> None:
+    token, page = form_of(service, "?next=" + quote(url, safe=""))
     assert page.one("//input[@name='next']/@value") == url
-    assert send(service, proof, next=url).location == url
+    assert send(service, token, next=url).location == url
 
 
 @pytest.mark.parametrize("url", ELSEWHERE)
-def test_and_never_to_another_site(service: Service, url: str) -> None:
-    proof, page = form_of(service, "?next=" + quote(url, safe=""))
+def test_a_login_never_leads_to_another_site(service: Service, url: str) -> None:
+    token, page = form_of(service, "?next=" + quote(url, safe=""))
     assert page.one("//input[@name='next']/@value") == "/"
-    assert send(service, proof, next=url).location == "/"
+    assert send(service, token, next=url).location == "/"
 
 
-def test_whoever_has_signed_in_is_not_asked_again(service: Service) -> None:
+def test_the_login_page_redirects_with_a_session(service: Service) -> None:
     page = visitor(service).get("/login?next=%2Fhooks")
     assert (page.status, page.location) == (303, "/hooks")
 
 
-def test_signing_out_ends_the_session(service: Service) -> None:
-    somebody = visitor(service)
-    assert somebody.post("/logout", csrf="wrong").status == 403
-    assert somebody.get("/").status == 200
-    page = somebody.post("/logout")
-    assert page.location == "/login?said=signed-out"
+def test_a_logout_ends_the_session(service: Service) -> None:
+    browser = visitor(service)
+    assert browser.post("/logout", csrf="wrong").status == 403
+    assert browser.get("/").status == 200
+    page = browser.post("/logout")
+    assert page.location == "/login?flash=signed-out"
     assert cookies(page.reply)["session"] == '""'
-    assert somebody.get("/").status == 303
-    assert "You are signed out." in stranger(service).get("/login?said=signed-out").text
+    assert browser.get("/").status == 303
+    assert "You are signed out." in anonymous(service).get("/login?flash=signed-out").text
 
 
-def test_another_password_ends_every_session(service: Service) -> None:
+def test_a_new_password_ends_every_session(service: Service) -> None:
     make_user(service, "carla@example.com", "demo")
     carla, elsewhere = visitor(service, "carla@example.com"), visitor(service, "carla@example.com")
     new = "another horse <b>"
     for fields, problem in (
-        ({"old": PASSWORD, "new": new, "again": "x"}, "New password again: This is not the same"),
-        ({"old": "wrong", "new": new, "again": new}, "Password so far: This is not your password"),
-        ({"old": PASSWORD, "new": "short", "again": "short"}, "New password: a password has 8 to 1,000 characters, this one has 5"),
+        ({"old": PASSWORD, "new": new, "again": "x"}, "Confirm new password: The passwords do not match"),
+        ({"old": "wrong", "new": new, "again": new}, "Current password: The current password is wrong"),
+        ({"old": PASSWORD, "new": "short", "again": "short"}, "New password: the password has 5 characters, expected 8 to 1,000"),
     ):
         page = carla.post("/account?company=demo", fields)
         assert (page.status, page.problems) == (400, [problem])
         assert new.encode() not in page.reply.body and PASSWORD.encode() not in page.reply.body
     page = carla.post("/account", {"old": PASSWORD, "new": new, "again": new})
-    assert page.location == "/login?said=new-password"
+    assert page.location == "/login?flash=new-password"
     assert (carla.get("/").status, elsewhere.get("/").status) == (303, 303)
     assert login(service, "carla@example.com", new).status == 200
 
 
 @pytest.mark.parametrize("body", [b"\xff\xfe=1", b"csrf=%ff&email=a", b"csrf=%00", b"csrf=%zz", b"%" * 10])
-def test_a_body_that_is_no_form_is_refused_by_a_page(service: Service, body: bytes) -> None:
+def test_a_body_that_is_not_a_form_is_refused_by_a_page(service: Service, body: bytes) -> None:
     for path, headers in (("/login", {}), ("/keys", visitor(service).headers)):
         page = Page(ask(service, path, "POST", {"Content-Type": FORM, **headers}, body.decode("latin-1")))
         assert page.status in (400, 403), page.reply.body

@@ -1,0 +1,198 @@
+"""A request for a page: its user, company and parameters; access checks, flash messages and error pages."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+from aiohttp import web
+
+from app.auth import Gate, Identity
+from app.auth.login import ACTOR, Login, delete_cookie, identify
+from app.auth.tokens import COOKIE
+from app.database.database import Database
+from app.errors import ServiceError
+from app.web.forms import Form, read_form
+from app.web.view import local_url, render
+from app.wire import urls
+
+Access = Literal["read", "import", "hooks", "account"]  # a scope in the company, or: a user is logged in
+
+# path, title, required access
+NAVIGATION: tuple[tuple[str, str, Access], ...] = (
+    ("/", "Overview", "read"),
+    ("/changes", "Changes", "read"),
+    ("/imports", "Imports", "import"),
+    ("/mappers", "Mappers", "import"),
+    ("/export", "Export", "read"),
+    ("/hooks", "Webhooks", "hooks"),
+    ("/keys", "API keys", "account"),
+)
+# first segments of paths
+PAGE_PATHS = frozenset(("", "account", "login", "logout", "static", *(path[1:] for path, _, _ in NAVIGATION if path != "/")))
+OTHER_PATHS = frozenset(("api", "c", "auth", "healthz", "readyz", "metrics"))
+
+# Shown once after an action, by the name in the URL's parameter `flash`.
+FLASH_MESSAGES = {
+    "signed-out": "You are signed out.",
+    "new-password": "Password changed. Sign in with the new one.",
+    "key-revoked": "API key revoked. Programs that use it no longer have access.",
+    "import-cancelled": "The import is being cancelled.",
+    "hook-saved": "Webhook saved.",
+    "hook-deleted": "Webhook deleted.",
+    "hook-enabled": "Webhook enabled. It reports changes from now on.",
+    "hook-disabled": "Webhook disabled. Its queued deliveries are cancelled.",
+    "test-sent": "A sample change is on its way. Its delivery is the first one below.",
+    "retried": "The delivery will be sent again, before all that are waiting.",
+    "mapper-saved": "Mapper saved.",
+    "mapper-deleted": "Mapper deleted.",
+}
+
+
+@dataclass(frozen=True)
+class PageRequest:
+    """An authenticated request for a page about one company."""
+
+    site: Site
+    request: web.Request
+    identity: Identity
+    company: str
+
+    @property
+    def database(self) -> Database:
+        return self.site.database
+
+    @cached_property
+    def query(self) -> dict[str, str]:
+        """The parameters of the URL; the last one counts if one is given twice."""
+        return dict(urls.decode_query(self.request.rel_url.raw_path_qs))
+
+    @cached_property
+    def path_variables(self) -> dict[str, str]:
+        return dict(self.request.match_info)
+
+    def offset(self) -> int:
+        """The offset of a page of a list.  Raises ServiceError(malformed_request)."""
+        return urls.read_page([("offset", self.query["offset"])] if self.query.get("offset") else [])[1]
+
+    async def form(self) -> Form:
+        """Read the form that was sent.  Raises ServiceError: malformed_request, too_large."""
+        return await read_form(self.request)
+
+    def url(self, path: str, **parameters: object) -> str:
+        """The URL of a page about the same company."""
+        return local_url(path, **{"company": self.company, **parameters})
+
+    def render(self, template: str, status: int = 200, headers: Mapping[str, str] | None = None, **values: Any) -> web.Response:
+        """Render a template for this request."""
+        flash = FLASH_MESSAGES.get(self.query.get("flash", ""))
+        common = {"page": self, "navigation": self.navigation, "flash": flash, "refresh": False}
+        return render(template, {**common, **values}, status, headers)
+
+    def redirect(self, path: str, **parameters: object) -> web.Response:
+        """Redirect to another page about the same company, after an action."""
+        return see_other(self.url(path, **parameters))
+
+    @property
+    def navigation(self) -> list[tuple[str, str]]:
+        """Path and title of the pages that this user may see."""
+        return [(path, title) for path, title, access in NAVIGATION if self.may(access)]
+
+    @property
+    def section(self) -> str:
+        """The path in the navigation that this page belongs to."""
+        return "/" + self.request.path.split("/")[1]
+
+    @property
+    def companies(self) -> list[str]:
+        return sorted(self.identity.companies)
+
+    @property
+    def csrf(self) -> str:
+        return self.identity.csrf or ""
+
+    def may(self, access: Access) -> bool:
+        """Whether the sender has this access in the company of the page."""
+        return self.identity.email is not None if access == "account" else self.identity.may(access, self.company)
+
+
+PAGE_REQUEST = web.RequestKey("page_request", PageRequest)
+PageHandler = Callable[[PageRequest], Awaitable[web.StreamResponse]]
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """The web pages as a whole, with the services that they use."""
+
+    database: Database
+    gate: Gate
+    login: Login
+
+    def handler(self, access: Access, handle: PageHandler, *, upload: bool = False) -> Handler:
+        """Return the HTTP handler of a page.  upload: the form may be multipart; `handle` then checks its CSRF token."""
+
+        async def answer(request: web.Request) -> web.StreamResponse:
+            page = await self.authorize(request, access, upload=upload)
+            request[PAGE_REQUEST] = page
+            return await handle(page)
+
+        return answer
+
+    async def authorize(self, request: web.Request, access: Access, *, upload: bool = False) -> PageRequest:
+        """Authenticate a request and check its access.
+
+        Raises ServiceError: unauthorized, csrf_failed, forbidden, malformed_request.
+        """
+        urls.decode_path(request.rel_url.raw_path)  # raises on escapes that the router accepts
+        named_company = dict(urls.decode_query(request.rel_url.raw_path_qs)).get("company")
+        if upload and request.content_type == "multipart/form-data":
+            identity = await self.gate.identify(request.headers, request.remote)
+            request[ACTOR] = identity.actor
+        else:
+            identity = await identify(self.gate, request)
+        company = named_company or min(identity.companies, default="")
+        page = PageRequest(self, request, identity, company)
+        if access == "account":
+            if not page.may(access):
+                raise ServiceError("forbidden", "this page is for signed-in users; an API key is not enough")
+            if company not in identity.companies:
+                raise ServiceError("forbidden", "you have no access to that company")
+        else:
+            identity.require(access, company)
+        return page
+
+    def failure(self, request: web.Request, error: ServiceError) -> web.Response | None:
+        """Answer a failed request for a page with an error page or the login; None if the request was not for a page."""
+        if not is_page(request):
+            return None
+        if error.code == "unauthorized":
+            return redirect_to_login(request)
+        page = request.get(PAGE_REQUEST)
+        navigation = page.navigation if page else []
+        values = {"error": error, "page": page, "navigation": navigation, "flash": None, "refresh": False}
+        return render("error.html", values, error.status, error.headers)
+
+
+def is_page(request: web.Request) -> bool:
+    """Whether the request is for a page, or by a browser for a path that nothing else answers."""
+    if request.method == "CONNECT":
+        return False
+    first = request.path.split("/")[1] if request.path.startswith("/") else ""
+    return first in PAGE_PATHS or (first not in OTHER_PATHS and "text/html" in request.headers.get("Accept", ""))
+
+
+def redirect_to_login(request: web.Request) -> web.Response:
+    """Redirect to the login, which leads back to the requested page; after a form to the page of its section."""
+    back = request.rel_url.raw_path_qs if request.method in ("GET", "HEAD") else "/" + request.path.split("/")[1]
+    response = see_other(local_url("/login", next=back if back != "/" else None))
+    if COOKIE in request.cookies:  # its session has ended
+        delete_cookie(response, request)
+    return response
+
+
+def see_other(url: str) -> web.Response:
+    """Return a 303 redirect to a URL of this service."""
+    return web.Response(status=303, headers={"Location": url, "Cache-Control": "no-store"})
