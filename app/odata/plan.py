@@ -147,7 +147,7 @@ class Plan:
 _plans: Cache[Plan] = Cache(CACHED)
 
 
-async def find_plan(catalog: Catalog, request: web.Request) -> tuple[Plan, str | None]:
+async def get_plan(catalog: Catalog, request: web.Request) -> tuple[Plan, str | None]:
     """Find or make the plan of a request.
 
     Returns the plan, and the key in the path if the plan may have been made for another key.  Raises ServiceError.

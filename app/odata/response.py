@@ -18,7 +18,7 @@ from psycopg.sql import SQL
 
 from app.database.database import Database
 from app.database.pools import Session
-from app.odata.plan import Plan, find_plan
+from app.odata.plan import Plan, get_plan
 from app.odata.request import Kind
 from app.query.sql_parameters import Statement
 from app.query.sql_rows import EDM_TYPES
@@ -60,7 +60,7 @@ class Reading:
 
 async def respond(database: Database, request: web.Request, streams: Streams) -> web.StreamResponse:
     """Answer a request of an authorized client.  Raises ServiceError, psycopg.Error, TimeoutError."""
-    plan, key = await find_plan(database.catalog, request)  # one catalog for the whole answer
+    plan, key = await get_plan(database.catalog, request)  # one catalog for the whole answer
     if plan.is_document:
         return await _document(request, plan)
     reading = Reading(database, request, plan, key, streams)

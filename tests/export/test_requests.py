@@ -30,7 +30,7 @@ BAD = [
     ("/api/demo/products?export=true&format=custom", 400, "malformed_request", "mapper", "needs a mapper"),
     ("/api/demo/products?export=true&format=custom&mapper=", 400, "malformed_request", "mapper", "name of a mapper"),
     ("/api/demo/products?export=true&format=json&format=xml", 400, "malformed_request", "format", "given twice"),
-    ("/api/demo/products?export=true&format=json&filter=x", 400, "malformed_request", "filter", "no parameter filter"),
+    ("/api/demo/products?export=true&format=json&filter=x", 400, "malformed_request", "filter", "no such parameter: filter"),
     ("/api/demo/products?export=true&format=json&companyId=other", 400, "malformed_request", "companyId", "company of the path"),
     ("/api/demo/products?export=true&format=json&$filter=nope eq 1", 400, "malformed_query", "$filter", "no field nope (at character 1)"),
     ("/api/demo/products?export=true&format=json&$select=variants", 400, "malformed_query", "$select", "navigation property"),
