@@ -1,1 +1,1 @@
-"""The doorman: authenticates, parses three small languages, compiles them to SQL, and moves bytes."""
+"""The HTTP layer: authenticates, parses three small languages, compiles them to SQL, and moves bytes."""

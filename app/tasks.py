@@ -54,7 +54,7 @@ def _handled(handler: Callable[[int, Any], None], *numbers: signal.Signals) -> I
             signal.signal(each, former)
 
 
-async def end(*tasks: asyncio.Task[Any]) -> None:
+async def cancel_and_wait(*tasks: asyncio.Task[Any]) -> None:
     """Cancel tasks and wait until they have ended, with whatever result.
 
     A cancellation can be lost: `asyncio.wait_for` of Python 3.11, which connection pools use, forgets one that arrives together

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
-from app.tasks import end
+from app.tasks import cancel_and_wait
 
 
 def test_a_task_that_has_missed_its_cancellation_is_told_again() -> None:
@@ -23,7 +23,7 @@ def test_a_task_that_has_missed_its_cancellation_is_told_again() -> None:
         tasks = [asyncio.create_task(deaf()), asyncio.create_task(failing())]
         await asyncio.sleep(0)
         async with asyncio.timeout(30):
-            await end(*tasks)
+            await cancel_and_wait(*tasks)
         assert tasks[0].cancelled() and isinstance(tasks[1].exception(), ValueError)
 
     asyncio.run(run())

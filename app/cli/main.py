@@ -24,7 +24,7 @@ from app.tasks import Stopped
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code."""
-    stdio.hold()
+    stdio.fill_closed_streams()
     logs.start()
     try:
         options = _read(arguments)

@@ -18,7 +18,7 @@ from typing import BinaryIO, TextIO
 INPUT, OUTPUT = "standard input", "standard output"
 
 
-def hold() -> None:
+def fill_closed_streams() -> None:
     """Open /dev/null in place of closed standard streams, so that no file or connection gets their numbers."""
     for number in range(3):
         try:

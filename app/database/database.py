@@ -23,7 +23,7 @@ from app.database.catalog import Catalog
 from app.database.connections import load_catalog, resolve
 from app.database.pools import Pool, Session, parameters
 from app.database.pulse import Pulse
-from app.tasks import end, in_daemon
+from app.tasks import cancel_and_wait, in_daemon
 
 log = logging.getLogger("bds.db")
 
@@ -94,7 +94,7 @@ class Database:
     async def close(self) -> None:
         """Close all connections."""
         if self._listener:
-            await end(self._listener)
+            await cancel_and_wait(self._listener)
         for pulse in self._pulses:
             await pulse.stop()
         for pool in (self._readers, self._services, self._workers):

@@ -14,7 +14,7 @@ from typing import Any
 import psycopg
 
 from app.database.pools import Pool, parameters
-from app.tasks import end
+from app.tasks import cancel_and_wait
 
 log = logging.getLogger("bds.db")
 
@@ -44,7 +44,7 @@ class Pulse:
 
     async def stop(self) -> None:
         if self._task:
-            await end(self._task)
+            await cancel_and_wait(self._task)
         self._drop()
         await asyncio.gather(*self._dropped, return_exceptions=True)
 
@@ -127,6 +127,6 @@ async def _ask(connection: psycopg.AsyncConnection[Any]) -> bool:
 async def _close(connection: psycopg.AsyncConnection[Any], question: asyncio.Task[bool] | None) -> None:
     """Close a connection after its last query has ended, so that the event loop does not watch a closed socket."""
     if question is not None and not question.done():
-        await end(question)
+        await cancel_and_wait(question)
     with contextlib.suppress(psycopg.Error, OSError):
         await connection.close()

@@ -45,7 +45,7 @@ FAILURE_PAGE: web.AppKey[Callable[[web.Request, ServiceError], web.Response | No
 
 
 @web.middleware
-async def around(request: web.Request, handler: Handler) -> web.StreamResponse:
+async def wrap_request(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Give the request an id and a target, turn exceptions into answers, log and count it."""
     given = request.headers.get("X-Request-Id")
     id = given if given and GIVEN_ID.fullmatch(given) else f"{PROCESS}{next(_numbers):x}"

@@ -23,8 +23,8 @@ from app.metrics import Sampler
 from app.odata.response import respond
 from app.service.maintenance import run_maintenance
 from app.service.metrics_endpoint import metrics_of, require_observer, sampling_of
-from app.service.middleware import DATABASE, FAILURE_PAGE, TARGET, Handler, around, expect, finish
-from app.tasks import end
+from app.service.middleware import DATABASE, FAILURE_PAGE, TARGET, Handler, expect, finish, wrap_request
+from app.tasks import cancel_and_wait
 from app.web import Site, routes
 from app.webhooks import registration
 from app.wire import answers, bodies, urls
@@ -43,7 +43,7 @@ def create_app(database: Database, stall: float = 60.0, maintains: bool = True) 
 
     stall: seconds after which a client that reads nothing of its answer is cut off; maintains: whether to run maintenance.
     """
-    app = web.Application(middlewares=[around])
+    app = web.Application(middlewares=[wrap_request])
     app[DATABASE], app[GATE] = database, Gate(database)
     app[LOGIN] = Login(database, app[GATE])
     app[STREAMS] = answers.Streams(database.config.pool_size, database.config.statement_timeout, stall)
@@ -61,7 +61,7 @@ def create_app(database: Database, stall: float = 60.0, maintains: bool = True) 
     return app
 
 
-def current(handler: Handler) -> Handler:
+def with_current_catalog(handler: Handler) -> Handler:
     """Wrap a handler: if the database no longer fits the catalog, reload the catalog and run the handler again."""
 
     @wraps(handler)
@@ -81,7 +81,7 @@ def current(handler: Handler) -> Handler:
 # Routes ---------------------------------------------------------------------------------------------------------------------------
 
 
-@current
+@with_current_catalog
 async def odata(request: web.Request) -> web.StreamResponse:
     identity = await identify(request.app[GATE], request, basic_only=True)
     company = request[TARGET].company
@@ -91,14 +91,14 @@ async def odata(request: web.Request) -> web.StreamResponse:
     return await respond(request.app[DATABASE], request, request.app[STREAMS])
 
 
-@current
+@with_current_catalog
 async def rows(request: web.Request) -> web.StreamResponse:
     company, entity = await readable(request), entity_of(request)
     options = urls.decode_query(request.rel_url.raw_path_qs)
     return await data(request, await changes.read_rows(request.app[DATABASE], company, entity, options))
 
 
-@current
+@with_current_catalog
 async def row(request: web.Request) -> web.StreamResponse:
     company, entity = await readable(request), entity_of(request)
     urls.refuse_options(request.rel_url.raw_path_qs)
@@ -218,9 +218,9 @@ async def preview_mapper(request: web.Request) -> web.StreamResponse:
     return await answers.send(request, document, JSON)
 
 
-@current
+@with_current_catalog
 async def export(request: web.Request) -> web.StreamResponse:
-    identity, names = await known(request), request.match_info
+    identity, names = await identity_of(request), request.match_info
     app, company = request.app, names.get("company")
     return await exports.respond(app[DATABASE], request, app[STREAMS], identity, company, names["entity"])
 
@@ -230,11 +230,11 @@ async def login(request: web.Request) -> web.StreamResponse:
 
 
 async def logout(request: web.Request) -> web.StreamResponse:
-    return await request.app[LOGIN].logout(await known(request), request)
+    return await request.app[LOGIN].logout(await identity_of(request), request)
 
 
 async def password(request: web.Request) -> web.StreamResponse:
-    return await request.app[LOGIN].change_password(await known(request), request, await bodies.small_body(request))
+    return await request.app[LOGIN].change_password(await identity_of(request), request, await bodies.small_body(request))
 
 
 async def alive(_request: web.Request) -> web.StreamResponse:
@@ -315,7 +315,7 @@ async def importable(request: web.Request) -> tuple[str, str]:
     return request.match_info["company"], identity.actor
 
 
-async def known(request: web.Request) -> Identity:
+async def identity_of(request: web.Request) -> Identity:
     """The sender of a request with a well-formed path.  Raises malformed_request or unauthorized."""
     urls.decode_path(request.rel_url.raw_path)
     return await identify(request.app[GATE], request)
@@ -347,7 +347,7 @@ async def sampling(app: web.Application) -> AsyncIterator[None]:
     """Sample the metrics that only this process can measure."""
     task = asyncio.create_task(sampling_of(app[DATABASE], app[SAMPLER]))
     yield
-    await end(task)
+    await cancel_and_wait(task)
     metrics.http.settle()
 
 
@@ -355,4 +355,4 @@ async def maintenance(app: web.Application) -> AsyncIterator[None]:
     """Run maintenance of the database and of the login throttle."""
     tasks = [asyncio.create_task(run_maintenance(app[DATABASE])), asyncio.create_task(app[GATE].throttle.run_cleanup())]
     yield
-    await end(*tasks)
+    await cancel_and_wait(*tasks)

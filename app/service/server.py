@@ -35,7 +35,7 @@ from app.service.metrics_endpoint import sampling_of
 from app.service.middleware import error_response, wrong_method
 from app.service.routes import create_app
 from app.service.sockets import free_address, not_listening
-from app.tasks import UNANSWERED, Stopped, end
+from app.tasks import UNANSWERED, Stopped, cancel_and_wait
 from app.webhooks.worker import working
 from app.wire.target import read_target
 
@@ -209,7 +209,7 @@ async def work(config: Config, announce: Callable[[], None], *, maintains: bool 
                 tasks.append(asyncio.create_task(run_maintenance(database)))
             announce()
             await stop.wait()
-            await end(*tasks)
+            await cancel_and_wait(*tasks)
     finally:
         await database.close()
 
@@ -223,7 +223,7 @@ async def opened(config: Config, stop: asyncio.Event) -> Database:
             return opening.result()
         raise Stopped(UNANSWERED)
     finally:
-        await end(opening, stopped)
+        await cancel_and_wait(opening, stopped)
 
 
 def stopping() -> asyncio.Event:

@@ -25,7 +25,7 @@ from app.database.catalog import Catalog
 from app.database.database import RECONNECT, Database
 from app.errors import QueryError
 from app.query.sql_conditions import Condition, compile_any
-from app.tasks import end
+from app.tasks import cancel_and_wait
 from app.webhooks.send import Delivery, Outcome, Sender
 
 log = logging.getLogger("bds.webhooks")
@@ -84,7 +84,7 @@ class Worker:
             await asyncio.shield(self._stop(tasks))
 
     async def _stop(self, tasks: list[asyncio.Task[None]]) -> None:
-        await end(*tasks)
+        await cancel_and_wait(*tasks)
         await self._hand_back()
 
     async def _again(self, work: Callable[[], Awaitable[None]]) -> None:
@@ -129,7 +129,7 @@ class Worker:
     # Routing
 
     async def _route(self) -> None:
-        await _happens(self._changed, LOOK)
+        await _wait_for(self._changed, LOOK)
         if time.monotonic() - self._looked > LOOK:  # even with many notifications, one may have been missed
             await self._look()
         self._changed.clear()
@@ -174,22 +174,22 @@ class Worker:
                     (company, hook, json.dumps([each.members() for each in compiled]), catalog.version, problem),
                 )
             await self._look()  # changes that could not be matched before
-        await _happens(self._refit, FORGET)
+        await _wait_for(self._refit, FORGET)
 
     # Delivering
 
     async def _deliver(self) -> None:
-        if self._room() < CLAIM * 3 // 4:
+        if self._free_slots() < CLAIM * 3 // 4:
             await asyncio.sleep(BREATH)  # attempts that end soon are recorded together
         self._wake.clear()
         await self._record()
-        room = self._room()
+        room = self._free_slots()
         if not room:
-            await _happens(self._wake, YOUNG / 4)
+            await _wait_for(self._wake, YOUNG / 4)
         elif await self._claim(room) < room:
-            await _happens(self._wake, min(LOOK, max(BREATH, await self._due_in())))
+            await _wait_for(self._wake, min(LOOK, max(BREATH, await self._due_in())))
 
-    def _room(self) -> int:
+    def _free_slots(self) -> int:
         now = time.monotonic()
         young = sum(now - started < YOUNG for _, started in self._attempts.values())
         return max(0, min(CLAIM - young, self._config.webhook_concurrency - len(self._attempts)))
@@ -287,7 +287,7 @@ def count(delivery: Delivery, outcome: Outcome) -> None:
     metrics.attempts.labels(kind).inc()
 
 
-async def _happens(event: asyncio.Event, within: float) -> bool:
+async def _wait_for(event: asyncio.Event, within: float) -> bool:
     """Wait for the event; whether it was set within so many seconds."""
     try:
         async with asyncio.timeout(within):

@@ -114,7 +114,7 @@ def test_a_password_that_is_not_utf_8_is_refused(database_url: str, operator: Op
         ended = shell(
             database_url, rf"printf 'caf\xe9 caf\xe9\n' | LC_ALL={locale} bds user create anna@example.com --company acme"
         )
-        assert (ended.returncode, ended.stderr) == (1, "bds: the password on standard input: expected UTF-8\n")
+        assert (ended.returncode, ended.stderr) == (1, "bds: password on standard input: expected UTF-8\n")
 
 
 @pytest.mark.parametrize("where", ["2>&-", "2>/dev/full"])

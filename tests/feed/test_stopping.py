@@ -34,7 +34,7 @@ def service(database_url: str) -> Iterator[Service]:
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Imports have no time to end when the service stops."""
-    monkeypatch.setattr(server, "GRACE", server.TELL)
+    monkeypatch.setattr(server, "GRACE", server.REPORT)
 
 
 def ended(operator: Operator) -> tuple[Any, ...]:

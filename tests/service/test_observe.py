@@ -9,8 +9,8 @@ import pytest
 from app.config import Config
 from app.database.database import Database
 from app.metrics import Sampler
-from app.service import observe
-from app.tasks import end
+from app.service import metrics_endpoint
+from app.tasks import cancel_and_wait
 
 
 def test_a_sample_that_fails_is_logged_and_the_next_one_is_taken(
@@ -25,12 +25,12 @@ def test_a_sample_that_fails_is_logged_and_the_next_one_is_taken(
             raise ValueError("of the pool")
 
         monkeypatch.setattr(database, "pools", failing_once)
-        monkeypatch.setattr(observe, "EVERY", 0.01)
-        task = asyncio.create_task(observe.sampling_of(database, Sampler(database.limits())))
+        monkeypatch.setattr(metrics_endpoint, "EVERY", 0.01)
+        task = asyncio.create_task(metrics_endpoint.sampling_of(database, Sampler(database.limits())))
         async with asyncio.timeout(30):
             await taken.wait()
-        await end(task)
+        await cancel_and_wait(task)
         await database.close()
 
     asyncio.run(run())
-    assert [record.getMessage() for record in caplog.records if record.name == "bds.http"] == ["the metrics could not be sampled"]
+    assert [record.getMessage() for record in caplog.records if record.name == "bds.http"] == ["a metrics sample failed"]

@@ -21,7 +21,7 @@ from tests.service.serving import PATIENCE, wait_until
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 BDS = [sys.executable, "-m", "app.cli"]
-SAYS = "stopped before it had begun: the database had not answered yet"
+SAYS = "stopped while waiting for the database to answer"
 
 
 @dataclass

@@ -158,7 +158,7 @@ def test_a_file_is_dropped_imported_in_a_dry_run_and_refused(page: Any) -> None:
     page.evaluate("document.querySelector('#mapper').append(new Option('gone', 'gone', true, true))")
     page.dispatch_event("[data-drop]", "drop", {"dataTransfer": page.evaluate_handle(dropped, "a;b")})
     page.click("button.main")
-    page.wait_for_selector("[data-upload-error]:has-text('mapper gone')")
+    page.wait_for_selector("[data-upload-error]:has-text('mapper: gone')")
     assert page.is_enabled("button.main")
 
 

@@ -54,7 +54,7 @@ def test_the_curl_command_is_safe_to_paste_into_a_shell(anna: Visitor) -> None:
         ({"columns": ["prise"]}, "Columns: ", "prise"),
         ({"format": "doc"}, "Format: ", "doc"),
         ({"format": "mapper"}, "Mapper: Choose a mapper", ""),
-        ({"entity": "<b>"}, "Entity: There is no entity <b>", ""),
+        ({"entity": "<b>"}, "Entity: No such entity: <b>", ""),
     ],
 )
 def test_a_problem_is_shown_at_its_field_and_typed_values_stay(

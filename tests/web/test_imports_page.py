@@ -87,7 +87,7 @@ def test_a_mapper_reads_other_files(anna: Visitor) -> None:
     ("fields", "name", "content", "named"),
     [
         ({}, "", b"", "Choose a file"),
-        ({"mapper": "none"}, "x.csv", b"a", "mapper none"),
+        ({"mapper": "none"}, "x.csv", b"a", "mapper: none"),
     ],
 )
 def test_a_problem_of_the_form_is_shown_in_it(anna: Visitor, fields: dict[str, str], name: str, content: bytes, named: str) -> None:
