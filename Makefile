@@ -46,7 +46,7 @@ test: install pooler browser
 
 # For every day: nothing that starts processes of its own, a browser or npm, or takes long.
 check: lint
-	$(PYTEST) -m 'not slow'
+	$(PYTEST) -m 'not slow and not processes'
 
 # The tests of poolers are skipped without PgBouncer; root on Debian gets it, quietly or not at all.
 pooler:

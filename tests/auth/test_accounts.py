@@ -20,6 +20,8 @@ from app.cli.accounts import read_expiry
 from app.errors import ServiceError
 from tests.conftest import Operator
 
+pytestmark = pytest.mark.processes
+
 BDS = [sys.executable, "-m", "app.cli"]
 ROOT = Path(__file__).resolve().parent.parent.parent
 

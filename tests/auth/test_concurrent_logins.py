@@ -16,6 +16,8 @@ from app.auth.throttle import CONCURRENT_LOGINS
 from tests.auth.client import EMAIL, PASSWORD, ask, bearer, fresh_address, login
 from tests.service.serving import PATIENCE, Service, running, wait_until
 
+pytestmark = pytest.mark.slow
+
 A_MINUTE = 20
 
 

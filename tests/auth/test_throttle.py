@@ -14,6 +14,8 @@ from app.auth.passwords import Passwords
 from tests.auth.client import ask, basic, bearer, fresh_address, login, sign_in
 from tests.service.serving import Reply, Service, running
 
+pytestmark = pytest.mark.slow
+
 A_MINUTE = 20
 
 WRONG: dict[str, Callable[[Service, str], Reply]] = {

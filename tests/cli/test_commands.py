@@ -16,6 +16,8 @@ from argon2 import PasswordHasher
 
 from tests.conftest import Operator
 
+pytestmark = pytest.mark.processes
+
 BDS = [sys.executable, "-m", "app.cli"]
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -12,6 +12,8 @@ import pytest
 
 from tests.conftest import Operator
 
+pytestmark = pytest.mark.processes
+
 BDS = f"{sys.executable} -m app.cli"
 ROOT = Path(__file__).resolve().parents[2]
 FULL, CLOSED, UNREAD = ">/dev/full", ">&-", "| true"

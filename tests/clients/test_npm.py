@@ -23,7 +23,10 @@ HERE = Path(__file__).resolve().parent
 CLIENTS = Path(sys.prefix) / "clients"  # with node_modules
 PATIENCE = 300  # seconds for a generator or compiler on a busy machine
 
-pytestmark = pytest.mark.skipif(not (CLIENTS / "node_modules").is_dir(), reason="make test-clients installs the clients from npm")
+pytestmark = [
+    pytest.mark.processes,
+    pytest.mark.skipif(not (CLIENTS / "node_modules").is_dir(), reason="make test-clients installs the clients from npm"),
+]
 
 Run = Callable[..., str]
 

@@ -19,6 +19,8 @@ from tests.conftest import Operator
 from tests.database.postgres_tools import run
 from tests.service.serving import running
 
+pytestmark = pytest.mark.processes
+
 
 @dataclass
 class Restored:

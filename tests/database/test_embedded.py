@@ -13,6 +13,8 @@ import pytest
 
 from app.database import embedded
 
+pytestmark = pytest.mark.processes
+
 
 def killed(data_dir: Path) -> str:
     """A server with a table, the file of which has outlived it; its connection string."""

@@ -13,6 +13,8 @@ from app.cli import main
 from tests.conftest import Operator
 from tests.docs.documents import examples
 
+pytestmark = pytest.mark.processes
+
 SHOWN = "".join(each.text for each in examples("docs/mapper.md") if each.is_shell)
 FILES = {name: text for each in examples("docs/mapper.md") for name, text in each.files().items()}
 IMPORTS = re.findall(

@@ -13,7 +13,7 @@ from tests.docs.checkout import Checkout, checkout
 from tests.docs.documents import examples
 from tests.service.serving import unused_port
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.processes
 
 
 @pytest.fixture

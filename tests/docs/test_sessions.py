@@ -17,7 +17,7 @@ from tests.docs import checkout
 from tests.docs.checkout import Checkout
 from tests.docs.documents import PROMPT, Example, documents, examples, session
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.processes
 
 # In this order: what one document writes, a later one may show.
 RUN = (

@@ -21,6 +21,8 @@ from app.export.process import pipe_through
 from tests.export.conftest import put_mapper
 from tests.service.serving import Service, running, wait_until
 
+pytestmark = pytest.mark.processes
+
 ROWS = 60_000
 BDS = [sys.executable, "-m", "app.cli"]
 

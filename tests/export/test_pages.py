@@ -13,6 +13,8 @@ from app.export.layout import LEAST, MARGIN, PAPERS, arrange, render_pdf
 from app.export.typeface import UNKNOWN, Typeface, packaged_fonts
 from tests.export.conftest import TEXTS, Shop
 
+pytestmark = pytest.mark.slow
+
 COLUMNS = [{"name": "code", "number": False}, {"name": "price", "number": True}]
 
 

@@ -20,6 +20,8 @@ from app.export.read import Reader
 from app.export.request import read_parameters, read_request
 from tests.export.conftest import TEXTS, Shop, put_mapper
 
+pytestmark = pytest.mark.processes
+
 NOW = datetime(2026, 11, 21, 8, 15, 30, tzinfo=UTC)
 PLAIN = "text/plain"
 USUAL = TemplateLimits()

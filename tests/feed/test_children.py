@@ -8,6 +8,8 @@ import pytest
 
 from tests.feed.conftest import Feed, errors
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def product(feed: Feed) -> Feed:

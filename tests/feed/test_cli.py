@@ -13,6 +13,8 @@ import pytest
 from app.cli import commands, main
 from tests.feed.conftest import Feed
 
+pytestmark = pytest.mark.processes
+
 Command = Callable[..., tuple[int, str, str]]
 
 GOOD = b'{"units": [{"code": "A", "name": "a"}]}'

@@ -21,6 +21,8 @@ from app.feed import heartbeat
 from tests.feed.conftest import Feed
 from tests.service.serving import wait_until
 
+pytestmark = pytest.mark.processes
+
 LARGE = 9 << 20  # bytes: more than one block of staging
 
 

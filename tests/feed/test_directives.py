@@ -9,6 +9,8 @@ import pytest
 from app.errors import ServiceError
 from tests.feed.conftest import Feed, counts, errors
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def shop(feed: Feed) -> Feed:

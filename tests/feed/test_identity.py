@@ -9,6 +9,8 @@ import pytest
 
 from tests.feed.conftest import Feed, errors
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def pair(feed: Feed) -> tuple[int, int]:

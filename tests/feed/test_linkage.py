@@ -11,6 +11,8 @@ import pytest
 from bench.linkage import STORED, judge
 from tests.feed.conftest import Feed
 
+pytestmark = pytest.mark.slow
+
 Items = list[dict[str, Any]]
 
 

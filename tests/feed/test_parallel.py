@@ -15,6 +15,8 @@ from tests.conftest import Operator
 from tests.feed.conftest import Feed, errors
 from tests.service.serving import wait_until
 
+pytestmark = pytest.mark.slow
+
 MANY = 3000
 DOCUMENT: dict[str, Any] = {
     "@atomic": False,

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.feed.conftest import Feed, counts
+
+pytestmark = pytest.mark.slow
 
 CODES = st.sampled_from(["A", "B", "C", "D"])
 LOOKUPS: st.SearchStrategy[Any] = st.one_of(

@@ -9,6 +9,8 @@ import pytest
 
 from tests.feed.conftest import Feed, counts, errors
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def strict(feed: Feed) -> Iterator[Feed]:

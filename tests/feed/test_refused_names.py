@@ -8,6 +8,8 @@ import pytest
 
 from tests.feed.conftest import Feed, errors
 
+pytestmark = pytest.mark.slow
+
 STORED: dict[str, Any] = {
     "products": [
         {"code": "P1", "name": "1", "barcode": "b1"},

@@ -20,6 +20,8 @@ from app.feed.run import Import
 from tests.conftest import Operator
 from tests.service.serving import wait_until
 
+pytestmark = pytest.mark.processes
+
 LARGE = b", ".join(b'{"code": "U%d", "name": "%s"}' % (n, b"x" * 900) for n in range(12_000))  # more than a block of staging
 
 

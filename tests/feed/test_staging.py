@@ -11,6 +11,8 @@ import pytest
 
 from tests.feed.conftest import Feed, errors
 
+pytestmark = pytest.mark.slow
+
 
 @dataclass
 class Staged:

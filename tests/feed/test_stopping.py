@@ -21,6 +21,8 @@ from tests.feed.test_http import begin, held, send
 from tests.service.serving import PATIENCE, Service, running, wait_until
 from tests.service.test_processes import serve
 
+pytestmark = pytest.mark.slow
+
 DOCUMENT = b'{"units": [{"code": "A", "name": "a"}]}'
 STOPPED = "the service was stopped before the import had ended; nothing was written"
 

@@ -18,6 +18,8 @@ from app.config import Config
 from app.database.database import Database
 from tests.service.serving import Reply, Service, running, wait_until
 
+pytestmark = pytest.mark.slow
+
 ROWS = 40_000
 STALL = 0.5
 TIMEOUT = 1

@@ -14,6 +14,8 @@ import pytest
 
 from tests.service.serving import Service, running, wait_until
 
+pytestmark = pytest.mark.slow
+
 WRITERS, READERS, TURNS = 3, 4, 40
 PATHS = [
     ("/products?$top=50&$select=price", "value"),

@@ -18,6 +18,8 @@ from app.query.indexable import indexable
 from app.query.query import Query, parse_query
 from app.query.tree import Comparison, Expression, Junction
 
+pytestmark = pytest.mark.slow
+
 TABLE = """
 create table data.edges (
     company_id  text collate "C" not null,

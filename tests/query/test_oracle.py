@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cmp_to_key
 
+import pytest
 from hypothesis import given, reject
 from hypothesis import strategies as st
 
@@ -11,6 +12,8 @@ from tests.query import oracle, samples
 from tests.query.conftest import Judged
 from tests.query.maker import BOUNDED, ORDERED, Maker
 from tests.query.oracle import Sample, Undecided
+
+pytestmark = pytest.mark.slow
 
 
 @st.composite

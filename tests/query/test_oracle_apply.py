@@ -9,6 +9,7 @@ from fractions import Fraction
 from typing import Any
 
 import psycopg
+import pytest
 from hypothesis import given, reject
 from hypothesis import strategies as st
 
@@ -18,6 +19,8 @@ from tests.query import oracle, samples
 from tests.query.conftest import Judged
 from tests.query.maker import BOUNDED, Maker
 from tests.query.oracle import Sample, Undecided
+
+pytestmark = pytest.mark.slow
 
 METHODS = {"text": ("min", "max"), "bool": ("min", "max"), "whole": ("min", "max", "sum"), "decimal": ("min", "max", "sum")}
 ANY = ("count", "countdistinct")

@@ -22,6 +22,8 @@ from app.cli import parser
 from app.config import Config
 from tests.service.serving import Reply, Service, running, unused_port, wait_until
 
+pytestmark = pytest.mark.processes
+
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
 JSON = {"Content-Type": "application/json"}

@@ -26,6 +26,8 @@ from app.database.pulse import Pulse
 from tests.feed.test_restart import Own
 from tests.service.serving import PATIENCE, running, wait_until
 
+pytestmark = pytest.mark.processes
+
 
 @pytest.fixture(scope="module")
 def own() -> Iterator[Own]:

@@ -25,7 +25,10 @@ from tests.service.serving import Service, running, unused_port, wait_until
 
 COMPANIES = ("acme", "beta", "corner", "delta", "echo")
 PGBOUNCER = shutil.which("pgbouncer", path=os.environ.get("PATH", "") + ":/usr/sbin")
-pytestmark = pytest.mark.skipif(PGBOUNCER is None, reason="pgbouncer is not installed (Debian: apt-get install pgbouncer)")
+pytestmark = [
+    pytest.mark.processes,
+    pytest.mark.skipif(PGBOUNCER is None, reason="pgbouncer is not installed (Debian: apt-get install pgbouncer)"),
+]
 
 
 @contextmanager

@@ -23,6 +23,8 @@ import pytest
 from tests.conftest import Operator
 from tests.service.serving import PATIENCE, Reply
 
+pytestmark = pytest.mark.processes
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 BDS = [sys.executable, "-m", "app.cli"]
 

@@ -19,6 +19,8 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from tests.service.serving import PATIENCE, wait_until
 
+pytestmark = pytest.mark.processes
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 BDS = [sys.executable, "-m", "app.cli"]
 SAYS = "stopped while waiting for the database to answer"

@@ -13,6 +13,8 @@ import pytest
 
 from tests.service.test_processes import BDS, ROOT, key, serve, wait_until
 
+pytestmark = pytest.mark.processes
+
 __all__ = ["key"]  # a fixture
 
 

@@ -25,6 +25,8 @@ from tests.service.serving import running
 from tests.upgrade.built import assert_built_alike
 from tests.upgrade.snapshot import KEY, REVOKED, SNAPSHOT, run_import, stage
 
+pytestmark = pytest.mark.processes
+
 
 @dataclass(frozen=True)
 class Upgraded:

@@ -18,6 +18,8 @@ from tests.web.visitor import Visitor, visitor
 from tests.webhooks.conftest import working
 from tests.webhooks.receiving import receiving
 
+pytestmark = pytest.mark.processes
+
 PHONE, DESK = {"width": 390, "height": 844}, {"width": 1280, "height": 900}
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 PATIENCE = 10_000  # milliseconds

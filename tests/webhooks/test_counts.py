@@ -9,6 +9,8 @@ from tests.service.test_processes import serve, wait_until
 from tests.webhooks.conftest import SETTINGS, Queue
 from tests.webhooks.receiving import Receiver
 
+pytestmark = pytest.mark.slow
+
 
 def test_attempts_are_counted_by_outcome_in_every_process(queue: Queue, receiver: Receiver) -> None:
     queue.hook(url=receiver.url())

@@ -11,6 +11,8 @@ import pytest
 
 from tests.webhooks.conftest import DAY, Queue
 
+pytestmark = pytest.mark.slow
+
 SET = "00000000-0000-0000-0000-000000000001"
 
 

@@ -31,6 +31,8 @@ from tests.service.serving import wait_until
 from tests.webhooks.conftest import COMMAND, ROOT, SETTINGS, Queue, working
 from tests.webhooks.receiving import Receiver
 
+pytestmark = pytest.mark.processes
+
 LONG = 60.0  # seconds that a test waits for something that takes several attempts
 
 

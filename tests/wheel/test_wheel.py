@@ -20,7 +20,7 @@ from tests.service.serving import unused_port, wait_until
 ROOT = Path(__file__).resolve().parents[2]
 PIP = ("-m", "pip", "--quiet", "--disable-pip-version-check", "--no-input")
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.processes
 
 
 @pytest.fixture(scope="module")
