@@ -21,7 +21,8 @@ create or replace trigger bds_1_lock_old_row before delete on {table} for each r
     execute function bds_log.lock_old_row_company();
 create or replace trigger bds_2_stamp_new before insert on {table} for each row
     when (
-        new.company_id is distinct from current_setting('bds.company', true)
+        -- a company that is missing equals no setting, neither null nor ''
+        (new.company_id = nullif(current_setting('bds.company', true), '')) is not true
         or coalesce(new.updated_at not between statement_timestamp() and clock_timestamp(), true)
         or current_setting('bds.floor', true) <> ''
     )
@@ -59,7 +60,7 @@ begin
 create or replace function bds_log.{function:I}() returns trigger language plpgsql security definer
 set search_path = pg_catalog, pg_temp as $function$
 begin
-    if new.company_id is distinct from current_setting('bds.company', true) then
+    if (new.company_id = nullif(current_setting('bds.company', true), '')) is not true then
         perform bds_change_log.lock_company_of_row(new.company_id, tg_op);
     end if;
     if tg_op = 'UPDATE' then
