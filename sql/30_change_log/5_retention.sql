@@ -23,7 +23,7 @@ begin
         continue when to_regclass('bds.' || name) is not null;
         begin
             execute format(
-                'create table bds.%I partition of bds.change_log for values from (%L) to (%L)',
+                'create table bds.%I partition of bds.change_log (primary key (company_id, id)) for values from (%L) to (%L)',
                 name, month || ' 00:00:00+00', (month + interval '1 month')::date || ' 00:00:00+00'
             );
             execute format('comment on table bds.%I is %L', name, 'Changes of ' || to_char(month, 'YYYY-MM'));

@@ -202,7 +202,7 @@ def test_history_belongs_to_the_named_company_and_to_a_known_entity(acme: Operat
 def age(operator: Operator, month: str) -> None:
     """Move what is logged into a partition of the past, as if it had been written then."""
     operator.connection.execute(
-        f"create table bds.change_log_{month} partition of bds.change_log"
+        f"create table bds.change_log_{month} partition of bds.change_log (primary key (company_id, id))"
         f" for values from ('{month.replace('_', '-')}-01Z') to ('{month.replace('_', '-')}-28Z')".encode()
     )
     operator.connection.execute(f"alter table bds.change_log_{month} owner to bds_owner".encode())
