@@ -40,6 +40,8 @@ create table bds.change_log (
     company_id       text collate "C" not null,
     entity           text collate "C" not null,
     actor            text not null,
+    -- a session may name any actor; this is its login
+    db_user          text not null,
     -- for an update the child collections that changed
     collections      text[],
     -- for an update old values of the changed columns, for a delete the row; by API names
@@ -60,6 +62,7 @@ comment on column bds.change_log.operation is 'create, update or delete';
 comment on column bds.change_log.company_id is 'The company';
 comment on column bds.change_log.entity is 'The entity''s API name';
 comment on column bds.change_log.actor is 'The actor named by bds.set_context, else the database user';
+comment on column bds.change_log.db_user is 'The database user that the session logged in as (session_user)';
 comment on column bds.change_log.collections is 'For an update the child collections that changed';
 comment on column bds.change_log.old is
     'For an update old values of the changed columns, for a delete the row; by API names';

@@ -89,6 +89,24 @@ def test_a_dba_without_context_is_named_by_the_database_user(acme: Operator) -> 
     assert acme.rows("select actor = session_user, change_set_id from bds.changes where id > %s", (start,)) == [(True, None)]
 
 
+def test_the_login_is_kept_whatever_actor_the_session_names(acme: Operator, connect) -> None:
+    start, writer = last_id(acme), connect("bds_writer")
+    with writer.transaction():
+        writer.execute("select bds.set_context('acme', 'someone')")
+        writer.execute("insert into data.units (code, name) values ('KGM', 'kg')")
+        writer.execute("insert into data.units (code, name) values ('MTR', 'm'), ('LTR', 'l')")
+        writer.execute("update data.units set name = name || '.' where company_id = 'acme'")
+        writer.execute(
+            "insert into data.product_variants (code, product_id) select 'V', min(id) from data.products where company_id = 'acme'"
+        )
+        writer.execute("delete from data.units where company_id = 'acme'")
+    assert acme.rows(
+        "select actor, db_user = session_user, array_agg(distinct operation order by operation), count(*) from bds.changes"
+        " where id > %s group by 1, 2",
+        (start,),
+    ) == [("someone", True, ["create", "delete", "update"], 11)]
+
+
 @pytest.mark.parametrize("role", ["postgres", "bds_writer"])
 @pytest.mark.parametrize("is_later", [False, True], ids=["first", "later"])
 @pytest.mark.parametrize(

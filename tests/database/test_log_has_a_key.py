@@ -53,8 +53,8 @@ def test_the_key_is_the_only_index_by_id(acme: Operator) -> None:
 def test_a_record_that_no_trigger_writes_is_refused(acme: Operator, values: str, state: str, constraint: str) -> None:
     with pytest.raises(psycopg.Error) as caught:
         acme.connection.execute(
-            "insert into bds.change_log (company_id, entity, actor, transaction_id, created_at, id, row_id, operation, collections, old)"
-            f" values ('acme', 'units', 'me', '1', now(), {values})".encode()
+            "insert into bds.change_log (company_id, entity, actor, db_user, transaction_id, created_at, id, row_id, operation, collections, old)"
+            f" values ('acme', 'units', 'me', 'me', '1', now(), {values})".encode()
         )
     assert caught.value.sqlstate == state
     assert (caught.value.diag.constraint_name or "").endswith(constraint)
