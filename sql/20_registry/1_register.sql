@@ -55,6 +55,39 @@ comment on function bds.register(regclass, text, text, text, text) is
     'Makes a table an entity of the API: bds.register(''data.products''), or a child of a parent row: '
     'bds.register(''data.order_items'', parent => ''order_id'', collection => ''items'')';
 
+create function bds_registry.kind_of(relation regclass)
+    returns text
+    language sql
+    stable
+    set search_path = pg_catalog, pg_temp
+    return (
+        select case
+            when c.relkind = 'p' then 'a partitioned table'
+            when c.relkind = 'v' then 'a view'
+            when c.relkind = 'm' then 'a materialized view'
+            when c.relkind = 'f' then 'a foreign table'
+            when c.relkind = 'S' then 'a sequence'
+            when c.relkind = 'c' then 'a composite type'
+            when c.relkind in ('i', 'I') then 'an index'
+            when c.relkind <> 'r' then 'a system relation'
+            when c.relpersistence = 't' then 'a temporary table'
+            when c.relpersistence = 'u' then 'an unlogged table'
+            when c.relispartition then format('a partition of %s', parent.name)
+            when parent.name is not null then format('a child table of %s', parent.name)
+            when child.name is not null then format('the parent table of %s', child.name)
+        end
+        from pg_class c
+        left join lateral (
+            select i.inhparent::regclass as name from pg_inherits i where i.inhrelid = c.oid order by i.inhseqno limit 1
+        ) as parent on true
+        left join lateral (
+            select i.inhrelid::regclass as name from pg_inherits i where i.inhparent = c.oid order by i.inhrelid limit 1
+        ) as child on true
+        where c.oid = relation
+    );
+comment on function bds_registry.kind_of(regclass) is
+    'The kind of a relation, in words, if triggers cannot log each change of its rows; null for an ordinary table';
+
 create function bds_registry.check_table(table_name regclass, name text)
     returns void
     language plpgsql
@@ -63,7 +96,10 @@ as $$
 declare
     problem text;
 begin
-    if name !~ '^[a-z][A-Za-z0-9]{0,39}$' then
+    -- The triggers of a table do not see writes to its partitions or child tables, and a crash empties an unlogged table.
+    if bds_registry.kind_of(table_name) is not null then
+        problem := format('%s is %s: expected an ordinary table', table_name, bds_registry.kind_of(table_name));
+    elsif name !~ '^[a-z][A-Za-z0-9]{0,39}$' then
         problem := format('%L is not a valid entity name: expected camelCase, at most 40 letters and digits', name);
     elsif bds_impl.is_reserved(name) or exists (select from bds.companies c where c.id = name) then
         problem := format('entity name %L is taken: it is the id of a company or a word of the URLs', name);

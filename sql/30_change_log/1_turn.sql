@@ -163,7 +163,12 @@ create function bds_change_log.lock_company_of_row(company text, operation text)
     set search_path = pg_catalog, pg_temp
 as $$
 begin
-    if bds.current_company() is not null then
+    if operation = 'INSERT' and bds.current_company() is null and coalesce(company, '') = '' then
+        raise exception using
+            errcode = 'BD001',
+            message = 'no company is named, and the new row has no company_id',
+            hint = 'call bds.set_context(company, actor, change_set) in the same transaction, or give the row a company_id';
+    elsif bds.current_company() is not null then
         raise exception using
             errcode = 'BD001',
             message = format('this session has named company %L, but the row belongs to %L', bds.current_company(), company);
@@ -176,7 +181,8 @@ begin
 end
 $$;
 comment on function bds_change_log.lock_company_of_row(text, text) is
-    'Takes the turn of a row''s company, for a session that has named none; raises BD001 if it has named another one';
+    'Takes the turn of a row''s company, for a session that has named none; raises BD001 if it has named another one, or if a new '
+    'row has none';
 
 create function bds_change_log.lock_company_shortly(company text)
     returns void

@@ -135,7 +135,7 @@ comment on column bds.entity_positions.last_id is 'The id of its last change';
 
 create or replace view bds.changes as
 select l.company_id, l.id, l.entity, l.row_id, l.operation::text as operation, l.change_set_id, l.created_at,
-    l.actor, l.transaction_id,
+    l.actor, l.db_user, l.transaction_id,
     case
         when l.operation = 'update' then
             array(select jsonb_object_keys(l.old)) || coalesce(l.collections, '{}')
@@ -157,6 +157,8 @@ comment on column bds.changes.row_id is 'The row''s id';
 comment on column bds.changes.operation is 'create, update or delete';
 comment on column bds.changes.created_at is 'When the row was written';
 comment on column bds.changes.actor is 'The actor named by bds.set_context, else the database user';
+comment on column bds.changes.db_user is
+    'The database user that the session logged in as: a session may name any actor, and cannot choose this';
 comment on column bds.changes.transaction_id is 'PostgreSQL''s transaction id; all changes of a transaction share it';
 comment on column bds.changes.change_set_id is 'Groups the changes of one import or one bds.set_context';
 comment on column bds.changes.columns is 'Changed columns and child collections, by API names; every one for a create or delete';

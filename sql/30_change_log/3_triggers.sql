@@ -21,7 +21,8 @@ create or replace trigger bds_1_lock_old_row before delete on {table} for each r
     execute function bds_log.lock_old_row_company();
 create or replace trigger bds_2_stamp_new before insert on {table} for each row
     when (
-        new.company_id is distinct from current_setting('bds.company', true)
+        -- a company that is missing equals no setting, neither null nor ''
+        (new.company_id = nullif(current_setting('bds.company', true), '')) is not true
         or coalesce(new.updated_at not between statement_timestamp() and clock_timestamp(), true)
         or current_setting('bds.floor', true) <> ''
     )
@@ -59,7 +60,7 @@ begin
 create or replace function bds_log.{function:I}() returns trigger language plpgsql security definer
 set search_path = pg_catalog, pg_temp as $function$
 begin
-    if new.company_id is distinct from current_setting('bds.company', true) then
+    if (new.company_id = nullif(current_setting('bds.company', true), '')) is not true then
         perform bds_change_log.lock_company_of_row(new.company_id, tg_op);
     end if;
     if tg_op = 'UPDATE' then
@@ -123,6 +124,7 @@ declare
     touching   text := case when pg_trigger_depth() > 1 then current_setting('bds.touching', true) else '' end;
     at         timestamptz;
     actor      text := coalesce(nullif(current_setting('bds.actor', true), ''), session_user);
+    db_user    text := session_user;
     change_set uuid := nullif(current_setting('bds.change_set', true), '')::uuid;
     parents    bigint[];
     stamped    bigint[];
@@ -163,7 +165,7 @@ comment on function bds_change_log.log_template() is
 
 -- For an update of data.units, a table of one column, {record} and {joined} become
 --
---     'units', r.id, 'update', at, pg_current_xact_id(), actor, change_set, o.updated_at,
+--     'units', r.id, 'update', at, pg_current_xact_id(), actor, db_user, change_set, o.updated_at,
 --     case when touching <> '' then array[touching] end,
 --     json_object('code' : case when o.code is distinct from r.code then coalesce(to_json(o.code), 'null'::json) end
 --         absent on null returning json)::jsonb
@@ -186,10 +188,10 @@ begin
         'rows', rows_of,
         'stamps', case operation when 'delete' then 'null, null' else 'oldest, newest' end,
         'newest', case operation when 'delete' then 'null' else 'newest' end,
-        'columns', 'company_id, id, entity, row_id, operation, created_at, transaction_id, actor, change_set_id, last_updated_at, '
-            'collections, old',
+        'columns', 'company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id, '
+            'last_updated_at, collections, old',
         'record', bds_impl.fill(
-            E'{entity:L}, r.id, {operation:L}, at, pg_current_xact_id(), actor, change_set, {last_update}, {collections},\n'
+            E'{entity:L}, r.id, {operation:L}, at, pg_current_xact_id(), actor, db_user, change_set, {last_update}, {collections},\n'
             '            {old}',
             'entity', this.name,
             'operation', case operation when 'insert' then 'create' else operation end,

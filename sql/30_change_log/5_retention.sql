@@ -5,6 +5,8 @@ create or replace function bds.make_partitions(months int default 3)
     language plpgsql
     security definer
     set search_path = pg_catalog, pg_temp
+    -- A new partition locks the whole log. Other sessions queue behind this lock while it waits, so it waits briefly.
+    set lock_timeout = '100ms'
 as $$
 declare
     month date;
@@ -21,7 +23,7 @@ begin
         continue when to_regclass('bds.' || name) is not null;
         begin
             execute format(
-                'create table bds.%I partition of bds.change_log for values from (%L) to (%L)',
+                'create table bds.%I partition of bds.change_log (primary key (company_id, id)) for values from (%L) to (%L)',
                 name, month || ' 00:00:00+00', (month + interval '1 month')::date || ' 00:00:00+00'
             );
             execute format('comment on table bds.%I is %L', name, 'Changes of ' || to_char(month, 'YYYY-MM'));
@@ -29,9 +31,12 @@ begin
             null;  -- changes of that month are in the default partition, and stay there
         end;
     end loop;
+exception when lock_not_available then
+    null;  -- a session reads the log: the next call tries again, months before the partition is needed
 end
 $$;
-comment on function bds.make_partitions(int) is 'Creates the change log''s partitions for this month and the next ones';
+comment on function bds.make_partitions(int) is
+    'Creates the change log''s partitions for this month and the next ones, as soon as no session holds a lock on the log';
 
 select bds.make_partitions();
 

@@ -40,10 +40,16 @@ create table bds.change_log (
     company_id       text collate "C" not null,
     entity           text collate "C" not null,
     actor            text not null,
+    -- a session may name any actor; this is its login
+    db_user          text not null,
     -- for an update the child collections that changed
     collections      text[],
     -- for an update old values of the changed columns, for a delete the row; by API names
-    old              jsonb
+    old              jsonb,
+
+    constraint id_is_positive check (id > 0),
+    constraint creates_alone_have_no_old_values check ((operation = 'create') = (old is null)),
+    constraint updates_alone_name_collections check (operation = 'update' or collections is null)
 ) partition by range (created_at);
 comment on table bds.change_log is 'Every change of every registered row; bds.changes is its readable view';
 comment on column bds.change_log.id is 'Version number: 1, 2, 3, ... within the company';
@@ -56,12 +62,13 @@ comment on column bds.change_log.operation is 'create, update or delete';
 comment on column bds.change_log.company_id is 'The company';
 comment on column bds.change_log.entity is 'The entity''s API name';
 comment on column bds.change_log.actor is 'The actor named by bds.set_context, else the database user';
+comment on column bds.change_log.db_user is 'The database user that the session logged in as (session_user)';
 comment on column bds.change_log.collections is 'For an update the child collections that changed';
 comment on column bds.change_log.old is
     'For an update old values of the changed columns, for a delete the row; by API names';
 
--- (company_id, id) is unique by the clock: an index that spans partitions would have to contain created_at.
-create index change_log_id on bds.change_log (company_id, id);
+-- Each partition has the primary key (company_id, id), see bds.make_partitions: one of the whole log would have to contain
+-- created_at.
 create index change_log_entity_id on bds.change_log (company_id, entity, id);
 -- The row first: only this index then serves a probe for a row, even for a company without statistics (see
 -- bds_change_log.name_collection).
@@ -70,7 +77,9 @@ create index change_log_row on bds.change_log (row_id, company_id);
 create index change_log_time on bds.change_log
     using brin (created_at, change_set_id uuid_bloom_ops, actor text_bloom_ops) with (autosummarize = on);
 
-create table bds.change_log_default partition of bds.change_log default;
+create table bds.change_log_default partition of bds.change_log (
+    primary key (company_id, id)
+) default;
 comment on table bds.change_log_default is 'Changes of months without a partition';
 
 -- Retention ----------------------------------------------------------------------------------------------------------------------

@@ -89,6 +89,51 @@ def test_a_dba_without_context_is_named_by_the_database_user(acme: Operator) -> 
     assert acme.rows("select actor = session_user, change_set_id from bds.changes where id > %s", (start,)) == [(True, None)]
 
 
+def test_the_login_is_kept_whatever_actor_the_session_names(acme: Operator, connect) -> None:
+    start, writer = last_id(acme), connect("bds_writer")
+    with writer.transaction():
+        writer.execute("select bds.set_context('acme', 'someone')")
+        writer.execute("insert into data.units (code, name) values ('KGM', 'kg')")
+        writer.execute("insert into data.units (code, name) values ('MTR', 'm'), ('LTR', 'l')")
+        writer.execute("update data.units set name = name || '.' where company_id = 'acme'")
+        writer.execute(
+            "insert into data.product_variants (code, product_id) select 'V', min(id) from data.products where company_id = 'acme'"
+        )
+        writer.execute("delete from data.units where company_id = 'acme'")
+    assert acme.rows(
+        "select actor, db_user = session_user, array_agg(distinct operation order by operation), count(*) from bds.changes"
+        " where id > %s group by 1, 2",
+        (start,),
+    ) == [("someone", True, ["create", "delete", "update"], 11)]
+
+
+@pytest.mark.parametrize("role", ["postgres", "bds_writer"])
+@pytest.mark.parametrize("is_later", [False, True], ids=["first", "later"])
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "insert into data.units (code, name) values ('KGM', 'kg')",
+        "insert into data.units (code, name) values ('KGM', 'kg'), ('MTR', 'm') on conflict (company_id, code) do update set name = 'x'",
+        "insert into data.units (company_id, code, name) values ('', 'KGM', 'kg')",
+        "insert into data.units (company_id, code, name) values (null, 'KGM', 'kg')",
+        "insert into data.units (code, name, updated_at) values ('KGM', 'kg', '2020-01-01Z')",
+        "merge into data.units u using (values ('KGM')) as v (code) on u.code = v.code when not matched then insert (code, name) values (v.code, 'kg')",
+    ],
+)
+def test_a_new_row_without_a_company_is_refused_with_the_way_to_name_one(
+    acme: Operator, connect, statement: str, is_later: bool, role: str
+) -> None:
+    session = connect(role)
+    if is_later:
+        with session.transaction():
+            session.execute("select bds.set_context('acme')")
+    with pytest.raises(psycopg.Error) as caught:
+        session.execute(statement.encode())
+    assert caught.value.sqlstate == "BD001"
+    assert "no company is named" in (caught.value.diag.message_primary or "")
+    assert "bds.set_context(company, actor, change_set)" in (caught.value.diag.message_hint or "")
+
+
 def test_a_child_changes_its_parent_with_the_collection_among_the_columns(acme: Operator) -> None:
     start = last_id(acme)
     stamp = "select updated_at from data.products where code = 'A'"

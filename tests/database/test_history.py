@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from typing import Any
 
@@ -201,7 +202,7 @@ def test_history_belongs_to_the_named_company_and_to_a_known_entity(acme: Operat
 def age(operator: Operator, month: str) -> None:
     """Move what is logged into a partition of the past, as if it had been written then."""
     operator.connection.execute(
-        f"create table bds.change_log_{month} partition of bds.change_log"
+        f"create table bds.change_log_{month} partition of bds.change_log (primary key (company_id, id))"
         f" for values from ('{month.replace('_', '-')}-01Z') to ('{month.replace('_', '-')}-28Z')".encode()
     )
     operator.connection.execute(f"alter table bds.change_log_{month} owner to bds_owner".encode())
@@ -241,6 +242,32 @@ def test_a_reader_of_the_log_does_not_have_its_partition_dropped_under_it(acme: 
         assert acme.rows("select bds.drop_old_changes()") == [(0,)]
         assert reader.execute("select count(*) from bds.changes").fetchone() == (1,)
     assert acme.rows("select bds.drop_old_changes()") == [(1,)]
+
+
+@pytest.mark.parametrize("step", ["make_partitions", "drop_old_changes"])
+def test_writers_go_on_while_maintenance_finds_the_log_locked_by_a_reader(acme: Operator, connect, step: str) -> None:
+    partitions = "select count(*) from pg_inherits where inhparent = 'bds.change_log'::regclass"
+    acme.write("acme", "insert into data.units (code, name) values ('a', 'A')")
+    if step == "drop_old_changes":
+        age(acme, "2020_01")
+        acme.connection.execute("select bds.set_retention('1 year')")
+    else:
+        acme.connection.execute(
+            "do $$ begin execute 'drop table bds.change_log_' || to_char(now() at time zone 'UTC' + '2 months', 'YYYY_MM'); end $$"
+        )
+    [(before,)] = acme.rows(partitions)
+    reader, maintenance, writer = connect(), connect(), connect()
+    with ThreadPoolExecutor() as threads, reader.transaction():
+        reader.execute("select from bds.change_log")
+        done = threads.submit(maintenance.execute, f"select bds.{step}()".encode())
+        while not (done.done() or acme.rows("select from pg_locks where not granted")):
+            pass
+        writer.execute("set lock_timeout = '1s'")
+        writer.execute("update data.units set name = 'B' where company_id = 'acme'")
+        assert done.result(timeout=10), "maintenance gives up without an error"
+        assert acme.rows(partitions) == [(before,)]
+    acme.connection.execute(f"select bds.{step}()".encode())
+    assert acme.rows(partitions) == [(before + (1 if step == "make_partitions" else -1),)], "the next call succeeds"
 
 
 def test_only_the_operator_sets_the_retention(acme: Operator, connect) -> None:
