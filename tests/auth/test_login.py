@@ -15,6 +15,8 @@ from app.auth.passwords import hash_password
 from tests.auth.client import EMAIL, HASH, PASSWORD, ask, bearer, fresh_address, login, make_user, sign_in
 from tests.service.serving import Service, running, wait_until
 
+pytestmark = pytest.mark.slow
+
 
 def status(service: Service, headers: dict[str, str]) -> int:
     return ask(service, "/c/demo/products", headers=headers).status

@@ -12,6 +12,8 @@ from app.auth import hash_key, make_key
 from tests.auth.client import SignedIn, ask, basic, bearer, fresh_address, sign_in
 from tests.service.serving import Service
 
+pytestmark = pytest.mark.slow
+
 # kind of path -> method, path, status if the request is allowed
 PATHS = {
     "odata": ("GET", "/api/odata/demo/products", 200),

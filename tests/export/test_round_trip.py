@@ -12,6 +12,8 @@ from lxml import etree
 from tests.export.conftest import TEXTS, Shop, allow_all
 from tests.feed.conftest import counts
 
+pytestmark = pytest.mark.slow
+
 ENTITIES = ("units", "categories", "products", "productVariants", "customers", "orders", "orderItems", "invoices", "invoiceItems")
 XSI = "{http://www.w3.org/2001/XMLSchema-instance}"
 

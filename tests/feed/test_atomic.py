@@ -10,6 +10,8 @@ import pytest
 from app.errors import ServiceError
 from tests.feed.conftest import Feed, counts
 
+pytestmark = pytest.mark.slow
+
 BAD = {"code": "bad"}  # a unit without name
 
 

@@ -8,7 +8,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.feed.conftest import Feed
+
+pytestmark = pytest.mark.slow
 
 DOCUMENT: dict[str, Any] = {
     "units": [{"code": "H87", "name": "piece", "symbol": None}],

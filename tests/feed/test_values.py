@@ -8,7 +8,11 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
+import pytest
+
 from tests.feed.conftest import Feed, errors
+
+pytestmark = pytest.mark.slow
 
 ACCEPTED = [
     # entity, field, JSON text, stored

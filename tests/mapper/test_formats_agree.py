@@ -22,6 +22,8 @@ from app.mapper.language.tree import Mapper
 from tests.conftest import Operator
 from tests.feed.conftest import Feed, counts
 
+pytestmark = pytest.mark.slow
+
 CATALOGUE = """type xml
 units = '/catalog/unit' { code = '@code'  name = 'name'  symbol = 'symbol' }
 categories = '/catalog/category' { code = '@code'  name = 'name'  parent[code] = 'parent' }

@@ -22,6 +22,8 @@ from tests.feed.conftest import Feed
 from tests.mapper.conftest import Run, document
 from tests.mapper.test_formats_agree import BASIS, CATALOGUE, GOODS, LINES, SHOP, send
 
+pytestmark = pytest.mark.slow
+
 Companies = Callable[[], Feed]
 
 

@@ -234,6 +234,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_source(catalog: Catalog, tmp_path: Path) -> None:
     import pickle
 
@@ -254,6 +255,7 @@ def test_memory_does_not_grow_with_the_source(catalog: Catalog, tmp_path: Path) 
         "<p code='{}'><name>a\nb</name></p>\n",
     ],
 )
+@pytest.mark.slow
 def test_line_numbers_are_right_beyond_65535(catalog: Catalog, body: str) -> None:
     mapper = read("type xml products = '/c/p' { code = '@code' name = 'name' }", catalog)
     assert isinstance(mapper, Mapper)

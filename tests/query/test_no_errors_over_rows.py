@@ -15,6 +15,8 @@ from app.query.functions import CLOCK
 from app.query.query import parse_query
 from tests.query.test_matching import ANSWERS, ORDERS
 
+pytestmark = pytest.mark.slow
+
 POISON = """
 create table data.extremes (
     company_id  text collate "C" not null,

@@ -11,6 +11,8 @@ from tests.auth.client import EMAIL, PASSWORD, ask, fresh_address, login, make_u
 from tests.service.serving import Reply, Service
 from tests.web.visitor import FORM, Page, Visitor, anonymous, visitor
 
+pytestmark = pytest.mark.slow
+
 
 def form_of(service: Service, query: str = "") -> tuple[str, Page]:
     """The login form's CSRF token, and the page."""

@@ -12,6 +12,8 @@ import pytest
 from tests.service.serving import wait_until
 from tests.webhooks.conftest import DAY, Queue
 
+pytestmark = pytest.mark.slow
+
 ONE, TWO = "00000000-0000-0000-0000-000000000001", "00000000-0000-0000-0000-000000000002"
 MISSING = "00000000-0000-0000-0000-00000000dead"
 
