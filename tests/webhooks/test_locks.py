@@ -1,4 +1,4 @@
-"""The order of locks: sessions that match changes and record attempts at the same time wait for each other and never deadlock."""
+"""Locks: sessions that match changes and record attempts at once never deadlock, and a blocked company delays no other."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from tests.service.serving import wait_until
-from tests.webhooks.conftest import Queue
+from tests.webhooks.conftest import Queue, Receiver, working
 
 
 def is_waiting(queue: Queue, session: psycopg.Connection[Any]) -> bool:
@@ -80,3 +80,65 @@ def test_cleaning_up_waits_for_no_worker(queue: Queue, connect: Any) -> None:
         assert queue.rows("select id::text from bds.hooks") == [(hook,)]
     queue.rows("select bds.forget_deliveries('1 hour')")
     assert queue.rows("select from bds.hooks") == []
+
+
+def company(queue: Queue, name: str, url: str) -> str:
+    """A company with a hook for its units; returns the hook's id."""
+    queue.operator.company(name)
+    [(hook,)] = queue.operator.write(name, "select bds.create_hook(%s, 'units', %s)::jsonb ->> 'id'", (name, url))
+    return str(hook)
+
+
+def write_unit(queue: Queue, company: str, code: str) -> None:
+    queue.operator.write(company, "insert into data.units (code, name) values (%s, 'u')", (code,))
+
+
+def waiting(queue: Queue) -> int:
+    """The number of workers' sessions that wait for a lock."""
+    query = (
+        "select count(*) from pg_stat_activity where datname = current_database() and application_name = 'bds'"
+        " and wait_event_type = 'Lock'"
+    )
+    return int(queue.operator.rows(query)[0][0])
+
+
+def test_a_company_whose_matching_is_blocked_delays_no_other(queue: Queue, receiver: Receiver, connect: Any) -> None:
+    for name in ("blocked", "free"):
+        company(queue, name, receiver.url(f"/{name}"))
+    holder = connect()
+    with working(queue.url):
+        with holder.transaction():
+            holder.execute("select from bds.hook_states where company_id = 'blocked' for update")
+            write_unit(queue, "blocked", "1")
+            wait_until(lambda: waiting(queue) == 1)
+            for n in range(1, 4):
+                write_unit(queue, "free", str(n))
+                receiver.wait("/free", n)
+                write_unit(queue, "blocked", f"1{n}")
+            assert waiting(queue) == 1, "one task for each company"
+            assert receiver.of("/blocked") == []
+        wait_until(lambda: set(receiver.changes("/blocked")) == {1, 2, 3, 4})
+
+
+def test_blocked_companies_leave_a_connection_for_deliveries(queue: Queue, receiver: Receiver, connect: Any) -> None:
+    blocked = [f"blocked{n}" for n in range(6)]
+    for name in blocked:
+        company(queue, name, receiver.url("/blocked"))
+        queue.operator.write(name, "select bds.create_hook(%s, 'products', %s)", (name, receiver.url("/unfit")))
+    hook = company(queue, "free", receiver.url("/free"))
+    holder = connect()
+    with working(queue.url):
+        with holder.transaction():
+            holder.execute("select from bds.hook_states where company_id like 'blocked%' for update")
+            for name in blocked:
+                write_unit(queue, name, "1")
+            wait_until(lambda: waiting(queue) == 3)
+            # disabling a hook waits while its company is being matched
+            queue.operator.connection.execute("update bds.hooks set columns = '{gone}' where entity = 'products'")
+            queue.operator.connection.execute("notify bds_catalog")
+            for n in range(1, 4):
+                queue.operator.write("free", "select bds.test_hook('free', %s)", (hook,))
+                receiver.wait("/free", n)
+            assert waiting(queue) == 3
+        receiver.wait("/blocked", len(blocked))
+        wait_until(lambda: len(queue.rows("select from bds.hooks where disabled")) == len(blocked))
