@@ -102,6 +102,7 @@ def waiting(queue: Queue) -> int:
     return int(queue.operator.rows(query)[0][0])
 
 
+@pytest.mark.slow
 def test_a_company_whose_matching_is_blocked_delays_no_other(queue: Queue, receiver: Receiver, connect: Any) -> None:
     for name in ("blocked", "free"):
         company(queue, name, receiver.url(f"/{name}"))
@@ -120,6 +121,7 @@ def test_a_company_whose_matching_is_blocked_delays_no_other(queue: Queue, recei
         wait_until(lambda: set(receiver.changes("/blocked")) == {1, 2, 3, 4})
 
 
+@pytest.mark.slow
 def test_blocked_companies_leave_a_connection_for_deliveries(queue: Queue, receiver: Receiver, connect: Any) -> None:
     blocked = [f"blocked{n}" for n in range(6)]
     for name in blocked:
