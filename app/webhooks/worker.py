@@ -1,8 +1,8 @@
 """The worker: matches committed changes with hooks, and sends the batches that are due.
 
 All state is in the database: a worker that dies loses nothing, and any number of workers share the work.  Three tasks do most of
-it: one listens, one routes changes to hooks, one claims batches, sends them and records the outcomes.  Notifications are hints: a
-worker that misses one finds the work within LOOK seconds.
+it: one listens, one routes changes to hooks in a task for each company, one claims batches, sends them and records the outcomes.
+Notifications are hints: a worker that misses one finds the work within LOOK seconds.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from app.webhooks.send import Delivery, Outcome, Sender
 log = logging.getLogger("bds.webhooks")
 
 LOOK = 5.0  # seconds after which a worker looks for work without a notification
-PAUSE = 0.02  # seconds between two routings: changes committed meanwhile are matched together
+PAUSE = 0.02  # seconds between two starts of routing: changes committed meanwhile are matched together
 BREATH = 0.01  # seconds between two claims while attempts are ending
 CLAIM = 100  # deliveries claimed at once
 YOUNG = 1.0  # seconds for which an attempt counts against CLAIM: a receiver that hangs must not delay others
@@ -65,7 +65,10 @@ class Worker:
         self._config = database.config
         self._sender = sender
         self._behind: set[str] = set()  # companies with changes to match
-        self._changed = asyncio.Event()
+        self._routing: dict[str, asyncio.Task[None]] = {}  # a task for each company that is being matched
+        # taken by tasks that match or wait for matching: one connection is left for deliveries
+        self._routes = asyncio.Semaphore(database.limits()["bds_worker"] - 1)
+        self._changed = asyncio.Event()  # a company is behind, or a task of routing has ended
         self._looked = 0.0  # time of the last look without a notification
         self._wake = asyncio.Event()  # a batch may be due
         self._refit = asyncio.Event()  # the model may have changed
@@ -84,22 +87,28 @@ class Worker:
             await asyncio.shield(self._stop(tasks))
 
     async def _stop(self, tasks: list[asyncio.Task[None]]) -> None:
-        await cancel_and_wait(*tasks)
+        await cancel_and_wait(*tasks, *self._routing.values())
         await self._hand_back()
 
     async def _again(self, work: Callable[[], Awaitable[None]]) -> None:
         """Repeat the work forever; wait while the database is down."""
         while True:
-            try:
-                await work()
-            except (psycopg.Error, OSError) as error:
-                if not self._is_waiting:  # else six tasks would log it twice a second
-                    log.warning("the worker is waiting for the database: %s", type(error).__name__)
-                self._is_waiting = True
+            if not await self._try(work):
                 await asyncio.sleep(RECONNECT)
-            except Exception:
-                log.exception("the worker failed and continues")
-                await asyncio.sleep(RECONNECT)
+
+    async def _try(self, work: Callable[[], Awaitable[None]]) -> bool:
+        """Do the work; whether it succeeded."""
+        try:
+            await work()
+        except (psycopg.Error, OSError) as error:
+            if not self._is_waiting:  # else each task would log it twice a second
+                log.warning("the worker is waiting for the database: %s", type(error).__name__)
+            self._is_waiting = True
+        except Exception:
+            log.exception("the worker failed and continues")
+        else:
+            return True
+        return False
 
     # Listening
 
@@ -129,22 +138,30 @@ class Worker:
     # Routing
 
     async def _route(self) -> None:
+        """Start a task for each company that is behind and has none."""
         await _wait_for(self._changed, LOOK)
         if time.monotonic() - self._looked > LOOK:  # even with many notifications, one may have been missed
             await self._look()
         self._changed.clear()
-        companies, self._behind = self._behind, set()
-        for company in companies:
-            try:
-                await self._route_one(company)
-            except BaseException:
-                self._behind |= companies  # a company without changes costs little
-                raise
-        if companies:  # wake delivery even if another worker did the matching
-            self._wake.set()
+        self._wake.set()  # a task that has ended may have made deliveries due, even if another worker did the matching
+        for company in self._behind - self._routing.keys():
+            self._routing[company] = asyncio.create_task(self._route_one(company))
         await asyncio.sleep(PAUSE)
 
     async def _route_one(self, company: str) -> None:
+        """Match the company's changes once; while the database is down, only after a pause."""
+        try:
+            async with self._routes:
+                self._behind.discard(company)  # a notification from now on starts another task
+                succeeded = await self._try(lambda: self._match(company))
+            if not succeeded:
+                self._behind.add(company)
+                await asyncio.sleep(RECONNECT)
+        finally:
+            del self._routing[company]
+            self._changed.set()
+
+    async def _match(self, company: str) -> None:
         try:
             [(behind,)] = await self._call(
                 "select behind from bds.route_changes(%s, make_interval(secs => %s))",
@@ -158,23 +175,24 @@ class Worker:
             return
         if behind:
             self._behind.add(company)
-            self._changed.set()
 
     async def _fit(self) -> None:
         """Disable hooks that no longer fit the model; recompile filters that were compiled for another model."""
         self._refit.clear()
         catalog = self._database.catalog
         for company, hook, problem in await self._call("select company_id, id, problem from bds.unfit_hooks order by 1, 2"):
-            await self._call("select bds.refit_hook(%s, %s, null, %s, %s)", (company, hook, catalog.version, problem))
+            await self._refit_hook(company, hook, None, catalog.version, problem)
         while rows := await self._call(STALE, (catalog.version,)):
             for company, hook, entity, filter in rows:
                 compiled, problem = fit(catalog, entity, filter)
-                await self._call(
-                    "select bds.refit_hook(%s, %s, %s, %s, %s)",
-                    (company, hook, json.dumps([each.members() for each in compiled]), catalog.version, problem),
-                )
+                filters = json.dumps([each.members() for each in compiled])
+                await self._refit_hook(company, hook, filters, catalog.version, problem)
             await self._look()  # changes that could not be matched before
         await _wait_for(self._refit, FORGET)
+
+    async def _refit_hook(self, company: str, hook: Any, filters: str | None, version: str, problem: str | None) -> None:
+        async with self._routes:  # it waits while the company's hooks are being matched
+            await self._call("select bds.refit_hook(%s, %s, %s, %s, %s)", (company, hook, filters, version, problem))
 
     # Delivering
 

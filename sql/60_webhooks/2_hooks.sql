@@ -5,7 +5,7 @@
 --     commit;
 --
 -- The functions run as bds_dispatcher, which acts for every company: each of them first requires that the session acts for the
--- company. A change of a hook locks the hook, then the company's position, then the hook's state.
+-- company.  The order of locks is in 5_queue.sql.
 
 create or replace function bds.hook_json(hook bds.hooks, secret text default null)
     returns json

@@ -41,9 +41,8 @@ create or replace function bds.route_changes(
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    from_id     bigint;
-    to_id       bigint;
-    entity_name text;
+    from_id bigint;
+    to_id   bigint;
 begin
     routed := 0;
     select p.routed_id into from_id from bds.hook_positions p where p.company_id = company for update skip locked;
@@ -59,11 +58,7 @@ begin
     where c.company_id = company;
     if to_id > from_id then
         perform set_config('bds.company', company, true);
-        for entity_name in
-            select p.entity from bds.entity_positions p where p.company_id = company and p.last_id > from_id order by p.entity
-        loop
-            perform bds_webhooks.match_changes(company, entity_name, from_id, to_id, clock_timestamp() + batch_window);
-        end loop;
+        perform bds_webhooks.queue_changes(company, from_id, to_id, clock_timestamp() + batch_window);
         update bds.hook_positions p set routed_id = to_id where p.company_id = company;
         routed := to_id - from_id;
     end if;
@@ -72,8 +67,34 @@ $$;
 comment on function bds.route_changes(text, interval, bigint) is
     'Queues a company''s next changes for the hooks that they match; returns the number of changes, and whether more are left';
 
-create function bds_webhooks.match_changes(company text, entity_name text, from_id bigint, to_id bigint, due_at timestamptz)
+create function bds_webhooks.queue_changes(company text, from_id bigint, to_id bigint, due_at timestamptz)
     returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    -- All entities are matched before the first state is locked: workers wait briefly, and states are locked in one order.
+    insert into bds.hook_states as s (company_id, hook_id, queued, batch_at)
+    select company, m.hook, sum(m.queued), case when sum(m.queued) >= 100 then clock_timestamp() else due_at end
+    from bds.entity_positions p
+    cross join lateral bds_webhooks.match_changes(company, p.entity, from_id, to_id, due_at) m
+    where p.company_id = company and p.last_id > from_id
+    group by m.hook
+    order by m.hook
+    on conflict (company_id, hook_id) do update set
+        queued = s.queued + excluded.queued,
+        batch_at = case
+            when s.queued + excluded.queued >= 100 then clock_timestamp() else coalesce(s.batch_at, excluded.batch_at)
+        end;
+end
+$$;
+comment on function bds_webhooks.queue_changes(text, bigint, bigint, timestamptz) is
+    'Queues the changes after from_id, up to to_id, for the hooks that they match; the caller has locked the company''s position';
+
+create function bds_webhooks.match_changes(
+    company text, entity_name text, from_id bigint, to_id bigint, due_at timestamptz, out hook uuid, out queued bigint
+)
+    returns setof record
     language plpgsql
     set search_path = pg_catalog, pg_temp
 as $$
@@ -89,7 +110,7 @@ begin
         return;
     end if;
     if unfiltered then
-        perform bds_webhooks.queue_matches(
+        return query select * from bds_webhooks.queue_matches(
             company, entity_name, from_id, to_id, due_at, '',
             bds_webhooks.match_where('c as t cross join h', 'h.filter is null')
         );
@@ -104,17 +125,18 @@ begin
         branches := branches || bds_webhooks.match_branch(shape.joins, shape.condition, shape.types);
         -- a larger statement would have to be planned again whenever one of its shapes changes
         if cardinality(branches) = 100 then
-            perform bds_webhooks.queue_filtered(company, entity_name, from_id, to_id, due_at, branches);
+            return query select * from bds_webhooks.queue_filtered(company, entity_name, from_id, to_id, due_at, branches);
             branches := '{}';
         end if;
     end loop;
     if branches <> '{}' then
-        perform bds_webhooks.queue_filtered(company, entity_name, from_id, to_id, due_at, branches);
+        return query select * from bds_webhooks.queue_filtered(company, entity_name, from_id, to_id, due_at, branches);
     end if;
 end
 $$;
 comment on function bds_webhooks.match_changes(text, text, bigint, bigint, timestamptz) is
-    'Queues the changes of one entity after from_id, up to to_id, for the hooks that they match';
+    'Queues the changes of one entity after from_id, up to to_id, for the hooks that they match; returns the number of changes '
+    'for each hook, in several rows if filters of several statements match';
 
 create function bds_webhooks.match_where(tables text, condition text)
     returns text
@@ -186,21 +208,22 @@ comment on function bds_webhooks.match_branch(text, text, text[]) is
     'The query of changes and of all hooks whose filter has one shape';
 
 create function bds_webhooks.queue_filtered(
-    company text, entity_name text, from_id bigint, to_id bigint, due_at timestamptz, branches text[]
+    company text, entity_name text, from_id bigint, to_id bigint, due_at timestamptz, branches text[],
+    out hook uuid, out queued bigint
 )
-    returns void
+    returns setof record
     language plpgsql
     set search_path = pg_catalog, pg_temp
 as $$
 begin
-    perform bds_webhooks.queue_matches(
+    return query select * from bds_webhooks.queue_matches(
         company, entity_name, from_id, to_id, due_at, bds_webhooks.changed_rows(entity_name),
         array_to_string(branches, ' union all ')
     );
 end
 $$;
 comment on function bds_webhooks.queue_filtered(text, text, bigint, bigint, timestamptz, text[]) is
-    'Queues the changes that match filters of these shapes';
+    'Queues the changes that match filters of these shapes; returns their number for each hook';
 
 create function bds_webhooks.changed_rows(entity_name text)
     returns text
@@ -320,26 +343,21 @@ q as (
     from m
     returning hook_id
 )
-insert into bds.hook_states as s (company_id, hook_id, queued, batch_at)
-select $1, q.hook_id, count(*), case when count(*) >= 100 then clock_timestamp() else $6 end
-from q
-group by q.hook_id
-order by q.hook_id  -- rows are locked in one order
-on conflict (company_id, hook_id) do update set
-    queued = s.queued + excluded.queued,
-    batch_at = case when s.queued + excluded.queued >= 100 then clock_timestamp() else coalesce(s.batch_at, excluded.batch_at) end
+select q.hook_id, count(*) from q group by q.hook_id
         $sql$,
         'row_states', row_states, 'matches', matches
     );
 end
 $$;
 comment on function bds_webhooks.queue_statement(text, text) is
-    'The statement that queues the result of a query over the changes c, the hooks h and the rows t of row_states';
+    'The statement that queues the result of a query over the changes c, the hooks h and the rows t of row_states; returns the '
+    'number of changes for each hook';
 
 create function bds_webhooks.queue_matches(
-    company text, entity_name text, from_id bigint, to_id bigint, due_at timestamptz, row_states text, matches text
+    company text, entity_name text, from_id bigint, to_id bigint, due_at timestamptz, row_states text, matches text,
+    out hook uuid, out queued bigint
 )
-    returns void
+    returns setof record
     language plpgsql
     set search_path = pg_catalog, pg_temp
     -- The sizes are unknown, one change and one hook or thousands of both: hash joins suit either.  Lookups row by row are in
@@ -359,7 +377,7 @@ begin
     where l.company_id = company and l.id > from_id
     order by l.id
     limit 1;
-    execute format(
+    return query execute format(
         'execute %I (%L, %L, %L, %L, %L, %L)',
         bds_webhooks.prepare_once(
             bds_webhooks.queue_statement(row_states, matches), '{text,text,bigint,bigint,timestamptz,timestamptz}'
@@ -369,4 +387,5 @@ begin
 end
 $$;
 comment on function bds_webhooks.queue_matches(text, text, bigint, bigint, timestamptz, text, text) is
-    'Queues the changes of an entity, after from_id up to to_id, that a query matches with hooks';
+    'Queues the changes of an entity, after from_id up to to_id, that a query matches with hooks; returns their number for each '
+    'hook';

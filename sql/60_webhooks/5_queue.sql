@@ -7,8 +7,19 @@
 --     select * from bds.record_attempts('[{"company", "hook", "delivery", "lease", "status", "durationMs", "error", "reply"}]');
 --     sleep until a notification or for                        select bds.next_due();   seconds
 --
--- The state row of a hook is its lock: a worker skips a hook that another one has locked.  A session that waits for several locks
--- takes them in the order of their keys.
+-- The order of locks.  A session that waits for a row lock holds none of a later table, nor of a later row of the same table:
+--
+--     hooks             one for each transaction: to change, test or delete it, or to send one of its deliveries again
+--     hook_positions    one for each transaction: to match a company's changes, or to change a hook; matching skips a locked one
+--     hook_states       in the order of (company_id, hook_id), all of them in one statement: to queue matched changes, to record,
+--                       renew or release leases, to cancel or retry deliveries; making batches and claiming skip locked ones
+--     deliveries        only of hooks whose state the session holds
+--     hook_queue        new rows are inserted before the state is locked, where only their own session sees them; rows are read
+--                       and deleted only by the session that holds the state
+--
+-- bds.forget_deliveries needs deliveries first and skips every locked row.  Inserting a state or a delivery locks its hook for key
+-- share, which waits only while the hook's row is being deleted.  What is read under a lock is read by a later statement than the
+-- one that took the lock.
 
 create or replace function bds.claim_deliveries(
     most  int default 100,

@@ -110,8 +110,13 @@ begin
     where d.company_id = o.company_id and d.id = o.id;
     get diagnostics forgotten = row_count;
     delete from bds.hooks h
-    where h.deleted_at < now() - older_than
-        and not exists (select from bds.deliveries d where d.company_id = h.company_id and d.hook_id = h.id);
+    using (
+        select o.company_id, o.id from bds.hooks o join bds.hook_states s on s.company_id = o.company_id and s.hook_id = o.id
+        where o.deleted_at < now() - older_than
+            and not exists (select from bds.deliveries d where d.company_id = o.company_id and d.hook_id = o.id)
+        for update skip locked  -- of the state too, which is deleted with the hook
+    ) o
+    where h.company_id = o.company_id and h.id = o.id;
     return forgotten;
 end
 $$;
