@@ -107,12 +107,17 @@ def _read(name: str, text: str, type: Any) -> Any:
             return read_networks(text)
         if get_origin(type) is tuple:
             return msgspec.convert([part.strip() for part in text.split(",")], type, strict=False)
+        if type == str | None:
+            return text
         word = text.strip().lower()
         if type is bool:
-            word = {"yes": "true", "no": "false"}.get(word, word)
-        return text if type == str | None else msgspec.convert(word, type, strict=False)
-    except (msgspec.ValidationError, ValueError):
-        raise ValueError(f"{name}={text!r}: expected {_expected(type)}") from None
+            return msgspec.convert({"yes": "true", "no": "false"}.get(word, word), type, strict=False)
+        if get_args(type)[0] is int:
+            word = word.replace("_", "")  # may group digits, as in Python
+        return msgspec.convert(word, type, strict=False)
+    except ValueError as error:  # ValidationError of msgspec, too
+        reason = f": {error}" if type == tuple[Network, ...] else ""
+        raise ValueError(f"{name}={text!r}: expected {_expected(type)}{reason}") from None
 
 
 def _expected(type: Any) -> str:

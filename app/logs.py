@@ -45,12 +45,13 @@ NAMING = ("42", "55", "57", "08", "53", "58", "XX", "25", "40", "BD")
 
 def start(config: Config | None = None) -> None:
     """Log to standard error; a service passes its configuration for format and level."""
-    # no line has the caller, thread or process, so they are not looked up (_srcfile is private: test_logs.py fails if it goes)
+    # No line shows the caller, thread or process, so logging need not look them up.  _srcfile is private; with None the search for
+    # the caller is skipped.  tests/service/test_private_names.py fails if that changes.
     logging._srcfile = None
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
-    handler = Lines.ours = Lines(sys.stderr)
+    handler = LogHandler.active = LogHandler(sys.stderr)
     is_json = config is not None and (config.log_format == "json" or (config.log_format == "auto" and not sys.stderr.isatty()))
-    handler.setFormatter(Json() if is_json else Text())
+    handler.setFormatter(JsonFormatter() if is_json else TextFormatter())
     level = logging.INFO if config is None else logging.getLevelName(config.log_level.upper())
     logging.basicConfig(level=level, handlers=[handler], force=True)
     logging.getLogger("psycopg.pool").setLevel(max(level, logging.ERROR))  # app/database/pulse.py logs an outage once
@@ -58,7 +59,7 @@ def start(config: Config | None = None) -> None:
     logging.captureWarnings(True)
 
 
-def hide(text: str) -> str:
+def mask_secrets(text: str) -> str:
     """Replace everything that could be a secret with ***."""
     for hint in HINTS:  # runs for every line: any() would take twice as long
         if hint in text:
@@ -68,23 +69,23 @@ def hide(text: str) -> str:
     return SECRETS.sub(lambda found: next(filter(None, found.groups())) + "***", text)
 
 
-def without_values(text: str) -> str:
+def mask_quoted(text: str) -> str:
     """Replace everything in quotation marks: exceptions quote values of rows and requests."""
     return QUOTED.sub("'...'", text)
 
 
-def describe(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """An exception in one line, without the values that it quotes."""
     name = f"{type(error).__module__}.{type(error).__qualname__}".removeprefix("builtins.")
     if isinstance(error, psycopg.Error) and error.sqlstate:
         message = error.diag.message_primary or ""
         about = [each for each in (error.diag.table_name, error.diag.column_name, error.diag.constraint_name) if each]
-        shown = message if error.sqlstate[:2] in NAMING else without_values(message)
+        shown = message if error.sqlstate[:2] in NAMING else mask_quoted(message)
         return f"{name}: {error.sqlstate} {shown}" + (f" ({', '.join(about)})" if about else "")
-    return f"{name}: {without_values(str(error))}"
+    return f"{name}: {mask_quoted(str(error))}"
 
 
-def trace(error: BaseException) -> str:
+def describe_trace(error: BaseException) -> str:
     """The traceback of an exception and of its causes, without the values that they quote."""
     parts = []
     seen: set[int] = set()
@@ -93,12 +94,12 @@ def trace(error: BaseException) -> str:
         seen.add(id(current))
         frames = traceback.extract_tb(current.__traceback__)
         where = "".join(f'  File "{frame.filename}", line {frame.lineno}, in {frame.name}\n' for frame in frames)
-        parts.append(f"{where}{describe(current)}")
+        parts.append(f"{where}{describe_error(current)}")
         current = current.__cause__ or (None if current.__suppress_context__ else current.__context__)
     return "\ncaused by\n".join(parts)
 
 
-class Answered(NamedTuple):
+class AccessRecord(NamedTuple):
     """An answered request, for the log and the metrics."""
 
     at: float  # Unix time
@@ -116,22 +117,22 @@ class Answered(NamedTuple):
     def __str__(self) -> str:
         return (
             f'{{"id": {quoted(self.id)}, "remote": {_quoted_or_null(self.remote)}, "method": {quoted(self.method)},'
-            f' "path": {quoted(shown(self.path))}, "company": {_quoted_or_null(self.company)},'
+            f' "path": {quoted(mask_literals(self.path))}, "company": {_quoted_or_null(self.company)},'
             f' "actor": {_quoted_or_null(self.actor)}, "status": {self.status}, "bytes": {self.size},'
             f' "ms": {self.seconds * 1000:.1f}}}'
         )
 
 
-def log_request(request: Answered) -> None:
+def write_access(record: AccessRecord) -> None:
     """Log an answered request."""
     if access.isEnabledFor(logging.INFO):
-        if Lines.ours is None:
-            access.info("%s", request)
+        if LogHandler.active is None:
+            access.info("%s", record)
         else:
-            Lines.ours.add(request)
+            LogHandler.active.add(record)
 
 
-def shown(path: str) -> str:
+def mask_literals(path: str) -> str:
     """A path without the literals in it, which may be anything."""
     return LITERAL.sub("'...'", path) if "'" in path or "%27" in path else path
 
@@ -140,19 +141,19 @@ def _quoted_or_null(text: str | None) -> str:
     return "null" if text is None else quoted(text)
 
 
-class Lines(logging.StreamHandler[TextIO]):
+class LogHandler(logging.StreamHandler[TextIO]):
     """Writes records at once; collects request lines for up to DELAY seconds, which takes a third of the time."""
 
-    ours: Lines | None = None
-    _waiting: list[Answered]
+    active: LogHandler | None = None  # the handler of this process, once `start` has run
+    _waiting: list[AccessRecord]
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__(stream)
         self._waiting = []
 
-    def add(self, request: Answered) -> None:
+    def add(self, record: AccessRecord) -> None:
         """Write the line of a request soon."""
-        self._waiting.append(request)
+        self._waiting.append(record)
         if len(self._waiting) == 1:
             asyncio.get_running_loop().call_later(DELAY, self.flush)
 
@@ -163,33 +164,33 @@ class Lines(logging.StreamHandler[TextIO]):
     def flush(self) -> None:
         with (
             self.lock or contextlib.nullcontext(),
-            contextlib.suppress(OSError, ValueError),
-        ):  # a full or closed log must not stop the service
+            contextlib.suppress(OSError, ValueError),  # a full or closed log must not stop the service
+        ):
             waiting, self._waiting = self._waiting, []
-            if waiting and isinstance(self.formatter, Text | Json):
-                self.stream.write("".join(self.formatter.request(each) + "\n" for each in waiting))
+            if waiting and isinstance(self.formatter, TextFormatter | JsonFormatter):
+                self.stream.write("".join(self.formatter.access_line(each) + "\n" for each in waiting))
             super().flush()
 
 
-class Text(logging.Formatter):
+class TextFormatter(logging.Formatter):
     """For people: time, logger, level, message."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(name)s %(levelname)s %(message)s")
 
     def format(self, record: logging.LogRecord) -> str:
-        return hide(super().format(record))
+        return mask_secrets(super().format(record))
 
-    def request(self, request: Answered) -> str:
+    def access_line(self, record: AccessRecord) -> str:
         """The line of a request."""
-        shown = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(request.at))
-        return hide(f"{shown},{int(request.at % 1 * 1000):03} {access.name} INFO {request}")
+        shown = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.at))
+        return mask_secrets(f"{shown},{int(record.at % 1 * 1000):03} {access.name} INFO {record}")
 
     def formatException(self, ei: Any) -> str:
-        return trace(ei[1])
+        return describe_trace(ei[1])
 
 
-class Json(logging.Formatter):
+class JsonFormatter(logging.Formatter):
     """For machines: one object a line, with `time`, `level`, `logger`, and `message` or the members of the event."""
 
     _second, _shown = -1, ""
@@ -200,9 +201,9 @@ class Json(logging.Formatter):
             self._second, self._shown = second, time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
         return f"{self._shown}.{int(at % 1 * 1000):03}Z"
 
-    def request(self, request: Answered) -> str:
+    def access_line(self, record: AccessRecord) -> str:
         """The line of a request."""
-        return hide(f'{{"time": "{self._time(request.at)}", "level": "info", "logger": "{access.name}", {str(request)[1:]}')
+        return mask_secrets(f'{{"time": "{self._time(record.at)}", "level": "info", "logger": "{access.name}", {str(record)[1:]}')
 
     def format(self, record: logging.LogRecord) -> str:
         start = f'{{"time": "{self._time(record.created)}", "level": "{record.levelname.lower()}", "logger": "{record.name}"'
@@ -212,5 +213,5 @@ class Json(logging.Formatter):
         if request is not None:
             more["request"] = request
         if record.exc_info and record.exc_info[1] is not None:
-            more["error"], more["trace"] = describe(record.exc_info[1]), trace(record.exc_info[1])
-        return hide(f"{start}, {json.dumps(more, ensure_ascii=False, default=str)[1:]}")
+            more["error"], more["trace"] = describe_error(record.exc_info[1]), describe_trace(record.exc_info[1])
+        return mask_secrets(f"{start}, {json.dumps(more, ensure_ascii=False, default=str)[1:]}")

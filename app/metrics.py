@@ -19,56 +19,58 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from app.logs import Answered
+from app.logs import AccessRecord
 
-QUICK = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)  # seconds
-SLOW = (0.1, 0.5, 1, 5, 15, 60, 300, 900, 3600, 14400)
+# upper bounds of histogram buckets, in seconds
+SHORT = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+LONG = (0.1, 0.5, 1, 5, 15, 60, 300, 900, 3600, 14400)
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 QUEUE_LIMIT = 10_000  # deliveries up to which the queue is counted
-TOGETHER = 200  # requests that are counted in one go
+BATCH = 200  # requests that are counted in one go
 
-OURS = CollectorRegistry()
+PROCESS = CollectorRegistry()  # metrics that each process measures by itself
 
 
-def _now(name: str, about: str, *labels: str) -> Gauge:
+def _gauge(name: str, about: str, *labels: str) -> Gauge:
     """A measurement of the present, summed over the running processes."""
-    return Gauge(name, about, labels, multiprocess_mode="livesum", registry=OURS)
+    return Gauge(name, about, labels, multiprocess_mode="livesum", registry=PROCESS)
 
 
-def _count(name: str, about: str, *labels: str) -> Counter:
-    return Counter(name, about, labels, registry=OURS)
+def _counter(name: str, about: str, *labels: str) -> Counter:
+    return Counter(name, about, labels, registry=PROCESS)
 
 
-def _times(name: str, about: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
-    return Histogram(name, about, labels, buckets=buckets, registry=OURS)
+def _histogram(name: str, about: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
+    return Histogram(name, about, labels, buckets=buckets, registry=PROCESS)
 
 
-requests = _count("bds_http_requests", "Answered requests", "room", "method", "status")
-durations = _times("bds_http_request_duration_seconds", "From a request's head to its answer's end", QUICK, "room", "method")
-sent = _count("bds_http_response_bytes", "Bytes of answers", "room")
-in_progress = _now("bds_http_requests_in_progress", "Requests in progress")
-refused_credentials = _count("bds_refused_credentials", "Wrong credentials")
+# the label `room` holds the area of app/wire/target.py
+requests = _counter("bds_http_requests", "AccessRecord requests", "room", "method", "status")
+durations = _histogram("bds_http_request_duration_seconds", "From a request's head to its answer's end", SHORT, "room", "method")
+sent = _counter("bds_http_response_bytes", "Bytes of answers", "room")
+in_progress = _gauge("bds_http_requests_in_progress", "Requests in progress")
+refused_credentials = _counter("bds_refused_credentials", "Wrong credentials")
 
-imports = _count("bds_imports", "Finished imports over HTTP", "state", "dry_run")
-import_records = _count("bds_import_records", "Records of imports over HTTP", "outcome")
-import_durations = _times("bds_import_duration_seconds", "From an import's first byte to its report", SLOW)
+imports = _counter("bds_imports", "Finished imports over HTTP", "state", "dry_run")
+import_records = _counter("bds_import_records", "Records of imports over HTTP", "outcome")
+import_durations = _histogram("bds_import_duration_seconds", "From an import's first byte to its report", LONG)
 
-attempts = _count("bds_webhook_attempts", "Attempts to deliver a batch", "outcome")
-attempt_durations = _times("bds_webhook_attempt_duration_seconds", "Response time of receivers", (*QUICK, 120))
-delivery_lags = _times("bds_webhook_delivery_lag_seconds", "From the making of a batch to its delivery", (*QUICK, *SLOW[6:]))
+attempts = _counter("bds_webhook_attempts", "Attempts to deliver a batch", "outcome")
+attempt_durations = _histogram("bds_webhook_attempt_duration_seconds", "Response time of receivers", (*SHORT, 120))
+delivery_lags = _histogram("bds_webhook_delivery_lag_seconds", "From the making of a batch to its delivery", (*SHORT, *LONG[6:]))
 
-processes = _now("bds_processes", "Running processes of the service")
-memory = _now("bds_resident_memory_bytes", "Memory of the service's processes")
-pool_connections = _now("bds_pool_connections", "Connections to the database", "pool")
-pool_idle = _now("bds_pool_idle_connections", "Idle connections", "pool")
-pool_limit = _now("bds_pool_limit_connections", "Most connections allowed", "pool")
-pool_waiting = _now("bds_pool_waiting_requests", "Requests that wait for a connection", "pool")
+processes = _gauge("bds_processes", "Running processes of the service")
+memory = _gauge("bds_resident_memory_bytes", "Memory of the service's processes")
+pool_connections = _gauge("bds_pool_connections", "Connections to the database", "pool")
+pool_idle = _gauge("bds_pool_idle_connections", "Idle connections", "pool")
+pool_limit = _gauge("bds_pool_limit_connections", "Most connections allowed", "pool")
+pool_waiting = _gauge("bds_pool_waiting_requests", "Requests that wait for a connection", "pool")
 pool_counters = {
-    "requests_num": _count("bds_pool_requests", "Connections requested", "pool"),
-    "requests_queued": _count("bds_pool_requests_queued", "Connections that were not available at once", "pool"),
-    "requests_wait_ms": _count("bds_pool_wait_seconds", "Time spent waiting for connections", "pool"),
-    "requests_errors": _count("bds_pool_timeouts", "Connections that were not available in time", "pool"),
-    "connections_lost": _count("bds_pool_connections_lost", "Connections that broke", "pool"),
+    "requests_num": _counter("bds_pool_requests", "Connections requested", "pool"),
+    "requests_queued": _counter("bds_pool_requests_queued", "Connections that were not available at once", "pool"),
+    "requests_wait_ms": _counter("bds_pool_wait_seconds", "Time spent waiting for connections", "pool"),
+    "requests_errors": _counter("bds_pool_timeouts", "Connections that were not available in time", "pool"),
+    "connections_lost": _counter("bds_pool_connections_lost", "Connections that broke", "pool"),
 }
 
 
@@ -81,17 +83,17 @@ class Backlog:
     imports: int
 
 
-class Requests:
-    """Counts requests TOGETHER at a time, in a fifth of the time; the rest is counted at the next sample."""
+class RequestCounter:
+    """Counts requests BATCH at a time, in a fifth of the time; the rest is counted at the next sample."""
 
     def __init__(self) -> None:
         self.in_progress = 0
-        self._waiting: list[Answered] = []
+        self._waiting: list[AccessRecord] = []
 
-    def count(self, request: Answered) -> None:
+    def count(self, request: AccessRecord) -> None:
         """Count a request."""
         self._waiting.append(request)
-        if len(self._waiting) >= TOGETHER:
+        if len(self._waiting) >= BATCH:
             self.settle()
 
     def settle(self) -> None:
@@ -113,7 +115,7 @@ def _duration(room: str, method: str) -> Histogram:
     return durations.labels(room, method)
 
 
-http = Requests()
+http = RequestCounter()
 
 
 class Sampler:
@@ -129,7 +131,7 @@ class Sampler:
         """Take a sample.  pools: the statistics of each pool, as psycopg counts them."""
         http.settle()
         in_progress.set(http.in_progress)
-        memory.set(_resident())
+        memory.set(_resident_memory())
         for pool, stats in pools.items():
             if not stats:
                 continue
@@ -142,7 +144,7 @@ class Sampler:
                 counter.labels(pool).inc(more / 1000 if name.endswith("_ms") else more)
 
 
-class OfTheDatabase(Collector):
+class DatabaseCollector(Collector):
     """Metrics that are the same for every process."""
 
     def __init__(self, is_up: bool, backlog: Backlog | None) -> None:
@@ -166,16 +168,16 @@ class OfTheDatabase(Collector):
 def exposition(is_up: bool, backlog: Backlog | None, accept: str) -> tuple[bytes, str]:
     """All metrics as text, and its media type, chosen by `accept`."""
     registry = CollectorRegistry()
-    registry.register(OfTheDatabase(is_up, backlog))
+    registry.register(DatabaseCollector(is_up, backlog))
     if "PROMETHEUS_MULTIPROC_DIR" in os.environ:
         multiprocess.MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
     else:
-        registry.register(OURS)
+        registry.register(PROCESS)
     encode, media_type = choose_encoder(accept)
     return encode(registry), media_type
 
 
-def _resident() -> int:
+def _resident_memory() -> int:
     """Resident memory of this process in bytes; 0 where it cannot be read."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")

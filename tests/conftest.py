@@ -30,10 +30,10 @@ _numbers = count(1)
 @pytest.fixture(autouse=True)
 def no_log_of_another_test(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A command that a test runs in this process says things on a standard error that is soon closed."""
-    monkeypatch.setattr(logs.Lines, "ours", None)
+    monkeypatch.setattr(logs.LogHandler, "active", None)
     yield
     everything = logging.getLogger()
-    for handler in [each for each in everything.handlers if isinstance(each, logs.Lines)]:
+    for handler in [each for each in everything.handlers if isinstance(each, logs.LogHandler)]:
         everything.removeHandler(handler)
 
 

@@ -1,6 +1,8 @@
-"""Settings are read as their defaults' types; what cannot be read is named."""
+"""Settings are converted to their types; an error names the variable, its value and what was expected."""
 
 from __future__ import annotations
+
+from dataclasses import fields
 
 import pytest
 
@@ -32,6 +34,45 @@ def test_numbers_and_lists_of_numbers() -> None:
         ("BDS_WEBHOOK_CONCURRENCY", "0"),
     ],
 )
-def test_what_cannot_be_read_is_named(name: str, value: str) -> None:
+def test_a_wrong_value_is_named(name: str, value: str) -> None:
     with pytest.raises(ValueError, match=f"{name}='{value}': expected"):
         Config.load({name: value})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("BDS_POOL_SIZE", "abc", "a whole number from 1 to 10,000"),
+        ("BDS_WEBHOOK_WINDOW", "-1", "a number from 0"),
+        ("BDS_WEBHOOK_RETRY", "1;2", "numbers from 0 separated by commas"),
+        ("BDS_WEBHOOK_ALLOW_PRIVATE", "maybe", "true or false"),
+        ("BDS_LOG_LEVEL", "loud", "debug, info, warning or error"),
+        ("BDS_PREPARED_STATEMENTS", "yes", "auto, true or false"),
+    ],
+)
+def test_an_error_has_what_was_expected(name: str, value: str, expected: str) -> None:
+    with pytest.raises(ValueError) as refused:
+        Config.load({name: value})
+    assert str(refused.value) == f"{name}='{value}': expected {expected}"
+
+
+def test_an_error_names_the_wrong_network() -> None:
+    with pytest.raises(ValueError, match=r"BDS_TRUSTED_PROXIES='10.0.0.1,x': expected addresses or networks .*'x'"):
+        Config.load({"BDS_TRUSTED_PROXIES": "10.0.0.1,x"})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("BDS_WEBHOOK_ALLOW_PRIVATE", "Yes", True),
+        ("BDS_WEBHOOK_ALLOW_PRIVATE", "0", False),
+        ("BDS_POOL_SIZE", " 8 ", 8),
+        ("BDS_IMPORT_MAX", "1_000_000", 1_000_000),
+        ("BDS_LOG_LEVEL", "WARNING", "warning"),
+        ("BDS_DATABASE_URL", "null", "null"),
+        ("BDS_DATABASE_URL", "", None),
+    ],
+)
+def test_a_value_is_converted(name: str, value: str, expected: object) -> None:
+    config = Config.load({name: value})
+    assert getattr(config, next(each.name for each in fields(config) if each.metadata["name"] == name)) == expected

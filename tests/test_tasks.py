@@ -1,4 +1,4 @@
-"""Tasks end although a cancellation got lost."""
+"""`end` cancels tasks until they end."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import contextlib
 from app.tasks import cancel_and_wait
 
 
-def test_a_task_that_has_missed_its_cancellation_is_told_again() -> None:
-    """As it happens in asyncio.wait_for before Python 3.12, if what it waits for comes at the same moment."""
+def test_a_task_that_loses_its_cancellation_is_cancelled_again() -> None:
+    """asyncio.wait_for loses one before Python 3.12 if it arrives together with the result."""
 
-    async def deaf() -> None:
+    async def losing() -> None:
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.Event().wait()
         await asyncio.Event().wait()
@@ -20,7 +20,7 @@ def test_a_task_that_has_missed_its_cancellation_is_told_again() -> None:
         raise ValueError("of its own")
 
     async def run() -> None:
-        tasks = [asyncio.create_task(deaf()), asyncio.create_task(failing())]
+        tasks = [asyncio.create_task(losing()), asyncio.create_task(failing())]
         await asyncio.sleep(0)
         async with asyncio.timeout(30):
             await cancel_and_wait(*tasks)

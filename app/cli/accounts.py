@@ -33,13 +33,13 @@ USERS = """
 
 
 def create_user(connection: psycopg.Connection[Any], email: str, companies: Sequence[str]) -> str | None:
-    """Create a user with the password on standard input.  Returns the line to print if a password was made instead."""
-    password, made = _read_password()
+    """Create a user with the password on standard input.  Returns the password if one was made instead."""
+    password, is_new = _read_password()
     connection.execute("select bds.create_user(%s, %s, %s)", (email, hash_password(password), list(companies)))
-    return f"{password}\n" if made else None
+    return password if is_new else None
 
 
-def keep_user(connection: psycopg.Connection[Any], email: str, companies: Sequence[str]) -> str:
+def ensure_user(connection: psycopg.Connection[Any], email: str, companies: Sequence[str]) -> str:
     """Set a new password, creating the user if needed; returns the password."""
     password = make_password()
     hashed = hash_password(password)
@@ -50,14 +50,14 @@ def keep_user(connection: psycopg.Connection[Any], email: str, companies: Sequen
 
 def change_password(connection: psycopg.Connection[Any], email: str) -> str | None:
     """Set a user's password; the password and the result are as for create_user.  Raises ServiceError(not_found)."""
-    password, made = _read_password()
-    _found(connection.execute("select bds.set_password(%s, %s)", (email, hash_password(password))).fetchone(), email)
-    return f"{password}\n" if made else None
+    password, is_new = _read_password()
+    _require_found(connection.execute("select bds.set_password(%s, %s)", (email, hash_password(password))).fetchone(), email)
+    return password if is_new else None
 
 
 def delete_user(connection: psycopg.Connection[Any], email: str) -> None:
     """Delete a user.  Raises ServiceError(not_found)."""
-    _found(connection.execute("select bds.delete_user(%s)", (email,)).fetchone(), email)
+    _require_found(connection.execute("select bds.delete_user(%s)", (email,)).fetchone(), email)
 
 
 def read_expiry(text: str) -> datetime:
@@ -93,6 +93,6 @@ def _read_password() -> tuple[str, bool]:
     return (given, False) if given else (make_password(), True)
 
 
-def _found(row: tuple[Any, ...] | None, email: str) -> None:
+def _require_found(row: tuple[Any, ...] | None, email: str) -> None:
     if row != (True,):
         raise ServiceError("not_found", f"no such user: {email!r}")

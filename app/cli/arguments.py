@@ -18,16 +18,16 @@ PATHS = ("file", "output")  # options that name files, whose names need not be U
 class Parser(argparse.ArgumentParser):
     """A parser that prints help as a result: a failed write raises OSError.
 
-    Overrides ArgumentParser._print_message, a private method; tests/cli/test_stdio.py fails if it changes.
+    Overrides ArgumentParser._print_message, a private method; tests/service/test_private_names.py fails if it changes.
     """
 
     def _print_message(self, message: str, file: Any = None) -> None:
         if not message:
             return
         if file is None or file is sys.stdout:
-            stdio.put(message)
+            stdio.write(message)
         else:
-            stdio.say(message, end="")
+            stdio.message(message, end="")
 
 
 def read_id(text: str) -> str:
@@ -82,7 +82,7 @@ def read_scopes(text: str) -> list[str]:
     return scopes
 
 
-def undecodable(options: argparse.Namespace) -> str | None:
+def find_undecodable(options: argparse.Namespace) -> str | None:
     """The error for the first value that is not UTF-8; None if all are."""
     for name, value in vars(options).items():
         for each in value if isinstance(value, list) else [value]:

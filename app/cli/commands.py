@@ -14,9 +14,7 @@ import psycopg
 from app import auth, logs
 from app.auth.key_admin import check_key_name
 from app.cli import accounts, demo, stdio, tables
-from app.cli.arguments import (
-    SCOPES,
-)
+from app.cli.arguments import SCOPES
 from app.cli.explain import explain
 from app.cli.imports import run_import
 from app.cli.progress import Progress
@@ -25,16 +23,14 @@ from app.database import connections, embedded, migrate
 from app.export.request import FORMATS
 from app.tasks import interruptible
 
-FAILED, PARTIAL = 1, 3
-QUERY = ("filter", "select", "orderby", "expand", "top", "skip")  # OData's options of an export
-
-# Commands -------------------------------------------------------------------------------------------------------------------------
+FAILED, PARTIAL = 1, 3  # exit codes; wrong usage is 2, which argparse gives
+QUERY = ("filter", "select", "orderby", "expand", "top", "skip")  # options of an export, as OData has them
 
 
 def migrate_database(options: argparse.Namespace, config: Config) -> int:
     url = config.database_url or embedded.start(config.data_dir)
     for name in migrate.migrate(url):
-        stdio.say(f"sql/{name}")
+        stdio.message(f"sql/{name}")
     return 0
 
 
@@ -44,7 +40,7 @@ def serve(options: argparse.Namespace, config: Config) -> int:
     logs.start(config)
 
     def announce(host: str, port: int) -> None:
-        stdio.say(f"serving on {_base(host, port)}")
+        stdio.message(f"serving on {_base(host, port)}")
 
     if options.processes > 1:
         return processes.serve(config, options.host, options.port, options.processes, announce, worker=not options.no_worker)
@@ -58,7 +54,7 @@ def work(options: argparse.Namespace, config: Config) -> int:
     from app.service import server
 
     logs.start(config)
-    uvloop.run(server.work(config, lambda: stdio.say("delivering webhooks")))
+    uvloop.run(server.run_worker(config, lambda: stdio.message("delivering webhooks")))
     return 0
 
 
@@ -74,14 +70,14 @@ def create_company(options: argparse.Namespace, config: Config) -> int:
 
 def create_key(options: argparse.Namespace, config: Config) -> int:
     with _connect(config) as connection, connection.transaction():  # a key that could not be printed is not kept
-        stdio.put(_new_key(connection, options.name, options.company, options.scope, options.expires) + "\n")
+        stdio.write(_new_key(connection, options.name, options.company, options.scope, options.expires) + "\n")
     return 0
 
 
 def list_keys(options: argparse.Namespace, config: Config) -> int:
     with _connect(config) as connection:
         rows = connection.execute(accounts.KEYS).fetchall()
-    stdio.put(tables.table(("id", "name", "companies", "scopes", "created (UTC)", "used", "expires", "state"), rows))
+    stdio.write(tables.table(("id", "name", "companies", "scopes", "created (UTC)", "used", "expires", "state"), rows))
     return 0
 
 
@@ -95,7 +91,7 @@ def create_user(options: argparse.Namespace, config: Config) -> int:
     with _connect(config) as connection, connection.transaction():  # a password that could not be printed is not kept
         made = accounts.create_user(connection, options.email, options.company)
         if made:
-            stdio.put(made)
+            stdio.write(made + "\n")
     return 0
 
 
@@ -103,14 +99,14 @@ def change_password(options: argparse.Namespace, config: Config) -> int:
     with _connect(config) as connection, connection.transaction():  # a password that could not be printed is not kept
         made = accounts.change_password(connection, options.email)
         if made:
-            stdio.put(made)
+            stdio.write(made + "\n")
     return 0
 
 
 def list_users(options: argparse.Namespace, config: Config) -> int:
     with _connect(config) as connection:
         rows = connection.execute(accounts.USERS).fetchall()
-    stdio.put(tables.table(("email", "companies", "created (UTC)", "last login"), rows))
+    stdio.write(tables.table(("email", "companies", "created (UTC)", "last login"), rows))
     return 0
 
 
@@ -121,23 +117,23 @@ def delete_user(options: argparse.Namespace, config: Config) -> int:
 
 
 def explain_request(options: argparse.Namespace, config: Config) -> int:
-    stdio.put(explain(config, options.path) + "\n")
+    stdio.write(explain(config, options.path) + "\n")
     return 0
 
 
 def print_dsn(options: argparse.Namespace, config: Config) -> int:
-    stdio.put(connections.resolve(config) + "\n")
+    stdio.write(connections.resolve(config) + "\n")
     return 0
 
 
 def stop(options: argparse.Namespace, config: Config) -> int:
     if config.database_url:
         return fail("bds stop stops the embedded server only; BDS_DATABASE_URL names another one")
-    return 0 if embedded.stop(config.data_dir) else fail(f"no PostgreSQL runs in {config.data_dir}")
+    return 0 if embedded.stop(config.data_dir) else fail(f"no embedded PostgreSQL runs in {config.data_dir}")
 
 
 def import_file(options: argparse.Namespace, config: Config) -> int:
-    stdio.require_output()  # an import cannot be undone
+    stdio.require_output()  # checked first: the import cannot be undone if its report cannot be written
     size = None if options.file == "-" else Path(options.file).stat().st_size
     with stdio.binary_input() if options.file == "-" else Path(options.file).open("rb") as file:
         url = connections.resolve(config)
@@ -145,11 +141,11 @@ def import_file(options: argparse.Namespace, config: Config) -> int:
             report = run_import(url, config, options.company, file, size, dry_run=options.dry_run, mapper=options.mapper)
     try:
         if options.json:
-            stdio.put(json.dumps(report, ensure_ascii=not stdio.is_unicode(), indent=2) + "\n")
+            stdio.write(json.dumps(report, ensure_ascii=not stdio.is_unicode(), indent=2) + "\n")
         else:
-            stdio.put(tables.report(report))
+            stdio.write(tables.import_report(report))
     except OSError:
-        stdio.say(f"bds: {tables.ended(report)}; its report could not be written")
+        stdio.message(f"bds: {tables.import_outcome(report)}; its report could not be written")
         raise
     return {"completed": 0, "partial": PARTIAL}.get(report["state"], FAILED)
 
@@ -188,15 +184,15 @@ def load_demo(options: argparse.Namespace, config: Config) -> int:
     with connections.connect(url) as connection:
         if connection.execute("select from bds.companies where id = %s", (demo.COMPANY,)).fetchone() is None:
             connection.execute("select bds.create_company(%s)", (demo.COMPANY,))
-        run_import(url, config, demo.COMPANY, demo.Stream(), None)
+        run_import(url, config, demo.COMPANY, demo.open_document(), None)
         with connection.transaction():
             connection.execute("select bds.revoke_key(id) from bds.api_keys where name = 'demo' and revoked_at is null")
             key = _new_key(connection, "demo", demo.COMPANY, list(SCOPES))
-            password = accounts.keep_user(connection, demo.USER, [demo.COMPANY])
+            password = accounts.ensure_user(connection, demo.USER, [demo.COMPANY])
             if not options.serve:
-                stdio.put(key + "\n")
+                stdio.write(key + "\n")
     if not options.serve:
-        stdio.say(f"in the browser: sign in as {demo.USER} with {password}")
+        stdio.message(f"in the browser: sign in as {demo.USER} with {password}")
         return 0
     return _serve_demo(options, config, key, password)
 
@@ -206,7 +202,7 @@ def _serve_demo(options: argparse.Namespace, config: Config, key: str, password:
 
     def announce(host: str, port: int) -> None:
         base = _base(host, port)
-        stdio.put(
+        stdio.write(
             f"URL:      {base}\ncompany:  {demo.COMPANY}\nAPI key:  {key}\n"
             f"sign in:  {base}/login as {demo.USER}\npassword: {password}\n\n"
             f"Try:      curl -u api:{key} '{base}/api/odata/{demo.COMPANY}/products?$top=2'\n"
@@ -228,7 +224,7 @@ def _serve_demo(options: argparse.Namespace, config: Config, key: str, password:
 
 def fail(message: str | None, hint: str | None = None) -> int:
     """Print an error; returns the exit code."""
-    stdio.say(f"bds: {(message or 'failed').strip()}" + (f"\n     {hint}" if hint else ""))
+    stdio.message(f"bds: {(message or 'failed').strip()}" + (f"\n     {hint}" if hint else ""))
     return FAILED
 
 

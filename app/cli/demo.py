@@ -8,7 +8,7 @@ import random
 from collections.abc import Iterator
 from datetime import date, timedelta
 from decimal import Decimal
-from typing import Any
+from typing import Any, BinaryIO
 
 COMPANY = "demo"
 USER = "demo@example.com"
@@ -122,8 +122,6 @@ def _invoices(orders: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         }
 
 
-class Stream(io.BytesIO):
+def open_document() -> BinaryIO:
     """The import document as a file to read."""
-
-    def __init__(self) -> None:
-        super().__init__(json.dumps({name: list(records) for name, records in document()}, ensure_ascii=False).encode())
+    return io.BytesIO(json.dumps({name: list(records) for name, records in document()}, ensure_ascii=False).encode())

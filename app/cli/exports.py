@@ -33,14 +33,14 @@ async def _run(url: str, config: Config, company: str, entity: str, given: Mappi
     async with connections.snapshot(config.read_database_url or url, company) as (connection, catalog):
         if entity not in catalog:
             raise ServiceError("not_found", f"no such entity: {entity}, expected one of {', '.join(catalog.entities)}")
-        asked = read_request(catalog, catalog[entity], company, read_parameters(list(given.items())))
-        format = await find_format(connection, asked)
-        if asked.format == SCHEMA:
-            out.write(to_xml.schema(asked))
+        request = read_request(catalog, catalog[entity], company, read_parameters(list(given.items())))
+        format = await find_format(connection, request)
+        if request.format == SCHEMA:
+            out.write(to_xml.schema(request))
             return
-        inner = None if asked.format in RECORDS else line_shape(asked.query).collection
+        inner = None if request.format in RECORDS else line_shape(request.query).collection
         reader = Reader(connection, config.statement_timeout)
-        (total,) = await reader.one(statements.count(asked.query, company, inner))
+        (total,) = await reader.one(statements.count(request.query, company, inner))
         rows = written = 0
 
         def on_rows(count: int) -> None:
@@ -48,7 +48,7 @@ async def _run(url: str, config: Config, company: str, entity: str, given: Mappi
             rows += count
 
         reader.on_rows = on_rows
-        async with contextlib.aclosing(write_export(asked, reader, format, f"{entity}.{SCHEMA}")) as blocks:
+        async with contextlib.aclosing(write_export(request, reader, format, f"{entity}.{SCHEMA}")) as blocks:
             async for block in blocks:
                 await asyncio.to_thread(out.write, block)
                 written += len(block)
@@ -66,13 +66,13 @@ def output(path: str | None) -> Iterator[BinaryIO]:
         with Path(path).open("wb") as file:
             yield file
         return
-    whole = Path(path).resolve()
-    part = Path(f"{whole}.part")
+    complete = Path(path).resolve()
+    part = Path(f"{complete}.part")
     try:
         with part.open("wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        part.replace(whole)
+        part.replace(complete)
     finally:
         part.unlink(missing_ok=True)

@@ -12,7 +12,7 @@ from app.feed.run import Import
 from app.mapper import store
 from app.mapper.document import SourceConverter
 
-READ = 1 << 20  # bytes read at once from a file
+CHUNK = 1 << 20  # bytes read at once
 
 
 class Readable(Protocol):
@@ -32,11 +32,11 @@ def run_import(
     mapper: str | None = None,
 ) -> dict[str, Any]:
     """Import a document and show its progress; returns the report.  Raises ServiceError, psycopg.Error."""
-    progress, begun = Progress(), time.monotonic()
+    progress, started = Progress(), time.monotonic()
 
     def on_progress(phase: str, received: int, records: int, done: int) -> None:
         share = (received / size if size else None) if phase == "receiving" else (done / records if records else None)
-        pace = (records if phase == "receiving" else done) / max(time.monotonic() - begun, 0.001)
+        pace = (records if phase == "receiving" else done) / max(time.monotonic() - started, 0.001)
         progress.show(phase, share, f"{received / 1e6:,.1f} MB, {records:,} records, {pace:,.0f}/s")
 
     with connections.connect(url, "bds_reader") as connection:
@@ -45,7 +45,7 @@ def run_import(
     feed = Import(url, catalog, company, dry_run=dry_run, limit=config.import_max, on_progress=on_progress, converter=converter)
     try:
         feed.begin()
-        while data := file.read(READ):
+        while data := file.read(CHUNK):
             feed.receive(data)
         return feed.run()
     except BaseException as error:

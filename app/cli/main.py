@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from importlib import metadata
 
 import psycopg
 
 from app import logs
 from app.cli import stdio
-from app.cli.arguments import undecodable
+from app.cli.arguments import find_undecodable
 from app.cli.commands import fail
 from app.cli.parser import parser
 from app.config import Config
@@ -23,11 +24,17 @@ from app.tasks import Stopped
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; returns its exit code."""
+    """Run one command; returns its exit code.  Without a command it prints the help.
+
+    Raises SystemExit after help and for wrong usage.
+    """
     stdio.fill_closed_streams()
     logs.start()
     try:
         options = _read(arguments)
+        if options.version:
+            stdio.write(f"bds {_version()}\n")
+            return 0
         code: int = options.command(options, Config.load())
     except ServiceError as error:
         return fail(error.message)
@@ -39,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ValueError, MigrationError) as error:
         return fail(str(error))
     except Stopped as stopped:
-        stdio.say(f"bds: {stopped}")
+        stdio.message(f"bds: {stopped}")
         return 0
     except KeyboardInterrupt:
         return fail("interrupted")
@@ -50,10 +57,17 @@ def _read(arguments: Sequence[str] | None) -> argparse.Namespace:
     """Parse the command line.  Raises SystemExit after help and for wrong usage; OSError if help cannot be written."""
     top = parser()
     options = top.parse_args(arguments)
-    if options.command is None:
+    if options.command is None and not options.version:
         top.print_help()
         raise SystemExit(0)
-    problem = undecodable(options)
+    problem = find_undecodable(options)
     if problem:
         top.error(problem)
     return options
+
+
+def _version() -> str:
+    try:
+        return metadata.version("business-data-service")
+    except metadata.PackageNotFoundError:  # a checkout that is not installed
+        return "(not installed)"

@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.metadata import version
 from typing import Any
 
 from app.cli import accounts, commands, demo
@@ -116,7 +115,7 @@ restoring a backup.""",
     Command(
         "key create",
         commands.create_key,
-        "create an API key and print it, this once",
+        "create an API key and print it; it is not shown again",
         """\
   bds key create --company acme --scope read --name power-bi --expires 90d
   KEY=$(bds key create --company acme)""",
@@ -245,7 +244,7 @@ def parser() -> argparse.ArgumentParser:
         epilog=OVERVIEW,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    top.add_argument("--version", action="version", version=f"bds {version('business-data-service')}")
+    top.add_argument("--version", action="store_true", help="print the version and exit")
     top.set_defaults(command=None)
     actions = top.add_subparsers(title="commands", metavar="COMMAND")
     groups = {

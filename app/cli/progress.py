@@ -7,9 +7,9 @@ import sys
 import time
 from typing import TextIO
 
-WIDTH = 30
+BAR_WIDTH = 30  # characters
 REFRESH = 0.1  # seconds between two updates of the bar
-SILENCE = 5.0  # seconds between two lines without a terminal
+LINE_INTERVAL = 5.0  # seconds between two lines without a terminal
 
 
 class Progress:
@@ -17,39 +17,39 @@ class Progress:
 
     def __init__(self, out: TextIO | None = None) -> None:
         self._out = out or sys.stderr
-        self._terminal = self._out.isatty()
-        self._begun = time.monotonic()
-        self._shown = self._begun if not self._terminal else 0.0  # no lines for short work
-        self._phase, self._phase_begun, self._phase_share = "", 0.0, 0.0
+        self._is_terminal = self._out.isatty()
+        self._started = time.monotonic()
+        self._shown = self._started if not self._is_terminal else 0.0  # no lines for short work
+        self._phase, self._phase_started, self._phase_share = "", 0.0, 0.0
 
     def show(self, phase: str, share: float | None, detail: str) -> None:
         """Show a state.  share: 0 to 1, or None if unknown."""
         now = time.monotonic()
-        if now - self._shown < (REFRESH if self._terminal else SILENCE):
+        if now - self._shown < (REFRESH if self._is_terminal else LINE_INTERVAL):
             return
         self._shown = now
         if phase != self._phase:
-            self._phase, self._phase_begun, self._phase_share = phase, now, share or 0.0
-        times = f"{now - self._begun:.0f} s{self._left(now, share)}"
-        if self._terminal:
-            filled = round((share or 0) * WIDTH)
-            bar = "█" * filled + "·" * (WIDTH - filled)
-            self._put(f"\r\x1b[K{bar} {_percent(share)} {phase}, {detail}, {times}")
+            self._phase, self._phase_started, self._phase_share = phase, now, share or 0.0
+        times = f"{now - self._started:.0f} s{self._remaining(now, share)}"
+        if self._is_terminal:
+            filled = round((share or 0) * BAR_WIDTH)
+            bar = "█" * filled + "·" * (BAR_WIDTH - filled)
+            self._write(f"\r\x1b[K{bar} {_percent(share)} {phase}, {detail}, {times}")
         else:
-            self._put(f"{phase}, {_percent(share).strip() or '...'}, {detail}, {times}\n")
+            self._write(f"{phase}, {_percent(share).strip() or '...'}, {detail}, {times}\n")
 
-    def _left(self, now: float, share: float | None) -> str:
+    def _remaining(self, now: float, share: float | None) -> str:
         """The time left in the phase at its present pace, as text."""
-        if share is None or share <= self._phase_share or now - self._phase_begun < 1:
+        if share is None or share <= self._phase_share or now - self._phase_started < 1:
             return ""
-        return f", {(now - self._phase_begun) * (1 - share) / (share - self._phase_share):.0f} s left"
+        return f", {(now - self._phase_started) * (1 - share) / (share - self._phase_share):.0f} s left"
 
     def close(self) -> None:
         """Clear the bar."""
-        if self._terminal and self._shown:
-            self._put("\r\x1b[K")
+        if self._is_terminal and self._shown:
+            self._write("\r\x1b[K")
 
-    def _put(self, text: str) -> None:
+    def _write(self, text: str) -> None:
         with contextlib.suppress(OSError):  # a closed terminal must not stop the work
             self._out.write(text)
             self._out.flush()

@@ -42,7 +42,7 @@ def is_unicode() -> bool:
     return (sys.stdout.encoding or "").lower().replace("-", "") in ("utf8", "utf16", "utf32")
 
 
-def put(text: str) -> None:
+def write(text: str) -> None:
     """Write a result and flush it.  Raises OSError."""
     require_output()
     with _writing():
@@ -66,12 +66,12 @@ def binary_input() -> BinaryIO:
     return sys.stdin.buffer
 
 
-def say(text: str, end: str = "\n") -> None:
+def message(text: str, end: str = "\n") -> None:
     """Write a message to standard error, if that is possible."""
     try:
         print(text, end=end, file=sys.stderr, flush=True)
     except OSError:
-        _abandon(sys.stderr)
+        _redirect_to_null(sys.stderr)
 
 
 def _closed(name: str) -> OSError:
@@ -86,11 +86,11 @@ def _writing() -> Iterator[None]:
     except OSError as error:
         if error.filename is not None:  # of another file
             raise
-        _abandon(sys.stdout)
+        _redirect_to_null(sys.stdout)
         raise OSError(error.errno, error.strerror or str(error), OUTPUT) from None
 
 
-def _abandon(stream: TextIO) -> None:
+def _redirect_to_null(stream: TextIO) -> None:
     with contextlib.suppress(OSError, ValueError):
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, stream.fileno())

@@ -5,32 +5,34 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+FIRST_ERRORS = 20  # of an import, that its report shows
 
-def visible(text: str) -> str:
+
+def printable(text: str) -> str:
     """Text that is safe on a terminal: control characters are escaped."""
     return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
 
 
-def report(found: dict[str, Any]) -> str:
-    """The report of an import, with its first 20 errors."""
+def import_report(report: dict[str, Any]) -> str:
+    """The report of an import, with its first errors."""
     counts = ("created", "updated", "deleted", "unchanged", "failed")
-    lines = [table(("entity", *counts), [(name, *(f"{c[k]:,}" for k in counts)) for name, c in found["entities"].items()])]
-    for error in found["errors"][:20]:
+    lines = [table(("entity", *counts), [(name, *(f"{c[k]:,}" for k in counts)) for name, c in report["entities"].items()])]
+    for error in report["errors"][:FIRST_ERRORS]:
         record = f" ({error['record']})" if error["record"] else ""
-        lines.append(visible(f"{error['path']}{record}: {error['code']}: {error['message']}") + "\n")
-    if found["errorCount"] > 20:
-        lines.append(f"... and {found['errorCount'] - 20:,} more errors\n")
-    return "".join([*lines, ended(found), "\n"])
+        lines.append(printable(f"{error['path']}{record}: {error['code']}: {error['message']}") + "\n")
+    if report["errorCount"] > FIRST_ERRORS:
+        lines.append(f"... and {report['errorCount'] - FIRST_ERRORS:,} more errors\n")
+    return "".join([*lines, import_outcome(report), "\n"])
 
 
-def ended(found: dict[str, Any]) -> str:
-    """The end of an import in one line."""
-    return f"{found['state']}{', dry run: nothing was written' if found['dryRun'] else ''}, import {found['importId']}"
+def import_outcome(report: dict[str, Any]) -> str:
+    """The state in which an import ended, in one line."""
+    return f"{report['state']}{', dry run: nothing was written' if report['dryRun'] else ''}, import {report['importId']}"
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     """Rows in aligned columns; numeric columns are right-aligned."""
-    cells = [[visible(str(value)) for value in row] for row in rows]
+    cells = [[printable(str(value)) for value in row] for row in rows]
     widths = [max(len(row[n]) for row in [list(header), *cells]) for n in range(len(header))]
     numeric = [bool(cells) and all(row[n].replace(",", "").isdigit() for row in cells) for n in range(len(header))]
     lines = []

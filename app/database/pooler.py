@@ -16,7 +16,7 @@ from psycopg.conninfo import conninfo_to_dict
 from app.config import Config
 
 ROUNDS = 3
-PATIENCE = 5.0  # seconds to wait for a pooler that has no second connection
+SECOND_CONNECTION_TIMEOUT = 5.0  # seconds to wait for a pooler that has no second connection
 CONNECT_TIMEOUT = 10  # seconds, unless the connection string sets one
 
 
@@ -35,7 +35,7 @@ async def _connect(url: str, **settings: Any) -> psycopg.AsyncConnection[Any]:
     return await psycopg.AsyncConnection.connect(url, autocommit=True, **settings)
 
 
-async def process_of(connection: psycopg.AsyncConnection[Any]) -> int:
+async def server_process(connection: psycopg.AsyncConnection[Any]) -> int:
     """The pid of the server process that answers."""
     row = await (await connection.execute("select pg_backend_pid()", prepare=False)).fetchone()
     assert row is not None
@@ -65,11 +65,12 @@ async def check(config: Config, url: str) -> None:
 
 async def _require_direct(name: str, url: str) -> None:
     async with await _connect(url, prepare_threshold=None) as connection:
-        if not is_direct(connection, await process_of(connection)):
-            raise PoolerError(not_direct(name))
+        if not is_direct(connection, await server_process(connection)):
+            raise PoolerError(unnamed_pooler(name))
 
 
-def not_direct(name: str) -> str:
+def unnamed_pooler(name: str) -> str:
+    """The error for a pooler that BDS_POOLER does not name."""
     return (
         f"{name} leads to a pooler: expected BDS_POOLER=transaction, and BDS_LISTEN_DATABASE_URL past the pooler;"
         " or BDS_POOLER=session if it keeps a connection for each client"
@@ -79,14 +80,14 @@ def not_direct(name: str) -> str:
 async def shares_processes(url: str) -> bool:
     """Whether connections share server processes from one transaction to the next."""
     async with await _connect(url, prepare_threshold=None) as one:
-        if is_direct(one, await process_of(one)):
+        if is_direct(one, await server_process(one)):
             return False
         try:
-            async with asyncio.timeout(PATIENCE), await _connect(url, prepare_threshold=None) as other:
+            async with asyncio.timeout(SECOND_CONNECTION_TIMEOUT), await _connect(url, prepare_threshold=None) as other:
                 for _ in range(ROUNDS):
-                    mine = await process_of(one)
+                    mine = await server_process(one)
                     async with other.transaction():
-                        if mine == await process_of(other) or mine != await process_of(one):
+                        if mine == await server_process(other) or mine != await server_process(one):
                             return True
         except TimeoutError:  # the pooler has one server connection, which the first client holds
             return True
@@ -99,8 +100,8 @@ async def keeps_prepared(url: str) -> bool:
         try:
             for _ in range(ROUNDS):
                 await one.execute("select pg_backend_pid()", prepare=True)
-                async with asyncio.timeout(PATIENCE), other.transaction():
-                    await process_of(other)
+                async with asyncio.timeout(SECOND_CONNECTION_TIMEOUT), other.transaction():
+                    await server_process(other)
                     await one.execute("select pg_backend_pid()", prepare=True)
         except (psycopg.Error, TimeoutError) as error:
             return isinstance(error, TimeoutError)

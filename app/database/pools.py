@@ -23,10 +23,10 @@ from psycopg_pool import AsyncConnectionPool
 from app.config import Config
 from app.database import pooler
 
-WAIT, WAIT_AWAY = 30.0, 5.0  # seconds that a request waits for a connection; the second while the database is away
-GIVE_UP = 1.0  # seconds after which a pool stops reconnecting, until `revive`
+WAIT, WAIT_DOWN = 30.0, 5.0  # seconds that a request waits for a connection; the second while the database is down
+GIVE_UP = 1.0  # seconds after which a pool stops reconnecting, until `restore`
 # connections to a database that vanished are given up in seconds, not in hours
-PATIENCE = {
+TIMEOUTS = {
     "connect_timeout": pooler.CONNECT_TIMEOUT,
     "keepalives_idle": 30,
     "keepalives_interval": 10,
@@ -34,18 +34,18 @@ PATIENCE = {
     "tcp_user_timeout": 30_000,
 }
 BEGIN: LiteralString = "begin"
-READ: LiteralString = "begin read only"
+READ_ONLY: LiteralString = "begin read only"
 SNAPSHOT: LiteralString = "begin isolation level repeatable read, read only"
 
 
 def parameters(url: str, name: str = "bds") -> dict[str, Any]:
     """Connection parameters that `url` does not set itself."""
     given = conninfo_to_dict(url)
-    return {key: value for key, value in {"application_name": name, **PATIENCE}.items() if key not in given}
+    return {key: value for key, value in {"application_name": name, **TIMEOUTS}.items() if key not in given}
 
 
 class Session(psycopg.AsyncConnection[Any]):
-    """A pooled connection that remembers the company it has named."""
+    """A pooled connection, and the company that its session has named."""
 
     company: str | None = None
     _raw: psycopg.AsyncRawCursor[Any] | None = None
@@ -69,14 +69,14 @@ async def check_if_readable(connection: psycopg.AsyncConnection[Any]) -> None:
 class Pool:
     """Connections in autocommit mode that act as `role`; behind a transaction pooler each use is a transaction.
 
-    is_away: whether the database did not answer the last time; requests then wait WAIT_AWAY only.
+    is_down: whether the database did not answer the last time; requests then wait WAIT_DOWN only.
     """
 
     def __init__(self, config: Config, url: str, role: LiteralString, size: int) -> None:
         self.role = role
         self.limit = size
-        self.remembers = config.pooler != "transaction"  # whether a session keeps its settings between two uses
-        self.is_away = False
+        self.keeps_sessions = config.pooler != "transaction"  # whether a session keeps its settings between two uses
+        self.is_down = False
         self._config = config
         self._settings = {"role": role, "timezone": "UTC", "jit": "off"}
         if role == "bds_reader":
@@ -95,9 +95,9 @@ class Pool:
         )
 
     async def _configure(self, connection: Session) -> None:
-        if self._config.pooler == "none" and not pooler.is_direct(connection, await pooler.process_of(connection)):
-            raise psycopg.OperationalError(pooler.not_direct("the connection string"))
-        if self.remembers:
+        if self._config.pooler == "none" and not pooler.is_direct(connection, await pooler.server_process(connection)):
+            raise psycopg.OperationalError(pooler.unnamed_pooler("the connection string"))
+        if self.keeps_sessions:
             settings = dict(self._settings)
             if self.role == "bds_reader":
                 settings["default_transaction_read_only"] = "on"
@@ -111,13 +111,11 @@ class Pool:
     async def close(self) -> None:
         await self._pool.close()
 
-    async def revive(self) -> None:
+    async def restore(self) -> None:
         """After an outage: drop all pooled connections, then serve the requests that wait."""
         if not self._pool.closed:
             await self._pool.drain()
-            await self._pool.putconn(
-                await self._pool.getconn(WAIT_AWAY)
-            )  # a pool that stopped reconnecting starts again at a request
+            await self._pool.putconn(await self._pool.getconn(WAIT_DOWN))  # a request makes a pool that gave up reconnect
 
     def stats(self) -> dict[str, int]:
         """Statistics as psycopg counts them; empty while the pool is not open."""
@@ -133,7 +131,7 @@ class Pool:
             await self._put(connection)
 
     async def _get(self) -> Session:
-        return await self._pool.getconn(WAIT_AWAY if self.is_away else WAIT)
+        return await self._pool.getconn(WAIT_DOWN if self.is_down else WAIT)
 
     async def _put(self, connection: Session) -> None:
         """Return a connection, even if the present task is cancelled meanwhile.
@@ -141,7 +139,7 @@ class Pool:
         A handler is cancelled when its client leaves with the last byte; the connection would be lost, and with it the waiting
         request that is about to get it.
         """
-        await _finish(self._pool.putconn(connection))
+        await _uncancelled(self._pool.putconn(connection))
 
     @contextlib.asynccontextmanager
     async def transaction(self, begin: LiteralString = BEGIN, **settings: str) -> AsyncIterator[Session]:
@@ -161,14 +159,14 @@ class Pool:
     @contextlib.asynccontextmanager
     async def use(self) -> AsyncIterator[Session]:
         """A connection for a few statements, bound to no company."""
-        async with self.take() if self.remembers else self.transaction() as connection:
+        async with self.take() if self.keeps_sessions else self.transaction() as connection:
             yield connection
 
     @contextlib.asynccontextmanager
     async def session(self, company: str) -> AsyncIterator[Session]:
         """A connection for a few statements, bound to `company`."""
-        if not self.remembers:
-            async with self.transaction(READ, **{"bds.company": company}) as connection:
+        if not self.keeps_sessions:
+            async with self.transaction(READ_ONLY, **{"bds.company": company}) as connection:
                 yield connection
             return
         connection = await self._get()  # not by take(): each nested context manager costs time
@@ -184,7 +182,7 @@ class Pool:
     @contextlib.asynccontextmanager
     async def snapshot(self, company: str) -> AsyncIterator[Session]:
         """The same in a transaction with one snapshot for all of its statements."""
-        if not self.remembers:
+        if not self.keeps_sessions:
             async with self.transaction(SNAPSHOT, **{"bds.company": company}) as connection:
                 yield connection
             return
@@ -197,11 +195,12 @@ class Pool:
                     await connection.execute("commit")  # after a rollback psycopg forgets the prepared statements of the connection
 
 
-async def _finish(work: Coroutine[Any, Any, None]) -> None:
-    """Await a coroutine that continues even if the awaiting task is cancelled, like asyncio.shield.
+async def _uncancelled(work: Coroutine[Any, Any, None]) -> None:
+    """Await a coroutine that runs to its end even if the awaiting task is cancelled.
 
-    asyncio.shield starts a task, which costs a thirtieth of a small read.  Mostly `work` waits for nothing, so its first step runs
-    directly; only if it waits for a future does the rest become a shielded task.
+    That is asyncio.shield around a task, but without a task where none is needed: returning a connection rarely waits for anything.
+    So the first step runs directly, and only a coroutine that then waits for a future continues in a shielded task.  This costs
+    0.6 us where the task would cost 5 us, in reads of some 150 us.
     """
     try:
         future = work.send(None)

@@ -1,1 +1,13 @@
-"""What runs: routes, middleware, the HTTP server, its processes and periodic maintenance."""
+"""The running service.  A request passes through server, middleware and a route.
+
+Modules:
+    server              one process: the listening socket, its connections, a stop that lets running requests finish
+    processes           several processes on one address, and the parent that watches them
+    application         the aiohttp application and its background tasks
+    middleware          request ids, error responses, common headers, the log line, metrics
+    routes              one handler for each route outside the web pages
+    maintenance         periodic work in the database
+    metrics_endpoint    /metrics, and the sampling of gauges
+    metrics_directory   the directory through which processes share their metrics
+    sockets             checks the address to listen on
+"""

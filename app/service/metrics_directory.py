@@ -18,7 +18,7 @@ PREFIX = "bds-metrics-"
 
 
 @contextlib.contextmanager
-def directory() -> Iterator[Path]:
+def new_directory() -> Iterator[Path]:
     """Make a directory that exists until the block ends."""
     _remove_abandoned()
     path, lock = _make()
@@ -30,9 +30,9 @@ def directory() -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def held(path: Path) -> Iterator[None]:
+def locked(path: Path) -> Iterator[None]:
     """Hold the lock on a directory.  Raises FileNotFoundError if the directory was removed."""
-    lock = _hold(path)
+    lock = _lock(path)
     try:
         yield
     finally:
@@ -43,10 +43,10 @@ def _make() -> tuple[Path, int]:
     while True:
         path = Path(tempfile.mkdtemp(prefix=PREFIX))
         with contextlib.suppress(FileNotFoundError):  # another service that is starting removed it before it was locked
-            return path, _hold(path)
+            return path, _lock(path)
 
 
-def _hold(path: Path) -> int:
+def _lock(path: Path) -> int:
     lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     fcntl.flock(lock, fcntl.LOCK_SH)  # waits while another process removes it
     if not path.exists():

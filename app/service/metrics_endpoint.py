@@ -1,4 +1,4 @@
-"""/metrics: access to them, and the samples and queries that they need."""
+"""/metrics: who may read it, its response, and the sampling of values that only this process can measure."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from app.service.middleware import DATABASE
 
 log = logging.getLogger("bds.http")
 
-EVERY = 1.0  # seconds between two samples
-PATIENCE = 2.0  # seconds for the query
+INTERVAL = 1.0  # seconds between two samples
+BACKLOG_TIMEOUT = 2.0  # seconds for the query
 FORWARDED = ("Forwarded", "X-Forwarded-For", "X-Real-IP", "Via")
 
 
-def require_observer(request: web.Request) -> None:
+def require_metrics_access(request: web.Request) -> None:
     """Raise unauthorized or forbidden unless the sender may read the metrics.
 
-    With BDS_METRICS_TOKEN set, the request must carry that token.  Without it, the request must come from this machine, and not
-    through a proxy, whose requests come from this machine as well.
+    With BDS_METRICS_TOKEN set, the request must carry that token.  Without it, the request must come from this machine and not
+    through a proxy, because requests through a local proxy come from this machine, whoever sent them.
     """
     token = request.app[DATABASE].config.metrics_token
     if token is not None:
@@ -47,20 +47,20 @@ def _is_local(request: web.Request) -> bool:
     return is_loopback and not any(name in request.headers for name in FORWARDED)
 
 
-async def metrics_of(database: Database, sampler: Sampler, request: web.Request) -> web.Response:
+async def show_metrics(database: Database, sampler: Sampler, request: web.Request) -> web.Response:
     """Answer with all metrics of all processes."""
     sampler.sample(database.pools())
     is_up = await database.answers()
-    backlog = await _backlog(database) if is_up else None
+    backlog = await _read_backlog(database) if is_up else None
     accept = request.headers.get("Accept", "")
     body, media_type = await asyncio.to_thread(metrics.exposition, is_up, backlog, accept)
     return web.Response(body=body, headers={"Content-Type": media_type, "Cache-Control": "no-store"})
 
 
-async def _backlog(database: Database) -> Backlog | None:
+async def _read_backlog(database: Database) -> Backlog | None:
     """Count waiting work; None if the database does not answer in time."""
     try:
-        async with asyncio.timeout(PATIENCE), database.service() as connection:
+        async with asyncio.timeout(BACKLOG_TIMEOUT), database.service() as connection:
             cursor = await connection.execute("select deliveries, overdue, imports from bds.backlog(%s)", (QUEUE_LIMIT,))
             row = await cursor.fetchone()
     except (psycopg.Error, TimeoutError) as error:
@@ -69,11 +69,11 @@ async def _backlog(database: Database) -> Backlog | None:
     return Backlog(row[0], float(row[1]), row[2]) if row else None
 
 
-async def sampling_of(database: Database, sampler: Sampler) -> None:
-    """Sample every EVERY seconds, forever; a failed sample is logged."""
+async def run_sampling(database: Database, sampler: Sampler) -> None:
+    """Sample every INTERVAL seconds, forever; a failed sample is logged."""
     while True:
         try:
             sampler.sample(database.pools())
         except Exception:
             log.exception("a metrics sample failed")
-        await asyncio.sleep(EVERY)
+        await asyncio.sleep(INTERVAL)

@@ -1,4 +1,4 @@
-"""What every request passes through: a request id, errors in the form of their area, headers, the log line, metrics.
+"""The middleware of every request: a request id, errors in the form of their area, headers, the log line, metrics.
 
 An error under /api/odata is an OData error, on a page a page, elsewhere problem+json (RFC 9457).  An unexpected failure gives the
 client nothing but the request id under which the log has it.
@@ -17,11 +17,10 @@ from itertools import count
 import psycopg
 from aiohttp import web
 
-from app import metrics
+from app import logs, metrics
 from app.auth.login import ACTOR
 from app.database.database import Database
 from app.errors import ERRORS, SQLSTATES, ServiceError
-from app.logs import REQUEST, Answered, log_request
 from app.odata.request import refused_method
 from app.wire import answers
 from app.wire.proxies import apply_forwarded
@@ -33,59 +32,60 @@ DATABASE = web.AppKey("database", Database)
 TARGET = web.RequestKey("target", Target)
 REQUEST_ID = web.RequestKey("request_id", str)
 IS_SECURE = web.RequestKey("is_secure", bool)  # whether the client spoke HTTPS, with the service or with a trusted proxy
-GIVEN_ID = re.compile(r"[\x21-\x7e]{1,100}")
-PROCESS = secrets.token_hex(6)  # prefix of the request ids that this process makes
+CLIENT_ID = re.compile(r"[\x21-\x7e]{1,100}")  # a request id that a client may choose
+_PROCESS = secrets.token_hex(6)  # prefix of the request ids that this process makes
 _numbers = count(1)
 CLIENT_LEFT = 499  # status in the log when the client left before its answer
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
-# makes the page that shows an error to a person; None for a request that is not a page's
+# Renders an error as a page; returns None if the request is not for a page.
 FAILURE_PAGE: web.AppKey[Callable[[web.Request, ServiceError], web.Response | None]] = web.AppKey("failure_page")
 
 
 @web.middleware
 async def wrap_request(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Give the request an id and a target, turn exceptions into answers, log and count it."""
-    given = request.headers.get("X-Request-Id")
-    id = given if given and GIVEN_ID.fullmatch(given) else f"{PROCESS}{next(_numbers):x}"
-    target = read_target(_path(request), _path(request, raw=True))
+    """Give the request an id and a target, turn exceptions into responses, log and count the request."""
+    wanted = request.headers.get("X-Request-Id")
+    id = wanted if wanted and CLIENT_ID.fullmatch(wanted) else f"{_PROCESS}{next(_numbers):x}"
+    path = _raw_path(request)
+    request[REQUEST_ID], request[TARGET] = id, (target := read_target(path))
     seen = apply_forwarded(request, request.app[DATABASE].config.trusted_proxies)
-    request[REQUEST_ID], request[TARGET], request[IS_SECURE] = id, target, seen.secure  # for `finish`
+    request[IS_SECURE] = seen.secure  # for `add_headers`, which aiohttp calls with the original request
     if seen is not request:
-        seen[REQUEST_ID], seen[TARGET], seen[IS_SECURE] = id, target, seen.secure
+        seen[IS_SECURE] = seen.secure
         request = seen
     started, status, size = time.perf_counter(), CLIENT_LEFT, 0
-    named = REQUEST.set(id)
+    token = logs.REQUEST.set(id)
     metrics.http.in_progress += 1
     try:
         if request.method == "CONNECT":
-            raise wrong_method(request.app, request.raw_path)
+            raise wrong_method(request.app, path)
         response = await handler(request)
         status, size = response.status, response.content_length or 0
         return response
     except Exception as error:
         failure = to_service_error(error, id)
         if request.writer.output_size:
-            raise ConnectionResetError("the answer had begun") from error
+            raise ConnectionResetError("the response had begun") from error
         status = failure.status
         return request.app[FAILURE_PAGE](request, failure) or error_response(failure, is_odata=target.is_odata)
     finally:
-        took, size = time.perf_counter() - started, request.writer.output_size or size
+        seconds, size = time.perf_counter() - started, request.writer.output_size or size
         is_routed = request.match_info.http_exception is None
-        answered = Answered(
-            at=time.time(), id=id, remote=request.remote, method=request.method, path=_path(request, raw=True),
-            area=target.area if is_routed else "none", company=target.company if is_routed or target.is_odata else None,
-            actor=request.get(ACTOR), status=status, size=size, seconds=took,
-        )  # fmt: skip
+        area = target.area if is_routed else "none"
+        company = target.shown_company if is_routed or target.is_odata else None
+        record = logs.AccessRecord(
+            time.time(), id, request.remote, request.method, path, area, company, request.get(ACTOR), status, size, seconds
+        )
         metrics.http.in_progress -= 1
-        metrics.http.count(answered)
-        log_request(answered)
-        REQUEST.reset(named)
+        metrics.http.count(record)
+        logs.write_access(record)
+        logs.REQUEST.reset(token)
 
 
-async def finish(request: web.Request, response: web.StreamResponse) -> None:
-    """Set the headers that every answer carries."""
+async def add_headers(request: web.Request, response: web.StreamResponse) -> None:
+    """Add the headers that every response carries."""
     headers = response.headers
     headers["X-Request-Id"] = request[REQUEST_ID]
     for name, value in answers.SECURITY:
@@ -96,23 +96,21 @@ async def finish(request: web.Request, response: web.StreamResponse) -> None:
         headers["OData-Version"] = "4.0"
 
 
-async def expect(request: web.Request) -> None:
+async def handle_expect(request: web.Request) -> None:
     """Let a client that waits for 100 Continue send its body; other expectations are ignored (RFC 9110, 10.1.1)."""
     if request.headers["Expect"].lower() == "100-continue" and request.version >= (1, 1):
         await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         request.writer.output_size = 0
 
 
-def _path(request: web.Request, *, raw: bool = False) -> str:
-    """The path of a request; the target of CONNECT is an authority, which stands for it."""
-    if request.method == "CONNECT":
-        return request.raw_path
-    return request.rel_url.raw_path if raw else request.path
+def _raw_path(request: web.Request) -> str:
+    """The path as it was sent, without the query; the whole target of CONNECT, which aiohttp reads as an authority."""
+    return request.raw_path if request.method == "CONNECT" else request.rel_url.raw_path
 
 
 def wrong_method(app: web.Application, path: str) -> ServiceError:
     """The error for a method without a route: not_found if the path has no route, else one that lists the allowed methods."""
-    if read_target(path, path).is_odata:
+    if read_target(path).is_odata:
         return refused_method(path)
     allowed = sorted({route.method for route in app.router.routes() if route.resource and _matches(route.resource, path)})
     if not allowed:

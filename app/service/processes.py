@@ -31,7 +31,7 @@ from app.config import Config
 from app.database import connections
 from app.database.migrate import MigrationError
 from app.service import metrics_directory
-from app.service.sockets import free_address
+from app.service.sockets import resolve_address
 from app.tasks import Stopped, stoppable
 
 log = logging.getLogger("bds.processes")
@@ -40,7 +40,7 @@ FIRST_DELAY, LONGEST_DELAY = 0.1, 5.0  # seconds before a dead process is starte
 STEADY = 30.0  # seconds of life after which a death resets the delay
 GRACE = 45.0  # seconds that processes have to end; longer than what they give their own requests
 
-SHARED = "PROMETHEUS_MULTIPROC_DIR"  # the variable by which prometheus_client finds the shared directory
+METRICS_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"  # the variable by which prometheus_client finds the shared directory
 
 _spawn = multiprocessing.get_context("spawn")
 
@@ -68,8 +68,8 @@ class Child:
         self.ready, self.is_ready, self.started = ours, False, time.monotonic()
         return self.process.pid
 
-    def died(self, now: float) -> None:
-        """Schedule the next start."""
+    def schedule_restart(self, now: float) -> None:
+        """Drop the dead process and schedule the next start."""
         self.delay = FIRST_DELAY if now - self.started > STEADY else min(self.delay * 2, LONGEST_DELAY)
         self.due = now + self.delay
         if self.ready is not None:
@@ -83,7 +83,7 @@ class Parent:
 
     children: list[Child]
     announce: Callable[[], None]
-    _stop: socket.socket = field(init=False)
+    _wakeup: socket.socket = field(init=False)
     _signalled: bool = False
     _announced: bool = False
 
@@ -96,18 +96,18 @@ class Parent:
                 began = True
                 while began and not self._signalled:
                     self._wait()
-                    began = self._restart()
+                    began = self._restart_dead()
             except BaseException:
-                self._end()  # no child may outlive its parent
+                self._end_all()  # no child may outlive its parent
                 raise
-            return self._end() if began else (self._end() or 1)
+            return self._end_all() if began else (self._end_all() or 1)
 
     @contextmanager
     def _signals(self) -> Iterator[None]:
         """Let signals wake the parent from its wait, and nothing else."""
-        self._stop, woken = socket.socketpair()
-        woken.setblocking(False)
-        before = signal.set_wakeup_fd(woken.fileno(), warn_on_full_buffer=False)
+        self._wakeup, written = socket.socketpair()
+        written.setblocking(False)
+        before = signal.set_wakeup_fd(written.fileno(), warn_on_full_buffer=False)
         handlers = {each: signal.signal(each, self._on_signal) for each in (signal.SIGTERM, signal.SIGINT)}
         try:
             yield
@@ -115,8 +115,8 @@ class Parent:
             for each, handler in handlers.items():
                 signal.signal(each, handler)
             signal.set_wakeup_fd(before)
-            self._stop.close()
-            woken.close()
+            self._wakeup.close()
+            written.close()
 
     def _on_signal(self, _number: int, _frame: object) -> None:
         self._signalled = True
@@ -127,7 +127,7 @@ class Parent:
         due = min((max(0.0, child.due - now) for child in self.children if child.process is None), default=None)
         pipes = [child.ready for child in self.children if child.ready is not None and not child.is_ready]
         sentinels = [child.process.sentinel for child in self.children if child.process is not None]
-        connection.wait([self._stop, *pipes, *sentinels], due)
+        connection.wait([self._wakeup, *pipes, *sentinels], due)
         for child in self.children:
             if child.ready is not None and not child.is_ready and child.ready.poll():
                 try:
@@ -139,14 +139,14 @@ class Parent:
             self._announced = True
             self.announce()
 
-    def _restart(self) -> bool:
+    def _restart_dead(self) -> bool:
         """Restart dead children.  Returns False if one died before the first start was complete; it has logged the reason."""
         now = time.monotonic()
         for child in self.children:
             if child.process is not None and child.process.exitcode is not None:
                 how, pid, began = _describe_exit(child.process.exitcode), child.process.pid, child.is_ready
-                _forget(child.process)
-                child.died(now)
+                _drop_gauges(child.process)
+                child.schedule_restart(now)
                 if self._signalled:
                     continue
                 if not began and not self._announced:
@@ -158,10 +158,10 @@ class Parent:
                     log.warning("%s is started again as process %d", child.name, child.start())
                 except OSError as error:  # no more processes, or no memory
                     log.error("%s could not be started: %s", child.name, error)
-                    child.died(now)
+                    child.schedule_restart(now)
         return True
 
-    def _end(self) -> int:
+    def _end_all(self) -> int:
         """Terminate all children, wait GRACE seconds, kill the rest.  Returns the exit code."""
         running = [child.process for child in self.children if child.process is not None]
         for process in running:
@@ -189,8 +189,8 @@ def _describe_exit(code: int) -> str:
         return f"killed by signal {-code}"
 
 
-def _forget(process: SpawnProcess) -> None:
-    """Remove the present-time metrics of a dead process."""
+def _drop_gauges(process: SpawnProcess) -> None:
+    """Remove the gauges of a dead process from the shared metrics; its counters stay."""
     from prometheus_client import multiprocess
 
     if process.pid is not None:
@@ -206,7 +206,7 @@ def reserved(host: str, port: int) -> Iterator[tuple[str, int]]:
 
     The socket that reserves it does not listen, so it receives no connections.
     """
-    family, address = free_address(host, port)  # checked without SO_REUSEPORT, which would not notice another service
+    family, address = resolve_address(host, port)  # checked without SO_REUSEPORT, which would not notice another service
     with socket.socket(family, socket.SOCK_STREAM) as held:
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
@@ -225,23 +225,23 @@ def serve(config: Config, host: str, port: int, count: int, announce: Callable[[
     """
     with stoppable(), connections.connect(connections.resolve(config)):  # a configuration error is reported once, by the parent
         pass
-    with reserved(host, port) as address, metrics_directory.directory() as directory:
-        os.environ[SHARED] = str(directory)
+    with reserved(host, port) as address, metrics_directory.new_directory() as directory:
+        os.environ[METRICS_VARIABLE] = str(directory)
         try:
             children = [Child(f"http {number}", _http, (config, *address, number == 1)) for number in range(1, count + 1)]
             if worker:
                 children.append(Child("webhooks", _webhooks, (config,)))
             return Parent(children, lambda: announce(*address)).run()
         finally:
-            del os.environ[SHARED]
+            del os.environ[METRICS_VARIABLE]
 
 
-def _http(ready: connection.Connection, config: Config, host: str, port: int, maintains: bool) -> None:
+def _http(ready: connection.Connection, config: Config, host: str, port: int, maintenance: bool) -> None:
     """One HTTP process; the first one runs maintenance for all."""
     from app.service import server
 
-    with _child(config, "bds http"):
-        server.serve(config, host, port, lambda *_: ready.send(True), worker=False, reuse_port=True, maintains=maintains)
+    with _child_process(config, "bds http"):
+        server.serve(config, host, port, lambda *_: ready.send(True), worker=False, reuse_port=True, maintenance=maintenance)
 
 
 def _webhooks(ready: connection.Connection, config: Config) -> None:
@@ -250,19 +250,19 @@ def _webhooks(ready: connection.Connection, config: Config) -> None:
 
     from app.service import server
 
-    with _child(config, "bds webhooks"):
-        uvloop.run(server.work(config, lambda: ready.send(True), maintains=False))
+    with _child_process(config, "bds webhooks"):
+        uvloop.run(server.run_worker(config, lambda: ready.send(True), maintenance=False))
 
 
 @contextmanager
-def _child(config: Config, name: str) -> Iterator[None]:
+def _child_process(config: Config, name: str) -> Iterator[None]:
     """Name the process for `ps -o comm` and `top`, ignore SIGINT, and log in one line an error that ends it."""
     with contextlib.suppress(OSError):
         Path("/proc/self/comm").write_text(name)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process of a terminal; the parent ends the children
     logs.start(config)
     try:
-        with metrics_directory.held(Path(os.environ[SHARED])):
+        with metrics_directory.locked(Path(os.environ[METRICS_VARIABLE])):
             yield
     except Stopped as stopped:
         log.warning("%s", stopped)

@@ -1,31 +1,24 @@
-"""Routes, three lines each, and the background tasks of an HTTP process."""
+"""The routes outside the web pages, with a handler of a few lines each."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator
 from functools import wraps
 
 import psycopg
 from aiohttp import web
 
-from app import metrics
 from app.auth import Gate, Identity
 from app.auth.login import Login, identify
 from app.changes import read as changes
 from app.database.catalog import Entity
-from app.database.database import Database
 from app.errors import ServiceError
 from app.export import response as exports
 from app.feed import receive
 from app.mapper import store as mappers
 from app.metrics import Sampler
 from app.odata.response import respond
-from app.service.maintenance import run_maintenance
-from app.service.metrics_endpoint import metrics_of, require_observer, sampling_of
-from app.service.middleware import DATABASE, FAILURE_PAGE, TARGET, Handler, expect, finish, wrap_request
-from app.tasks import cancel_and_wait
-from app.web import Site, routes
+from app.service.metrics_endpoint import require_metrics_access, show_metrics
+from app.service.middleware import DATABASE, TARGET, Handler
 from app.webhooks import registration
 from app.wire import answers, bodies, urls
 from app.wire.target import ODATA
@@ -36,29 +29,6 @@ STREAMS = web.AppKey("streams", answers.Streams)
 SAMPLER = web.AppKey("sampler", Sampler)
 JSON = {"Content-Type": "application/json"}
 RELOADS = 3  # of the catalog, for one request
-
-
-def create_app(database: Database, stall: float = 60.0, maintains: bool = True) -> web.Application:
-    """The service as an application.
-
-    stall: seconds after which a client that reads nothing of its answer is cut off; maintains: whether to run maintenance.
-    """
-    app = web.Application(middlewares=[wrap_request])
-    app[DATABASE], app[GATE] = database, Gate(database)
-    app[LOGIN] = Login(database, app[GATE])
-    app[STREAMS] = answers.Streams(database.config.pool_size, database.config.statement_timeout, stall)
-    app[SAMPLER] = Sampler(database.limits())
-    app.cleanup_ctx.append(sampling)
-    app.on_response_prepare.append(finish)
-    if maintains:
-        app.cleanup_ctx.append(maintenance)
-    site = Site(database, app[GATE], app[LOGIN])
-    app[FAILURE_PAGE] = site.failure
-    for method, path, handler in (*routes(site), *ROUTES):
-        app.router.add_route(method, path, handler, expect_handler=expect)
-        if method == "GET":
-            app.router.add_route("HEAD", path, handler, expect_handler=expect)
-    return app
 
 
 def with_current_catalog(handler: Handler) -> Handler:
@@ -84,112 +54,109 @@ def with_current_catalog(handler: Handler) -> Handler:
 @with_current_catalog
 async def odata(request: web.Request) -> web.StreamResponse:
     identity = await identify(request.app[GATE], request, basic_only=True)
-    company = request[TARGET].company
-    if company is None:
-        urls.decode_path(request.rel_url.raw_path)  # raises if that is why
-    identity.require("read", company or "")
+    identity.require("read", request[TARGET].company)
     return await respond(request.app[DATABASE], request, request.app[STREAMS])
 
 
 @with_current_catalog
 async def rows(request: web.Request) -> web.StreamResponse:
-    company, entity = await readable(request), entity_of(request)
+    company, entity = await require_read(request), entity_of(request)
     options = urls.decode_query(request.rel_url.raw_path_qs)
-    return await data(request, await changes.read_rows(request.app[DATABASE], company, entity, options))
+    return await send_data(request, await changes.read_rows(request.app[DATABASE], company, entity, options))
 
 
 @with_current_catalog
 async def row(request: web.Request) -> web.StreamResponse:
-    company, entity = await readable(request), entity_of(request)
+    company, entity = await require_read(request), entity_of(request)
     urls.refuse_options(request.rel_url.raw_path_qs)
-    return await data(request, await changes.read_row(request.app[DATABASE], company, entity, request.match_info["id"]))
+    return await send_data(request, await changes.read_row(request.app[DATABASE], company, entity, request.match_info["id"]))
 
 
 async def change_log(request: web.Request) -> web.StreamResponse:
-    company, options = await readable(request), urls.decode_query(request.rel_url.raw_path_qs)
-    return await data(request, await changes.read_changes(request.app[DATABASE], company, options))
+    company, options = await require_read(request), urls.decode_query(request.rel_url.raw_path_qs)
+    return await send_data(request, await changes.read_changes(request.app[DATABASE], company, options))
 
 
 async def list_hooks(request: web.Request) -> web.StreamResponse:
-    company, page = await hookable(request, lists=True), urls.read_page(urls.decode_query(request.rel_url.raw_path_qs))
+    company, page = await require_hooks(request, lists=True), urls.read_page(urls.decode_query(request.rel_url.raw_path_qs))
     return web.json_response(await registration.hooks(request.app[DATABASE], company, page))
 
 
 async def create_hook(request: web.Request) -> web.StreamResponse:
-    company = await hookable(request)
+    company = await require_hooks(request)
     hook = await registration.create(request.app[DATABASE], company, await bodies.small_body(request))
     return web.json_response(hook, status=201, headers={"Location": f"/c/{company}/hooks/{hook['id']}"})
 
 
 async def show_hook(request: web.Request) -> web.StreamResponse:
-    company = await hookable(request)
+    company = await require_hooks(request)
     return web.json_response(await registration.show(request.app[DATABASE], company, request.match_info["id"]))
 
 
 async def update_hook(request: web.Request) -> web.StreamResponse:
-    company, body = await hookable(request), await bodies.small_body(request)
+    company, body = await require_hooks(request), await bodies.small_body(request)
     return web.json_response(await registration.update(request.app[DATABASE], company, request.match_info["id"], body))
 
 
 async def delete_hook(request: web.Request) -> web.StreamResponse:
-    await registration.delete(request.app[DATABASE], await hookable(request), request.match_info["id"])
+    await registration.delete(request.app[DATABASE], await require_hooks(request), request.match_info["id"])
     return web.Response(status=204)
 
 
 async def test_hook(request: web.Request) -> web.StreamResponse:
-    company = await hookable(request)
+    company = await require_hooks(request)
     return web.json_response(await registration.test(request.app[DATABASE], company, request.match_info["id"]), status=202)
 
 
 async def deliveries(request: web.Request) -> web.StreamResponse:
-    company, page = await hookable(request, lists=True), urls.read_page(urls.decode_query(request.rel_url.raw_path_qs))
+    company, page = await require_hooks(request, lists=True), urls.read_page(urls.decode_query(request.rel_url.raw_path_qs))
     return web.json_response(await registration.deliveries(request.app[DATABASE], company, request.match_info["id"], page))
 
 
 async def retry_delivery(request: web.Request) -> web.StreamResponse:
-    company, named = await hookable(request), request.match_info
+    company, named = await require_hooks(request), request.match_info
     return web.json_response(await registration.retry(request.app[DATABASE], company, named["id"], named["delivery"]), status=202)
 
 
 async def import_document(request: web.Request) -> web.StreamResponse:
-    company, actor = await importable(request)
+    company, actor = await require_import(request)
     status, report = await receive.import_request(request.app[DATABASE], request, company, actor)
     headers = {"Location": f"/api/{company}/imports/{report['importId']}"}
     return web.Response(status=status, body=receive.dump(report), content_type="application/json", headers=headers)
 
 
 async def imports(request: web.Request) -> web.StreamResponse:
-    (company, _), options = await importable(request), urls.decode_query(request.rel_url.raw_path_qs)
+    (company, _), options = await require_import(request), urls.decode_query(request.rel_url.raw_path_qs)
     return await answers.send(request, receive.dump(await receive.imports(request.app[DATABASE], company, options)), JSON)
 
 
 async def import_report(request: web.Request) -> web.StreamResponse:
-    company, _ = await importable(request)
+    company, _ = await require_import(request)
     return await answers.send(
         request, receive.dump(await receive.show(request.app[DATABASE], company, request.match_info["id"])), JSON
     )
 
 
 async def cancel_import(request: web.Request) -> web.StreamResponse:
-    company, _ = await importable(request)
+    company, _ = await require_import(request)
     await receive.cancel(request.app[DATABASE], company, request.match_info["id"])
     return web.Response(status=204)
 
 
 async def import_errors(request: web.Request) -> web.StreamResponse:
-    (company, _), options = await importable(request), urls.decode_query(request.rel_url.raw_path_qs)
+    (company, _), options = await require_import(request), urls.decode_query(request.rel_url.raw_path_qs)
     page = await receive.errors(request.app[DATABASE], company, request.match_info["id"], options)
     return await answers.send(request, receive.dump(page), JSON)
 
 
 async def mapper_list(request: web.Request) -> web.StreamResponse:
-    company, _ = await importable(request)
+    company, _ = await require_import(request)
     limit, offset = urls.read_page(urls.decode_query(request.rel_url.raw_path_qs))
     return await answers.send(request, receive.dump(await mappers.listed(request.app[DATABASE], company, limit, offset)), JSON)
 
 
 async def mapper_text(request: web.Request) -> web.StreamResponse:
-    company, _ = await importable(request)
+    company, _ = await require_import(request)
     stored = await mappers.show(request.app[DATABASE], company, request.match_info["name"])
     return await answers.send(
         request, stored.text.encode(), {"Content-Type": "text/plain; charset=utf-8", "X-Content-Type-Options": "nosniff"}
@@ -197,7 +164,7 @@ async def mapper_text(request: web.Request) -> web.StreamResponse:
 
 
 async def put_mapper(request: web.Request) -> web.StreamResponse:
-    (company, actor), name = await importable(request), request.match_info["name"]
+    (company, actor), name = await require_import(request), request.match_info["name"]
     if request.content_type != "text/plain":
         raise ServiceError("unsupported_media_type", f"expected text/plain, got {request.content_type}")
     async with bodies.body_deadline():
@@ -207,13 +174,13 @@ async def put_mapper(request: web.Request) -> web.StreamResponse:
 
 
 async def delete_mapper(request: web.Request) -> web.StreamResponse:
-    company, _ = await importable(request)
+    company, _ = await require_import(request)
     await mappers.delete(request.app[DATABASE], company, request.match_info["name"])
     return web.Response(status=204)
 
 
 async def preview_mapper(request: web.Request) -> web.StreamResponse:
-    company, _ = await importable(request)
+    company, _ = await require_import(request)
     document = await receive.preview(request.app[DATABASE], request, company, request.match_info["name"])
     return await answers.send(request, document, JSON)
 
@@ -237,7 +204,7 @@ async def password(request: web.Request) -> web.StreamResponse:
     return await request.app[LOGIN].change_password(await identity_of(request), request, await bodies.small_body(request))
 
 
-async def alive(_request: web.Request) -> web.StreamResponse:
+async def live(_request: web.Request) -> web.StreamResponse:
     return web.json_response({"status": "ok"})
 
 
@@ -247,9 +214,9 @@ async def ready(request: web.Request) -> web.StreamResponse:
     return web.json_response({"status": "ok"})
 
 
-async def show_metrics(request: web.Request) -> web.StreamResponse:
-    require_observer(request)
-    return await metrics_of(request.app[DATABASE], request.app[SAMPLER], request)
+async def metrics_page(request: web.Request) -> web.StreamResponse:
+    require_metrics_access(request)
+    return await show_metrics(request.app[DATABASE], request.app[SAMPLER], request)
 
 
 # method, path, handler; GET includes HEAD
@@ -280,16 +247,16 @@ ROUTES: tuple[tuple[str, str, Handler], ...] = (
     ("POST", "/auth/login", login),
     ("POST", "/auth/logout", logout),
     ("POST", "/auth/password", password),
-    ("GET", "/healthz", alive),
+    ("GET", "/healthz", live),
     ("GET", "/readyz", ready),
-    ("GET", "/metrics", show_metrics),
+    ("GET", "/metrics", metrics_page),
     # last, because their last segment may be any word
     ("GET", "/api/{company}/{entity:(?!(?:import|imports|mappers)$)[^{}/]+}", export),
     ("GET", "/api/{entity}", export),
 )
 
 
-async def readable(request: web.Request) -> str:
+async def require_read(request: web.Request) -> str:
     """The company of the path, which the sender may read.  Raises malformed_request, unauthorized or forbidden."""
     urls.decode_path(request.rel_url.raw_path)  # the router is lenient
     identity = await identify(request.app[GATE], request)
@@ -297,8 +264,8 @@ async def readable(request: web.Request) -> str:
     return request.match_info["company"]
 
 
-async def hookable(request: web.Request, *, lists: bool = False) -> str:
-    """The company of the path, whose hooks the sender may manage.  Raises as `readable`; parameters are refused unless `lists`."""
+async def require_hooks(request: web.Request, *, lists: bool = False) -> str:
+    """The company of the path, whose hooks the sender may manage.  Raises as require_read; refuses a query unless `lists`."""
     urls.decode_path(request.rel_url.raw_path)
     identity = await identify(request.app[GATE], request)
     identity.require("hooks", request.match_info["company"])
@@ -307,8 +274,8 @@ async def hookable(request: web.Request, *, lists: bool = False) -> str:
     return request.match_info["company"]
 
 
-async def importable(request: web.Request) -> tuple[str, str]:
-    """(company, actor) of a request that may import into the company of the path.  Raises as `readable`."""
+async def require_import(request: web.Request) -> tuple[str, str]:
+    """(company, actor) of a request that may import into the company of the path.  Raises as require_read."""
     urls.decode_path(request.rel_url.raw_path)
     identity = await identify(request.app[GATE], request)
     identity.require("import", request.match_info["company"])
@@ -329,7 +296,7 @@ def entity_of(request: web.Request) -> Entity:
     return catalog[name]
 
 
-async def data(request: web.Request, answer: changes.Answer) -> web.StreamResponse:
+async def send_data(request: web.Request, answer: changes.Answer) -> web.StreamResponse:
     """An answer of /c: JSON with an entity tag made from the data's position, or 304."""
     if answer.body is None:
         raise ServiceError("not_found", "no such row")
@@ -338,21 +305,3 @@ async def data(request: web.Request, answer: changes.Answer) -> web.StreamRespon
     if answers.matches(request.headers, tag):
         return web.Response(status=304, headers=headers)
     return await answers.send(request, answer.body, headers)
-
-
-# Background tasks ---------------------------------------------------------------------------------------------------------------
-
-
-async def sampling(app: web.Application) -> AsyncIterator[None]:
-    """Sample the metrics that only this process can measure."""
-    task = asyncio.create_task(sampling_of(app[DATABASE], app[SAMPLER]))
-    yield
-    await cancel_and_wait(task)
-    metrics.http.settle()
-
-
-async def maintenance(app: web.Application) -> AsyncIterator[None]:
-    """Run maintenance of the database and of the login throttle."""
-    tasks = [asyncio.create_task(run_maintenance(app[DATABASE])), asyncio.create_task(app[GATE].throttle.run_cleanup())]
-    yield
-    await cancel_and_wait(*tasks)

@@ -4,7 +4,7 @@ The HTTP parser refuses unreadable requests before a route is known; here those 
 problem+json), and the client gets time to read them.
 
 Private parts of aiohttp in use: RequestHandler._messages, _current_request, _force_close, and _ErrInfo;
-tests/service/test_refusals.py fails if they change.
+tests/service/test_private_names.py fails if they change.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from app.database.database import Database
 from app.errors import ServiceError
 from app.feed.background import stop_imports
 from app.metrics import Sampler
+from app.service.application import create_app
 from app.service.maintenance import run_maintenance
-from app.service.metrics_endpoint import sampling_of
+from app.service.metrics_endpoint import run_sampling
 from app.service.middleware import error_response, wrong_method
-from app.service.routes import create_app
-from app.service.sockets import free_address, not_listening
+from app.service.sockets import listen_error, resolve_address
 from app.tasks import UNANSWERED, Stopped, cancel_and_wait
 from app.webhooks.worker import working
 from app.wire.target import read_target
@@ -73,15 +73,15 @@ class Connection(web.RequestHandler):
         self._app = app
         self.lost = asyncio.Event()
         self._path = ""  # of the present request, as far as it is known before parsing
-        self._has_begun = False
+        self._has_started = False
 
     async def start(self) -> None:
-        self._has_begun = True
+        self._has_started = True
         await super().start()
 
     def close(self) -> None:
         super().close()
-        if not self._has_begun and not self._messages:
+        if not self._has_started and not self._messages:
             self._force_close = True  # else it would wait for a first request until the end of the stop
 
     def data_received(self, data: bytes) -> None:
@@ -115,19 +115,19 @@ class Connection(web.RequestHandler):
     ) -> web.StreamResponse:
         """The answer to an unreadable request; raises ConnectionResetError if another answer has begun."""
         if request.writer.output_size:
-            raise ConnectionResetError("the answer had begun")
+            raise ConnectionResetError("the response had begun")
         if status == 500:
             log.error("a request failed", exc_info=exc)
         metrics.requests.labels("none", "other", str(status)).inc()
-        is_odata = read_target(self._path, self._path).is_odata
-        answer = error_response(self.refusal(exc if status != 500 else None), is_odata=is_odata)
+        is_odata = read_target(self._path).is_odata
+        answer = error_response(self._refusal_error(exc if status != 500 else None), is_odata=is_odata)
         response = Refusal(status=answer.status, body=answer.body, headers=answer.headers)
         response.connection = self
         response.force_close()
         self.close()  # no further requests
         return response
 
-    def refusal(self, error: BaseException | None) -> ServiceError:
+    def _refusal_error(self, error: BaseException | None) -> ServiceError:
         """The error for a request that the parser refused."""
         match error:
             case None:
@@ -135,22 +135,22 @@ class Connection(web.RequestHandler):
             case BadHttpMethod() if self._path:
                 return wrong_method(self._app, self._path)
             case LineTooLong() if error.args[1] == MAX_URL:
-                return ServiceError("uri_too_long", f"the URL is longer than {MAX_URL} bytes")
+                return ServiceError("uri_too_long", f"expected a URL of at most {MAX_URL:,} bytes")
             case LineTooLong():
-                return ServiceError("malformed_request", f"a header is longer than {MAX_HEADER} bytes")
+                return ServiceError("malformed_request", f"expected header lines of at most {MAX_HEADER:,} bytes")
         return ServiceError("malformed_request", "expected an HTTP request")
 
 
 @contextlib.asynccontextmanager
 async def serving(
-    database: Database, host: str, port: int, *, stall: float = 60.0, reuse_port: bool = False, maintains: bool = True
+    database: Database, host: str, port: int, *, stall: float = 60.0, reuse_port: bool = False, maintenance: bool = True
 ) -> AsyncIterator[tuple[str, int]]:
     """Serve until the block ends, then accept no more and let running requests finish.  Yields the address (host, port).
 
     A handler is cancelled when its client leaves, which frees what it holds; work that must continue needs a task of its own.
-    reuse_port: share the address with other processes; maintains: run maintenance, which one process does for all.
+    reuse_port: share the address with other processes; maintenance: run maintenance, which one process does for all.
     """
-    app = create_app(database, stall, maintains)
+    app = create_app(database, stall, maintenance=maintenance)
     runner = web.AppRunner(app, shutdown_timeout=GRACE, handler_cancellation=True)
     await runner.setup()
     loop, manager = asyncio.get_running_loop(), runner.server
@@ -169,7 +169,7 @@ async def serving(
         )
     except OSError as error:
         await runner.cleanup()  # background tasks run already
-        raise not_listening(host, port, error) from None
+        raise listen_error(host, port, error) from None
     try:
         yield listening.sockets[0].getsockname()[:2]
     finally:
@@ -181,10 +181,10 @@ async def run(
     config: Config, host: str, port: int, announce: Callable[[str, int], None], *, worker: bool = True, **settings: Any
 ) -> None:
     """Serve until SIGTERM or SIGINT, and deliver webhooks if `worker`.  Calls `announce` when requests are accepted."""
-    stop = stopping()
+    stop = stop_event()
     if not settings.get("reuse_port"):
-        free_address(host, port)  # fail before anything starts
-    database = await opened(config, stop)
+        resolve_address(host, port)  # fail before anything starts
+    database = await open_database(config, stop)
     try:
         async with contextlib.AsyncExitStack() as stack:
             if worker:
@@ -198,14 +198,14 @@ async def run(
         await database.close()
 
 
-async def work(config: Config, announce: Callable[[], None], *, maintains: bool = True) -> None:
-    """Deliver webhooks until SIGTERM or SIGINT, and run maintenance if `maintains`.  Calls `announce` when the worker runs."""
-    stop = stopping()
-    database = await opened(config, stop)
+async def run_worker(config: Config, announce: Callable[[], None], *, maintenance: bool = True) -> None:
+    """Deliver webhooks until SIGTERM or SIGINT, and run maintenance if `maintenance`.  Calls `announce` when the worker runs."""
+    stop = stop_event()
+    database = await open_database(config, stop)
     try:
         async with working(database):
-            tasks = [asyncio.create_task(sampling_of(database, Sampler(database.limits())))]
-            if maintains:
+            tasks = [asyncio.create_task(run_sampling(database, Sampler(database.limits())))]
+            if maintenance:
                 tasks.append(asyncio.create_task(run_maintenance(database)))
             announce()
             await stop.wait()
@@ -214,7 +214,7 @@ async def work(config: Config, announce: Callable[[], None], *, maintains: bool 
         await database.close()
 
 
-async def opened(config: Config, stop: asyncio.Event) -> Database:
+async def open_database(config: Config, stop: asyncio.Event) -> Database:
     """Open the database.  Raises Stopped if `stop` is set while it does not answer."""
     opening, stopped = asyncio.create_task(Database.open(config)), asyncio.create_task(stop.wait())
     try:
@@ -226,7 +226,7 @@ async def opened(config: Config, stop: asyncio.Event) -> Database:
         await cancel_and_wait(opening, stopped)
 
 
-def stopping() -> asyncio.Event:
+def stop_event() -> asyncio.Event:
     """An event that SIGTERM, SIGINT and the end of the parent process set."""
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
     for each in (signal.SIGTERM, signal.SIGINT):
@@ -234,11 +234,11 @@ def stopping() -> asyncio.Event:
     parent = multiprocessing.parent_process()
     if parent is not None:
 
-        def orphaned() -> None:
+        def on_parent_end() -> None:
             loop.remove_reader(parent.sentinel)
             stop.set()
 
-        loop.add_reader(parent.sentinel, orphaned)
+        loop.add_reader(parent.sentinel, on_parent_end)
     return stop
 
 

@@ -3,42 +3,51 @@
 from __future__ import annotations
 
 from typing import NamedTuple
+from urllib.parse import unquote
 
-from app.errors import ServiceError
-from app.wire.urls import decode
+from app.wire import urls
 
 ODATA = "/api/odata"
-OPERATION = ("healthz", "readyz", "metrics")
+IMPORTS = frozenset({"import", "imports"})
+OPERATION = frozenset({"healthz", "readyz", "metrics"})
 
 
 class Target(NamedTuple):
-    """The part of the service that a path leads to, and the company that it names."""
+    """The part of the service that a path leads to, and the company that it names; neither need exist."""
 
-    area: str  # odata, import, mappers, export, hooks, changes, auth, operation or pages
-    company: str | None  # need not exist; None if the path names none, or one that is not UTF-8
+    area: str  # odata, changes, hooks, import, mappers, export, auth, operation or pages
+    segment: str  # percent-encoded name of the company; "" if the path has none
 
     @property
     def is_odata(self) -> bool:
         return self.area == "odata"
 
+    @property
+    def company(self) -> str:
+        """The company's name.  Raises malformed_request if the segment cannot be decoded."""
+        return urls.decode(self.segment, "the path")
 
-def read_target(path: str, raw_path: str) -> Target:
-    """Read a path, decoded and as it was sent: an encoded slash is part of a company's segment."""
-    _, first, second, third, *_ = (path + "///").split("/", 4)
-    segments = raw_path.split("/", 4)
+    @property
+    def shown_company(self) -> str | None:
+        """The company's name for the log, decoded as far as possible; None if the path has none."""
+        return unquote(self.segment) if self.segment else None
+
+
+def read_target(path: str) -> Target:
+    """Read a path as it was sent, without the query.  Never raises: the log needs a target of malformed paths, too."""
+    segments = raw = path.split("/", 5)
+    if "%" in path:
+        segments = unquote(path).split("/", 5)
+    first = segments[1] if len(segments) > 1 else ""
     if first == "api":
-        if second == "odata":
-            return Target("odata", _decoded(segments, 3))
-        return Target({"import": "import", "imports": "import", "mappers": "mappers"}.get(third, "export"), _decoded(segments, 2))
+        if segments[2:3] == ["odata"]:
+            return Target("odata", raw[3] if len(raw) > 3 else "")
+        if len(segments) < 4:
+            return Target("export", "")  # /api/{entity}
+        word = segments[3]
+        return Target("import" if word in IMPORTS else "mappers" if word == "mappers" else "export", raw[2])
     if first == "c":
-        return Target("hooks" if third == "hooks" else "changes", _decoded(segments, 2))
+        return Target("hooks" if segments[3:4] == ["hooks"] else "changes", raw[2] if len(raw) > 3 else "")
     if first == "auth":
-        return Target("auth", None)
-    return Target("operation" if first in OPERATION else "pages", None)
-
-
-def _decoded(segments: list[str], number: int) -> str | None:
-    try:
-        return decode(segments[number], "the path") or None if len(segments) > number else None
-    except ServiceError:
-        return None
+        return Target("auth", "")
+    return Target("operation" if first in OPERATION else "pages", "")

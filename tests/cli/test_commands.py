@@ -1,4 +1,4 @@
-"""The bds command as an operator runs it: results on standard output, everything else on standard error, exit codes."""
+"""The bds command as an operator runs it: results on standard output, messages on standard error, exit codes."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import subprocess
 import sys
 import urllib.request
 from base64 import b64encode
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -37,7 +38,7 @@ def test_a_company_and_its_keys(environment: dict[str, str]) -> None:
     assert (again.returncode, again.stdout, again.stderr) == (1, "", "bds: company 'acme' already exists\n")
 
     made = bds(environment, "key", "create", "--company", "acme", "--scope", "read")
-    assert re.fullmatch(r"bds_[A-Za-z0-9_-]{43}\n", made.stdout), "the key alone"
+    assert re.fullmatch(r"bds_[A-Za-z0-9_-]{43}\n", made.stdout), "only the key"
     listed = bds(environment, "key", "list").stdout
     assert made.stdout.strip() not in listed
     key_id, *rest = listed.splitlines()[1].split()
@@ -48,7 +49,7 @@ def test_a_company_and_its_keys(environment: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "says"),
+    ("arguments", "code", "message"),
     [
         (("key", "create", "--company", "nowhere"), 1, "no such company: 'nowhere'"),
         (("key", "create", "--company", "acme", "--scope", "write"), 2, "expected some of read,import,hooks, got 'write'"),
@@ -72,23 +73,34 @@ def test_a_company_and_its_keys(environment: dict[str, str]) -> None:
         (("import", "-", "--company", "acme", "--mapper", ""), 2, "argument --mapper: expected a name, got an empty one"),
     ],
 )
-def test_what_is_wrong_is_said_in_a_line(environment: dict[str, str], arguments: tuple[str, ...], code: int, says: str) -> None:
+def test_errors_are_one_line(environment: dict[str, str], arguments: tuple[str, ...], code: int, message: str) -> None:
     ended = bds(environment, *arguments, input="{}")
     assert ended.returncode == code
-    assert says in ended.stderr and "Traceback" not in ended.stderr
+    assert message in ended.stderr and "Traceback" not in ended.stderr
     assert ended.stdout == ""
+
+
+def test_without_a_command_it_prints_the_help_whatever_the_settings() -> None:
+    printed = bds({**os.environ, "BDS_POOL_SIZE": "none"})
+    assert (printed.returncode, printed.stderr) == (0, "")
+    assert printed.stdout.startswith("usage: bds ") and "Exit codes" in printed.stdout
+
+
+def test_version_is_the_version_of_the_package() -> None:
+    printed = bds(dict(os.environ), "--version")
+    assert (printed.returncode, printed.stdout, printed.stderr) == (0, f"bds {version('business-data-service')}\n", "")
 
 
 def test_dsn_prints_the_database_in_use(environment: dict[str, str]) -> None:
     assert bds(environment, "dsn").stdout == environment["BDS_DATABASE_URL"] + "\n"
 
 
-def test_migrate_has_nothing_to_do_twice(environment: dict[str, str]) -> None:
+def test_migrating_again_does_nothing(environment: dict[str, str]) -> None:
     ended = bds(environment, "migrate")
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
 
 
-def test_the_demo_is_the_same_every_time(environment: dict[str, str], operator: Operator) -> None:
+def test_loading_the_demo_again_changes_nothing(environment: dict[str, str], operator: Operator) -> None:
     first = bds(environment, "demo")
     assert first.stdout.startswith("bds_") and first.returncode == 0, first.stderr
     sign_in = re.search(r"sign in as demo@example\.com with (\S+)", first.stderr)
@@ -120,20 +132,22 @@ def test_serve_serves_until_sigterm(environment: dict[str, str], operator: Opera
 
 
 @pytest.mark.parametrize("name", ["", "evil\x1b[31m", "two\nlines", "x" * 101])
-def test_a_key_has_a_name_that_lists_can_show(environment: dict[str, str], name: str) -> None:
+def test_names_of_keys_must_be_printable(environment: dict[str, str], name: str) -> None:
     bds(environment, "company", "create", "acme")
     refused = bds(environment, "key", "create", "--company", "acme", "--name", name)
     assert (refused.returncode, refused.stdout) == (1, "") and "expected a name of 1 to 100 printable characters" in refused.stderr
 
 
-def test_a_report_shows_control_characters_and_does_not_obey_them(environment: dict[str, str]) -> None:
+def test_a_report_escapes_control_characters(environment: dict[str, str]) -> None:
     bds(environment, "company", "create", "acme")
-    told = bds(environment, "import", "-", "--company", "acme", input='{"units": [{"code": "A\\u001b[31m", "na\\u001b[2Jme": 1}]}')
-    assert "\x1b" not in told.stdout and "A\\x1b[31m" in told.stdout and "na\\x1b[2Jme" in told.stdout
+    reported = bds(
+        environment, "import", "-", "--company", "acme", input='{"units": [{"code": "A\\u001b[31m", "na\\u001b[2Jme": 1}]}'
+    )
+    assert "\x1b" not in reported.stdout and "A\\x1b[31m" in reported.stdout and "na\\x1b[2Jme" in reported.stdout
 
 
 @pytest.mark.parametrize("port", ["99999", "-1", "http"])
-def test_a_port_that_is_none_is_wrong_usage(environment: dict[str, str], port: str) -> None:
+def test_a_wrong_port_is_wrong_usage(environment: dict[str, str], port: str) -> None:
     refused = bds(environment, "serve", f"--port={port}")
     assert refused.returncode == 2 and "expected a port from 0 to 65535" in refused.stderr
 
@@ -142,7 +156,7 @@ FORMATS = "json, xml, csv, excel, pdf, html, custom, xsd"
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "message"),
     [
         (("--format", "nope"), f"argument --format: expected one of {FORMATS}, got 'nope'"),
         (("--format", ""), f"argument --format: expected one of {FORMATS}, got ''"),
@@ -154,20 +168,20 @@ FORMATS = "json, xml, csv, excel, pdf, html, custom, xsd"
         ((), "expected --mapper, or --format: one of json, xml, csv, excel, pdf, html, custom"),
     ],
 )
-def test_a_wrong_option_of_an_export_is_wrong_usage_whatever_the_database(options: tuple[str, ...], says: str) -> None:
+def test_wrong_options_of_an_export_are_reported_before_connecting(options: tuple[str, ...], message: str) -> None:
     nowhere = {**os.environ, "BDS_DATABASE_URL": "host=127.0.0.1 port=1"}
     refused = bds(nowhere, "export", "products", "--company", "acme", *options)
     assert (refused.returncode, refused.stdout) == (2, "")
-    assert refused.stderr.endswith(f"error: {says}\n") and "--format F" in refused.stderr
+    assert refused.stderr.endswith(f"error: {message}\n") and "--format F" in refused.stderr
 
 
-def test_a_format_is_known_in_any_case(environment: dict[str, str], operator: Operator) -> None:
+def test_a_format_may_be_upper_case(environment: dict[str, str], operator: Operator) -> None:
     operator.company("acme")
     exported = bds(environment, "export", "units", "--company", "acme", "--format", "CSV", "--top", "5")
     assert (exported.returncode, exported.stderr) == (0, "") and "id,code" in exported.stdout
 
 
-NOT_UTF_8 = "caf\udce9"  # as Python has an argument that is not
+NOT_UTF_8 = "caf\udce9"  # as Python represents an argument with the byte E9
 
 
 @pytest.mark.parametrize(
@@ -202,7 +216,7 @@ def test_an_argument_that_is_not_utf_8_is_wrong_usage(environment: dict[str, str
     assert refused.stderr.splitlines()[-1].startswith("bds") and "caf\\udce9" in refused.stderr
 
 
-def test_files_may_have_names_that_are_not_utf_8(environment: dict[str, str], operator: Operator, tmp_path: Path) -> None:
+def test_names_of_files_need_not_be_utf_8(environment: dict[str, str], operator: Operator, tmp_path: Path) -> None:
     operator.company("acme")
     file = f"{tmp_path}/{NOT_UTF_8}.json"
     exported = bds(environment, "export", "units", "--company", "acme", "--format", "json", "--output", file)
@@ -219,10 +233,10 @@ def test_a_setting_that_is_not_utf_8_is_named(environment: dict[str, str], name:
     assert refused.stderr == f"bds: {name}: expected UTF-8\n"
 
 
-def test_a_command_that_is_interrupted_while_it_loads_says_so_alone() -> None:
+def test_an_interrupt_during_imports_writes_one_line() -> None:
     program = """if True:
         import os, signal, sys
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background ignores it
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs of a shell ignore SIGINT
         class Interrupted:
             def find_spec(self, name, path, target=None):
                 if name == "psycopg":

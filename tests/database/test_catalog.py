@@ -1,4 +1,4 @@
-"""A process knows the model as it was registered last, however many read it at a time."""
+"""Concurrent reloads of the catalog end with the newest one."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ create table data.things (
 );
 select bds.register('data.things')
 """
-A_WHILE = 0.5  # seconds in which word of a change would have come
+NOTIFICATION = 0.5  # seconds in which a notification arrives
 
 
-def test_a_slow_reading_does_not_replace_a_later_one(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A request reads the model again; before it is done the model changes, and the listener is told."""
-    has_read, goes_on = threading.Event(), threading.Event()
+def test_a_slow_reload_does_not_replace_a_newer_one(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request reloads the catalog; meanwhile an entity is registered and the listener is notified."""
+    has_read, may_continue = threading.Event(), threading.Event()
     from_rows = Catalog.from_rows
 
     def slowly(*rows: Any) -> Catalog:
         monkeypatch.setattr(Catalog, "from_rows", from_rows)
         has_read.set()
-        assert goes_on.wait(60)
+        assert may_continue.wait(60)
         return from_rows(*rows)
 
     async def run() -> None:
@@ -42,24 +42,24 @@ def test_a_slow_reading_does_not_replace_a_later_one(database_url: str, monkeypa
             await asyncio.to_thread(has_read.wait, 60)
             async with await psycopg.AsyncConnection.connect(database_url, autocommit=True) as operator:
                 await operator.execute(THINGS)
-            await asyncio.sleep(A_WHILE)
-            goes_on.set()
+            await asyncio.sleep(NOTIFICATION)
+            may_continue.set()
             await request
             async with asyncio.timeout(60):
                 while "things" not in database.catalog.entities:
                     await asyncio.sleep(0.01)
         finally:
-            goes_on.set()
+            may_continue.set()
             await database.close()
 
     asyncio.run(run())
 
 
-def test_requests_that_wait_share_a_reading(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    readings, from_rows = [], Catalog.from_rows
+def test_waiting_requests_share_a_reload(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    reloads, from_rows = [], Catalog.from_rows
 
     def counted(*rows: Any) -> Catalog:
-        readings.append(rows)
+        reloads.append(rows)
         return from_rows(*rows)
 
     async def run() -> None:
@@ -71,4 +71,4 @@ def test_requests_that_wait_share_a_reading(database_url: str, monkeypatch: pyte
             await database.close()
 
     asyncio.run(run())
-    assert len(readings) == 2  # the one that was under way when most asked, and one more
+    assert len(reloads) == 2  # the one in progress when most requests asked for it, and one more

@@ -1,4 +1,4 @@
-"""The embedded server starts again after whatever has ended it."""
+"""The embedded server: starts after a kill, concurrent starts, unusable paths."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.processes
 
 
 def killed(data_dir: Path) -> str:
-    """A server with a table, the file of which has outlived it; its connection string."""
+    """Start a server, create a table, kill the server so that its pid file remains; returns its connection string."""
     url = embedded.start(data_dir)
     with psycopg.connect(url) as connection:
         connection.execute("create table kept as select 1 as n")
@@ -28,8 +28,8 @@ def killed(data_dir: Path) -> str:
 
 
 @pytest.mark.parametrize("pid", [None, 1])
-def test_a_killed_server_starts_again_with_what_it_had(tmp_path: Path, pid: int | None) -> None:
-    """Its number may have become another process's."""
+def test_a_killed_server_starts_again_with_its_data(tmp_path: Path, pid: int | None) -> None:
+    """Another process may have got its pid."""
     tmp_path.chmod(0o755)
     url = killed(tmp_path)
     if pid is not None:
@@ -43,14 +43,14 @@ def test_a_killed_server_starts_again_with_what_it_had(tmp_path: Path, pid: int 
         assert embedded.stop(tmp_path)
 
 
-def test_of_two_first_commands_one_makes_the_server_and_the_other_finds_it(tmp_path: Path) -> None:
+def test_two_concurrent_first_commands_use_one_server(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     code = "import sys; from pathlib import Path; from app.database import embedded; print(embedded.start(Path(sys.argv[1])))"
     both = [subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True) for _ in range(2)]
     try:
-        said = [process.communicate(timeout=120)[0] for process in both]
+        outputs = [process.communicate(timeout=120)[0] for process in both]
         assert [process.returncode for process in both] == [0, 0]
-        assert said[0] == said[1] != ""
+        assert outputs[0] == outputs[1] != ""
     finally:
         assert embedded.stop(tmp_path)
 
@@ -67,7 +67,7 @@ def test_under_root_the_folders_above_the_data_stay_unreadable_for_others(tmp_pa
 
 
 @pytest.mark.parametrize("name", ["a b", "it's", "a$b", "\udcff"])
-def test_a_path_that_its_commands_could_not_use_is_refused_at_once(tmp_path: Path, name: str) -> None:
+def test_a_path_that_postgresql_cannot_use_is_refused_at_once(tmp_path: Path, name: str) -> None:
     with pytest.raises(ValueError, match="BDS_DATA_DIR: expected a path "):
         embedded.start(tmp_path / name)
     assert not list(tmp_path.iterdir())

@@ -1,4 +1,4 @@
-"""A running service for the tests of this room."""
+"""A running service for the tests of this folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The service itself, for tests: a real server on a real socket over a real database, in a thread of its own."""
+"""For tests: the real server on a real socket and a real database, in a thread of its own."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from app.database.database import Database
 from app.service.server import serving
 from tests.conftest import Operator
 
-PATIENCE = 10.0  # seconds after which a test has waited in vain
-ANSWER = 60.0  # seconds for an answer, or for what comes by itself: the machine may have other work
+PATIENCE = 10.0  # seconds after which a test fails for waiting too long
+ANSWER = 60.0  # seconds for a response or an event on a busy machine
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Reply:
 
 @dataclass(frozen=True)
 class Service:
-    """A running server, with what a client needs to know: its address and an API key for company `demo`."""
+    """A running server: its address, and an API key for the company `demo`."""
 
     host: str
     port: int
@@ -53,7 +53,7 @@ class Service:
         return "Basic " + base64.b64encode(f"api:{self.key}".encode()).decode()
 
     def ask(self, path: str, method: str = "GET", authorization: str | None = "key", **headers: str) -> Reply:
-        """Send one request, with the key unless something else (or None) is to be sent."""
+        """Send one request.  authorization: the header's value, None to send no header; default: the key."""
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         if authorization is not None:
             named["Authorization"] = self.basic if authorization == "key" else authorization
@@ -79,7 +79,7 @@ class Service:
         return client
 
     def raw(self, data: bytes) -> Reply:
-        """Send bytes as they are; the answer, which the server must end by closing."""
+        """Send bytes as they are; returns the response, after which the server must close the connection."""
         with self.connect() as client:
             client.sendall(data)
             response = http.client.HTTPResponse(client)
@@ -89,7 +89,7 @@ class Service:
             return reply
 
     def request(self, path: str) -> bytes:
-        """A GET of an OData path as bytes, for clients that misbehave."""
+        """A GET of an OData path as bytes, for tests that send it themselves."""
         return f"GET /api/odata/demo{path} HTTP/1.1\r\nHost: x\r\nAuthorization: {self.basic}\r\n\r\n".encode()
 
 
@@ -97,9 +97,9 @@ class Service:
 def running(
     url: str, stall: float = 60.0, *, company: str | None = "demo", operator_url: str | None = None, **settings: Any
 ) -> Iterator[Service]:
-    """A server over the database at `url`, in which a company `demo` is made, unless another server has made it (None).
+    """A server for the database at `url`.
 
-    operator_url: where the operator connects, if not there.
+    company: created first, None if it exists; operator_url: where the operator connects, default `url`; settings: of Config.
     """
     addresses: queue.Queue[tuple[str, int] | BaseException] = queue.Queue()
     stops: list[Callable[[], object]] = []
@@ -134,23 +134,23 @@ def running(
                 operator.company(company)
             yield Service(*address, operator.key("demo"), operator, stops[0])
     finally:
-        with suppress(RuntimeError):  # stopped already
+        with suppress(RuntimeError):  # already stopped
             stops[0]()
         thread.join()
 
 
 def unused_port() -> int:
-    """A port of this machine on which nobody listens."""
+    """A free port of this machine."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return int(listener.getsockname()[1])
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
-    """Wait for something that has no way to say that it happened."""
+    """Poll until the condition holds."""
     waiting, deadline = threading.Event(), time.monotonic() + ANSWER
     while time.monotonic() < deadline:
         if condition():
             return
         waiting.wait(0.02)
-    raise AssertionError("waited in vain")
+    raise AssertionError("the condition did not become true in time")

@@ -1,4 +1,4 @@
-"""The files under deploy/ fit the program, and the tools that are there find nothing wrong with them."""
+"""The files in deploy/ match the program, and systemd and nginx accept them where they are installed."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ JSON = {"Content-Type": "application/json"}
 
 @dataclass(frozen=True)
 class Proxy:
-    """nginx before a service."""
+    """nginx in front of a service."""
 
     service: Service
-    plain: int  # its ports
-    secure: int
+    plain: int  # port for HTTP
+    secure: int  # port for HTTPS
 
     def ask(self, method: str, path: str, body: Any = None, *, secure: bool = True, headers: dict[str, str] | None = None) -> Reply:
         """Send one request with the key, as a client of bds.example.com."""
@@ -68,7 +68,7 @@ def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
     assert (checked.returncode, checked.stderr) == (0, "")
 
 
-def test_the_unit_starts_a_command_that_there_is() -> None:
+def test_the_unit_runs_an_existing_command() -> None:
     unit = (DEPLOY / "bds.service").read_text()
     command = re.search(r"^ExecStart=\S+/bds (.*)$", unit, re.MULTILINE)
     assert command
@@ -78,7 +78,7 @@ def test_the_unit_starts_a_command_that_there_is() -> None:
     assert (options.host, options.port, options.processes) == ("127.0.0.1", 8080, 4)
 
 
-def test_the_image_copies_what_there_is_and_runs_a_command_that_there_is() -> None:
+def test_the_image_copies_existing_files_and_runs_an_existing_command() -> None:
     text = (DEPLOY / "Dockerfile").read_text()
     copied = [word for line in re.findall(r"^COPY (?!--from)(.*)$", text, re.MULTILINE) for word in line.split()[:-1]]
     assert all((ROOT / each).exists() for each in copied)
@@ -95,7 +95,7 @@ def test_the_image_copies_what_there_is_and_runs_a_command_that_there_is() -> No
 
 @pytest.fixture(scope="module")
 def proxy(module_database_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxy]:
-    """nginx with our file before a running service; only ports and the certificate are others."""
+    """nginx with deploy/nginx.conf in front of a running service; only ports and the certificate differ."""
     tmp_path = tmp_path_factory.mktemp("nginx")
     nginx = shutil.which("nginx", path="/usr/sbin:/usr/bin:/usr/local/bin")
     if nginx is None:
@@ -139,7 +139,7 @@ def answers(port: int) -> bool:
         return client.connect_ex(("127.0.0.1", port)) == 0
 
 
-def test_behind_nginx_the_service_answers_as_the_host_that_its_clients_know(proxy: Proxy) -> None:
+def test_behind_nginx_urls_have_the_host_that_clients_use(proxy: Proxy) -> None:
     reply = proxy.ask("GET", "/api/odata/demo/units", headers={"X-Forwarded-Host": "evil.example", "X-Forwarded-For": "9.9.9.9"})
     assert reply.status == 200
     assert reply.json["@odata.context"] == "https://bds.example.com/api/odata/demo/$metadata#units"
@@ -149,7 +149,7 @@ def test_behind_nginx_the_service_answers_as_the_host_that_its_clients_know(prox
     assert (moved.status, moved.headers["Location"]) == (301, "https://bds.example.com/c/demo/units?$top=1")
 
 
-def test_nginx_passes_a_feed_on_as_it_arrives_and_long_queries(proxy: Proxy) -> None:
+def test_nginx_streams_a_feed_and_passes_long_queries(proxy: Proxy) -> None:
     records = ", ".join(json.dumps({"code": f"N{n}", "name": "x" * 1000}) for n in range(3000))
     reply = proxy.ask("POST", "/api/demo/import", iter([b'{"units": [', records.encode(), b"]}"]), headers=JSON)
     assert (reply.status, reply.json["entities"]["units"]["created"]) == (200, 3000)
@@ -158,7 +158,7 @@ def test_nginx_passes_a_feed_on_as_it_arrives_and_long_queries(proxy: Proxy) -> 
     assert (counted.status, counted.body) == (200, b"300")
 
 
-def test_nginx_passes_on_what_the_service_believes_and_nothing_that_a_client_has_sent() -> None:
+def test_nginx_overwrites_the_forwarding_headers_of_clients() -> None:
     text = (DEPLOY / "nginx.conf").read_text()
     for name in ("X-Forwarded-For", "X-Forwarded-Proto", "X-Forwarded-Host", "Forwarded", "Host"):
         assert re.search(rf"proxy_set_header {name} ", text), name

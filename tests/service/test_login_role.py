@@ -1,4 +1,4 @@
-"""The service as a plain login that is nothing but a member of the roles that serve, as the README tells an operator to make it."""
+"""The service runs as a plain login with membership in the service's roles only, as the README recommends."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def plain_url(database_url: str, operator: Operator) -> Iterator[str]:
     operator.connection.execute(f"drop role {LOGIN}".encode())
 
 
-def test_a_login_that_is_no_superuser_serves_everything(database_url: str, plain_url: str) -> None:
+def test_a_login_that_is_not_a_superuser_serves_everything(database_url: str, plain_url: str) -> None:
     with running(plain_url, operator_url=database_url) as service:
         document = {"units": [{"code": "PCE", "name": "piece"}], "products": [{"code": "A", "name": "a", "unit": "code:PCE"}]}
         report = ask(service, "/api/demo/import", "POST", bearer(service.key), document)
@@ -46,7 +46,7 @@ def test_a_login_that_is_no_superuser_serves_everything(database_url: str, plain
         assert ask(service, "/metrics").status == 200
 
 
-def test_it_is_not_the_operator(plain_url: str) -> None:
+def test_that_login_has_no_operator_rights(plain_url: str) -> None:
     with psycopg.connect(plain_url, autocommit=True) as connection:
         for statement in (
             "select bds.create_company('mine')",

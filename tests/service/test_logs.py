@@ -1,4 +1,4 @@
-"""Lines of the log as they are written, by the service as an operator starts it: whole, and without secrets."""
+"""The log of a service as an operator starts it: complete lines without secrets; and who may read the metrics."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ LITERAL = "hush-hush-literal"
 
 
 class Address:
-    """What the client of the tests of accounts asks."""
+    """A service in the form that tests.auth.client takes."""
 
     def __init__(self, port: int, key: str, operator: Operator) -> None:
         self.host, self.port, self.key, self.operator = "127.0.0.1", port, key, operator
 
 
 @pytest.mark.parametrize("format", ["json", "text"])
-def test_no_secret_ever_comes_into_the_log(database_url: str, operator: Operator, format: str) -> None:
+def test_the_log_has_no_secrets(database_url: str, operator: Operator, format: str) -> None:
     operator.company("acme")
     key = operator.key("acme")
     settings = {
@@ -69,10 +69,10 @@ def test_no_secret_ever_comes_into_the_log(database_url: str, operator: Operator
         ask(service, "/metrics", headers=bearer("metrics-token-123"))
         ask(service, "/metrics", headers=bearer("metrics-token-999"))
         ask(service, "/auth/logout", "POST", signed_in.browser)
-        wait_until(lambda: any("/auth/logout" in line for line in served.said))
+        wait_until(lambda: any("/auth/logout" in line for line in served.log))
         assert served.stop() == 0
-        text = "".join(served.said)
-    assert "/auth/login" in text and "/api/acme/import" in text and len(served.said) > 80
+        text = "".join(served.log)
+    assert "/auth/login" in text and "/api/acme/import" in text and len(served.log) > 80
     (stored,) = operator.rows("select coalesce((select value from bds.secrets where name = 'tokens'), 'none-is-stored')")[0]
     secrets = (
         key,
@@ -89,11 +89,11 @@ def test_no_secret_ever_comes_into_the_log(database_url: str, operator: Operator
         stored,
     )
     for each in secrets:
-        assert each not in text, [line for line in served.said if each in line][:1]
+        assert each not in text, [line for line in served.log if each in line][:1]
     assert '"actor": "user anna@example.com"' in text and '"company": "acme"' in text
     if format == "json":
-        lines = [json.loads(line) for line in served.said if line.startswith("{")]
-        assert len(lines) >= len(served.said) - 1, "all but the line that says where it serves"
+        lines = [json.loads(line) for line in served.log if line.startswith("{")]
+        assert len(lines) >= len(served.log) - 1, "all lines except `serving on`"
         assert all({"time", "level", "logger"} <= line.keys() for line in lines)
         accesses = [line for line in lines if line["logger"] == "bds.access"]
         assert {line["status"] for line in accesses} >= {200, 401, 403, 404, 429}
@@ -101,11 +101,11 @@ def test_no_secret_ever_comes_into_the_log(database_url: str, operator: Operator
             {"id", "remote", "method", "path", "company", "actor", "status", "bytes", "ms"} <= line.keys() for line in accesses
         )
         imported = next(line for line in lines if line["logger"] == "bds.feed")
-        assert imported["request"] in {line["id"] for line in accesses}, "what is said for a request has its id"
+        assert imported["request"] in {line["id"] for line in accesses}, "lines logged during a request have its id"
 
 
-def said(formatter: logging.Formatter, message: str, *arguments: Any, error: BaseException | None = None) -> str:
-    """What a handler writes of one event."""
+def formatted(formatter: logging.Formatter, message: str, *arguments: Any, error: BaseException | None = None) -> str:
+    """The line that a handler writes for one event."""
     out = io.StringIO()
     handler = logging.StreamHandler(out)
     handler.setFormatter(formatter)
@@ -117,7 +117,7 @@ def said(formatter: logging.Formatter, message: str, *arguments: Any, error: Bas
 
 
 LEAKS = [
-    # what somebody logs, what must not be in the line
+    # logged text, secret part of it
     (f"key {GUESS}", GUESS),
     ("whsec_c2VjcmV0c2VjcmV0", "c2VjcmV0"),
     ("eyJhbGciOi.eyJzdWIiOi.c2lnbmF0dXJl", "c2lnbmF0dXJl"),
@@ -127,32 +127,32 @@ LEAKS = [
 ]
 
 
-@pytest.mark.parametrize("formatter", [logs.Json(), logs.Text()], ids=["json", "text"])
+@pytest.mark.parametrize("formatter", [logs.JsonFormatter(), logs.TextFormatter()], ids=["json", "text"])
 @pytest.mark.parametrize(("message", "secret"), LEAKS)
-def test_what_looks_like_a_secret_is_taken_out_whoever_logs_it(formatter: logging.Formatter, message: str, secret: str) -> None:
-    line = said(formatter, "it was %s", message)
+def test_secrets_are_masked_in_every_line(formatter: logging.Formatter, message: str, secret: str) -> None:
+    line = formatted(formatter, "it was %s", message)
     assert secret not in line and "***" in line
 
 
-@pytest.mark.parametrize("formatter", [logs.Json(), logs.Text()], ids=["json", "text"])
-def test_exceptions_are_logged_with_their_place_and_without_values(database_url: str, formatter: logging.Formatter) -> None:
+@pytest.mark.parametrize("formatter", [logs.JsonFormatter(), logs.TextFormatter()], ids=["json", "text"])
+def test_exceptions_are_logged_with_their_stack_and_without_values(database_url: str, formatter: logging.Formatter) -> None:
     with psycopg.connect(database_url, autocommit=True) as connection:
         for statement in (f"select '{LITERAL}'::int", f"insert into bds.tenants (id) values ('{LITERAL}'), ('{LITERAL}')"):
             with pytest.raises(psycopg.Error) as caught:
                 connection.execute(statement.encode())
-            line = said(formatter, "it failed", error=caught.value)
+            line = formatted(formatter, "it failed", error=caught.value)
             assert LITERAL not in line and str(caught.value.sqlstate) in line and "test_logs.py" in line
         with pytest.raises(psycopg.Error) as caught:
             connection.execute("select nothing from nowhere")
-        assert "nowhere" in said(formatter, "it failed", error=caught.value), "what the schema lacks is told"
+        assert "nowhere" in formatted(formatter, "it failed", error=caught.value), "names of the schema are logged"
     try:
         int(LITERAL)
     except ValueError as error:
-        line = said(formatter, "it failed", error=error)
+        line = formatted(formatter, "it failed", error=error)
     assert LITERAL not in line and "ValueError" in line
 
 
-def test_a_level_and_a_format_that_are_none_are_refused() -> None:
+def test_wrong_choices_are_refused() -> None:
     for name in ("BDS_LOG_LEVEL", "BDS_LOG_FORMAT", "BDS_POOLER", "BDS_PREPARED_STATEMENTS"):
         with pytest.raises(ValueError, match=f"{name}='loud': expected "):
             Config.load({name: "loud"})
@@ -163,16 +163,18 @@ def test_a_level_and_a_format_that_are_none_are_refused() -> None:
     ("headers", "status"),
     [({}, 200), ({"X-Forwarded-For": "203.0.113.9"}, 403), ({"Forwarded": "for=203.0.113.9"}, 403), ({"Via": "1.1 proxy"}, 403)],
 )
-def test_metrics_without_a_token_are_for_the_machine_itself(service: Service, headers: dict[str, str], status: int) -> None:
+def test_metrics_without_a_token_are_for_local_clients_without_a_proxy(
+    service: Service, headers: dict[str, str], status: int
+) -> None:
     answer = ask(service, "/metrics", headers=headers)
     assert answer.status == status
     if status == 200:
         assert answer.headers["Content-Type"].startswith("text/plain; version=")
         assert b"\nbds_database_up 1.0\n" in answer.body
-        assert b"demo" not in answer.body, "no company is named"
+        assert b"demo" not in answer.body, "companies are not named"
 
 
-def test_metrics_with_a_token_are_for_whoever_has_it(module_database_url: str, service: Service) -> None:
+def test_metrics_with_a_token_are_for_clients_with_the_token(module_database_url: str, service: Service) -> None:
     token = "a-token-of-the-tests"
     with running(module_database_url, company=None, metrics_token=token) as guarded:
         for headers in ({}, bearer("another"), basic("api", token), bearer(service.key), {"Authorization": "Bearer"}):
@@ -185,7 +187,7 @@ def test_metrics_with_a_token_are_for_whoever_has_it(module_database_url: str, s
         assert answer.body.endswith(b"# EOF\n") and b"bds_http_requests_total" in answer.body
 
 
-def test_what_a_client_chooses_is_no_label(service: Service) -> None:
+def test_labels_hold_no_values_of_clients(service: Service) -> None:
     for method, path in (
         ("GET", "/c/demo/none-such"),
         ("BREW", "/c/demo/products"),
@@ -200,20 +202,20 @@ def test_what_a_client_chooses_is_no_label(service: Service) -> None:
     assert {"changes", "none", "odata"} <= rooms
 
 
-def test_a_log_that_is_closed_stops_nobody() -> None:
+def test_a_closed_log_raises_no_error() -> None:
     stream = io.StringIO()
-    lines = logs.Lines(stream)
-    lines.setFormatter(logs.Json())
+    lines = logs.LogHandler(stream)
+    lines.setFormatter(logs.JsonFormatter())
 
-    async def say(*statuses: int) -> None:
+    async def write(*statuses: int) -> None:
         for status in statuses:
-            lines.add(logs.Answered(1.5, "a", "::1", "GET", "/c/demo/units", "changes", "demo", None, status, 7, 0.002))
+            lines.add(logs.AccessRecord(1.5, "a", "::1", "GET", "/c/demo/units", "changes", "demo", None, status, 7, 0.002))
         await asyncio.sleep(logs.DELAY * 2)
 
-    asyncio.run(say(200, 304))
-    said = [json.loads(line) for line in stream.getvalue().splitlines()]
-    assert [line["status"] for line in said] == [200, 304]
-    assert said[0] | {"status": 0} == {
+    asyncio.run(write(200, 304))
+    written = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert [line["status"] for line in written] == [200, 304]
+    assert written[0] | {"status": 0} == {
         **{
             "time": "1970-01-01T00:00:01.500Z",
             "level": "info",
@@ -225,4 +227,4 @@ def test_a_log_that_is_closed_stops_nobody() -> None:
         **{"path": "/c/demo/units", "company": "demo", "actor": None, "status": 0, "bytes": 7, "ms": 2.0},
     }
     stream.close()
-    asyncio.run(say(200))
+    asyncio.run(write(200))

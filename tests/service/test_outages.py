@@ -1,4 +1,4 @@
-"""The database goes away and comes back, and clients leave at any moment: nobody waits in vain, nothing is lost."""
+"""Outages of the database, lost connections, and clients that leave: requests fail soon, or are served after the outage."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.processes
 
 @pytest.fixture(scope="module")
 def own() -> Iterator[Own]:
-    """A PostgreSQL of the tests' own, that may be stopped."""
+    """A PostgreSQL of its own, which tests may stop."""
     directory = Path(tempfile.mkdtemp(prefix="bds-outage-"))
     directory.chmod(0o755)
     try:
@@ -48,7 +48,7 @@ def start(own: Own) -> None:
     embedded.start(own.directory)
 
 
-def test_readiness_follows_the_database_and_waiting_requests_are_served_when_it_is_back(own: Own) -> None:
+def test_readiness_follows_the_database_and_waiting_requests_are_served_after_an_outage(own: Own) -> None:
     with running(own.url) as service:
         assert service.ask("/readyz", authorization=None).status == 200
         assert (service.ask("/c/demo/units").status, service.ask("/c/demo/hooks").status) == (200, 200)
@@ -73,7 +73,7 @@ def test_readiness_follows_the_database_and_waiting_requests_are_served_when_it_
         assert set(statuses) <= {200, 503}
 
 
-def test_connections_that_the_server_has_ended_are_replaced_before_anybody_meets_them(own: Own) -> None:
+def test_connections_that_the_server_has_ended_are_replaced_before_use(own: Own) -> None:
     with running(own.url, company=None) as service:
         assert service.ask("/c/demo/units").status == 200
         service.operator.rows(
@@ -83,7 +83,7 @@ def test_connections_that_the_server_has_ended_are_replaced_before_anybody_meets
         assert [service.ask("/c/demo/units").status for _ in range(20)] == [200] * 20
 
 
-def test_a_database_that_is_away_fails_no_later_than_a_few_seconds(own: Own) -> None:
+def test_requests_during_an_outage_fail_within_seconds(own: Own) -> None:
     with running(own.url, company=None) as service:
         embedded.stop(own.directory)
         try:
@@ -95,7 +95,7 @@ def test_a_database_that_is_away_fails_no_later_than_a_few_seconds(own: Own) -> 
 
 
 async def _hand_over(url: str) -> bool:
-    """Whether a request gets the connection of one that was cancelled while it gave it back."""
+    """Whether a waiting request gets the connection of a request that is cancelled while it returns it."""
     pool = Pool(Config(database_url=url), url, "bds_reader", 1)
     await pool.open(wait=True)
     holds = asyncio.Event()
@@ -115,7 +115,7 @@ async def _hand_over(url: str) -> bool:
     waiting = asyncio.create_task(second())
     while not pool.stats()["requests_waiting"]:
         await asyncio.sleep(0)
-    async with pool._pool._lock:  # so that giving back takes a moment
+    async with pool._pool._lock:  # so that returning the connection has to wait
         may_end.set()
         for _ in range(5):
             await asyncio.sleep(0)
@@ -131,12 +131,12 @@ async def _hand_over(url: str) -> bool:
         await pool.close()
 
 
-def test_a_client_that_leaves_with_the_last_byte_takes_no_connection_along(database_url: str) -> None:
+def test_a_request_cancelled_while_it_returns_its_connection_loses_no_connection(database_url: str) -> None:
     assert asyncio.run(_hand_over(database_url))
 
 
 async def _read_after_loss(url: str) -> set[str]:
-    """What readers meet whose pool holds three sessions that were ended while they were idle."""
+    """The results of reads through a pool whose three sessions were ended while idle."""
     pool = Pool(Config(database_url=url), url, "bds_reader", 3)
     await pool.open(wait=True)
     async with contextlib.AsyncExitStack() as held:
@@ -156,22 +156,22 @@ async def _read_after_loss(url: str) -> set[str]:
     return met
 
 
-def test_sessions_that_were_ended_while_idle_are_given_to_nobody(database_url: str) -> None:
+def test_sessions_that_were_ended_while_idle_are_not_used(database_url: str) -> None:
     assert asyncio.run(_read_after_loss(database_url)) == {"an answer"}
 
 
-def test_connections_to_an_address_where_nobody_answers_are_given_up(database_url: str) -> None:
+def test_connections_have_timeouts_unless_the_connection_string_sets_them(database_url: str) -> None:
     from app.database.pools import parameters
 
     assert parameters(database_url)["connect_timeout"] == 10
     own = make_conninfo(database_url, connect_timeout=3, application_name="mine")
-    assert "connect_timeout" not in parameters(own) and "application_name" not in parameters(own), "the string has its own"
+    assert "connect_timeout" not in parameters(own) and "application_name" not in parameters(own), "the connection string sets them"
     with psycopg.connect(own, **parameters(own)) as connection:
         assert connection.execute("show application_name").fetchone() == ("mine",)
 
 
 async def _stop_while_asking(url: str) -> None:
-    """A pulse that is stopped, and asked by somebody who leaves, while its question is under way."""
+    """Stop a health check, and cancel a caller of it, while it runs."""
     for _ in range(20):
         pulse = Pulse("the database", url)
         await pulse.start()
@@ -182,14 +182,14 @@ async def _stop_while_asking(url: str) -> None:
         await asyncio.gather(*asking, return_exceptions=True)
 
 
-def test_a_pulse_leaves_the_event_loop_nothing_to_watch(database_url: str) -> None:
+def test_a_stopped_health_check_leaves_no_socket_in_the_event_loop(database_url: str) -> None:
     for _ in range(3):
         uvloop.run(_stop_while_asking(database_url))
         gc.collect()
 
 
 async def _hung(url: str) -> tuple[bool, float, bool]:
-    """What a pulse says of a server that does not answer any more, after how long; and when it does again."""
+    """The result and duration of a health check of a stopped server process, and the result after the process continues."""
     pulse = Pulse("the database", url)
     await pulse.start()
     with psycopg.connect(url, autocommit=True) as operator:
@@ -211,6 +211,6 @@ async def _hung(url: str) -> tuple[bool, float, bool]:
     return answers, took, again
 
 
-def test_a_server_that_hangs_is_noticed_and_so_is_its_return(database_url: str) -> None:
+def test_a_hanging_server_and_its_return_are_noticed(database_url: str) -> None:
     answers, took, again = asyncio.run(_hung(database_url))
     assert (answers, again) == (False, True) and took < PATIENCE

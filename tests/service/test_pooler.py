@@ -1,4 +1,4 @@
-"""PgBouncer in transaction mode before the database: the service works, and no request ever sees another company's rows."""
+"""The service behind PgBouncer in transaction mode: it works, and no request sees rows of another company."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ pytestmark = [
 
 @contextmanager
 def pooled(url: str, mode: str, size: int = 3) -> Iterator[str]:
-    """A PgBouncer with so many connections to the database at `url`; gives the connection string through it."""
+    """A PgBouncer before the database at `url`; yields the connection string through it.  size: its connections to the database."""
     where = conninfo_to_dict(url)
     directory = Path(tempfile.mkdtemp(prefix="bds-pooler-"))
     directory.chmod(0o777)
@@ -53,7 +53,9 @@ max_client_conn = 500
 admin_users = postgres
 logfile = {directory}/log
 """)
-    user = "embedded_postgres" if os.geteuid() == 0 else None  # it refuses root, and may read the server's socket
+    user = (
+        "embedded_postgres" if os.geteuid() == 0 else None
+    )  # PgBouncer refuses to run as root; this user may read the server's socket
     process = subprocess.Popen(
         [str(PGBOUNCER), str(directory / "pgbouncer.ini")], user=user, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
@@ -98,17 +100,17 @@ def opened(**settings: Any) -> None:
     asyncio.run(_open(Config(**settings)))
 
 
-def test_a_pooler_that_nobody_has_told_of_is_refused(through: str) -> None:
+def test_a_pooler_that_the_configuration_does_not_name_is_refused(through: str) -> None:
     with pytest.raises(PoolerError, match="BDS_DATABASE_URL leads to a pooler: expected BDS_POOLER=transaction"):
         opened(database_url=through)
 
 
-def test_a_replica_behind_a_pooler_that_nobody_has_told_of_is_refused(database_url: str, through: str) -> None:
+def test_a_replica_behind_a_pooler_that_the_configuration_does_not_name_is_refused(database_url: str, through: str) -> None:
     with pytest.raises(PoolerError, match="BDS_READ_DATABASE_URL leads to a pooler"):
         opened(database_url=database_url, read_database_url=through)
 
 
-def test_a_transaction_pooler_that_is_taken_for_a_session_pooler_is_refused(through: str) -> None:
+def test_a_transaction_pooler_configured_as_a_session_pooler_is_refused(through: str) -> None:
     with pytest.raises(PoolerError, match="gives each transaction another connection: expected BDS_POOLER=transaction"):
         opened(database_url=through, pooler="session")
 
@@ -135,15 +137,15 @@ def test_a_session_pooler_serves_as_the_database_does(database_url: str) -> None
         assert service.odata("/units").status == 200
 
 
-def test_what_a_session_remembers_would_be_another_companys(through: str, database_url: str) -> None:
-    """The trap itself: two clients of a transaction pooler have one session, and what one has set the other finds."""
+def test_settings_of_a_session_reach_other_clients_of_a_transaction_pooler(through: str, database_url: str) -> None:
+    """The reason for BDS_POOLER: two clients of a transaction pooler share a session and its settings."""
     with psycopg.connect(through, autocommit=True) as one, psycopg.connect(through, autocommit=True) as other:
         one.execute("select set_config('bds.company', 'acme', false)")
         assert other.execute("select current_setting('bds.company', true)").fetchone() == ("acme",)
 
 
 def fill(operator: Operator) -> dict[str, str]:
-    """Companies whose rows say whose they are; their keys."""
+    """Create companies whose rows hold the company's name; returns their keys."""
     keys = {}
     for company in COMPANIES:
         operator.company(company)
@@ -168,7 +170,7 @@ PATHS = (
 )
 
 
-def test_no_request_sees_another_companys_rows_whatever_runs_at_once(database_url: str, through: str) -> None:
+def test_concurrent_requests_see_only_rows_of_their_company(database_url: str, through: str) -> None:
     with serving(database_url, through, pool_size=8) as service:
         keys = fill(service.operator)
         failures: list[str] = []
@@ -189,7 +191,7 @@ def test_no_request_sees_another_companys_rows_whatever_runs_at_once(database_ur
         for asker in askers:
             asker.join()
         assert not failures, failures[0]
-    # and nothing was left in a session of the pooler's
+    # no settings are left in a session of the pooler
     with psycopg.connect(through, autocommit=True) as one:
         row = one.execute(
             "select current_user, coalesce(current_setting('bds.company', true), ''), current_setting('role')"
@@ -220,7 +222,7 @@ def test_imports_logins_and_hooks_work_through_the_pooler(database_url: str, thr
             signed_in.browser,
             {"entity": "units", "url": "https://192.0.2.1/", "action": "webhook"},
         )
-        assert hook.status in (201, 400), hook.body  # documentation's addresses are not public
+        assert hook.status in (201, 400), hook.body  # addresses for documentation are not public
         service.operator.rows("select bds.revoke_key(id) from bds.api_keys")
         wait_until(lambda: service.ask("/c/demo/units").status == 401)
 
@@ -234,7 +236,7 @@ def test_the_service_returns_with_the_database_behind_the_pooler(database_url: s
         wait_until(lambda: service.ask("/readyz", authorization=None).status == 200 and service.ask("/c/demo/units").status == 200)
 
 
-def test_a_session_pooler_is_told_from_a_transaction_pooler(database_url: str, through: str) -> None:
+def test_a_session_pooler_is_distinguished_from_a_transaction_pooler(database_url: str, through: str) -> None:
     import asyncio
 
     with pooled(database_url, "session") as session:

@@ -1,4 +1,4 @@
-"""Several processes on one address: real ones, started as an operator does, killed and stopped while requests run."""
+"""Several processes on one address, started as an operator does, killed and stopped while requests run."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ BDS = [sys.executable, "-m", "app.cli"]
 
 @dataclass
 class Served:
-    """`bds serve --processes N`, as its clients and its operator see it."""
+    """A running `bds serve`."""
 
     parent: subprocess.Popen[str]
     port: int
     key: str
-    said: list[str] = field(default_factory=list)
+    log: list[str] = field(default_factory=list)
 
     def ask(self, path: str, method: str = "GET", body: bytes | None = None, key: str | None = None) -> Reply:
-        """One request over a connection of its own, which any of the processes may take."""
+        """Send one request over a new connection, which any of the processes may accept."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE * 3)
         try:
             headers = {"X-API-Key": key or self.key, "Content-Type": "application/json"}
@@ -50,7 +50,7 @@ class Served:
             connection.close()
 
     def children(self, name: str) -> list[int]:
-        """The processes of a name: `bds http` or `bds webhooks`."""
+        """The pids of the processes with a name: `bds http` or `bds webhooks`."""
         found = []
         for child in psutil.Process(self.parent.pid).children():
             with suppress(OSError, psutil.Error):
@@ -59,15 +59,15 @@ class Served:
         return sorted(found)
 
     def answering(self, tries: int = 60) -> set[str]:
-        """Which processes answer, by what the ids of their requests begin with."""
+        """The prefixes of request ids, one for each process that answers."""
         found = set()
         for _ in range(tries):
-            with suppress(ConnectionError):  # one that is being ended
+            with suppress(ConnectionError):  # with a process that is ending
                 found.add(self.ask("/healthz").headers["X-Request-Id"][:12])
         return found
 
     def metrics(self) -> dict[str, float]:
-        """Every measurement by its name and labels."""
+        """The values of all metrics by name and labels."""
         lines = (line.rpartition(" ") for line in self.ask("/metrics").body.decode().splitlines() if not line.startswith("#"))
         return {name: float(value) for name, _, value in lines}
 
@@ -82,22 +82,22 @@ def serve(url: str, key: str, *arguments: str, **settings: str) -> Iterator[Serv
     command = [*BDS, "serve", "--port", "0", *arguments]
     parent = subprocess.Popen(command, env=environment, cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True)
     assert parent.stderr is not None
-    said: list[str] = []
+    log: list[str] = []
     port = None
     for line in parent.stderr:
-        said.append(line)
+        log.append(line)
         found = re.search(r"serving on http://127.0.0.1:(\d+)", line)
         if found:
             port = int(found[1])
             break
-    assert port is not None, "".join(said)
-    reader = threading.Thread(target=lambda: said.extend(parent.stderr or ()), daemon=True)
+    assert port is not None, "".join(log)
+    reader = threading.Thread(target=lambda: log.extend(parent.stderr or ()), daemon=True)
     reader.start()
     try:
-        yield Served(parent, port, key, said)
+        yield Served(parent, port, key, log)
     finally:
         with suppress(ProcessLookupError):
-            os.killpg(parent.pid, signal.SIGKILL)  # a session of its own: nothing of it is left
+            os.killpg(parent.pid, signal.SIGKILL)  # its session has all its processes
         parent.wait()
         reader.join()
 
@@ -113,16 +113,18 @@ def test_every_process_answers_and_one_delivers(database_url: str, key: str) -> 
         assert len(served.children("bds http")) == 2 and len(served.children("bds webhooks")) == 1
         assert len(served.answering()) == 2
         assert served.stop() == 0
-    assert not [line for line in served.said if '"error"' in line]
+    assert not [line for line in served.log if '"error"' in line]
 
 
-def test_no_process_delivers_if_it_is_told_not_to(database_url: str, key: str) -> None:
+def test_no_process_delivers_with_no_worker(database_url: str, key: str) -> None:
     with serve(database_url, key, "--processes", "2", "--no-worker") as served:
         assert (len(served.children("bds http")), served.children("bds webhooks")) == (2, [])
         assert served.stop(signal.SIGINT) == 0
 
 
-def test_a_revoked_key_and_a_new_entity_are_known_to_every_process_at_once(database_url: str, key: str, operator: Operator) -> None:
+def test_a_revoked_key_and_a_new_entity_take_effect_in_every_process_at_once(
+    database_url: str, key: str, operator: Operator
+) -> None:
     with serve(database_url, key, "--processes", "3") as served:
         assert {served.ask("/c/acme/units").status for _ in range(40)} == {200}
         operator.connection.execute(
@@ -149,7 +151,7 @@ def test_a_killed_process_is_replaced_while_the_others_serve(database_url: str, 
                 try:
                     statuses.append(served.ask("/c/acme/units").status)
                 except (ConnectionError, http.client.HTTPException):
-                    resets += 1  # it had reached the one that died
+                    resets += 1  # the connection was with the process that died
 
         askers = [threading.Thread(target=ask_on_and_on) for _ in range(4)]
         for asker in askers:
@@ -161,10 +163,10 @@ def test_a_killed_process_is_replaced_while_the_others_serve(database_url: str, 
         done.set()
         for asker in askers:
             asker.join()
-        # what the killed one had is lost, and what the kernel still gives it while it takes its socket away
+        # lost: the requests of the killed process, and connections that the kernel assigned to its socket before closing it
         assert set(statuses) == {200} and resets <= 10 * len(askers)
         assert second in served.children("bds http")
-        assert any("http 1" in line and "killed by SIGKILL" in line and "started again" in line for line in served.said)
+        assert any("http 1" in line and "killed by SIGKILL" in line and "started again" in line for line in served.log)
         assert served.metrics()["bds_processes"] == 3
         assert served.stop() == 0
 
@@ -178,7 +180,7 @@ def test_sigterm_to_one_process_replaces_it_and_lets_its_work_end(database_url: 
         assert served.stop() == 0
 
 
-def test_sigterm_finishes_what_runs(database_url: str, key: str, operator: Operator) -> None:
+def test_sigterm_lets_running_requests_end(database_url: str, key: str, operator: Operator) -> None:
     operator.write(
         "acme",
         "insert into data.units (company_id, code, name) select 'acme', g, repeat('x', 200) from generate_series(1, 30000) g",
@@ -197,7 +199,7 @@ def test_sigterm_finishes_what_runs(database_url: str, key: str, operator: Opera
         assert served.parent.wait(timeout=60) == 0
 
 
-def test_processes_end_with_a_parent_that_was_killed(database_url: str, key: str) -> None:
+def test_processes_end_if_their_parent_is_killed(database_url: str, key: str) -> None:
     with serve(database_url, key, "--processes", "2") as served:
         children = served.children("bds http") + served.children("bds webhooks")
         served.parent.kill()
@@ -211,7 +213,7 @@ def test_counts_of_all_processes_are_summed(database_url: str, key: str) -> None
         served.ask("/api/acme/import", "POST", b'{"units": [{"code": "a", "name": "A"}, {"code": "b", "name": "B"}]}')
         label = 'bds_http_requests_total{method="GET",room="changes",status="200"}'
         wait_until(lambda: served.metrics().get(label) == 30)  # each process counts once a second
-        assert all(served.metrics()[label] == 30 for _ in range(10)), "whichever process answers"
+        assert all(served.metrics()[label] == 30 for _ in range(10)), "every process shows the sum"
         found = served.metrics()
         assert found['bds_http_request_duration_seconds_count{method="GET",room="changes"}'] == 30
         assert found['bds_imports_total{dry_run="false",state="completed"}'] == 1
@@ -220,7 +222,7 @@ def test_counts_of_all_processes_are_summed(database_url: str, key: str) -> None
         first, _ = served.children("bds http")
         os.kill(first, signal.SIGKILL)
         wait_until(lambda: len(served.answering(20)) == 2)
-        assert served.metrics()[label] == 30, "what a process has counted outlives it"
+        assert served.metrics()[label] == 30, "counts of a dead process remain"
         assert served.metrics()["bds_processes"] == 3
 
 
@@ -233,10 +235,10 @@ def test_processes_that_cannot_start_end_the_service(database_url: str) -> None:
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
-    """Wait for something that takes as long as starting processes does."""
+    """Poll until the condition holds, as long as starting processes may take."""
     deadline = time.monotonic() + PATIENCE * 6
     while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
+        assert time.monotonic() < deadline, "the condition did not become true in time"
         time.sleep(0.05)
 
 

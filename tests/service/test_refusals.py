@@ -1,4 +1,4 @@
-"""What the server refuses before any route is known looks like every other error."""
+"""Requests that the server refuses before any route is known get responses like every other error."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.service.serving import Service
 
 LONG = 70_000
 REFUSED = [
-    # what is sent, status, code
+    # request, status, code
     (b"nonsense\r\n\r\n", 400, "malformed_request"),
     (b"GET {path} HTTP/9\r\nHost: x\r\n\r\n", 400, "malformed_request"),
     (b"G\x00T {path} HTTP/1.1\r\nHost: x\r\n\r\n", 400, "malformed_request"),
@@ -47,7 +47,7 @@ def test_refusals_elsewhere_are_problems(service: Service, sent: bytes, status: 
 
 METHODS = ["CONNECT", "FOO", "BREW", "get", "GETT", "X-Y", "Post", "!"]
 ALLOWED = [
-    # path, the methods it has
+    # path, allowed methods
     ("/api/odata", "GET, HEAD"),
     ("/api/odata/demo/products(1)?$top=1", "GET, HEAD"),
     ("/c/demo/products", "GET, HEAD"),
@@ -58,9 +58,7 @@ ALLOWED = [
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize(("path", "allowed"), ALLOWED)
-def test_methods_that_nobody_knows_are_refused_with_those_that_are_known(
-    service: Service, method: str, path: str, allowed: str | None
-) -> None:
+def test_unknown_methods_are_refused_with_the_allowed_ones(service: Service, method: str, path: str, allowed: str | None) -> None:
     request = f"{method} {path} HTTP/1.1\r\nHost: x\r\nAuthorization: {service.basic}\r\nConnection: close\r\n\r\n"
     reply = service.raw(request.encode())
     assert (reply.status, reply.headers["Allow"]) == ((405, allowed) if allowed else (404, None))
@@ -77,7 +75,7 @@ def test_a_url_of_64_kib_is_served(service: Service) -> None:
     assert service.ask(path + "a" * ((64 << 10) - len(path))).status == 200
 
 
-def test_a_client_that_sends_on_and_on_is_not_waited_for(service: Service) -> None:
+def test_a_refused_client_receives_the_whole_response(service: Service) -> None:
     with service.connect() as client:
         client.sendall(b"nonsense\r\n\r\n")
         received = b""
@@ -87,13 +85,13 @@ def test_a_client_that_sends_on_and_on_is_not_waited_for(service: Service) -> No
 
 
 @pytest.mark.parametrize("version", ["HTTP/1.0", "HTTP/1.1"])
-def test_an_expectation_that_is_not_known_is_none(service: Service, version: str) -> None:
+def test_an_unknown_expectation_is_ignored(service: Service, version: str) -> None:
     request = f"GET /api/odata/demo/units {version}\r\nHost: x\r\nAuthorization: {service.basic}\r\nConnection: close\r\n"
     reply = service.raw((request + "Expect: miracles\r\n\r\n").encode())
     assert (reply.status, reply.headers["OData-Version"]) == (200, "4.0")
 
 
-def test_a_client_that_waits_for_it_may_send_its_body(service: Service) -> None:
+def test_a_client_that_waits_for_100_continue_gets_it(service: Service) -> None:
     with service.connect() as client:
         client.sendall(
             f"POST /api/odata/demo/units HTTP/1.1\r\nHost: x\r\nAuthorization: {service.basic}\r\n"
@@ -107,7 +105,7 @@ def test_a_client_that_waits_for_it_may_send_its_body(service: Service) -> None:
 
 
 @pytest.mark.parametrize(("path", "type"), [("/auth/login", "application/json"), ("/login", "application/x-www-form-urlencoded")])
-def test_a_small_body_that_does_not_come_is_not_waited_for(
+def test_a_small_body_that_does_not_arrive_is_refused(
     service: Service, monkeypatch: pytest.MonkeyPatch, path: str, type: str
 ) -> None:
     monkeypatch.setattr(bodies, "BODY_TIMEOUT", 0.2)

@@ -1,4 +1,4 @@
-"""What a service meets when it starts: an address that is taken or none, and what a service that was killed has left behind."""
+"""The start of a service with a taken or wrong address, and with metrics directories that killed services left behind."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["key"]  # a fixture
 
 
 @pytest.mark.parametrize("options", [(), ("--processes", "2")])
-def test_an_address_that_is_taken_is_refused_in_a_line(database_url: str, key: str, options: tuple[str, ...]) -> None:
+def test_a_taken_address_is_refused_in_one_line(database_url: str, key: str, options: tuple[str, ...]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         ended = start(database_url, *options, "--port", str(port))
@@ -27,7 +27,7 @@ def test_an_address_that_is_taken_is_refused_in_a_line(database_url: str, key: s
     assert ended.stderr == f"bds: cannot listen on 127.0.0.1:{port}: address already in use\n"
 
 
-def test_another_service_that_serves_is_noticed(database_url: str, key: str) -> None:
+def test_an_address_with_another_running_service_is_refused(database_url: str, key: str) -> None:
     for options in ((), ("--processes", "2")):
         with serve(database_url, key, *options) as served:
             for other in ((), ("--processes", "2")):
@@ -38,14 +38,14 @@ def test_another_service_that_serves_is_noticed(database_url: str, key: str) -> 
 
 
 @pytest.mark.parametrize("options", [(), ("--processes", "2")])
-def test_an_address_that_is_none_is_refused_in_a_line(database_url: str, options: tuple[str, ...]) -> None:
+def test_an_address_of_another_machine_is_refused_in_one_line(database_url: str, options: tuple[str, ...]) -> None:
     ended = start(database_url, *options, "--host", "192.0.2.1", "--port", "8080")
     assert (ended.returncode, ended.stdout) == (1, "")
     assert ended.stderr == "bds: cannot listen on 192.0.2.1:8080: cannot assign requested address\n"
 
 
 def start(url: str, *options: str) -> subprocess.CompletedProcess[str]:
-    """A service that ends by itself."""
+    """Run a service that fails to start."""
     environment = {**os.environ, "BDS_DATABASE_URL": url}
     return subprocess.run([*BDS, "serve", *options], env=environment, cwd=ROOT, capture_output=True, text=True, timeout=60)
 
@@ -54,9 +54,7 @@ def directories(temporary: Path) -> set[str]:
     return {path.name for path in temporary.glob("bds-metrics-*")}
 
 
-def test_what_a_killed_service_leaves_of_its_measurements_goes_when_the_next_one_starts(
-    database_url: str, key: str, tmp_path: Path
-) -> None:
+def test_the_metrics_directory_of_a_killed_service_is_removed_by_the_next_one(database_url: str, key: str, tmp_path: Path) -> None:
     with serve(database_url, key, "--processes", "2", TMPDIR=str(tmp_path)) as killed:
         (left,) = directories(tmp_path)
         children = killed.children("bds http") + killed.children("bds webhooks")
@@ -75,7 +73,7 @@ def test_what_a_killed_service_leaves_of_its_measurements_goes_when_the_next_one
     assert not directories(tmp_path)
 
 
-def test_what_the_children_of_a_killed_parent_still_use_stays(database_url: str, key: str, tmp_path: Path) -> None:
+def test_a_metrics_directory_in_use_by_children_of_a_killed_parent_remains(database_url: str, key: str, tmp_path: Path) -> None:
     with serve(database_url, key, "--processes", "2", TMPDIR=str(tmp_path)) as killed:
         (used,) = directories(tmp_path)
         child = killed.children("bds http")[0]

@@ -1,4 +1,4 @@
-"""Who gets in where, what an error looks like, and what is said about it in the log."""
+"""Access to paths, the form of errors, request ids and lines of the log, entity tags, and the stop of the service."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def credentials(service: Service, kind: str) -> dict[str, str]:
 
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
 @pytest.mark.parametrize(("path", "kind", "status"), PATHS)
-def test_who_gets_in_where(service: Service, path: str, kind: str, status: int, method: str) -> None:
+def test_access(service: Service, path: str, kind: str, status: int, method: str) -> None:
     reply = service.ask(path, method, **{"authorization": None, **credentials(service, kind)})
     assert reply.status == status
     assert reply.headers["Content-Type"] and reply.headers["X-Request-Id"]
@@ -92,12 +92,12 @@ def test_a_key_without_the_read_scope_reads_nothing(service: Service) -> None:
     assert service.ask("/c/demo/products", authorization=f"Bearer {key}").status == 403
 
 
-def test_a_company_that_the_key_may_not_read_looks_like_none(service: Service) -> None:
+def test_a_company_that_the_key_may_not_read_looks_like_a_missing_one(service: Service) -> None:
     existing, missing = service.ask("/api/odata/other/products"), service.ask("/api/odata/none/products")
     assert (existing.status, existing.body) == (missing.status, missing.body)
 
 
-def test_a_revoked_key_opens_nothing_any_more(service: Service) -> None:
+def test_a_revoked_key_is_refused(service: Service) -> None:
     key = service.operator.key("demo")
     assert service.ask("/c/demo/units", authorization=f"Bearer {key}").status == 200
     service.operator.rows("select bds.revoke_key(id) from bds.api_keys order by created_at desc limit 1")
@@ -105,7 +105,7 @@ def test_a_revoked_key_opens_nothing_any_more(service: Service) -> None:
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "PROPFIND"])
-def test_other_methods_are_refused_with_those_that_are_not(service: Service, method: str) -> None:
+def test_other_methods_are_refused_with_the_allowed_ones(service: Service, method: str) -> None:
     for path in ("/api/odata/demo", "/api/odata/demo/products", "/api/odata/demo/products(1)"):
         reply = service.ask(path, method)
         assert (reply.status, reply.headers["Allow"]) == (405, "GET, HEAD")
@@ -122,14 +122,14 @@ def test_problems_have_the_members_of_rfc_9457(service: Service) -> None:
     assert (problem["status"], problem["title"], problem["detail"]) == (404, "Not found", "no such entity: nothing")
 
 
-def test_the_log_has_a_line_for_each_request_and_no_key(service: Service, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_log_has_a_line_for_each_request_without_the_key(service: Service, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG):
         reply = service.ask(f"/c/demo/units?key={service.key}", authorization=f"Bearer {service.key}", X_Request_Id="mine")
         wait_until(lambda: any(record.name == "bds.access" for record in caplog.records))
     line = json.loads(next(record.getMessage() for record in caplog.records if record.name == "bds.access"))
     assert reply.headers["X-Request-Id"] == line["id"] == "mine"
     assert (line["method"], line["path"], line["status"]) == ("GET", "/c/demo/units", 400), (
-        "a path as it is asked for, without its query"
+        "the path as it was sent, without the query"
     )
     assert service.key not in caplog.text and service.basic not in caplog.text
 
@@ -143,7 +143,7 @@ def test_etags_work_outside_odata_too(service: Service) -> None:
     assert (again.status, again.headers["ETag"] != first.headers["ETag"]) == (200, True)
 
 
-def test_what_runs_when_the_service_stops_is_finished(database_url: str) -> None:
+def test_a_running_response_is_finished_when_the_service_stops(database_url: str) -> None:
     with running(database_url) as service:
         service.operator.write(
             "demo",
@@ -166,21 +166,21 @@ def accepts(service: Service) -> bool:
     return True
 
 
-def test_a_connection_that_is_told_to_end_before_it_has_begun_ends() -> None:
-    """As one does that was accepted just before the service stops."""
+def test_a_connection_that_is_closed_before_it_starts_ends() -> None:
+    """As with a connection that is accepted just before the service stops."""
 
-    class Told(Connection):
+    class ClosedAtOnce(Connection):
         def connection_made(self, transport: asyncio.BaseTransport) -> None:
             super().connection_made(transport)
             self.close()
 
     async def refuse(_request: web.BaseRequest) -> web.StreamResponse:
-        raise AssertionError("nothing was asked")
+        raise AssertionError("no request was sent")
 
     async def run() -> None:
         loop = asyncio.get_running_loop()
         ours, theirs = socket.socketpair()
-        connection = Told(web.Server(refuse), web.Application(), loop=loop)
+        connection = ClosedAtOnce(web.Server(refuse), web.Application(), loop=loop)
         await loop.connect_accepted_socket(lambda: connection, ours)
         async with asyncio.timeout(20):
             await connection.shutdown(60)

@@ -1,4 +1,4 @@
-"""A service that is told to end while it starts, before a database that accepts connections and does not answer."""
+"""SIGTERM and SIGINT to a service that is starting while its database accepts connections but does not answer."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ pytestmark = pytest.mark.processes
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 BDS = [sys.executable, "-m", "app.cli"]
-SAYS = "stopped while waiting for the database to answer"
+MESSAGE = "stopped while waiting for the database to answer"
 
 
 @dataclass
 class Hanging:
-    """A way to the database on which some connections are served, and whatever comes after them is taken and not answered."""
+    """A proxy to the database that passes the first connections on; it accepts later ones but does not answer."""
 
     url: str
     path: str  # of the database's own socket
-    serves: int  # connections
-    taken: int = 0
+    served: int  # number of connections that are passed on
+    accepted: int = 0
     _open: list[socket.socket] = field(default_factory=list)
 
     def run(self, listening: socket.socket) -> None:
@@ -41,13 +41,13 @@ class Hanging:
             while True:
                 client, _ = listening.accept()
                 self._open.append(client)
-                if self.taken < self.serves:
+                if self.accepted < self.served:
                     server = socket.socket(socket.AF_UNIX)
                     server.connect(self.path)
                     self._open.append(server)
                     for one, other in ((client, server), (server, client)):
                         threading.Thread(target=_pass_on, args=(one, other), daemon=True).start()
-                self.taken += 1
+                self.accepted += 1
 
     def close(self) -> None:
         for each in self._open:
@@ -62,19 +62,19 @@ def _pass_on(one: socket.socket, other: socket.socket) -> None:
 
 
 @contextmanager
-def hanging(database_url: str, serves: int) -> Iterator[Hanging]:
+def hanging(database_url: str, served: int) -> Iterator[Hanging]:
     where = conninfo_to_dict(database_url)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         url = make_conninfo(
             database_url, host="127.0.0.1", port=listening.getsockname()[1], sslmode="disable", gssencmode="disable"
         )
-        way = Hanging(url, f"{where['host']}/.s.PGSQL.{where.get('port', 5432)}", serves)
-        threading.Thread(target=way.run, args=(listening,), daemon=True).start()
+        proxy = Hanging(url, f"{where['host']}/.s.PGSQL.{where.get('port', 5432)}", served)
+        threading.Thread(target=proxy.run, args=(listening,), daemon=True).start()
         try:
-            yield way
+            yield proxy
         finally:
             listening.shutdown(socket.SHUT_RDWR)
-            way.close()
+            proxy.close()
 
 
 @contextmanager
@@ -92,12 +92,12 @@ def starting(url: str, *arguments: str, **settings: str) -> Iterator[subprocess.
 
 
 def stop(service: subprocess.Popen[str], number: int) -> str:
-    """What a service says that is told to end, and ends: not by what it waits for, of which it would say something else."""
+    """Send a signal and wait for the end; returns what the service wrote to standard error."""
     service.send_signal(number)
-    said = service.communicate(timeout=PATIENCE * 6)[1]
-    assert service.returncode == 0, said
-    assert "Traceback" not in said and "was never retrieved" not in said
-    return said
+    output = service.communicate(timeout=PATIENCE * 6)[1]
+    assert service.returncode == 0, output
+    assert "Traceback" not in output and "was never retrieved" not in output
+    return output
 
 
 COMMANDS = [("serve", "--port", "0"), ("serve", "--port", "0", "--processes", "2"), ("worker",)]
@@ -105,25 +105,25 @@ COMMANDS = [("serve", "--port", "0"), ("serve", "--port", "0", "--processes", "2
 
 @pytest.mark.parametrize("arguments", COMMANDS, ids=" ".join)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_it_ends_at_once_where_nobody_answers(database_url: str, arguments: tuple[str, ...], number: int) -> None:
-    with hanging(database_url, 0) as way, starting(way.url, *arguments) as service:
-        wait_until(lambda: way.taken == 1)
-        assert stop(service, number) == f"bds: {SAYS}\n"
+def test_it_ends_at_once_if_the_database_does_not_answer(database_url: str, arguments: tuple[str, ...], number: int) -> None:
+    with hanging(database_url, 0) as proxy, starting(proxy.url, *arguments) as service:
+        wait_until(lambda: proxy.accepted == 1)
+        assert stop(service, number) == f"bds: {MESSAGE}\n"
 
 
 @pytest.mark.parametrize("arguments", COMMANDS, ids=" ".join)
-@pytest.mark.parametrize("serves", range(1, 6))
-def test_it_ends_at_once_where_an_answer_fails_to_come_later(database_url: str, arguments: tuple[str, ...], serves: int) -> None:
-    with hanging(database_url, serves) as way, starting(way.url, *arguments) as service:
-        wait_until(lambda: way.taken > serves)
-        said = stop(service, signal.SIGTERM)
-        assert SAYS in said
+@pytest.mark.parametrize("served", range(1, 6))
+def test_it_ends_at_once_if_a_later_connection_is_not_answered(database_url: str, arguments: tuple[str, ...], served: int) -> None:
+    with hanging(database_url, served) as proxy, starting(proxy.url, *arguments) as service:
+        wait_until(lambda: proxy.accepted > served)
+        output = stop(service, signal.SIGTERM)
+        assert MESSAGE in output
 
 
-def test_it_ends_at_once_where_the_server_stands_still_behind_a_connection(database_url: str) -> None:
+def test_it_ends_at_once_if_the_server_process_of_a_connection_hangs(database_url: str) -> None:
     held = make_conninfo(database_url, application_name="holds")
     with psycopg.connect(held) as holder:
-        holder.execute("lock table bds.entities in access exclusive mode")  # the model cannot be read
+        holder.execute("lock table bds.entities in access exclusive mode")  # the catalog cannot be read
         with starting(database_url, "serve", "--port", "0") as service:
             waits = "select from pg_locks where not granted"
             with psycopg.connect(database_url, autocommit=True) as operator:
@@ -131,6 +131,6 @@ def test_it_ends_at_once_where_the_server_stands_still_behind_a_connection(datab
                 (stuck,) = operator.execute("select pid from pg_locks where not granted").fetchone() or (0,)
                 os.kill(stuck, signal.SIGSTOP)
                 try:
-                    assert SAYS in stop(service, signal.SIGTERM)
+                    assert MESSAGE in stop(service, signal.SIGTERM)
                 finally:
                     os.kill(stuck, signal.SIGCONT)

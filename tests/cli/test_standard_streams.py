@@ -1,4 +1,4 @@
-"""Commands whose standard streams are closed, full, or read by nobody: a line says so, and nothing is made that was not shown."""
+"""Commands whose standard streams are closed, full, or pipes without a reader: one error line, and no change without its result."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ pytestmark = pytest.mark.processes
 
 BDS = f"{sys.executable} -m app.cli"
 ROOT = Path(__file__).resolve().parents[2]
-FULL, CLOSED, UNREAD = ">/dev/full", ">&-", "| true"
-SAYS = {
+FULL, CLOSED, NO_READER = ">/dev/full", ">&-", "| true"
+MESSAGES = {
     FULL: "bds: standard output: no space left on device\n",
     CLOSED: "bds: standard output: it is closed\n",
-    UNREAD: "bds: standard output: broken pipe\n",
+    NO_READER: "bds: standard output: broken pipe\n",
 }
 KEYS = "select (select count(*) from bds.api_keys where revoked_at is null), (select count(*) from bds.users)"
 
@@ -31,7 +31,7 @@ def company(operator: Operator) -> str:
 
 
 def shell(url: str, command: str, input: str | None = "") -> subprocess.CompletedProcess[str]:
-    """Run `bds` with redirections as a shell makes them; the exit code is that of `bds`, whatever it is piped to."""
+    """Run `bds` in a shell with redirections; the exit code is that of `bds`, also in a pipe."""
     script = f'set -o pipefail; bds() {{ {BDS} "$@"; }}; {command}'
     environment = {**os.environ, "BDS_DATABASE_URL": url}
     return subprocess.run(
@@ -53,60 +53,60 @@ PRINTING = [
 
 @pytest.mark.parametrize("command", PRINTING)
 @pytest.mark.parametrize("where", [FULL, CLOSED])
-def test_a_result_that_cannot_be_written_is_an_error_and_nothing_is_made(
+def test_a_result_that_cannot_be_written_is_an_error_and_undoes_the_command(
     database_url: str, operator: Operator, company: str, command: str, where: str
 ) -> None:
     before = operator.rows(KEYS)
     ended = shell(database_url, f"bds {command} {where}")
-    assert (ended.returncode, ended.stdout, ended.stderr) == (1, "", SAYS[where])
+    assert (ended.returncode, ended.stdout, ended.stderr) == (1, "", MESSAGES[where])
     assert operator.rows(KEYS) == before
 
 
 @pytest.mark.parametrize("where", [FULL, CLOSED])
-def test_a_password_that_cannot_be_shown_is_not_changed(database_url: str, operator: Operator, company: str, where: str) -> None:
+def test_a_password_that_cannot_be_printed_is_not_changed(database_url: str, operator: Operator, company: str, where: str) -> None:
     assert shell(database_url, "bds user create anna@example.com --company acme").returncode == 0
     before = operator.rows("select password_hash from bds.users")
     ended = shell(database_url, f"bds user password anna@example.com {where}")
-    assert (ended.returncode, ended.stderr) == (1, SAYS[where])
+    assert (ended.returncode, ended.stderr) == (1, MESSAGES[where])
     assert operator.rows("select password_hash from bds.users") == before
     assert shell(database_url, f"bds user password anna@example.com {where}", "another password\n").returncode == 0, (
-        "nothing to show"
+        "nothing is printed"
     )
 
 
-def test_who_reads_no_more_ends_an_export_in_a_line(database_url: str, operator: Operator, company: str) -> None:
+def test_an_export_ends_with_one_line_if_its_reader_ends(database_url: str, operator: Operator, company: str) -> None:
     operator.write(
         "acme",
         "insert into data.units (company_id, code, name) select 'acme', g, repeat('x', 100) from generate_series(1, 20000) g",
     )
-    ended = shell(database_url, f"bds export units --company acme --format csv {UNREAD}")
-    assert (ended.returncode, ended.stderr) == (1, SAYS[UNREAD])
+    ended = shell(database_url, f"bds export units --company acme --format csv {NO_READER}")
+    assert (ended.returncode, ended.stderr) == (1, MESSAGES[NO_READER])
 
 
-def test_an_import_whose_report_has_no_place_to_go_is_not_begun(database_url: str, operator: Operator, company: str) -> None:
+def test_an_import_does_not_start_without_standard_output(database_url: str, operator: Operator, company: str) -> None:
     document = '{"units": [{"code": "A", "name": "a"}]}'
     ended = shell(database_url, "bds import - --company acme >&-", document)
-    assert (ended.returncode, ended.stderr) == (1, SAYS[CLOSED])
+    assert (ended.returncode, ended.stderr) == (1, MESSAGES[CLOSED])
     assert operator.rows("select count(*) from bds.imports") == [(0,)]
 
 
 @pytest.mark.parametrize("option", ["", "--json"])
-def test_an_import_whose_report_is_lost_says_how_it_has_ended(
+def test_an_import_whose_report_cannot_be_written_writes_its_outcome_to_standard_error(
     database_url: str, operator: Operator, company: str, option: str
 ) -> None:
     ended = shell(database_url, f"bds import - --company acme {option} >/dev/full", '{"units": [{"code": "A", "name": "a"}]}')
     [(number,)] = operator.rows("select id from bds.imports where state = 'completed'")
-    said = f"bds: completed, import {number}; its report could not be written\n{SAYS[FULL]}"
-    assert (ended.returncode, ended.stderr) == (1, said)
+    message = f"bds: completed, import {number}; its report could not be written\n{MESSAGES[FULL]}"
+    assert (ended.returncode, ended.stderr) == (1, message)
 
 
-def test_what_is_read_from_a_closed_standard_input_is_no_document(database_url: str, operator: Operator, company: str) -> None:
+def test_an_import_from_a_closed_standard_input_is_refused(database_url: str, operator: Operator, company: str) -> None:
     ended = shell(database_url, "bds import - --company acme <&-")
     assert (ended.returncode, ended.stdout, ended.stderr) == (1, "", "bds: standard input: it is closed\n")
     assert operator.rows("select count(*) from bds.imports") == [(0,)]
 
 
-def test_a_user_whose_password_comes_from_a_closed_standard_input_gets_one_that_is_made(database_url: str, company: str) -> None:
+def test_with_a_closed_standard_input_a_password_is_generated(database_url: str, company: str) -> None:
     ended = shell(database_url, "bds user create anna@example.com --company acme <&-")
     assert (ended.returncode, ended.stderr) == (0, "") and len(ended.stdout.strip()) == 20
 
@@ -120,7 +120,7 @@ def test_a_password_that_is_not_utf_8_is_refused(database_url: str, operator: Op
 
 
 @pytest.mark.parametrize("where", ["2>&-", "2>/dev/full"])
-def test_what_cannot_be_said_on_standard_error_is_not_said_elsewhere_and_stops_nothing(
+def test_messages_that_cannot_be_written_change_nothing_else(
     database_url: str, operator: Operator, company: str, where: str
 ) -> None:
     made = shell(database_url, f"bds key create --company acme {where}")
@@ -134,7 +134,7 @@ def test_what_cannot_be_said_on_standard_error_is_not_said_elsewhere_and_stops_n
 def test_help_that_cannot_be_written_is_an_error(database_url: str, where: str) -> None:
     for command in ("", "key create"):
         ended = shell(database_url, f"bds {command} --help {where}")
-        assert (ended.returncode, ended.stderr) == (1, SAYS[where])
+        assert (ended.returncode, ended.stderr) == (1, MESSAGES[where])
 
 
 def test_commands_without_a_result_need_no_standard_output(database_url: str, operator: Operator) -> None:
@@ -145,7 +145,7 @@ def test_commands_without_a_result_need_no_standard_output(database_url: str, op
 
 
 @pytest.mark.parametrize("option", ["", "--json"])
-def test_what_the_encoding_of_standard_output_lacks_is_escaped(
+def test_characters_that_standard_output_cannot_encode_are_escaped(
     database_url: str, operator: Operator, company: str, option: str
 ) -> None:
     document = '{"@atomic": false, "products": [{"code": "\u00c41", "price": "abc"}, {"code": "B", "name": "b"}]}'

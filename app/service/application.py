@@ -1,0 +1,59 @@
+"""The aiohttp application: its routes and middleware, what they share, and its background tasks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from aiohttp import web
+
+from app import metrics
+from app.auth import Gate
+from app.auth.login import Login
+from app.database.database import Database
+from app.metrics import Sampler
+from app.service.maintenance import run_maintenance
+from app.service.metrics_endpoint import run_sampling
+from app.service.middleware import DATABASE, FAILURE_PAGE, add_headers, handle_expect, wrap_request
+from app.service.routes import GATE, LOGIN, ROUTES, SAMPLER, STREAMS
+from app.tasks import cancel_and_wait
+from app.web import Site, routes
+from app.wire import answers
+
+
+def create_app(database: Database, stall: float = 60.0, *, maintenance: bool = True) -> web.Application:
+    """The service as an application.
+
+    stall: seconds after which a client that stops reading its response is disconnected; maintenance: run it in this process.
+    """
+    app = web.Application(middlewares=[wrap_request])
+    app[DATABASE], app[GATE] = database, Gate(database)
+    app[LOGIN] = Login(database, app[GATE])
+    app[STREAMS] = answers.Streams(database.config.pool_size, database.config.statement_timeout, stall)
+    app[SAMPLER] = Sampler(database.limits())
+    app.cleanup_ctx.append(sampling)
+    app.on_response_prepare.append(add_headers)
+    if maintenance:
+        app.cleanup_ctx.append(maintaining)
+    site = Site(database, app[GATE], app[LOGIN])
+    app[FAILURE_PAGE] = site.failure
+    for method, path, handler in (*routes(site), *ROUTES):
+        app.router.add_route(method, path, handler, expect_handler=handle_expect)
+        if method == "GET":
+            app.router.add_route("HEAD", path, handler, expect_handler=handle_expect)
+    return app
+
+
+async def sampling(app: web.Application) -> AsyncIterator[None]:
+    """Sample the metrics that only this process can measure."""
+    task = asyncio.create_task(run_sampling(app[DATABASE], app[SAMPLER]))
+    yield
+    await cancel_and_wait(task)
+    metrics.http.settle()
+
+
+async def maintaining(app: web.Application) -> AsyncIterator[None]:
+    """Run maintenance of the database and of the login throttle."""
+    tasks = [asyncio.create_task(run_maintenance(app[DATABASE])), asyncio.create_task(app[GATE].throttle.run_cleanup())]
+    yield
+    await cancel_and_wait(*tasks)

