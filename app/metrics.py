@@ -45,7 +45,7 @@ def _histogram(name: str, about: str, buckets: tuple[float, ...], *labels: str) 
 
 
 # the label `room` holds the area of app/wire/target.py
-requests = _counter("bds_http_requests", "AccessRecord requests", "room", "method", "status")
+requests = _counter("bds_http_requests", "Answered requests", "room", "method", "status")
 durations = _histogram("bds_http_request_duration_seconds", "From a request's head to its answer's end", SHORT, "room", "method")
 sent = _counter("bds_http_response_bytes", "Bytes of answers", "room")
 in_progress = _gauge("bds_http_requests_in_progress", "Requests in progress")
