@@ -83,7 +83,9 @@ def restored(module_database_url: str) -> Iterator[Restored]:
     with psycopg.connect(module_database_url, autocommit=True) as connection:
         kept = rows(Operator(connection))
     with another_server() as url:
-        run("psql", "--no-psqlrc", "--quiet", "--dbname", url, input=roles)  # that postgres is there already is no failure
+        run(
+            "psql", "--no-psqlrc", "--quiet", "--dbname", url, input=roles
+        )  # the role postgres exists already; that error is ignored
         run("pg_restore", "--exit-on-error", "--single-transaction", "--dbname", url, input=dump)
         yield Restored(url, key, kept)
 

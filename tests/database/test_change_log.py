@@ -1,4 +1,4 @@
-"""The change log: one record for each real change, whoever writes; nothing for what changes nothing."""
+"""The change log: one record for each real change by any writer, none for a write that changes nothing."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ ATTEMPTS = [
 def test_every_attempt_to_alter_the_log_is_refused(acme: Operator, connect, role: str) -> None:
     before = contents(acme)
     connection = connect()
-    # whoever connects as the role itself, not a superuser who has stepped down
+    # a login that is the role itself, not a superuser that has set the role
     connection.execute(f"set session authorization {role}".encode())
     connection.execute("select set_config('bds.company', 'acme', false)")
     for attempt in ATTEMPTS:

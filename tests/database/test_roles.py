@@ -1,6 +1,6 @@
 """What each role of the database may do, as a table; everything else is tried, and refused.
 
-A role, a relation or a definer function that is not in the tables fails the test: whoever adds one says here who may use it.
+A role, a relation or a definer function that is not in the tables fails the test: a new one must be listed with its rights.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ DEFINERS = {
 }
 HOOKS = """claim_deliveries create_hook delete_hook forget_deliveries lock_hook record_attempts refit_hook release_leases renew_leases
     retry_delivery route_changes test_hook update_hook"""
-# who they run as, if not the owner
+# the role they run as, if not the owner
 AS = {
     "import_begin": "bds_importer",
     "import_fail": "bds_importer",
@@ -104,7 +104,7 @@ AS = {
     "rows_where": "bds_reader",
     **dict.fromkeys(HOOKS.split(), "bds_dispatcher"),
 }
-SCHEMAS = {  # schema -> who may look into it; create in it
+SCHEMAS = {  # schema -> roles with USAGE; with CREATE
     "api": (ROLES, ()),
     "bds": (ROLES, ()),
     "bds_accounts": ((), ()),
@@ -133,7 +133,7 @@ def operator(module_database_url: str) -> Iterator[Operator]:
 
 @pytest.fixture(scope="module")
 def as_role(module_database_url: str) -> Iterator[Callable[[str], psycopg.Connection]]:
-    """Connections of whoever connects as the role itself, not of a superuser who has stepped down."""
+    """Connections of a login that is the role itself, not of a superuser that has set the role."""
     opened: dict[str, psycopg.Connection] = {}
 
     def connect(role: str) -> psycopg.Connection:

@@ -1,4 +1,4 @@
-"""A company's turn: who waits for whom, what a session may set, and what many statements in one transaction cost."""
+"""A company's turn: which sessions wait, what a session may set, the cost of many statements in one transaction."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """A database of the last release is brought up to this one: its rows, its log, its keys, its imports and its queue go on.
 
 baseline.sql.xz is that database, as `python -m tests.upgrade.snapshot` wrote it.  Before the upgrade every unit of `sql/` is given
-another text, with a function that is no more: so all of them are due, whether or not anything changed since the release.
+another text, with a function that has been removed: so all of them are due, whether or not anything changed since the release.
 """
 
 from __future__ import annotations

@@ -156,7 +156,7 @@ def test_an_expired_lease_frees_the_delivery_for_another_worker(queue: Queue) ->
     [lost] = queue.claim(lease=0)
     [again] = queue.claim()
     assert again["delivery"] == lost["delivery"] and again["lease"] != lost["lease"]
-    assert queue.record(lost, status=500) == [], "whoever has lost the lease has no say"
+    assert queue.record(lost, status=500) == [], "without the lease an attempt is not recorded"
     assert queue.record(again) == ["delivered"]
     assert len(queue.deliveries(hook)[0]["attempts"]) == 1
 
