@@ -146,7 +146,7 @@ def test_sigterm_lets_an_asynchronous_import_end(database_url: str, operator: Op
             wait_until(lambda: not accepts(served.port))
         assert served.parent.wait(PATIENCE * 3) == 0
     assert ended(operator) == ("completed", None, None)
-    assert not any("cancelled" in line for line in served.said)
+    assert not any("cancelled" in line for line in served.log)
 
 
 def accepts(port: int) -> bool:
