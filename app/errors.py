@@ -46,7 +46,7 @@ SQLSTATES: dict[str, str] = {
     "BD001": "forbidden",  # not the company that the session has named
     "BD002": "not_found",  # no such company, entity, row or import
     "BD003": "busy",  # the company's turn was not free within lock_timeout
-    "BD004": "conflict",  # the present state does not allow it
+    "BD004": "conflict",  # the current state does not allow it
     "BD005": "malformed_request",  # an argument does not have the expected form
     "BD006": "gone",  # before the first change that the log still has
 }

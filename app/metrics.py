@@ -32,7 +32,7 @@ PROCESS = CollectorRegistry()  # metrics that each process measures by itself
 
 
 def _gauge(name: str, about: str, *labels: str) -> Gauge:
-    """A measurement of the present, summed over the running processes."""
+    """A current value, summed over the running processes."""
     return Gauge(name, about, labels, multiprocess_mode="livesum", registry=PROCESS)
 
 

@@ -39,7 +39,7 @@ class Progress:
             self._write(f"{phase}, {_percent(share).strip() or '...'}, {detail}, {times}\n")
 
     def _remaining(self, now: float, share: float | None) -> str:
-        """The time left in the phase at its present pace, as text."""
+        """The time left in the phase at its current pace, as text."""
         if share is None or share <= self._phase_share or now - self._phase_started < 1:
             return ""
         return f", {(now - self._phase_started) * (1 - share) / (share - self._phase_share):.0f} s left"

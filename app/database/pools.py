@@ -134,7 +134,7 @@ class Pool:
         return await self._pool.getconn(WAIT_DOWN if self.is_down else WAIT)
 
     async def _put(self, connection: Session) -> None:
-        """Return a connection, even if the present task is cancelled meanwhile.
+        """Return a connection, even if the current task is cancelled meanwhile.
 
         A handler is cancelled when its client leaves with the last byte; the connection would be lost, and with it the waiting
         request that is about to get it.

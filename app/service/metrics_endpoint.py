@@ -19,7 +19,7 @@ from app.service.middleware import DATABASE
 log = logging.getLogger("bds.http")
 
 INTERVAL = 1.0  # seconds between two samples
-BACKLOG_TIMEOUT = 2.0  # seconds for the query
+BACKLOG_TIMEOUT = 2.0  # seconds for the query of the backlog
 FORWARDED = ("Forwarded", "X-Forwarded-For", "X-Real-IP", "Via")
 
 
@@ -27,7 +27,7 @@ def require_metrics_access(request: web.Request) -> None:
     """Raise unauthorized or forbidden unless the sender may read the metrics.
 
     With BDS_METRICS_TOKEN set, the request must carry that token.  Without it, the request must come from this machine and not
-    through a proxy, because requests through a local proxy come from this machine, whoever sent them.
+    through a proxy, because requests through a local proxy come from this machine for every client.
     """
     token = request.app[DATABASE].config.metrics_token
     if token is not None:

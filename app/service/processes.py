@@ -47,7 +47,7 @@ _spawn = multiprocessing.get_context("spawn")
 
 @dataclass(eq=False)
 class Child:
-    """A slot for a process: what it runs, its present process, and when to start the next one."""
+    """A slot for a process: what it runs, its current process, and when to start the next one."""
 
     name: str
     target: Callable[..., None]

@@ -72,7 +72,7 @@ class Connection(web.RequestHandler):
         super().__init__(manager, **settings)
         self._app = app
         self.lost = asyncio.Event()
-        self._path = ""  # of the present request, as far as it is known before parsing
+        self._path = ""  # of the current request, as far as it is known before parsing
         self._has_started = False
 
     async def start(self) -> None:
