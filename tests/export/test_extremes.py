@@ -12,6 +12,8 @@ from lxml import etree
 from tests.export.conftest import Shop
 from tests.service.serving import wait_until
 
+pytestmark = pytest.mark.slow
+
 FIELDS = "whole,long,at,day,starts,share,exact"
 ROWS = [
     (-(2**31), -(2**63), "0001-01-01 00:00:00+00", "0001-01-01", "00:00", -1.7976931348623157e308, "-999999999999999.9999"),

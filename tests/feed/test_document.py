@@ -15,6 +15,8 @@ from app.errors import ServiceError
 from app.feed import cutter, document
 from app.feed.document import Directive, Document, Records
 
+pytestmark = pytest.mark.slow
+
 JSON_SPACE = st.text(" \t\n\r", max_size=3)
 # texts that look like the ends of records and arrays, and like escapes
 TEXTS = st.one_of(

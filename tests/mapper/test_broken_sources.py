@@ -9,6 +9,8 @@ import pytest
 from app.errors import ServiceError
 from tests.mapper.conftest import Run
 
+pytestmark = pytest.mark.slow
+
 SOURCES = {
     "csv": ("type csv @language = 'de' invoices = 'row' { code = 'c' total = number('t') orderId[code] = 'o' items = '.' { quantity = 'q' * 2 } }".replace("orderId", "order"),
             "c;t;o;q\r\n1;1.234,5;\"a \"\"b\"\"\n\";2\r\n1;;;3\r\n2;x;ü;\r\n"),

@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 
 from tests.service.serving import Service, running
 
+pytestmark = pytest.mark.slow
+
 BOUNDED = settings(max_examples=300, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
 EXPECTED = {200, 204, 400, 404, 414, 501}
 OPTIONS = ("filter", "orderby", "select", "expand", "apply", "search")
