@@ -37,7 +37,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 0
         code: int = options.command(options, Config.load())
     except ServiceError as error:
-        return fail(error.message)
+        option = error.target if error.target and error.target.startswith("$") else None
+        return fail(f"{option}: {error.message}" if option and option not in error.message else error.message)
     except psycopg.Error as error:
         return fail(error.diag.message_primary if error.sqlstate in SQLSTATES else str(error), error.diag.message_hint)
     except OSError as error:

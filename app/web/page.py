@@ -178,9 +178,11 @@ class Site:
 
 def is_page(request: web.Request) -> bool:
     """Whether the request is for a page, or by a browser for a path that nothing else answers."""
-    if request.method == "CONNECT":
+    if request.method == "CONNECT" or not request.path.startswith("/"):
         return False
-    first = request.path.split("/")[1] if request.path.startswith("/") else ""
+    first, slash, _ = request.path[1:].partition("/")
+    if slash and not first:  # `//api/...` is not the page `/`
+        return False
     return first in PAGE_PATHS or (first not in OTHER_PATHS and "text/html" in request.headers.get("Accept", ""))
 
 

@@ -196,7 +196,7 @@ def test_a_link_is_followed_and_a_device_is_not_replaced(service: Service, modul
         (
             ("units", "--company", "demo", "--format", "csv", "--filter", "nope eq 1"),
             1,
-            b"units has no field nope (at character 1)",
+            b"$filter: units has no field nope (at character 1)",
         ),
         (("units", "--company", "demo", "--format", "pdf"), 1, b"at most 10,000 rows"),
     ],

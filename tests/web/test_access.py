@@ -139,6 +139,12 @@ def test_an_error_is_a_page_that_names_the_wrong_value(anna: Visitor, path: str,
     assert page.all("//main//a[contains(., 'overview')]")
 
 
+@pytest.mark.parametrize("path", ["//c/demo/products", "//api/odata/demo/products", "//"])
+def test_a_path_with_an_empty_segment_is_not_a_page(service: Service, path: str) -> None:
+    answer = service.ask(path, Accept="application/json")
+    assert (answer.status, answer.headers["Content-Type"]) == (404, "application/problem+json")
+
+
 def test_a_method_that_is_not_allowed_is_answered_by_a_page(anna: Visitor) -> None:
     page = anna.post("/changes")
     assert page.status == 405
