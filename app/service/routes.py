@@ -258,16 +258,14 @@ ROUTES: tuple[tuple[str, str, Handler], ...] = (
 
 async def require_read(request: web.Request) -> str:
     """The company of the path, which the sender may read.  Raises malformed_request, unauthorized or forbidden."""
-    urls.decode_path(request.rel_url.raw_path)  # the router is lenient
-    identity = await identify(request.app[GATE], request)
+    identity = await identity_of(request)
     identity.require("read", request.match_info["company"])
     return request.match_info["company"]
 
 
 async def require_hooks(request: web.Request, *, lists: bool = False) -> str:
     """The company of the path, whose hooks the sender may manage.  Raises as require_read; refuses a query unless `lists`."""
-    urls.decode_path(request.rel_url.raw_path)
-    identity = await identify(request.app[GATE], request)
+    identity = await identity_of(request)
     identity.require("hooks", request.match_info["company"])
     if not lists:
         urls.refuse_options(request.rel_url.raw_path_qs)
@@ -276,15 +274,14 @@ async def require_hooks(request: web.Request, *, lists: bool = False) -> str:
 
 async def require_import(request: web.Request) -> tuple[str, str]:
     """(company, actor) of a request that may import into the company of the path.  Raises as require_read."""
-    urls.decode_path(request.rel_url.raw_path)
-    identity = await identify(request.app[GATE], request)
+    identity = await identity_of(request)
     identity.require("import", request.match_info["company"])
     return request.match_info["company"], identity.actor
 
 
 async def identity_of(request: web.Request) -> Identity:
     """The sender of a request with a well-formed path.  Raises malformed_request or unauthorized."""
-    urls.decode_path(request.rel_url.raw_path)
+    urls.decode_path(request.rel_url.raw_path)  # the router is lenient
     return await identify(request.app[GATE], request)
 
 
