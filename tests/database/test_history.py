@@ -193,10 +193,29 @@ def test_history_belongs_to_the_named_company_and_to_a_known_entity(acme: Operat
         with pytest.raises(psycopg.Error) as caught:
             reader.execute(f"select * from {call}".encode())
         assert caught.value.sqlstate == "BD001"
-    with pytest.raises(psycopg.Error) as caught:
-        reader.execute("select * from bds.row_history('beta', 'nothing', 1)")
-    assert caught.value.sqlstate == "BD002"
     assert reader.execute("select * from bds.row_history('beta', 'units', 1)").fetchall() == []
+
+
+@pytest.mark.parametrize("call", ["bds.row_history({}, 1)", "bds.row_at({}, 1, 0)"])
+@pytest.mark.parametrize("named", ["'acme', 'nothing'", "'acme', null", "'nowhere', 'units'", "null, 'units'"])
+def test_history_of_an_unknown_company_or_entity_is_an_error(acme: Operator, call: str, named: str) -> None:
+    with pytest.raises(psycopg.Error, match=r"no such (company|entity): ('nothing'|'nowhere'|null)") as caught:
+        acme.rows(f"select * from {call.format(named)}")
+    assert caught.value.sqlstate == "BD002"
+
+
+def test_a_row_that_was_deleted_had_only_the_columns_of_then(acme: Operator) -> None:
+    [(row_id,)] = acme.write("acme", "insert into data.units (code, name) values ('m', 'Meter') returning id")
+    acme.write("acme", "update data.units set name = 'Metre'")
+    acme.write("acme", "delete from data.units")
+    acme.connection.execute("alter table data.units add column size int; select bds.register('data.units')")
+    acme.write("acme", "insert into data.units (id, code, name, size) values (%s, 'm2', 'Square metre', 2)", (row_id,))
+    acme.write("acme", "update data.units set size = 3")
+    history = acme.rows('select "row" from bds.row_history(\'acme\', \'units\', %s)', (row_id,))
+    assert [row and (row["name"], row.get("size", "no size")) for (row,) in history] == [
+        ("Meter", "no size"), ("Metre", "no size"), None, ("Square metre", 2), ("Square metre", 3),
+    ]  # fmt: skip
+    assert [acme.rows("select bds.row_at('acme', 'units', %s, %s)", (row_id, n + 1))[0] for n in range(5)] == history
 
 
 def age(operator: Operator, month: str) -> None:
