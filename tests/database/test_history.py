@@ -211,7 +211,7 @@ def test_a_row_that_was_deleted_had_only_the_columns_of_then(acme: Operator) -> 
     acme.connection.execute("alter table data.units add column size int; select bds.register('data.units')")
     acme.write("acme", "insert into data.units (id, code, name, size) values (%s, 'm2', 'Square metre', 2)", (row_id,))
     acme.write("acme", "update data.units set size = 3")
-    history = acme.rows('select "row" from bds.row_history(\'acme\', \'units\', %s)', (row_id,))
+    history = acme.rows("select \"row\" from bds.row_history('acme', 'units', %s)", (row_id,))
     assert [row and (row["name"], row.get("size", "no size")) for (row,) in history] == [
         ("Meter", "no size"), ("Metre", "no size"), None, ("Square metre", 2), ("Square metre", 3),
     ]  # fmt: skip
