@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, NewType, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import Meta
@@ -21,6 +21,8 @@ DAY = 86_400  # seconds
 Count = Annotated[int, Meta(ge=0, le=1 << 62)]
 Amount = Annotated[float, Meta(ge=0, lt=1e9)]  # seconds, or days
 Seconds = Annotated[int, Meta(ge=1, le=DAY)]
+Key = NewType("Key", str)
+KEY_LENGTH = 32  # bytes, as many as the signatures made with it
 
 
 def setting(name: str, default: Any, help: str, *, secret: bool = False) -> Any:
@@ -42,8 +44,8 @@ class Config:
         "BDS_PREPARED_STATEMENTS", "auto", "whether statements are prepared: true, false, auto (not behind a transaction pooler)"
     )
     data_dir: Path = setting("BDS_DATA_DIR", resources.data_dir(), "files of the embedded PostgreSQL")
-    secret: str | None = setting(
-        "BDS_SECRET", None, "signs tokens; unset: made at random once and kept in the database", secret=True
+    secret: Key | None = setting(
+        "BDS_SECRET", None, "signs tokens, 32 bytes or more; unset: made at random once and kept in the database", secret=True
     )
     trusted_proxies: tuple[Network, ...] = setting(
         "BDS_TRUSTED_PROXIES", (), "addresses and networks of reverse proxies, separated by commas"
@@ -102,6 +104,8 @@ def _read(name: str, text: str, type: Any) -> Any:
         text.encode()
     except UnicodeEncodeError:
         raise ValueError(f"{name}: expected UTF-8") from None
+    if type == Key | None:
+        return _read_key(name, text)
     try:
         if type == tuple[Network, ...]:
             return read_networks(text)
@@ -118,6 +122,13 @@ def _read(name: str, text: str, type: Any) -> Any:
     except ValueError as error:  # ValidationError of msgspec, too
         reason = f": {error}" if type == tuple[Network, ...] else ""
         raise ValueError(f"{name}={text!r}: expected {_expected(type)}{reason}") from None
+
+
+def _read_key(name: str, text: str) -> str:
+    """The text of a key.  Raises ValueError, which does not show it."""
+    if (length := len(text.encode())) < KEY_LENGTH:
+        raise ValueError(f"{name}: expected {KEY_LENGTH} bytes or more, got {length}; `openssl rand -hex 32` prints a good one")
+    return text
 
 
 def _expected(type: Any) -> str:

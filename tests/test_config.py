@@ -56,6 +56,19 @@ def test_an_error_has_what_was_expected(name: str, value: str, expected: str) ->
     assert str(refused.value) == f"{name}='{value}': expected {expected}"
 
 
+@pytest.mark.parametrize("value", ["hush", "x" * 31, "č" * 15 + "x"])
+def test_a_short_secret_is_refused_and_not_shown(value: str) -> None:
+    with pytest.raises(ValueError) as refused:
+        Config.load({"BDS_SECRET": value})
+    assert str(refused.value).startswith(f"BDS_SECRET: expected 32 bytes or more, got {len(value.encode())};")
+    assert value not in str(refused.value).removeprefix("BDS_SECRET")
+
+
+def test_a_secret_of_32_bytes_is_taken_as_it_is() -> None:
+    for value in ("x" * 32, "č" * 16):
+        assert Config.load({"BDS_SECRET": value}).secret == value
+
+
 def test_an_error_names_the_wrong_network() -> None:
     with pytest.raises(ValueError, match=r"BDS_TRUSTED_PROXIES='10.0.0.1,x': expected addresses or networks .*'x'"):
         Config.load({"BDS_TRUSTED_PROXIES": "10.0.0.1,x"})

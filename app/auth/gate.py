@@ -28,7 +28,6 @@ REALM = "Business Data Service"
 CACHE_SECONDS = 2.0  # for which a key's identity is cached; a revocation empties the cache at once
 CACHE_SIZE = 10_000  # entries
 SCOPES = frozenset({"read", "import", "hooks"})
-SAFE_LENGTH = 32  # bytes of BDS_SECRET: as long as the signatures made with it
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,13 +111,11 @@ class Gate:
     async def signer(self) -> Signer:
         """Return the signer of tokens: with BDS_SECRET, or with a random secret made once and kept in the database."""
         if self._signer is None:
-            secret = self._database.config.secret
+            secret: str | None = self._database.config.secret
             if secret is None:
                 async with self._database.service() as connection:
                     row = await self._fetch_row(connection, "select bds.keep_secret('tokens', %s)", (secrets.token_hex(32),))
                 secret = str(row[0])
-            elif len(secret.encode()) < SAFE_LENGTH:
-                log.warning("BDS_SECRET is short enough to be guessed: expected %d bytes or more", SAFE_LENGTH)
             self._signer = Signer(secret)
         return self._signer
 

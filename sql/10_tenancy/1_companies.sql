@@ -34,7 +34,8 @@ end
 $$;
 comment on function bds.require_company(text) is 'Raises BD001 unless the session has named this company or acts as the operator';
 
-create or replace function bds.set_context(company text, actor text default null, change_set uuid default null)
+-- change_set takes a uuid, or text, so that malformed text gets an error that names the argument
+create or replace function bds.set_context(company text, actor text default null, change_set anycompatible default null::uuid)
     returns void
     language plpgsql
     security definer
@@ -45,13 +46,19 @@ begin
         raise exception using
             errcode = 'BD002', message = format('no such company: %s', coalesce(quote_literal(company), 'null'));
     end if;
+    if not pg_input_is_valid(change_set::text, 'uuid') then
+        raise exception using
+            errcode = 'BD005',
+            message = format('expected a UUID as the change set, got %L', change_set),
+            hint = 'take gen_random_uuid(), or null for none';
+    end if;
     perform
         set_config('bds.company', company, true),
         set_config('bds.actor', coalesce(actor, ''), true),
         set_config('bds.change_set', coalesce(change_set::text, ''), true);
 end
 $$;
-comment on function bds.set_context(text, text, uuid) is
+comment on function bds.set_context(text, text, anycompatible) is
     'Names the company, the actor and the change set of this transaction: begin; select bds.set_context(''acme'', ''me''); ...';
 
 create or replace function bds.create_company(company text, tenant text default null)

@@ -174,14 +174,6 @@ def test_a_token_counts_in_every_process_with_the_same_secret(module_database_ur
         assert [status(one, bearer(token)), status(other, bearer(token)), status(service, bearer(token))] == [200, 401, 401]
 
 
-@pytest.mark.filterwarnings("ignore::jwt.warnings.InsecureKeyLengthWarning")
-def test_a_short_secret_is_logged(module_database_url: str, service: Service, caplog: pytest.LogCaptureFixture) -> None:
-    with second_service(module_database_url, secret="hush") as short:
-        assert login(short).status == 200
-    logged = [record.getMessage() for record in caplog.records if record.name == "bds.auth"]
-    assert len(logged) == 1 and "BDS_SECRET" in logged[0] and "32 bytes" in logged[0]
-
-
 def second_service(url: str, **settings: Any) -> Any:
     """A second service on the same database."""
     return running(url, company=None, **settings)

@@ -134,6 +134,27 @@ def test_a_new_row_without_a_company_is_refused_with_the_way_to_name_one(
     assert "bds.set_context(company, actor, change_set)" in (caught.value.diag.message_hint or "")
 
 
+@pytest.mark.parametrize(("change_set", "given"), [("'import-7'", "'import-7'"), ("''", "''"), ("7", "'7'")])
+def test_a_change_set_that_is_not_a_uuid_is_named(acme: Operator, change_set: str, given: str) -> None:
+    with pytest.raises(psycopg.Error) as caught:
+        acme.rows(f"select bds.set_context('acme', 'me', {change_set})")
+    assert (caught.value.sqlstate, caught.value.diag.message_primary) == (
+        "BD005",
+        f"expected a UUID as the change set, got {given}",
+    )
+    assert "gen_random_uuid()" in (caught.value.diag.message_hint or "")
+
+
+@pytest.mark.parametrize(
+    "change_set", ["gen_random_uuid()", "gen_random_uuid()::text", "'3F0C6A52-9D2E-4C1B-8A57-6F1F0A4F9D11'", "null"]
+)
+def test_a_change_set_is_a_uuid_as_text_or_null(acme: Operator, change_set: str) -> None:
+    with acme.connection.transaction():
+        acme.rows(f"select bds.set_context('acme', 'me', {change_set})")
+        acme.connection.execute("insert into data.units (code, name) values ('KGM', 'kg')")
+    assert acme.rows("select change_set_id is null from bds.changes order by id desc limit 1") == [(change_set == "null",)]
+
+
 def test_a_child_changes_its_parent_with_the_collection_among_the_columns(acme: Operator) -> None:
     start = last_id(acme)
     stamp = "select updated_at from data.products where code = 'A'"
