@@ -17,6 +17,7 @@ from statistics import median, quantiles
 import psycopg
 
 from app.database import connections
+from app.database.catalog import Catalog
 from app.query.sql_conditions import compile_filter
 from bench.place import BDS, COMPANY, PATIENCE, Place, settle
 from bench.table import Result, say, timed
@@ -112,12 +113,7 @@ def shapes(url: str) -> Result:
         connection.execute("insert into data.products (id, code, name, price) values (1, 'A', 'x', 1)")
         for number in range(2 ** len(CONDITIONS)):
             filter = " and ".join(["code = 'A'", *(each for n, each in enumerate(CONDITIONS) if number >> n & 1)])
-            compiled = compile_filter(catalog, catalog["products"], filter)
-            assert compiled is not None
-            connection.execute(
-                "select bds.create_hook(%s, 'products', 'http://127.0.0.1:9/', %s, filters => %s, catalog_version => %s)",
-                (COMPANY, filter, json.dumps([compiled.members()]), catalog.version),
-            )
+            hook(connection, catalog, "http://127.0.0.1:9/", filter)
     times: dict[bool, list[float]] = {True: [], False: []}
     with psycopg.connect(url, autocommit=True) as writer, psycopg.connect(url, autocommit=True, prepare_threshold=None) as worker:
         worker.execute("set role bds_worker")
@@ -160,13 +156,19 @@ def make(url: str, port: int) -> None:
         )
         for number in range(1, HOOKS + 1):
             filter = f"category = 'code:C{number}'"
-            compiled = compile_filter(catalog, catalog["products"], filter)
-            assert compiled is not None
-            connection.execute(
-                "select bds.create_hook(%s, 'products', %s, %s, filters => %s, catalog_version => %s)",
-                (COMPANY, f"http://127.0.0.1:{port}/{number}", filter, json.dumps([compiled.members()]), catalog.version),
-            )
+            hook(connection, catalog, f"http://127.0.0.1:{port}/{number}", filter)
     settle(url, vacuum=True)
+
+
+def hook(connection: psycopg.Connection, catalog: Catalog, url: str, filter: str) -> None:
+    """A hook of products whose filter is compiled already."""
+    row = connection.execute("select bds.create_hook(%s, 'products', %s, %s)", (COMPANY, url, filter)).fetchone()
+    compiled = compile_filter(catalog, catalog["products"], filter)
+    assert row is not None and compiled is not None
+    connection.execute(
+        "select bds.refit_hook(h.company_id, h.id, h.updated_at, %s, %s) from bds.hooks h where h.company_id = %s and h.id = %s",
+        (json.dumps([compiled.members()]), catalog.version, COMPANY, row[0]["id"]),
+    )
 
 
 @contextlib.contextmanager

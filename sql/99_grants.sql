@@ -44,10 +44,10 @@ grant select on
     bds.deliveries, bds.delivery_attempts, bds.hook_columns, bds.hook_filters, bds.hook_positions, bds.hook_queue, bds.hook_states,
     bds.hooks
     to bds_operator, bds_service, bds_worker;
+grant execute on function bds.delivery_json, bds.hook_json, bds.misfit to bds_operator, bds_service, bds_worker;
 grant execute on function
-    bds.create_hook, bds.delete_hook, bds.delivery_json, bds.hook_json, bds.lock_hook, bds.misfit, bds.retry_delivery,
-    bds.test_hook, bds.update_hook
-    to bds_operator, bds_service, bds_worker;
+    bds.create_hook, bds.delete_hook, bds.lock_hook, bds.retry_delivery, bds.test_hook, bds.update_hook
+    to bds_operator, bds_service;
 grant execute on function
     bds.backlog, bds.create_key, bds.delete_mapper, bds.drop_old_changes, bds.forget_imports, bds.keys_of, bds.make_partitions,
     bds.put_mapper, bds.reap_imports, bds.revoke_key, bds.set_password, bds.whole_tenants
@@ -91,10 +91,11 @@ alter function bds.import_received owner to bds_importer;
 alter function bds.import_run owner to bds_importer;
 alter function bds.import_stage owner to bds_importer;
 revoke create on schema bds from bds_importer;
--- conditions of records are evaluated by a reader
-grant create on schema bds_feed to bds_reader;
+-- conditions of records and of hooks are evaluated by a reader
+grant create on schema bds_feed, bds_webhooks to bds_reader;
 alter function bds_feed.rows_where owner to bds_reader;
-revoke create on schema bds_feed from bds_reader;
+alter function bds_webhooks.match_filters owner to bds_reader;
+revoke create on schema bds_feed, bds_webhooks from bds_reader;
 
 -- The dispatcher: matches changes with hooks, and keeps the queue and the secrets; no session is it -------------------------------
 

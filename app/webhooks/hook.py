@@ -1,4 +1,4 @@
-"""A hook as a client describes it: the members of a JSON body, each checked, and the filter compiled."""
+"""A hook as a client describes it: the members of a JSON body, each checked."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from yarl import URL
 from app.database.catalog import Catalog, Entity
 from app.errors import ServiceError
 from app.query.query import about
-from app.query.sql_conditions import Condition, compile_any
+from app.query.sql_conditions import compile_any
 from app.webhooks.addresses import AddressRefused, Resolver, is_literal
 
 LONGEST_TEXT = 200  # characters
@@ -41,19 +41,15 @@ class Hook:
     allow_in_change_set: bool = False
     disabled: bool = False
 
-    def compile(self, catalog: Catalog) -> list[Condition] | None:
-        """The filter for each entity that it fits, or None without a filter.
-
-        Raises ServiceError `unknown_entity`, `malformed_request` about the columns, `malformed_query` about the filter.
-        """
+    def check(self, catalog: Catalog) -> None:
+        """Raises ServiceError `unknown_entity`, `malformed_request` about the columns, `malformed_query` about the filter."""
         entities = list(catalog.entities.values()) if self.entity is None else [_entity(catalog, self.entity)]
         for name in self.columns or ():
             if not any(name in watchable(entity) for entity in entities):
                 raise invalid("columns", f"{self.entity} has no column {name}" if self.entity else f"no entity has a column {name}")
-        if self.filter is None:
-            return None
-        with about("filter"):
-            return compile_any(catalog, self.entity, self.filter)
+        if self.filter is not None:
+            with about("filter"):
+                compile_any(catalog, self.entity, self.filter)
 
 
 def watchable(entity: Entity) -> set[str]:

@@ -5,8 +5,7 @@ hook.py checks what a client sends; SQL functions (create_hook and others in sch
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any
 from uuid import UUID
@@ -15,7 +14,6 @@ from app.database.database import Database
 from app.database.listing import listing
 from app.database.pools import Session
 from app.errors import ServiceError
-from app.query.sql_conditions import Condition
 from app.webhooks.hook import Hook, check_address, invalid, read_members
 
 
@@ -27,14 +25,14 @@ async def create(database: Database, company: str, body: bytes) -> dict[str, Any
             expected = "an entity's name, or null for all entities" if name == "entity" else "an http or https address"
             raise invalid(name, f"{name} is missing; expected {expected}")
     hook = Hook(**given)
-    filters = hook.compile(database.catalog)
+    hook.check(database.catalog)
     await check_address(hook.url, database.config.webhook_allow_private)
     async with database.registration(company) as connection:
         return await _hook(
             connection,
             "select bds.create_hook(%(company)s, %(entity)s, %(url)s, %(filter)s, %(columns)s, %(allow_in_change_set)s,"
-            " %(disabled)s, %(filters)s, %(version)s)",
-            _parameters(company, hook, filters, database.catalog.version),
+            " %(disabled)s)",
+            _parameters(company, hook),
         )
 
 
@@ -43,15 +41,15 @@ async def update(database: Database, company: str, hook_id: str, body: bytes) ->
     given = read_members(body)
     if "url" in given:
         await check_address(given["url"], database.config.webhook_allow_private)
-    catalog = database.catalog
     async with database.registration(company) as connection:
         stored = await _hook(connection, "select bds.hook_json(bds.lock_hook(%s, %s))", (company, _id(hook_id, "hook")))
         hook = replace(_stored(stored), **given)
+        hook.check(database.catalog)
         return await _hook(
             connection,
             "select bds.update_hook(%(company)s, %(id)s, %(entity)s, %(url)s, %(filter)s, %(columns)s, %(allow_in_change_set)s,"
-            " %(disabled)s, %(filters)s, %(version)s)",
-            _parameters(company, hook, hook.compile(catalog), catalog.version) | {"id": hook_id},
+            " %(disabled)s)",
+            _parameters(company, hook) | {"id": hook_id},
         )
 
 
@@ -137,13 +135,11 @@ def _stored(hook: Mapping[str, Any]) -> Hook:
     )
 
 
-def _parameters(company: str, hook: Hook, filters: Sequence[Condition] | None, version: str) -> dict[str, Any]:
+def _parameters(company: str, hook: Hook) -> dict[str, Any]:
     return {
         **{each.name: getattr(hook, each.name) for each in fields(hook)},
         "columns": None if hook.columns is None else list(hook.columns),
         "company": company,
-        "filters": None if filters is None else json.dumps([each.members() for each in filters]),
-        "version": version,
     }
 
 

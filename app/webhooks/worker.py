@@ -40,7 +40,7 @@ FORGET = 600.0  # seconds between two looks for deliveries older than the histor
 
 MADE = re.compile(rb'"timestamp" ?: ?"([^"]*)"\}?$')  # the last member of a delivery's body
 STALE: LiteralString = """
-    select h.company_id, h.id, h.entity, h.filter from bds.hooks h
+    select h.company_id, h.id, h.updated_at, h.entity, h.filter from bds.hooks h
     where h.filter is not null and not h.disabled and h.deleted_at is null and h.catalog_version is distinct from %s
     order by h.company_id, h.id
     limit 500
@@ -71,7 +71,7 @@ class Worker:
         self._changed = asyncio.Event()  # a company is behind, or a task of routing has ended
         self._looked = 0.0  # time of the last look without a notification
         self._wake = asyncio.Event()  # a batch may be due
-        self._refit = asyncio.Event()  # the model may have changed
+        self._refit = asyncio.Event()  # the model or a hook may have changed
         database.on_notify("bds_catalog", lambda _: self._refit.set())
         self._attempts: dict[Delivery, tuple[asyncio.Task[None], float]] = {}  # the running ones, with their start
         self._outcomes: list[tuple[Delivery, Outcome]] = []
@@ -122,6 +122,7 @@ class Worker:
                 self._changed.set()
                 if notify.channel == "bds_hooks":
                     self._wake.set()
+                    self._refit.set()
 
     async def _look(self) -> bool:
         """Find the work of missed notifications.  Returns False if the database does not answer."""
@@ -163,8 +164,8 @@ class Worker:
 
     async def _match(self, company: str) -> None:
         try:
-            [(behind,)] = await self._call(
-                "select behind from bds.route_changes(%s, make_interval(secs => %s))",
+            [(routed, behind)] = await self._call(
+                "select * from bds.route_changes(%s, make_interval(secs => %s))",
                 (company, self._config.webhook_window),
             )
         except psycopg.OperationalError:
@@ -173,26 +174,28 @@ class Worker:
             log.warning("cannot match the hooks of %s: %s", company, error.diag.message_primary)
             self._refit.set()
             return
-        if behind:
+        if routed is None:
+            self._refit.set()  # a filter must be compiled first; then the worker looks for changes again
+        elif behind:
             self._behind.add(company)
 
     async def _fit(self) -> None:
-        """Disable hooks that no longer fit the model; recompile filters that were compiled for another model."""
+        """Disable hooks that do not fit the model; compile filters that are new or were compiled for another model."""
         self._refit.clear()
         catalog = self._database.catalog
-        for company, hook, problem in await self._call("select company_id, id, problem from bds.unfit_hooks order by 1, 2"):
-            await self._refit_hook(company, hook, None, catalog.version, problem)
+        for *hook, problem in await self._call("select company_id, id, updated_at, problem from bds.unfit_hooks order by 1, 2"):
+            await self._refit_hook(*hook, None, catalog.version, problem)
         while rows := await self._call(STALE, (catalog.version,)):
-            for company, hook, entity, filter in rows:
+            for *hook, entity, filter in rows:
                 compiled, problem = fit(catalog, entity, filter)
                 filters = json.dumps([each.members() for each in compiled])
-                await self._refit_hook(company, hook, filters, catalog.version, problem)
+                await self._refit_hook(*hook, filters, catalog.version, problem)
             await self._look()  # changes that could not be matched before
         await _wait_for(self._refit, FORGET)
 
-    async def _refit_hook(self, company: str, hook: Any, filters: str | None, version: str, problem: str | None) -> None:
+    async def _refit_hook(self, *hook: Any) -> None:
         async with self._routes:  # it waits while the company's hooks are being matched
-            await self._call("select bds.refit_hook(%s, %s, %s, %s, %s)", (company, hook, filters, version, problem))
+            await self._call("select bds.refit_hook(%s, %s, %s, %s, %s, %s)", hook)
 
     # Delivering
 

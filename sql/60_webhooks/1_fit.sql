@@ -31,12 +31,13 @@ comment on function bds.misfit(text, text[]) is
     'The reason why a hook cannot watch these columns of an entity (null: of any entity); null if it can';
 
 create or replace view bds.unfit_hooks as
-select h.company_id, h.id, bds.misfit(h.entity, h.columns) as problem
+select h.company_id, h.id, h.updated_at, bds.misfit(h.entity, h.columns) as problem
 from bds.hooks h
 where not h.disabled and h.deleted_at is null and bds.misfit(h.entity, h.columns) is not null;
 comment on view bds.unfit_hooks is 'Enabled hooks whose entity or columns the model no longer has; the worker disables them';
 comment on column bds.unfit_hooks.company_id is 'The company';
 comment on column bds.unfit_hooks.id is 'The hook';
+comment on column bds.unfit_hooks.updated_at is 'Time of its last change';
 comment on column bds.unfit_hooks.problem is 'The entity or column that the model no longer has';
 
 create function bds_webhooks.check_hook(entity text, url text, columns text[])

@@ -1,11 +1,14 @@
 -- Hooks as a SQL API: create, update and delete them.
 --
 --     begin; select bds.set_context('acme', 'me');
---     select bds.create_hook('acme', 'products', 'https://example.com/hook', columns => '{price}');   -- the hook, with its secret
+--     select bds.create_hook('acme', 'products', 'https://example.com/hook', 'price > 100');   -- the hook, with its secret
 --     commit;
 --
+-- A filter is stored as its text.  A worker of the service compiles it (bds.refit_hook), before which no change of the company is
+-- matched, so none is missed.
+--
 -- The functions run as bds_dispatcher, which acts for every company: each of them first requires that the session acts for the
--- company.  The order of locks is in 5_queue.sql.
+-- company.  The order of locks is in 6_queue.sql.
 
 create or replace function bds.hook_json(hook bds.hooks, secret text default null)
     returns json
@@ -64,9 +67,7 @@ create or replace function bds.create_hook(
     filter              text default null,
     columns             text[] default null,
     allow_in_change_set boolean default false,
-    disabled            boolean default false,
-    filters             jsonb default null,
-    catalog_version     text default null
+    disabled            boolean default false
 )
     returns json
     language plpgsql
@@ -89,43 +90,38 @@ begin
     values (company, bds_webhooks.last_change(company))
     on conflict do nothing;
     insert into bds.hooks (
-        company_id, since_id, entity, url, filter, columns, allow_in_change_set, disabled, catalog_version, created_at, updated_at
+        company_id, since_id, entity, url, filter, columns, allow_in_change_set, disabled, created_at, updated_at
     )
     values (
-        company, bds_webhooks.last_change(company), entity, url, filter, nullif(columns, '{}'), allow_in_change_set, disabled,
-        catalog_version, made_at, made_at
+        company, bds_webhooks.last_change(company), entity, url, bds_webhooks.filter_text(filter), nullif(columns, '{}'),
+        allow_in_change_set, disabled, made_at, made_at
     )
     returning * into hook;
     insert into bds.hook_states (company_id, hook_id) values (company, hook.id);
     insert into bds.hook_secrets (company_id, hook_id, secret) values (company, hook.id, secret);
-    perform bds_webhooks.store_filters(company, hook, filters), pg_notify('bds_hooks', company);
+    perform pg_notify('bds_hooks', company);
     return bds.hook_json(hook, secret);
 end
 $$;
-comment on function bds.create_hook(text, text, text, text, text[], boolean, boolean, jsonb, text) is
-    'Creates a hook and returns it with its secret, which is not shown again. A filter needs filters, which the service compiles '
-    'from it';
+comment on function bds.create_hook(text, text, text, text, text[], boolean, boolean) is
+    'Creates a hook and returns it with its secret, which is not shown again. A filter in the language of /c is compiled by the '
+    'worker; if it does not fit the model, the worker disables the hook and notes the problem';
 
-create function bds_webhooks.store_filters(company text, hook bds.hooks, filters jsonb)
-    returns void
+create function bds_webhooks.filter_text(filter text)
+    returns text
     language plpgsql
+    immutable
     set search_path = pg_catalog, pg_temp
 as $$
 begin
-    if (hook.filter is null) <> (filters is null) then
+    if length(filter) > 10000 then
         raise exception using
-            errcode = 'BD005',
-            message = 'expected filter and filters together, or neither',
-            hint = 'create hooks with a filter over HTTP';
+            errcode = 'BD005', message = format('expected a filter of at most 10,000 characters, got %s', length(filter));
     end if;
-    delete from bds.hook_filters f where f.company_id = company and f.hook_id = hook.id;
-    insert into bds.hook_filters (company_id, hook_id, entity, joins, condition, types, "values")
-    select company, hook.id, f.entity, f.joins, f.condition, f.types, f."values"
-    from jsonb_to_recordset(filters) as f (entity text, joins text, condition text, types text[], "values" text[]);
+    return case when filter ~ '\S' then filter end;
 end
 $$;
-comment on function bds_webhooks.store_filters(text, bds.hooks, jsonb) is
-    'Replaces a hook''s compiled filter, which has one element for each entity: [{entity, joins, condition, types, values}]';
+comment on function bds_webhooks.filter_text(text) is 'A hook''s filter, or null if it is blank; raises BD005 if it is too long';
 
 create function bds_webhooks.hold_routing(company text)
     returns void
@@ -148,10 +144,7 @@ create or replace function bds.update_hook(
     filter              text,
     columns             text[],
     allow_in_change_set boolean,
-    disabled            boolean,
-    filters             jsonb,
-    catalog_version     text,
-    problem             text default null
+    disabled            boolean
 )
     returns json
     language plpgsql
@@ -164,14 +157,14 @@ declare
 begin
     perform bds_webhooks.check_hook(entity, url, columns), bds_webhooks.hold_routing(company);
     update bds.hooks h
-    set entity = update_hook.entity, url = update_hook.url, filter = update_hook.filter,
+    set entity = update_hook.entity, url = update_hook.url, filter = bds_webhooks.filter_text(update_hook.filter),
         columns = nullif(update_hook.columns, '{}'),
         allow_in_change_set = update_hook.allow_in_change_set, disabled = update_hook.disabled,
-        catalog_version = update_hook.catalog_version, problem = update_hook.problem, updated_at = clock_timestamp(),
+        catalog_version = null, problem = null, updated_at = clock_timestamp(),
         since_id = case when before.disabled and not update_hook.disabled then bds_webhooks.last_change(company) else h.since_id end
     where h.company_id = company and h.id = hook_id
     returning * into after;
-    perform bds_webhooks.store_filters(company, after, filters);
+    delete from bds.hook_filters f where f.company_id = company and f.hook_id = update_hook.hook_id;
     if after.disabled and not before.disabled then
         perform bds_webhooks.cancel_queued(company, hook_id);
     end if;
@@ -179,38 +172,45 @@ begin
     return bds.hook_json(after);
 end
 $$;
-comment on function bds.update_hook(text, uuid, text, text, text, text[], boolean, boolean, jsonb, text, text) is
-    'Changes a hook and returns it. Disabling cancels its queue; enabling begins with the next change';
+comment on function bds.update_hook(text, uuid, text, text, text, text[], boolean, boolean) is
+    'Changes a hook and returns it. Disabling cancels its queue; enabling begins with the next change. The worker compiles the '
+    'filter, as for bds.create_hook';
 
 create or replace function bds.refit_hook(
-    company text, hook_id uuid, filters jsonb, catalog_version text, problem text default null
+    company text, hook_id uuid, as_of timestamptz, filters jsonb, catalog_version text, problem text default null
 )
     returns void
     language plpgsql
     security definer
     set search_path = pg_catalog, pg_temp
 as $$
-declare
-    hook bds.hooks;
 begin
-    perform set_config('bds.company', company, true);
-    hook := bds.lock_hook(company, hook_id);
+    perform from bds.hooks h
+    where h.company_id = company and h.id = refit_hook.hook_id and h.updated_at = as_of and h.deleted_at is null for no key update;
+    if not found then
+        return;  -- it was changed while its filter was being compiled
+    end if;
     perform bds_webhooks.hold_routing(company);
-    if problem is null then
-        update bds.hooks h set catalog_version = refit_hook.catalog_version where h.company_id = company and h.id = hook.id;
-        perform bds_webhooks.store_filters(company, hook, filters);
+    delete from bds.hook_filters f where f.company_id = company and f.hook_id = refit_hook.hook_id;
+    update bds.hooks h
+    set catalog_version = refit_hook.catalog_version,
+        disabled = h.disabled or refit_hook.problem is not null,
+        problem = refit_hook.problem,
+        updated_at = case when refit_hook.problem is null then h.updated_at else clock_timestamp() end
+    where h.company_id = company and h.id = refit_hook.hook_id;
+    if problem is not null then
+        perform bds_webhooks.cancel_queued(company, hook_id);
     else
-        update bds.hooks h
-        set catalog_version = refit_hook.catalog_version, disabled = true, problem = refit_hook.problem,
-            updated_at = clock_timestamp()
-        where h.company_id = company and h.id = hook.id;
-        delete from bds.hook_filters f where f.company_id = company and f.hook_id = hook.id;
-        perform bds_webhooks.cancel_queued(company, hook.id);
+        insert into bds.hook_filters (company_id, hook_id, entity, shape, joins, condition, types, "values")
+        select company, hook_id, f.entity, bds_webhooks.shape_of(f.joins, f.condition, f.types), f.joins, f.condition, f.types,
+            f."values"
+        from jsonb_to_recordset(filters) as f (entity text, joins text, condition text, types text[], "values" text[]);
     end if;
 end
 $$;
-comment on function bds.refit_hook(text, uuid, jsonb, text, text) is
-    'Stores a filter that was compiled again for the present model, or disables the hook with the problem of its filter';
+comment on function bds.refit_hook(text, uuid, timestamptz, jsonb, text, text) is
+    'Stores a filter that was compiled from the hook as of its updated_at, one element for each entity: [{entity, joins, condition, '
+    'types, values}]; or disables the hook with the problem of its filter';
 
 create or replace function bds.delete_hook(company text, hook_id uuid)
     returns void

@@ -16,7 +16,7 @@ create table bds.hooks (
     allow_in_change_set  boolean not null default false,
     disabled             boolean not null default false,
     problem              text,
-    -- the model that the filter was compiled for
+    -- the model that the filter was compiled for; null: not compiled yet
     catalog_version      text,
     created_at           timestamptz not null default clock_timestamp(),
     updated_at           timestamptz not null default clock_timestamp(),
@@ -47,6 +47,8 @@ create table bds.hook_filters (
     company_id  text collate "C" not null,
     hook_id     uuid not null,
     entity      text collate "C" not null,
+    -- of joins, condition and types: see bds_webhooks.shape_of
+    shape       text collate "C" not null,
     -- SQL over a row t, the joins that it needs, and the hook's values h.p0, h.p1, ... with their types
     joins       text not null,
     condition   text not null,

@@ -73,15 +73,14 @@ COLUMNS = {
 }
 # functions that run with their owner's rights: all that lends a role what it has not itself
 DEFINERS = {
-    "bds_reader": "authenticate count_changes count_rows first_change row_at row_history rows_where",
+    "bds_reader": "authenticate count_changes count_rows first_change row_at row_history match_filters rows_where",
     "bds_writer": """first_change import_begin import_fail import_received import_run import_stage lock_company
         row_at row_history set_context""",
     "bds_service": """authenticate backlog begin_attempt begin_session count_wrong create_hook create_key delete_hook delete_mapper
         drop_old_changes end_attempt end_session forget_imports forget_wrong keep_secret keys_of lock_hook make_partitions note_use
         password_of put_mapper reap_imports retry_delivery revoke_key session set_password test_hook update_hook whole_tenants""",
-    "bds_worker": """authenticate claim_deliveries count_changes count_rows create_hook delete_hook first_change forget_deliveries
-        lock_hook record_attempts refit_hook release_leases renew_leases retry_delivery route_changes row_at row_history
-        rows_where test_hook update_hook""",
+    "bds_worker": """authenticate claim_deliveries count_changes count_rows first_change forget_deliveries record_attempts refit_hook release_leases renew_leases route_changes row_at row_history
+        match_filters rows_where""",
     "bds_operator": """backlog claim_deliveries count_changes count_rows create_company create_hook create_key create_user delete_hook
         delete_mapper delete_user drop_old_changes first_change forget_deliveries forget_imports import_begin import_fail
         import_received import_run import_stage keys_of lock_company lock_hook make_partitions put_mapper reap_imports record_attempts
@@ -90,7 +89,7 @@ DEFINERS = {
     "bds_importer": """first_change import_begin import_fail import_received import_run import_stage lock_company
         row_at row_history rows_where set_context""",
     "bds_dispatcher": """authenticate claim_deliveries count_changes count_rows create_hook delete_hook first_change forget_deliveries lock_hook
-        record_attempts refit_hook release_leases renew_leases retry_delivery route_changes row_at row_history rows_where test_hook update_hook""",
+        record_attempts refit_hook release_leases renew_leases retry_delivery route_changes row_at row_history rows_where match_filters test_hook update_hook""",
 }
 HOOKS = """claim_deliveries create_hook delete_hook forget_deliveries lock_hook record_attempts refit_hook release_leases renew_leases
     retry_delivery route_changes test_hook update_hook"""
@@ -101,6 +100,7 @@ AS = {
     "import_received": "bds_importer",
     "import_run": "bds_importer",
     "import_stage": "bds_importer",
+    "match_filters": "bds_reader",
     "rows_where": "bds_reader",
     **dict.fromkeys(HOOKS.split(), "bds_dispatcher"),
 }

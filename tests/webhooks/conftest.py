@@ -36,17 +36,21 @@ class Queue:
     worker: psycopg.Connection[Any]
 
     def hook(self, entity: str | None = "products", url: str = "http://127.0.0.1:9/", **more: Any) -> str:
-        """Register a hook; returns its id."""
-        filter = more.pop("filter", None)
-        if filter:
-            with connections.connect(self.url, "bds_reader") as connection:
-                catalog = connections.read_catalog(connection)
-            compiled = [each.members() for each in compile_any(catalog, entity, filter)]
-            more |= {"filter": filter, "filters": json.dumps(compiled), "catalog_version": catalog.version}
+        """Register a hook, and compile its filter as a worker does; returns its id."""
         named = {"entity": entity, "url": url, **more}
         call = ", ".join(f"{name} => %({name})s" for name in named)
         [(hook,)] = self.write(f"select bds.create_hook('acme', {call})", named)
+        if more.get("filter"):
+            self.compile(str(hook["id"]))
         return str(hook["id"])
+
+    def compile(self, hook: str) -> None:
+        """Compile a hook's filter."""
+        with connections.connect(self.url, "bds_reader") as connection:
+            catalog = connections.read_catalog(connection)
+        [(as_of, entity, filter)] = self.rows("select updated_at, entity, filter from bds.hooks where id = %s", (hook,))
+        compiled = json.dumps([each.members() for each in compile_any(catalog, entity, filter)])
+        self.rows("select bds.refit_hook('acme', %s, %s, %s, %s)", (hook, as_of, compiled, catalog.version))
 
     def write(self, statement: str, parameters: Any = (), **context: Any) -> list[tuple[Any, ...]]:
         return self.operator.write("acme", statement, parameters, **context)
@@ -54,7 +58,7 @@ class Queue:
     def rows(self, query: str, parameters: Any = ()) -> list[tuple[Any, ...]]:
         return self.worker.execute(query.encode(), parameters).fetchall()
 
-    def route(self, window: float = 0.0, most: int = 20_000) -> tuple[int, bool]:
+    def route(self, window: float = 0.0, most: int = 20_000) -> tuple[int | None, bool]:
         """Match new changes; returns how many were matched, and whether there are more."""
         [(routed, behind)] = self.rows("select * from bds.route_changes('acme', make_interval(secs => %s), %s)", (window, most))
         return routed, behind

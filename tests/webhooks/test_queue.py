@@ -236,7 +236,7 @@ def test_2xx_is_delivered(queue: Queue) -> None:
 
 def disable(queue: Queue, hook: str, disabled: bool = True) -> None:
     queue.write(
-        "select bds.update_hook('acme', h.id, h.entity, h.url, h.filter, h.columns, h.allow_in_change_set, %s, null, 'x')"
+        "select bds.update_hook('acme', h.id, h.entity, h.url, h.filter, h.columns, h.allow_in_change_set, %s)"
         " from bds.hooks h where h.id = %s",
         (disabled, hook),
     )
@@ -329,7 +329,7 @@ def test_an_attempt_that_runs_when_the_hook_is_disabled_is_recorded(queue: Queue
 def test_a_new_url_applies_to_queued_deliveries(queue: Queue) -> None:
     hook = queue.hook()
     queue.send("A")
-    queue.write("select bds.update_hook('acme', %s, 'products', 'http://new/', null, null, false, false, null, 'x')", (hook,))
+    queue.write("select bds.update_hook('acme', %s, 'products', 'http://new/', null, null, false, false)", (hook,))
     assert queue.rows("select url from bds.claim_deliveries()") == [("http://new/",)]
 
 
@@ -465,7 +465,7 @@ def test_a_hook_that_could_never_match_is_refused_by_sql(
     assert (raised.value.sqlstate, says in str(raised.value)) == ("BD005", True), raised.value
     hook = queue.hook("units")
     with pytest.raises(psycopg.Error) as raised:
-        queue.write("select bds.update_hook('acme', %s, %s, %s, null, %s, false, false, null, null)", (hook, entity, url, columns))
+        queue.write("select bds.update_hook('acme', %s, %s, %s, null, %s, false, false)", (hook, entity, url, columns))
     assert raised.value.sqlstate == "BD005"
 
 

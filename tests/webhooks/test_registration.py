@@ -255,7 +255,7 @@ def test_unexpected_parameters_are_refused(client: Client) -> None:
 def test_reading_a_hook_does_not_wait_for_a_session_that_changes_it(client: Client, module_database_url: str) -> None:
     hook = client.create()
     with psycopg.connect(module_database_url) as changing:
-        changing.execute("select bds.update_hook('demo', %s, null, %s, null, null, false, false, null, null)", (hook["id"], URL))
+        changing.execute("select bds.update_hook('demo', %s, null, %s, null, null, false, false)", (hook["id"], URL))
         assert client.ask("GET", f"/{hook['id']}").json["entity"] == "products"
         assert client.ask("GET", f"/{hook['id']}/deliveries").json == {"data": [], "hasMore": False}
         changing.rollback()

@@ -1,0 +1,162 @@
+-- Evaluates filters of hooks on rows as changes left them: the current row with later changes undone.
+--
+-- A compiled filter is SQL text that a worker has stored.  It runs in bds_webhooks.match_filters, which belongs to bds_reader: it
+-- reads the views of the API, and neither hooks nor their secrets.
+
+create function bds_webhooks.shape_of(joins text, condition text, types text[])
+    returns text
+    language sql
+    stable
+    return encode(sha256(convert_to(jsonb_build_array(joins, condition, types)::text, 'UTF8')), 'hex');
+comment on function bds_webhooks.shape_of(text, text, text[]) is
+    'A name for the text of a compiled filter: filters that differ only in values have the same';
+
+-- For the filter price > 10 the branch is
+--
+--     select h.id, t.bds_id from t join (
+--         select h.id, (h."values"[1])::numeric as p0 from h where h.shape = '...' offset 0
+--     ) h on t.price > h.p0
+create function bds_webhooks.filter_branch(filter bds.hook_filters)
+    returns text
+    language plpgsql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    return bds_impl.fill(
+        $sql$select h.id, t.bds_id
+from t{joins} join (
+    select h.id{parameters} from h where h.shape = {shape:L} offset 0
+) h on {condition}$sql$,
+        'joins', filter.joins,
+        'parameters', coalesce(
+            (
+                select string_agg(format(', (h."values"[%s])::%s as p%s', n, type::regtype, n - 1), '' order by n)
+                from unnest(filter.types) with ordinality as parameters (type, n)
+            ),
+            ''
+        ),
+        'shape', filter.shape,
+        'condition', filter.condition
+    );
+end
+$$;
+comment on function bds_webhooks.filter_branch(bds.hook_filters) is
+    'The query of changes and of all hooks whose filter has the shape of this one';
+
+create function bds_webhooks.filter_statement(company text, entity_name text, shapes text[])
+    returns text
+    language plpgsql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    -- $1 company, $2 the changes and $3 the hooks of bds_webhooks.filter_input
+    return bds_impl.fill(
+        $sql$
+with c as materialized (
+    select c.id as bds_id, c.row as bds_row, c.state as bds_state, c.undone as bds_undone
+    from jsonb_to_recordset($2) as c (id bigint, "row" bigint, state jsonb, undone jsonb)
+),
+h as materialized (select h.* from jsonb_to_recordset($3) as h (id uuid, shape text, "values" text[])),
+t as materialized (
+    select c.bds_id, v.*
+    from c cross join lateral (select n.* from api.{entity:I} n where n.company_id = $1 and n.id = c.bds_row offset 0) as v
+    where c.bds_state is null and c.bds_undone is null
+    union all
+    select c.bds_id, v.*
+    from c
+    left join lateral (
+        select to_jsonb(n) as now from api.{entity:I} n where n.company_id = $1 and n.id = c.bds_row offset 0
+    ) as n on true
+    cross join lateral jsonb_populate_record(
+        null::api.{entity:I}, coalesce(c.bds_state, coalesce(n.now, '{}') || c.bds_undone)
+    ) as v
+    where c.bds_state is not null or c.bds_undone is not null
+)
+{branches}$sql$,
+        'entity', entity_name,
+        'branches', (
+            select string_agg(bds_webhooks.filter_branch(f), ' union all ' order by f.shape)
+            from (
+                select distinct on (f.shape) f.* from bds.hook_filters f
+                where f.company_id = company and f.entity = entity_name and f.shape = any (shapes)
+                order by f.shape
+            ) f
+        )
+    );
+end
+$$;
+comment on function bds_webhooks.filter_statement(text, text, text[]) is
+    'The statement that evaluates filters of these shapes on the rows of an entity as changes left them; the same hooks give the '
+    'same text, which is already planned';
+
+create function bds_webhooks.match_filters(
+    statement name, company text, changes jsonb, hooks jsonb, out hook_id uuid, out change_id bigint
+)
+    returns setof record
+    language plpgsql
+    security definer  -- bds_reader: see 99_grants.sql
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    return query execute format('execute %I (%L, %L, %L)', statement, company, changes, hooks);
+end
+$$;
+comment on function bds_webhooks.match_filters(name, text, jsonb, jsonb) is
+    'Executes a prepared statement of bds_webhooks.filter_statement with the rights of bds_reader; returns which hooks match which '
+    'changes';
+
+create function bds_webhooks.overlay(state jsonb, old jsonb)
+    returns jsonb
+    language sql
+    immutable
+    return state || coalesce(old, '{}');
+comment on function bds_webhooks.overlay(jsonb, jsonb) is
+    'Old values over the values collected so far: the step of bds_webhooks.undo';
+
+create aggregate bds_webhooks.undo(jsonb) (sfunc = bds_webhooks.overlay, stype = jsonb, initcond = '{}');
+comment on aggregate bds_webhooks.undo(jsonb) is
+    'The values of columns before the oldest of these changes, which come newest first';
+
+-- What the filters of some shapes are evaluated on, as two arrays: the changes, each with its row and, if that is not the row of
+-- now, the row's state or what is to be laid over the row of now; the hooks, each with shape and values.
+create function bds_webhooks.filter_input()
+    returns text
+    language sql
+    immutable
+    return $sql$,
+-- every record of these rows since the first of the changes: later ones are undone
+r as (
+    select l.*,
+        case l.operation
+            when 'update' then coalesce(l.old, '{}') || jsonb_build_object('updatedAt', l.last_updated_at)
+            else l.old
+        end as undo
+    from (select c.row_id, min(c.id) as first_id from c group by c.row_id) as f
+    cross join lateral (
+        select x.* from bds.change_log x
+        where x.row_id = f.row_id and x.company_id = $1 and x.entity = $2 and x.id >= f.first_id and x.created_at >= $5
+        offset 0
+    ) as l
+),
+u as (
+    select r.id, r.row_id, case r.operation when 'delete' then r.old end as state,
+        nullif(bds_webhooks.undo(r.undo) over (
+            partition by r.row_id order by r.id desc rows between unbounded preceding and 1 preceding
+        ), '{}') as undone
+    from r
+),
+i as (
+    select
+        (
+            select jsonb_agg(jsonb_build_object('id', u.id, 'row', u.row_id, 'state', u.state, 'undone', u.undone))
+            from u where u.id <= $4
+        ) as changes,
+        (
+            select jsonb_agg(jsonb_build_object('id', h.id, 'shape', f.shape, 'values', f."values"))
+            from h join bds.hook_filters f on f.company_id = $1 and f.hook_id = h.id and f.entity = $2 and f.shape = any ($8)
+        ) as hooks
+)$sql$;
+comment on function bds_webhooks.filter_input() is
+    'WITH query i over the changes c and the hooks h: the arguments of bds_webhooks.match_filters for the shapes $8';
