@@ -49,6 +49,7 @@ SQLSTATES: dict[str, str] = {
     "BD004": "conflict",  # the current state does not allow it
     "BD005": "malformed_request",  # an argument does not have the expected form
     "BD006": "gone",  # before the first change that the log still has
+    "BD007": "conflict",  # a table was altered, and not registered again
 }
 
 

@@ -68,7 +68,7 @@ grant execute on function
 
 -- The operator: every row of every company, the queue, and what is set for all ----------------------------------------------------
 
-grant select on bds.first_changes, bds.sessions, bds.settings, bds.tenants, bds.wrong_credentials to bds_operator;
+grant select on bds.column_history, bds.first_changes, bds.sessions, bds.settings, bds.tenants, bds.wrong_credentials to bds_operator;
 grant select (id, email, companies, created_at, last_login_at) on bds.users to bds_operator;
 grant insert, update, delete on
     bds.deliveries, bds.delivery_attempts, bds.hook_filters, bds.hook_positions, bds.hook_queue, bds.hook_states, bds.hooks,

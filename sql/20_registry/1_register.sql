@@ -13,9 +13,11 @@ create or replace function bds.register(
     language plpgsql
     set search_path = pg_catalog, pg_temp
 as $$
+#variable_conflict use_variable
 declare
     name        text := coalesce(entity, bds_registry.camel_case((select relname from pg_class where oid = table_name)));
     parent_name text;
+    previous    regclass;
 begin
     if not bds.is_operator() then
         raise exception using errcode = 'BD001', message = 'only the operator registers entities';
@@ -36,6 +38,7 @@ begin
         parent_name := bds_registry.camel_case(regexp_replace(parent, '_id$', ''));
         collection := coalesce(collection, name);
     end if;
+    previous := (select e.table_name from bds.entities e where e.name = name);
     insert into bds.entities as e (name, singular, table_name, parent_navigation, collection)
     values (name, coalesce(singular, bds_registry.singular_of(name)), table_name, parent_name, collection)
     on conflict on constraint entities_pkey do update set
@@ -45,8 +48,13 @@ begin
         collection = excluded.collection;
 
     perform bds_registry.describe_fields(name, table_name);
+    perform bds_registry.describe_columns(name, table_name, is_another => previous is distinct from table_name);
     perform bds_registry.describe_navigations(name);
     perform bds_registry.install_entity(name);
+    -- functions of its children name the table
+    perform bds_change_log.make_functions(e)
+    from bds.navigations n join bds.entities e on e.name = n.target
+    where n.entity = name and n.child and n.many;
     perform pg_notify('bds_catalog', '');
     return name;
 end
@@ -174,8 +182,8 @@ begin
         perform bds_registry.uninstall_table(this.table_name);
     end if;
     execute format(
-        'drop function if exists bds_log.%I, bds_log.%I, bds_log.%I, bds_log.%I',
-        entity || '_stamp', entity || '_insert', entity || '_update', entity || '_delete'
+        'drop function if exists bds_log.%I, bds_log.%I, bds_log.%I, bds_log.%I, bds_log.%I',
+        entity || '_check', entity || '_stamp', entity || '_insert', entity || '_update', entity || '_delete'
     );
     delete from bds.entities e where e.name = entity;
     -- references to it become plain fields

@@ -1,5 +1,5 @@
 -- Generates the triggers of a table and their functions in bds_log: functions that spell out the columns are three times as fast as
--- one function that looks them up.  For data.units, bds_log.units_stamp and bds_log.units_insert, units_update and units_delete.
+-- one function that looks them up.  For data.units, bds_log.units_check, units_stamp, units_insert, units_update and units_delete.
 
 create function bds_change_log.install_triggers(this bds.entities)
     returns void
@@ -7,8 +7,7 @@ create function bds_change_log.install_triggers(this bds.entities)
     set search_path = pg_catalog, pg_temp
 as $$
 begin
-    perform bds_change_log.make_row_function(this);
-    perform bds_change_log.make_log_function(this, o.name) from unnest(array['insert', 'update', 'delete']) as o (name);
+    perform bds_change_log.make_functions(this);
     -- New rows get their time from the default.  bds_2_stamp_new is for rows that bring a time, for a session that has named no
     -- company, and for a clock that went back.
     execute bds_impl.fill(
@@ -49,6 +48,59 @@ $$;
 comment on function bds_change_log.install_triggers(bds.entities) is
     'Creates the triggers that take the turn, stamp and log the rows of an entity, and their functions';
 
+-- The check costs a statement nothing: it is called immutable, so the planner calls it, once for each plan of a log function, and
+-- ALTER TABLE discards these plans.  It must not query the catalog, which shows a transaction the columns of its snapshot.  A row
+-- of nulls has the columns of now: as JSON it shows their names, and records of other types cannot be compared.
+create function bds_change_log.make_check_function(this bds.entities)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    columns bds.column_history[];
+begin
+    select array_agg(h order by h.ordinal) into columns
+    from bds.column_history h
+    where h.entity = this.name and h.until = 'infinity';
+    execute bds_impl.fill(
+        $body$
+create or replace function bds_log.{function:I}() returns boolean language plpgsql immutable
+set search_path = pg_catalog, pg_temp as $function$
+declare
+    this bds.entities := (select e from bds.entities e where e.name = {entity:L});
+    row_of_nulls text := format('json_populate_record(null::%s, ''{}'')', this.table_name);
+    is_as_registered boolean;
+begin
+    begin
+        execute format('select row_to_json(%1$s)::text = %2$L and %1$s = row(%3$s)', row_of_nulls, {names:L}, {nulls:L})
+        into is_as_registered;
+    exception when datatype_mismatch then
+        null;
+    end;
+    if is_as_registered then
+        return true;
+    end if;
+    raise exception using
+        errcode = 'BD007',
+        message = format('%s was altered and not registered again', this.table_name),
+        hint = bds_registry.register_statement(this);
+end
+$function$;
+revoke all on function bds_log.{function:I}() from public;
+alter function bds_log.{function:I}() owner to bds_owner;
+        $body$,
+        'function', this.name || '_check',
+        'entity', this.name,
+        'names', (
+            select '{' || string_agg(to_json(c.column_name)::text || ':null', ',' order by c.ordinal) || '}' from unnest(columns) c
+        ),
+        'nulls', (select string_agg('null::' || c.type, ', ' order by c.ordinal) from unnest(columns) c)
+    );
+end
+$$;
+comment on function bds_change_log.make_check_function(bds.entities) is
+    'Creates the function that raises BD007 if the entity''s table is not as it was registered';
+
 create function bds_change_log.make_row_function(this bds.entities)
     returns void
     language plpgsql
@@ -88,9 +140,15 @@ alter function bds_log.{function:I}() owner to bds_owner;
         -- in a before trigger a generated column has no new value yet
         'generated', coalesce(
             (
-                select string_agg(format('        new.%1$I := old.%1$I;', f.column_name), E'\n')
+                select bds_impl.fill(
+                    E'        begin\n            {copies}\n'
+                    '        exception when undefined_column then\n            perform bds_log.{check:I}();\n        end;',
+                    'copies', string_agg(format('new.%1$I := old.%1$I;', f.column_name), E'\n            '),
+                    'check', this.name || '_check'
+                )
                 from bds.fields f
                 where f.entity = this.name and f.generated
+                having count(*) > 0
             ),
             ''
         )
@@ -132,7 +190,8 @@ declare
 begin
     select min(r.company_id collate "C"), max(r.company_id collate "C"), count(*), min(r.updated_at), max(r.updated_at)
     into company, last, changes, oldest, newest
-    from {rows} r;
+    from {rows} r
+    where bds_log.{check:I}();
     if changes = 1 then
         -- the same as below, without joining and numbering
         base := bds_change_log.advance(company, {entity:L}, 1, {stamps});
@@ -184,6 +243,7 @@ begin
     execute bds_impl.fill(
         bds_change_log.log_template(),
         'function', this.name || '_' || operation,
+        'check', this.name || '_check',
         'entity', this.name,
         'rows', rows_of,
         'stamps', case operation when 'delete' then 'null, null' else 'oldest, newest' end,
@@ -217,6 +277,16 @@ end
 $$;
 comment on function bds_change_log.make_log_function(bds.entities, text) is
     'Creates the statement trigger''s function that logs inserts, updates or deletes of an entity';
+
+create function bds_change_log.make_functions(this bds.entities)
+    returns void
+    language sql
+    set search_path = pg_catalog, pg_temp
+as $$
+    select bds_change_log.make_check_function(this), bds_change_log.make_row_function(this);
+    select bds_change_log.make_log_function(this, o.name) from unnest(array['insert', 'update', 'delete']) as o (name);
+$$;
+comment on function bds_change_log.make_functions(bds.entities) is 'Creates the functions of an entity''s triggers';
 
 create function bds_change_log.old_value(this bds.entities, operation text)
     returns text
@@ -269,6 +339,12 @@ begin
     return bds_impl.fill(
         $sql$
 
+        if to_regclass({table:L}) is null then
+            raise exception using
+                errcode = 'BD007',
+                message = format('%s was renamed and not registered again', {table:L}),
+                hint = (select bds_registry.register_statement(e) from bds.entities e where e.name = {parent:L});
+        end if;
         -- A parent changes with its children.  The company is locked: a parent stamped before the floor has no record of this
         -- transaction. For an array the planner expects ten elements: it probes the key for each, where `= any` would search the
         -- array for each parent.

@@ -1,4 +1,7 @@
 -- The change log as an audit trail: past states of a row, rebuilt from the row of now and the old values of its changes.
+--
+-- Records keep the names that columns had when they were written.  bds.column_history translates them: history shows each value
+-- under the column's present name, and each state with the columns of its time.
 
 create function bds_change_log.row_now(company text, entity text, id bigint)
     returns jsonb
@@ -36,6 +39,65 @@ $$;
 comment on function bds_change_log.row_now(text, text, bigint) is
     'The current row, by API names; null if it does not exist. Raises BD002 if there is no such company or entity';
 
+create function bds_change_log.altered_at(entity text)
+    returns timestamptz
+    language sql
+    stable
+    set search_path = pg_catalog, pg_temp
+    return (
+        select max(greatest(h.since, nullif(h.until, 'infinity'))) from bds.column_history h where h.entity = altered_at.entity
+    );
+comment on function bds_change_log.altered_at(text) is
+    'When columns of an entity were registered as added, renamed or dropped last';
+
+create function bds_change_log.names_at(entity text, at timestamptz)
+    returns jsonb
+    language sql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
+    with columns as (
+        select h.ordinal, h.since, h.until, bds_registry.camel_case(h.column_name) as name
+        from bds.column_history h
+        where h.entity = names_at.entity and h.column_name <> 'company_id'
+    ),
+    latest as (select distinct on (c.ordinal) c.* from columns c order by c.ordinal, c.since desc),
+    present as (select l.name from latest l where l.until = 'infinity')
+    select jsonb_object_agg(
+        c.name,
+        l.name || case
+            when l.until < 'infinity' and exists (select from present p where p.name = l.name) then ' (dropped)'
+            else ''
+        end
+    )
+    from columns c join latest l on l.ordinal = c.ordinal
+    where c.since <= at and at < c.until;
+$$;
+comment on function bds_change_log.names_at(text, timestamptz) is
+    'The fields of an entity at a time, each with its present name: {"city": "town"}. A dropped field whose name another one has '
+    'now is called "<name> (dropped)"';
+
+create function bds_change_log.state_at(state jsonb, names jsonb)
+    returns jsonb
+    language sql
+    immutable
+    return case
+        when names is null or state is null then state
+        else (select jsonb_object_agg(n.value, state -> n.value) from jsonb_each_text(names) n)
+    end;
+comment on function bds_change_log.state_at(jsonb, jsonb) is
+    'A state with the fields of a time only: those of bds_change_log.names_at';
+
+create function bds_change_log.old_at(old jsonb, names jsonb)
+    returns jsonb
+    language sql
+    immutable
+    return case
+        when names is null or old is null then old
+        else (select coalesce(jsonb_object_agg(coalesce(names ->> o.key, o.key), o.value), '{}') from jsonb_each(old) o)
+    end;
+comment on function bds_change_log.old_at(jsonb, jsonb) is 'Old values of a record under present names';
+
 create function bds_change_log.undo_step(state jsonb, operation bds.operation, undo jsonb)
     returns jsonb
     language sql
@@ -49,7 +111,7 @@ comment on aggregate bds_change_log.undo(bds.operation, jsonb) is
     'The row before the oldest of these steps of bds_change_log.undo_steps, which come newest first; null if it did not exist';
 
 create function bds_change_log.undo_steps(company text, entity text, id bigint, version bigint)
-    returns table (change bds.change_log, operation bds.operation, undo jsonb)
+    returns table (change bds.change_log, operation bds.operation, undo jsonb, old jsonb, names jsonb)
     language sql
     stable
     set search_path = pg_catalog, pg_temp
@@ -58,16 +120,26 @@ create function bds_change_log.undo_steps(company text, entity text, id bigint, 
     set extra_float_digits = 1
 as $$
     -- undoing begins at the row of now, in a step without a change
-    select null::bds.change_log, null, bds_change_log.row_now(company, entity, id)
+    select null::bds.change_log, null, bds_change_log.row_now(company, entity, id), null, null
     union all
     select l, l.operation,
-        case l.operation when 'update' then l.old || jsonb_build_object('updatedAt', l.last_updated_at) else l.old end
+        case l.operation when 'update' then o.old || jsonb_build_object('updatedAt', l.last_updated_at) else o.old end,
+        o.old, n.names
     from bds.change_log l
+    left join lateral (
+        -- usually they are the names of now
+        select bds_change_log.names_at(undo_steps.entity, l.created_at)
+        where l.created_at < (select bds_change_log.altered_at(undo_steps.entity))
+    ) as n (names) on true
+    cross join lateral (select bds_change_log.old_at(l.old, n.names)) as o (old)
     where l.row_id = undo_steps.id and l.company_id = company and l.entity = undo_steps.entity and l.id > version
+        -- without those of another table that had the entity before
+        and l.created_at >= (select min(h.since) from bds.column_history h where h.entity = undo_steps.entity)
 $$;
 comment on function bds_change_log.undo_steps(text, text, bigint, bigint) is
     'The steps that lead from the present row back to a version, in no order: each change after the version with the values that '
-    'undo it, and one step without a change (it is the newest) whose value is the present row';
+    'undo it and the names of then (bds_change_log.names_at), and one step without a change (it is the newest) whose value is the '
+    'present row';
 
 create or replace function bds.row_history(company text, entity text, id bigint)
     returns table (version bigint, operation text, at timestamptz, actor text, change_set_id uuid, "row" jsonb, old jsonb)
@@ -77,9 +149,9 @@ create or replace function bds.row_history(company text, entity text, id bigint)
     set search_path = pg_catalog, pg_temp
 as $$
     select (v.change).id, (v.change).operation::text, (v.change).created_at, (v.change).actor, (v.change).change_set_id,
-        case when v.operation <> 'delete' then v.state end, (v.change).old
+        case when v.operation <> 'delete' then bds_change_log.state_at(v.state, v.names) end, v.old
     from (
-        select s.change, s.operation,
+        select s.change, s.operation, s.old, s.names,
             -- the row after a change is the row before the next one
             bds_change_log.undo(s.operation, s.undo) over (
                 order by (s.change).id desc nulls first rows between unbounded preceding and 1 preceding
@@ -90,7 +162,8 @@ as $$
     order by (v.change).id
 $$;
 comment on function bds.row_history(text, text, bigint) is
-    'One row for each version of a row: its time and actor, the row after that change (null: deleted), and the old values';
+    'One row for each version of a row: its time and actor, the row after that change (null: deleted), and the old values; values '
+    'under the present names of their columns';
 
 create or replace function bds.row_at(company text, entity text, id bigint, version bigint)
     returns jsonb
@@ -108,11 +181,17 @@ begin
             message = format('the change log of company %s begins at version %s', company, bds.first_change(company));
     end if;
     return (
-        select bds_change_log.undo(s.operation, s.undo order by (s.change).id desc nulls first)
+        select bds_change_log.state_at(
+            bds_change_log.undo(s.operation, s.undo order by (s.change).id desc nulls first),
+            (
+                select bds_change_log.names_at(row_at.entity, l.created_at) from bds.change_log l
+                where l.company_id = company and l.id = version and l.created_at < bds_change_log.altered_at(row_at.entity)
+            )
+        )
         from bds_change_log.undo_steps(company, entity, id, version) s
     );
 end
 $$;
 comment on function bds.row_at(text, text, bigint, bigint) is
-    'The row as of a version, which is the id of any change of the company, or null if it did not exist. Raises BD006 for a '
-    'version older than the retained log';
+    'The row as of a version, which is the id of any change of the company, or null if it did not exist; under the present names '
+    'of its columns. Raises BD006 for a version older than the retained log';

@@ -39,6 +39,32 @@ comment on table bds.fields is 'Fields of the entities, as bds.register found th
 comment on column bds.fields.is_unique is 'Unique within the company, and therefore a kind of lookup';
 comment on column bds.fields.reference is 'The navigation that the column is the foreign key of; null if it is a plain field';
 
+-- The change log keeps values under the names that columns had: this is what those names mean now.
+create table bds.column_history (
+    entity       text collate "C" not null references bds.entities (name) on delete cascade,
+    ordinal      int not null,
+    since        timestamptz not null,
+    until        timestamptz not null default 'infinity',
+    column_name  name not null,
+    type         text not null,
+    is_lost      boolean not null default false,
+
+    primary key (entity, ordinal, since),
+    constraint only_a_dropped_column_is_lost check (not is_lost or until < 'infinity')
+);
+comment on table bds.column_history is
+    'Each name and type that a column of an entity''s table has had, as bds.register found them. The history of an entity begins '
+    'with its first row here';
+comment on column bds.column_history.entity is 'The entity''s API name';
+comment on column bds.column_history.ordinal is 'The number of the column (pg_attribute.attnum), which a rename keeps';
+comment on column bds.column_history.since is 'When it was registered so; -infinity: from the table''s first row on';
+comment on column bds.column_history.until is
+    'When it was registered as renamed, dropped or of another type; infinity: it is like that now';
+comment on column bds.column_history.column_name is 'The name of the column in the table';
+comment on column bds.column_history.type is 'Its type, without length or precision';
+comment on column bds.column_history.is_lost is
+    'The column was dropped by other means than bds.drop_column: values that no change record has are lost';
+
 create table bds.navigations (
     entity    text collate "C" not null references bds.entities (name) on delete cascade,
     name      text collate "C" not null,

@@ -1,0 +1,146 @@
+-- The columns of registered tables over time: names and types that the change log was written under, and how a column is dropped.
+
+create function bds_registry.describe_columns(entity_name text, table_name regclass, is_another boolean)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    at       timestamptz := clock_timestamp();
+    has_past boolean;
+begin
+    if is_another then
+        -- records of another table under the same name are of other rows, even if their ids are used again
+        delete from bds.column_history h where h.entity = entity_name;
+        execute format('select exists (select from %s) or exists (select from bds.clocks c where c.positions ? $1)', table_name)
+        into has_past using entity_name;
+        at := case when has_past then at else '-infinity' end;
+    end if;
+    with found as (
+        select a.attnum as ordinal, a.attname as column_name, format_type(a.atttypid, null) as type
+        from pg_attribute a
+        where a.attrelid = table_name and a.attnum > 0 and not a.attisdropped
+    ),
+    ended as (
+        update bds.column_history h
+        set until = at, is_lost = not exists (select from found f where f.ordinal = h.ordinal)
+        where h.entity = entity_name and h.until = 'infinity' and (h.ordinal, h.column_name, h.type) not in (table found)
+    )
+    insert into bds.column_history (entity, ordinal, since, column_name, type)
+    select entity_name, f.ordinal, at, f.column_name, f.type
+    from found f
+    where (f.ordinal, f.column_name, f.type) not in (
+        select h.ordinal, h.column_name, h.type from bds.column_history h where h.entity = entity_name and h.until = 'infinity'
+    );
+end
+$$;
+comment on function bds_registry.describe_columns(text, regclass, boolean) is
+    'Stores names and types of a table''s columns that are not as they were registered last. is_another: the entity had another '
+    'table, or none';
+
+create function bds_registry.register_statement(this bds.entities)
+    returns text
+    language sql
+    stable
+    set search_path = pg_catalog, pg_temp
+    return format(
+        'select bds.register(%L, entity => %L%s, singular => %L)',
+        this.table_name::regclass, this.name,
+        (
+            -- the column may have another name by now
+            select format(', parent => %L, collection => %L', a.attname, this.collection)
+            from bds.fields f join pg_attribute a on a.attrelid = this.table_name and a.attnum = f.ordinal
+            where f.entity = this.name and f.reference = this.parent_navigation
+        ),
+        this.singular
+    );
+comment on function bds_registry.register_statement(bds.entities) is
+    'The statement that registers an entity again, with its parameters of the last time';
+
+create or replace function bds.drop_column(entity text, column_name name)
+    returns bigint
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_variable
+declare
+    this    bds.entities;
+    field   bds.fields;
+    company text;
+    again   text;
+    records bigint;
+begin
+    if not bds.is_operator() then
+        raise exception using errcode = 'BD001', message = 'only the operator drops columns';
+    end if;
+    select e.* into this from bds.entities e where e.name = entity;
+    select f.* into field from bds.fields f where f.entity = entity and f.column_name = column_name;
+    if field is null then
+        raise exception using
+            errcode = 'BD002',
+            message = case when this is null
+                then format('no such entity: %s', coalesce(quote_literal(entity), 'null'))
+                else format('%s has no registered column %s', this.table_name, coalesce(quote_ident(column_name), 'null'))
+            end;
+    elsif field.name in ('id', 'updatedAt') or field.reference = this.parent_navigation then
+        raise exception using
+            errcode = 'BD004',
+            message = format('column %s.%I cannot be dropped while %s is an entity', this.table_name, column_name, entity);
+    end if;
+    -- the turns of the companies before any table, in the order of writers
+    for company in
+        execute format('select distinct company_id from %s where %I is not null order by 1', this.table_name, column_name)
+    loop
+        perform bds.lock_company(company);
+    end loop;
+    lock table bds.entities in share row exclusive mode;
+    execute format('lock table api.%I in access exclusive mode', entity);
+    execute format('lock table %s in access exclusive mode', this.table_name);
+    again := bds_registry.register_statement(this);
+    records := case when field.generated then 0 else bds_registry.empty_column(this, field) end;
+    execute format('drop view api.%I', entity);
+    execute format('alter table %s drop column %I', this.table_name, column_name);
+    execute again;
+    update bds.column_history h set is_lost = false where h.entity = entity and h.ordinal = field.ordinal;
+    return records;
+end
+$$;
+comment on function bds.drop_column(text, name) is
+    'Drops a column of an entity''s table so that history keeps its values: each becomes the old value of an update record. '
+    'Registers the table again; returns the number of records';
+
+create function bds_registry.empty_column(this bds.entities, field bds.fields)
+    returns bigint
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    named   text := coalesce(current_setting('bds.company', true), '');
+    company text;
+    obstacle name;
+    emptied bigint;
+    total   bigint := 0;
+begin
+    execute format('alter table %s alter column %I drop not null', this.table_name, field.column_name);
+    for obstacle in
+        select k.conname from pg_constraint k
+        where k.conrelid = this.table_name and k.contype in ('c', 'f') and field.ordinal = any (k.conkey)
+    loop
+        execute format('alter table %s drop constraint %I', this.table_name, obstacle);
+    end loop;
+    for company in
+        execute format('select distinct company_id from %s where %I is not null order by 1', this.table_name, field.column_name)
+    loop
+        perform set_config('bds.company', company, true);
+        execute format(
+            'update %s set %I = null where company_id = $1 and %2$I is not null', this.table_name, field.column_name
+        ) using company;
+        get diagnostics emptied = row_count;
+        total := total + emptied;
+    end loop;
+    perform set_config('bds.company', named, true);
+    return total;
+end
+$$;
+comment on function bds_registry.empty_column(bds.entities, bds.fields) is
+    'Sets a column that is about to be dropped to null, so that its values are logged; drops the constraints over it';
