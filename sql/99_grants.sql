@@ -20,7 +20,7 @@ grant execute on function bds.api_time, bds.current_company, bds.is_operator, bd
 -- The reader: the views of the company that the session names ---------------------------------------------------------------------
 
 grant select on
-    bds.changes, bds.company_positions, bds.import_errors, bds.imports, bds.linkage_weights, bds.mappers, bds.positions
+    bds.change_months, bds.changes, bds.company_positions, bds.import_errors, bds.imports, bds.linkage_weights, bds.mappers, bds.positions
     to bds_operator, bds_reader, bds_writer;
 grant execute on function bds.first_change, bds.import_report, bds.open_import, bds.row_at, bds.row_history
     to bds_operator, bds_reader, bds_writer;
@@ -49,8 +49,8 @@ grant execute on function
     bds.create_hook, bds.delete_hook, bds.lock_hook, bds.retry_delivery, bds.test_hook, bds.update_hook
     to bds_operator, bds_service;
 grant execute on function
-    bds.backlog, bds.create_key, bds.delete_mapper, bds.drop_old_changes, bds.forget_imports, bds.keys_of, bds.make_partitions,
-    bds.put_mapper, bds.reap_imports, bds.revoke_key, bds.set_password, bds.whole_tenants
+    bds.backlog, bds.create_key, bds.delete_mapper, bds.forget_imports, bds.keys_of, bds.maintain, bds.put_mapper,
+    bds.reap_imports, bds.revoke_key, bds.set_password, bds.whole_tenants
     to bds_operator, bds_service;
 grant execute on function
     bds.begin_attempt, bds.begin_session, bds.count_wrong, bds.end_attempt, bds.end_session, bds.forget_wrong, bds.keep_secret,
@@ -68,7 +68,9 @@ grant execute on function
 
 -- The operator: every row of every company, the queue, and what is set for all ----------------------------------------------------
 
-grant select on bds.column_history, bds.first_changes, bds.sessions, bds.settings, bds.tenants, bds.wrong_credentials to bds_operator;
+grant select on
+    bds.change_archive, bds.column_history, bds.sessions, bds.settings, bds.tenants, bds.wrong_credentials
+    to bds_operator;
 grant select (id, email, companies, created_at, last_login_at) on bds.users to bds_operator;
 grant insert, update, delete on
     bds.deliveries, bds.delivery_attempts, bds.hook_filters, bds.hook_positions, bds.hook_queue, bds.hook_states, bds.hooks,

@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from decimal import Decimal
-from typing import NamedTuple
+from typing import Literal, LiteralString, NamedTuple
 
 from app.database.catalog import Catalog, Entity, Field
 from app.database.database import Database
@@ -25,6 +26,14 @@ from app.query.tree import Column, Comparison, Constant, Expression, Junction, M
 
 DEFAULT_LIMIT = 1_000
 MAX_LIMIT = 10_000
+
+# The month of a change, and the first month that begins after another one.  Ids and times rise together: with these bounds a page
+# is planned for few partitions of the log.
+MONTHS: LiteralString = """
+    select (max(m.month) filter (where m.first_id <= %s))::text, (min(m.month) filter (where m.first_id > %s::numeric))::text
+    from bds.change_months m
+    where m.company_id = %s
+"""
 
 ID = re.compile(r"0|-?[1-9]\d{0,18}", re.ASCII)
 
@@ -51,6 +60,7 @@ CHANGES = Entity(
     navigations={},
     description=None,
 )
+ID_COLUMN = Column(0, "int8", (), CHANGES.fields["id"])
 
 
 class Answer(NamedTuple):
@@ -77,13 +87,18 @@ async def read_changes(database: Database, company: str, params: Sequence[tuple[
     Raises QueryError, or ServiceError(gone) if the filter begins at a change that is no longer kept.
     """
     query = list_query(database.catalog, CHANGES, params)
+    lowest = _lowest(query.filter)
     async with database.session(company) as connection:
+        if lowest is not None:
+            row = await (await connection.execute(MONTHS, (lowest, _highest(query, lowest), company))).fetchone()
+            assert row is not None
+            query = _between(query, *row)
         answer = await _list(connection, company, query, RECORDS)
         # read after the page, so that it counts every change that was dropped before the page was read
         row = await (await connection.execute("select bds.first_change(%s)", (company,))).fetchone()
     assert row is not None
-    lowest, first = _lowest(query.filter), row[0]
-    if lowest is not None and lowest < first:
+    first = row[0]
+    if lowest is not None and lowest < first and first > 1:
         message = f"changes before {first} are no longer kept; continue with id >= {first}"
         raise ServiceError("gone", message, target="filter", firstId=first)
     return answer._replace(first=first)
@@ -126,6 +141,26 @@ def list_query(catalog: Catalog, entity: Entity, params: Sequence[tuple[str, str
 def _filter(checker: WhereChecker, text: str) -> Expression | None:
     node = parse_where.parse_filter(text)
     return checker.condition(node) if node else None
+
+
+def _between(query: Query, since: str | None, until: str | None) -> Query:
+    """The query of changes from a month on, before another month; None: no bound."""
+    assert query.filter is not None
+    created = Column(0, "timestamptz", (), CHANGES.fields["createdAt"])
+    bounds: tuple[tuple[Literal["ge", "lt"], str | None], ...] = (("ge", since), ("lt", until))
+    parts = [Comparison(0, "bool", how, created, Constant(0, "timestamptz", month), False) for how, month in bounds if month]
+    return replace(query, filter=Junction(0, "bool", "and", (query.filter, *parts))) if parts else query
+
+
+def _highest(query: Query, lowest: int) -> int | None:
+    """An id that no change of the page exceeds, because ids have no gaps; None if the filter or the order may leave some out."""
+    if query.order and (query.order[0].descending or query.order[0].key != ID_COLUMN):
+        return None
+    filter = query.filter
+    parts = filter.operands if isinstance(filter, Junction) and filter.operator == "and" else (filter,)
+    if not all(isinstance(part, Comparison) and part.operator != "ne" and part.left == ID_COLUMN for part in parts):
+        return None
+    return lowest + (query.top or 0)
 
 
 def _lowest(condition: Expression | None) -> int | None:

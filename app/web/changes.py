@@ -25,7 +25,11 @@ PAGE = 50  # changes
 VERSIONS = 20  # on a page of a row's history
 OPERATIONS = ("create", "update", "delete")
 FIELDS = ("entity", "operation", "row", "changeSet", "filter")
-DETAILS = "select c.id, c.actor, c.columns from bds.changes c where c.company_id = %s and c.id = any (%s)"
+DETAILS = """
+    select c.id, c.actor, c.columns
+    from bds.changes c
+    where c.company_id = %s and c.id = any (%s) and c.created_at between %s and %s
+"""
 HISTORY = """
     select h.version, h.operation, h.at, h.actor, h.change_set_id, h.row::text, h.old::text
     from bds.row_history(%s, %s, %s) h
@@ -92,8 +96,11 @@ async def read_page(page: PageRequest, filter: str, after: int | None, before: i
     answer = await read_changes(page.database, page.company, options)
     result = json.loads(answer.body or b"{}")
     changes = result["data"] if after is None else result["data"][::-1]
+    if not changes:
+        return changes, result["hasMore"]
+    times = sorted(each["createdAt"] for each in changes)
     async with page.database.session(page.company) as connection:
-        cursor = await connection.execute(DETAILS, (page.company, [each["id"] for each in changes]))
+        cursor = await connection.execute(DETAILS, (page.company, [each["id"] for each in changes], times[0], times[-1]))
         details = {id: (actor, columns) for id, actor, columns in await cursor.fetchall()}
     for each in changes:
         each["actor"], each["columns"] = details.get(each["id"], ("", []))

@@ -6,29 +6,36 @@
 -- Each table has a statement trigger that takes the lock before any row is locked, a row trigger that skips updates without a
 -- change and stamps the other rows, and three statement triggers that log a whole statement from its transition tables.
 
-create function bds_change_log.advance(company text, entity_name text, changes bigint, oldest timestamptz, newest timestamptz)
-    returns bigint
+create function bds_change_log.advance(
+    company text, entity_name text, changes bigint, oldest timestamptz, newest timestamptz, out base bigint, out at timestamptz
+)
     language plpgsql
     set search_path = pg_catalog, pg_temp
 as $$
 declare
     -- The place of the clock's row when this transaction last read it: the index would lead through all of its dead versions.
     place tid := nullif(current_setting('bds.clock', true), '')::tid;
+    now   timestamptz := greatest(clock_timestamp(), newest);
     clock record;
 begin
     loop
         update bds.clocks c
         set last_id = c.last_id + changes,
-            last_updated_at = greatest(c.last_updated_at, newest),
+            last_updated_at = greatest(c.last_updated_at, now),
             transaction_id = pg_current_xact_id(),
             first_id = case when c.transaction_id = pg_current_xact_id() then c.first_id else c.last_id + 1 end,
             floor = case
                 when c.transaction_id = pg_current_xact_id() then c.floor
                 else c.last_updated_at + interval '1 microsecond'
             end,
+            month = date_trunc('month', greatest(c.last_updated_at, now), 'UTC'),
+            month_id = case
+                when c.month = date_trunc('month', greatest(c.last_updated_at, now), 'UTC') then c.month_id
+                else c.last_id + 1
+            end,
             positions = c.positions || jsonb_build_object(entity_name, c.last_id + changes)
         where c.ctid = place and c.company_id = company
-        returning c.last_id - changes as base,
+        returning c.last_id - changes as base, c.last_updated_at as at, c.month, c.month_id > c.last_id - changes as begins_month,
             -- Any session can set the settings.  A change out of turn, or with a time that the clock did not give, is refused.
             pg_try_advisory_xact_lock(bds_change_log.lock_space(), c.number)
                 and coalesce(oldest >= c.floor and newest <= greatest(clock_timestamp(), c.floor), true) as in_turn,
@@ -40,7 +47,12 @@ begin
         select c.ctid into strict place from bds.clocks c where c.company_id = company;
     end loop;
     if clock.in_turn then
-        return clock.base;
+        if clock.begins_month then
+            perform bds_change_log.begin_month(company, clock.month, clock.base + 1);
+        end if;
+        base := clock.base;
+        at := clock.at;
+        return;
     end if;
     raise exception using
         errcode = '40001',
@@ -49,7 +61,8 @@ begin
 end
 $$;
 comment on function bds_change_log.advance(text, text, bigint, timestamptz, timestamptz) is
-    'Takes change ids from the company''s clock, for rows stamped between oldest and newest; returns the id before the first one';
+    'Takes change ids from the company''s clock, for rows stamped between oldest and newest; returns the id before the first one, '
+    'and the time of these changes, which is never before that of an earlier one';
 
 create function bds_change_log.turn_floor(company text)
     returns timestamptz
@@ -139,12 +152,24 @@ select l.company_id, l.id, l.entity, l.row_id, l.operation::text as operation, l
     case
         when l.operation = 'update' then
             array(select jsonb_object_keys(l.old)) || coalesce(l.collections, '{}')
-        else
-            array(
-                select f.name from bds.fields f where f.entity = l.entity and f.name <> 'updatedAt'
-                union all
-                select n.name from bds.navigations n where n.entity = l.entity and n.child
-            )
+        -- computed once for all rows of a query
+        else coalesce(
+            (
+                (
+                    select jsonb_object_agg(e.entity, e.columns)
+                    from (
+                        select c.entity, array_agg(c.name order by c.is_collection, c.ordinal)::text as columns
+                        from (
+                            select f.entity, f.name, f.ordinal, false as is_collection from bds.fields f where f.name <> 'updatedAt'
+                            union all
+                            select n.entity, n.name, n.ordinal, true from bds.navigations n where n.child
+                        ) c
+                        group by c.entity
+                    ) e
+                ) ->> l.entity
+            )::text[],
+            '{}'
+        )
     end as columns,
     l.old
 from bds.change_log l

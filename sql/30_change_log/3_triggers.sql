@@ -194,8 +194,7 @@ begin
     where bds_log.{check:I}();
     if changes = 1 then
         -- the same as below, without joining and numbering
-        base := bds_change_log.advance(company, {entity:L}, 1, {stamps});
-        at := greatest(clock_timestamp(), {newest});
+        select a.base, a.at into base, at from bds_change_log.advance(company, {entity:L}, 1, {stamps}) a;
         insert into bds.change_log ({columns})
         select company, base + 1, {record}
         from {row};{touch}
@@ -206,8 +205,7 @@ begin
             select count(*), min(r.updated_at), max(r.updated_at) into changes, oldest, newest
             from {rows} r where r.company_id = company;
         end if;
-        base := bds_change_log.advance(company, {entity:L}, changes, {stamps});
-        at := greatest(clock_timestamp(), {newest});
+        select a.base, a.at into base, at from bds_change_log.advance(company, {entity:L}, changes, {stamps}) a;
         {avoid_nestloop}insert into bds.change_log ({columns})
         select company, base + row_number() over ({order}), {record}
         from {joined}
@@ -247,7 +245,6 @@ begin
         'entity', this.name,
         'rows', rows_of,
         'stamps', case operation when 'delete' then 'null, null' else 'oldest, newest' end,
-        'newest', case operation when 'delete' then 'null' else 'newest' end,
         'columns', 'company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id, '
             'last_updated_at, collections, old',
         'record', bds_impl.fill(

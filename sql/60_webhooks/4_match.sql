@@ -165,7 +165,7 @@ create function bds_webhooks.queue_statement(has_filters boolean)
     set search_path = pg_catalog, pg_temp
 as $$
 begin
-    -- $1 company, $2 entity, $3 and $4 the ids before the first and of the last change, $5 their oldest time, $6 the end of the
+    -- $1 company, $2 entity, $3 and $4 the ids before the first and of the last change, $5 the first one's month, $6 the end of the
     -- window, $7 a prepared statement that evaluates filters, $8 the shapes of these filters
     return bds_impl.fill(
         $sql$
@@ -224,16 +224,13 @@ create function bds_webhooks.queue_matches(
     set plan_cache_mode = force_generic_plan
 as $$
 declare
-    oldest  timestamptz;
+    -- of the first change; older partitions are pruned
+    since   timestamptz := (
+        select coalesce(max(m.month), '-infinity') from bds.change_months m where m.company_id = company and m.first_id <= from_id + 1
+    );
     queuing name;
     filters name;
 begin
-    -- a day covers any step of the clock; older partitions are pruned
-    select l.created_at - interval '1 day' into oldest
-    from bds.change_log l
-    where l.company_id = company and l.id > from_id
-    order by l.id
-    limit 1;
     if shapes is not null then
         filters := bds_webhooks.prepare_once(
             bds_webhooks.filter_statement(company, entity_name, shapes), '{text,jsonb,jsonb}'
@@ -244,7 +241,7 @@ begin
     );
     return query execute format(
         'execute %I (%L, %L, %L, %L, %L, %L, %L, %L)',
-        queuing, company, entity_name, from_id, to_id, oldest, due_at, filters, shapes
+        queuing, company, entity_name, from_id, to_id, since, due_at, filters, shapes
     );
 end
 $$;

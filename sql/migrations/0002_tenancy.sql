@@ -9,13 +9,16 @@ create table bds.tenants (
 comment on table bds.tenants is 'Customers of the service, each with its companies';
 
 create table bds.companies (
-    id          text collate "C" primary key,
-    tenant_id   text collate "C" references bds.tenants (id),
+    id             text collate "C" primary key,
+    tenant_id      text collate "C" references bds.tenants (id),
     -- key of the company's advisory lock: an integer, since two companies could share the hash of an id
-    number      int not null unique generated always as identity,
-    created_at  timestamptz not null default clock_timestamp(),
+    number         int not null unique generated always as identity,
+    created_at     timestamptz not null default clock_timestamp(),
+    -- of its changes; null: that of bds.settings
+    log_retention  interval,
 
-    constraint company_id_is_a_slug check (id ~ '^[a-z0-9_-]{1,63}$')
+    constraint company_id_is_a_slug check (id ~ '^[a-z0-9_-]{1,63}$'),
+    constraint retention_is_a_day_or_more check (log_retention >= interval '1 day')
 );
 comment on table bds.companies is 'Companies; every business row belongs to one';
 comment on column bds.companies.number is 'The key of the company''s advisory lock (see bds.lock_company)';
@@ -24,5 +27,7 @@ create index companies_tenant_id on bds.companies (tenant_id);
 comment on column bds.companies.id is 'The company''s id, in every URL and row';
 comment on column bds.companies.tenant_id is 'The company''s tenant; null: the company is its own tenant';
 comment on column bds.companies.created_at is 'Time of creation';
+comment on column bds.companies.log_retention is
+    'Minimum time for which its changes are kept; null: that of bds.settings, infinity: unlimited (see bds.set_retention)';
 comment on column bds.tenants.id is 'The tenant''s id';
 comment on column bds.tenants.created_at is 'Time of creation';

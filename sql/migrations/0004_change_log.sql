@@ -16,16 +16,20 @@ create table bds.clocks (
     transaction_id   xid8,
     first_id         bigint not null default 1,
     floor            timestamptz not null default '-infinity',
+    month            timestamptz not null default '-infinity',
+    month_id         bigint not null default 1,
     positions        jsonb not null default '{}'
 ) with (fillfactor = 20);
 comment on table bds.clocks is 'The clock of each company: its last change id, its last updatedAt, and the position of each entity';
 comment on column bds.clocks.company_id is 'The company';
 comment on column bds.clocks.last_id is 'The last change id';
-comment on column bds.clocks.last_updated_at is 'The last updatedAt';
+comment on column bds.clocks.last_updated_at is 'The last updatedAt, or the time of the last change if that is later';
 comment on column bds.clocks.number is 'The key of the company''s advisory lock (bds.companies.number)';
 comment on column bds.clocks.transaction_id is 'The transaction that wrote last';
 comment on column bds.clocks.first_id is 'The first change id of that transaction';
 comment on column bds.clocks.floor is 'The earliest updatedAt that the transaction may stamp';
+comment on column bds.clocks.month is 'The month (UTC) of its last change';
+comment on column bds.clocks.month_id is 'The first change id of that month';
 comment on column bds.clocks.positions is 'The last change id of each entity, by its name: {"units": 17}; it never decreases';
 
 create table bds.change_log (
@@ -67,7 +71,7 @@ comment on column bds.change_log.collections is 'For an update the child collect
 comment on column bds.change_log.old is
     'For an update old values of the changed columns, for a delete the row; by API names';
 
--- Each partition has the primary key (company_id, id), see bds.make_partitions: one of the whole log would have to contain
+-- Each partition has the primary key (company_id, id), see bds_change_log.make_month: one of the whole log would have to contain
 -- created_at.
 create index change_log_entity_id on bds.change_log (company_id, entity, id);
 -- The row first: only this index then serves a probe for a row, even for a company without statistics (see
@@ -77,16 +81,31 @@ create index change_log_row on bds.change_log (row_id, company_id);
 create index change_log_time on bds.change_log
     using brin (created_at, change_set_id uuid_bloom_ops, actor text_bloom_ops) with (autosummarize = on);
 
-create table bds.change_log_default partition of bds.change_log (
-    primary key (company_id, id)
-) default;
-comment on table bds.change_log_default is 'Changes of months without a partition';
+-- Two things follow from it: the time from which a reader by id has to look, and what is no longer kept.
+create table bds.change_months (
+    company_id  text collate "C" not null references bds.companies (id) on delete cascade,
+    month       timestamptz not null,
+    first_id    bigint not null,
+
+    primary key (company_id, month)
+);
+comment on table bds.change_months is
+    'The first change of each company in each month. Ids and times of a company rise together, so no later change is older';
+comment on column bds.change_months.company_id is 'The company';
+comment on column bds.change_months.month is 'The month''s first moment (UTC), also of its partition';
+comment on column bds.change_months.first_id is 'The id of the company''s first change in that month';
+
+alter table bds.change_months enable row level security;
+create policy own_company on bds.change_months to bds_reader, bds_writer
+    using (company_id = (select current_setting('bds.company', true)));
+create policy every_company on bds.change_months to bds_dispatcher, bds_operator using (true);
 
 -- Retention ----------------------------------------------------------------------------------------------------------------------
 
 create table bds.settings (
     is_only        boolean primary key default true,
     log_retention  interval,
+    log_archive    boolean not null default false,
 
     constraint one_row_only check (is_only),
     constraint retention_is_a_day_or_more check (log_retention >= interval '1 day')
@@ -94,14 +113,10 @@ create table bds.settings (
 comment on table bds.settings is 'Settings of the operator for all companies';
 comment on column bds.settings.is_only is 'Always true: the table has one row';
 comment on column bds.settings.log_retention is
-    'Minimum time for which changes are kept; null: unlimited (see bds.set_retention)';
+    'Minimum time for which changes are kept of companies without a retention of their own; null: unlimited (see bds.set_retention)';
+comment on column bds.settings.log_archive is 'Whether expired months are moved to bds.change_archive instead of being dropped';
 insert into bds.settings default values;
 
--- a table of its own: writers hold the rows of bds.clocks
-create table bds.first_changes (
-    company_id  text collate "C" primary key references bds.clocks (company_id) on delete cascade,
-    first_id    bigint not null
-);
-comment on table bds.first_changes is 'The first retained change of each company whose older changes were dropped';
-comment on column bds.first_changes.company_id is 'The company';
-comment on column bds.first_changes.first_id is 'The id of its first retained change';
+create table bds.change_archive (like bds.change_log including constraints including comments) partition by range (created_at);
+comment on table bds.change_archive is 'Months of the change log that have expired, if the operator wants them archived';
+create index change_archive_row on bds.change_archive (row_id, company_id);

@@ -14,6 +14,7 @@ from urllib.parse import urlencode
 import psycopg
 import pytest
 
+from tests.database.aging import age
 from tests.service.serving import Service, running
 
 WRITERS, TRANSACTIONS = 4, 20
@@ -128,8 +129,8 @@ def test_a_cursor_before_the_first_kept_change_is_gone_and_names_it(service: Ser
     for code in "abc":
         operator.write("demo", "insert into data.units (code, name) values (%s, 'x')", (code,))
     tag = service.ask("/c/demo/changes", X_API_Key=service.key, authorization=None).headers["ETag"]
-    operator.connection.execute("update bds.change_log set created_at = '2001-01-01Z' where id < 3")
-    operator.connection.execute("select bds.set_retention('1 year'), bds.drop_old_changes()")
+    age(operator, "2001_01", "id < 3")
+    operator.connection.execute("select bds.set_retention('1 year'), bds.maintain()")
 
     def ask(filter: str) -> tuple[int, Any]:
         reply = service.ask(f"/c/demo/changes?{urlencode({'filter': filter})}")

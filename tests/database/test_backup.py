@@ -132,7 +132,7 @@ def test_the_service_goes_on_where_the_log_ended(restored: Restored) -> None:
             "select count(*) from bds.row_history('demo', 'products', (select id from data.products where company_id = 'demo' and code = 'P1'))"
         )
         assert history == [(3,)], "created, given another price, given another variant"
-        service.operator.rows("select bds.make_partitions(6)")
+        service.operator.rows("select bds.maintain()")
         assert ask(service, "/c/demo/hooks", headers=key).json["data"][0]["url"] == "https://example.com/"
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from typing import Any
 
@@ -218,86 +217,6 @@ def test_a_row_that_was_deleted_had_only_the_columns_of_then(acme: Operator) -> 
     assert [acme.rows("select bds.row_at('acme', 'units', %s, %s)", (row_id, n + 1))[0] for n in range(5)] == history
 
 
-def age(operator: Operator, month: str) -> None:
-    """Move what is logged into a partition of the past, as if it had been written then."""
-    operator.connection.execute(
-        f"create table bds.change_log_{month} partition of bds.change_log (primary key (company_id, id))"
-        f" for values from ('{month.replace('_', '-')}-01Z') to ('{month.replace('_', '-')}-28Z')".encode()
-    )
-    operator.connection.execute(f"alter table bds.change_log_{month} owner to bds_owner".encode())
-    operator.connection.execute(f"update bds.change_log set created_at = '{month.replace('_', '-')}-15Z'".encode())
-
-
-def test_nothing_is_dropped_unless_a_retention_is_set(acme: Operator) -> None:
-    acme.write("acme", "insert into data.units (code, name) values ('a', 'A'), ('b', 'B')")
-    age(acme, "2020_01")
-    assert acme.rows("select bds.drop_old_changes()") == [(0,)]
-    acme.write("acme", "update data.units set name = 'C' where code = 'a'")
-    acme.connection.execute("select bds.set_retention('1 year')")
-    assert acme.rows("select bds.drop_old_changes()") == [(1,)]
-    assert acme.rows("select id from bds.changes") == [(3,)]
-    assert acme.rows("select bds.first_change('acme')") == [(3,)]
-    [(row_id,)] = acme.rows("select id from data.units where code = 'a'")
-    assert acme.rows("select bds.row_at('acme', 'units', %s, 3) ->> 'name'", (row_id,)) == [("C",)]
-    with pytest.raises(psycopg.Error) as caught:
-        acme.rows("select bds.row_at('acme', 'units', %s, 2)", (row_id,))
-    assert caught.value.sqlstate == "BD006"
-    assert acme.rows("select last_id from bds.positions where entity = 'units'") == [(3,)], "a position never goes back"
-
-
-def test_old_changes_of_the_default_partition_go_as_well(acme: Operator) -> None:
-    acme.write("acme", "insert into data.units (code, name) values ('a', 'A'), ('b', 'B')")
-    acme.connection.execute("update bds.change_log set created_at = '2001-01-01Z' where id = 1")
-    acme.connection.execute("select bds.set_retention('1 year'), bds.drop_old_changes()")
-    assert acme.rows("select id, bds.first_change('acme') from bds.changes") == [(2, 2)]
-
-
-def test_a_reader_of_the_log_does_not_have_its_partition_dropped_under_it(acme: Operator, connect) -> None:
-    acme.write("acme", "insert into data.units (code, name) values ('a', 'A')")
-    age(acme, "2020_01")
-    acme.connection.execute("select bds.set_retention('1 year')")
-    with connect() as reader, reader.transaction():
-        assert reader.execute("select count(*) from bds.changes").fetchone() == (1,)
-        assert acme.rows("select bds.drop_old_changes()") == [(0,)]
-        assert reader.execute("select count(*) from bds.changes").fetchone() == (1,)
-    assert acme.rows("select bds.drop_old_changes()") == [(1,)]
-
-
-@pytest.mark.parametrize("step", ["make_partitions", "drop_old_changes"])
-def test_writers_go_on_while_maintenance_finds_the_log_locked_by_a_reader(acme: Operator, connect, step: str) -> None:
-    partitions = "select count(*) from pg_inherits where inhparent = 'bds.change_log'::regclass"
-    acme.write("acme", "insert into data.units (code, name) values ('a', 'A')")
-    if step == "drop_old_changes":
-        age(acme, "2020_01")
-        acme.connection.execute("select bds.set_retention('1 year')")
-    else:
-        acme.connection.execute(
-            "do $$ begin execute 'drop table bds.change_log_' || to_char(now() at time zone 'UTC' + '2 months', 'YYYY_MM'); end $$"
-        )
-    [(before,)] = acme.rows(partitions)
-    reader, maintenance, writer = connect(), connect(), connect()
-    with ThreadPoolExecutor() as threads, reader.transaction():
-        reader.execute("select from bds.change_log")
-        done = threads.submit(maintenance.execute, f"select bds.{step}()".encode())
-        while not (done.done() or acme.rows("select from pg_locks where not granted")):
-            pass
-        writer.execute("set lock_timeout = '1s'")
-        writer.execute("update data.units set name = 'B' where company_id = 'acme'")
-        assert done.result(timeout=10), "maintenance gives up without an error"
-        assert acme.rows(partitions) == [(before,)]
-    acme.connection.execute(f"select bds.{step}()".encode())
-    assert acme.rows(partitions) == [(before + (1 if step == "make_partitions" else -1),)], "the next call succeeds"
-
-
-def test_only_the_operator_sets_the_retention(acme: Operator, connect) -> None:
-    for role in ("bds_reader", "bds_writer", "bds_service"):
-        with pytest.raises(psycopg.errors.InsufficientPrivilege):
-            connect(role, "acme").execute("select bds.set_retention('1 day')")
-    with pytest.raises(psycopg.Error) as caught:
-        connect("bds_operator").execute("select bds.set_retention('1 hour')")
-    assert caught.value.sqlstate == "BD005"
-
-
 def test_every_column_that_a_reader_of_the_log_meets_has_a_comment(operator: Operator) -> None:
     relations = (
         "changes",
@@ -305,7 +224,8 @@ def test_every_column_that_a_reader_of_the_log_meets_has_a_comment(operator: Ope
         "positions",
         "entity_positions",
         "clocks",
-        "first_changes",
+        "change_months",
+        "change_archive",
         "settings",
         "companies",
         "tenants",

@@ -6,6 +6,7 @@ import psycopg
 import pytest
 
 from tests.conftest import Operator
+from tests.database.aging import age
 from tests.upgrade.snapshot import run_import, stage
 
 PARTITIONS = "(select inhrelid from pg_inherits where inhparent = 'bds.change_log'::regclass)"
@@ -24,7 +25,7 @@ def acme(operator: Operator) -> Operator:
 
 def test_each_partition_has_a_primary_key_later_ones_included(acme: Operator) -> None:
     before = acme.rows(KEYS)
-    acme.connection.execute("select bds.make_partitions(6)")
+    acme.connection.execute("select bds_change_log.make_months(6)")
     after = acme.rows(KEYS)
     assert len(after) > len(before) > 2
     assert {key for _, key in after} == {"PRIMARY KEY (company_id, id)"}
@@ -90,6 +91,6 @@ def test_a_publication_of_all_tables_disturbs_nothing(acme: Operator) -> None:
     acme.key("acme")
     acme.write("acme", "update data.units set name = name || '.'")
     acme.connection.execute("select bds.route_changes('acme', '0 s'), bds.claim_deliveries()")
-    acme.connection.execute("update bds.change_log set created_at = '2001-01-01Z' where id < 3")
-    acme.connection.execute("select bds.set_retention('1 year'), bds.drop_old_changes()")
+    age(acme, "2001_01", "id < 3")
+    acme.connection.execute("select bds.set_retention('1 year'), bds.maintain()")
     assert acme.rows("select min(id) from bds.changes") == [(3,)]

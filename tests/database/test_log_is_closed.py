@@ -11,7 +11,7 @@ ROLES = ("bds_reader", "bds_writer", "bds_service", "bds_operator")
 KEPT = """
     select c.oid, c.relname from pg_class c
     where c.oid = 'bds.change_log'::regclass or c.oid in (select inhrelid from pg_inherits where inhparent = 'bds.change_log'::regclass)
-        or c.oid = any (array['bds.clocks', 'bds.changes', 'bds.positions', 'bds.company_positions', 'bds.entity_positions', 'bds.first_changes', 'bds.settings']::regclass[])
+        or c.oid = any (array['bds.clocks', 'bds.changes', 'bds.positions', 'bds.company_positions', 'bds.entity_positions', 'bds.change_months', 'bds.change_archive', 'bds.settings']::regclass[])
 """
 
 
@@ -51,19 +51,19 @@ def test_no_role_has_a_right_to_write_where_the_log_is_kept(acme: Operator, role
 
 ATTEMPTS = [
     "update bds.change_log set actor = 'nobody'",
-    "update bds.change_log_default set actor = 'nobody'",
+    "update bds.change_archive set actor = 'nobody'",
     "delete from bds.changes",
     "insert into bds.change_log (company_id, id) values ('acme', 99)",
     "truncate bds.change_log",
-    "drop table bds.change_log_default",
-    "alter table bds.change_log detach partition bds.change_log_default",
+    "drop table bds.change_archive",
+    "alter table bds.change_log detach partition bds.change_archive",
     "alter table bds.change_log disable trigger all",
     "lock table bds.change_log in access exclusive mode",
     "create rule nothing as on insert to bds.change_log do instead nothing",
     "update bds.clocks set last_id = 0",
     "select * from bds.clocks for update",
     "update bds.settings set log_retention = '1 day'",
-    "insert into bds.first_changes values ('acme', 100)",
+    "insert into bds.change_months values ('acme', now(), 100)",
     "alter table data.units disable trigger bds_log_update",
     "alter table data.units disable trigger all",
     "drop trigger bds_log_update on data.units",
@@ -75,7 +75,7 @@ ATTEMPTS = [
     "set session_replication_role = replica",
     "set role bds_owner",
     "select bds_change_log.advance('acme', 'units', 5, now(), now())",
-    "select bds_change_log.forget_changes('bds.change_log', 'infinity')",
+    "select bds_change_log.expire_months('infinity')",
     "select bds_change_log.name_collection('acme', 'products', 'variants', '{1}')",
     "select bds.unregister('units')",
     "select bds_registry.uninstall_table('data.units')",

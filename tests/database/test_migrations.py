@@ -240,15 +240,3 @@ def test_a_view_of_a_dbas_own_over_an_internal_function_is_not_dropped_silently(
     with psycopg.connect(empty_url) as connection:
         connection.execute("drop view public.mine")
     assert migrate.migrate(empty_url) == ["80_accounts", migrate.LAST]
-
-
-def test_a_month_whose_changes_went_to_the_default_partition_stops_no_migration(empty_url: str) -> None:
-    migrate.migrate(empty_url)
-    with psycopg.connect(empty_url, autocommit=True) as connection:
-        connection.execute("select bds.create_company('acme')")
-        connection.execute(
-            "do $$ begin execute 'drop table bds.change_log_' || to_char(now() at time zone 'UTC', 'YYYY_MM'); end $$"
-        )
-        connection.execute("insert into data.units (company_id, code, name) values ('acme', 'a', 'A')")
-        connection.execute("select bds.make_partitions()")
-        assert connection.execute("select count(*) from bds.change_log_default").fetchone() == (1,)

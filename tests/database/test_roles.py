@@ -32,8 +32,10 @@ RELATIONS: dict[str, tuple[str, str, str, str, str, str, str]] = {
     "api.*": (R, R, "", R, R, R, R),
     "data.*": ("", W, "", "", W, W, ""),
     "bds.api_keys": ("", "", R, "", R, "", ""),
+    "bds.change_archive": ("", "", "", "", R, "", ""),
     "bds.change_log": ("", "", "", R, R, "", R),
     "bds.change_log_*": ("", "", "", "", "", "", ""),
+    "bds.change_months": (R, R, "", R, R, R, R),
     "bds.changes": (R, R, "", R, R, R, R),
     "bds.clocks": ("", "", R, R, R, "", R),
     "bds.companies": ("", "", "", R, R, "", R),
@@ -43,7 +45,6 @@ RELATIONS: dict[str, tuple[str, str, str, str, str, str, str]] = {
     "bds.entities": (R, R, R, R, R, R, R),
     "bds.entity_positions": ("", "", "", R, R, "", R),
     "bds.fields": (R, R, R, R, R, R, R),
-    "bds.first_changes": ("", "", "", "", R, "", ""),
     "bds.hook_columns": ("", "", R, R, R, "", R),
     "bds.hook_filters": ("", "", R, R, W, "", W),
     "bds.hook_positions": ("", "", R, R, W, "", W),
@@ -78,13 +79,13 @@ DEFINERS = {
     "bds_writer": """first_change import_begin import_fail import_received import_run import_stage lock_company
         row_at row_history set_context""",
     "bds_service": """authenticate backlog begin_attempt begin_session count_wrong create_hook create_key delete_hook delete_mapper
-        drop_old_changes end_attempt end_session forget_imports forget_wrong keep_secret keys_of lock_hook make_partitions note_use
+        end_attempt end_session forget_imports forget_wrong keep_secret keys_of lock_hook maintain note_use
         password_of put_mapper reap_imports retry_delivery revoke_key session set_password test_hook update_hook whole_tenants""",
     "bds_worker": """authenticate claim_deliveries count_changes count_rows first_change forget_deliveries record_attempts refit_hook release_leases renew_leases route_changes row_at row_history
         match_filters rows_where""",
     "bds_operator": """backlog claim_deliveries count_changes count_rows create_company create_hook create_key create_user delete_hook
-        delete_mapper delete_user drop_old_changes first_change forget_deliveries forget_imports import_begin import_fail
-        import_received import_run import_stage keys_of lock_company lock_hook make_partitions put_mapper reap_imports record_attempts
+        delete_mapper delete_user first_change forget_deliveries forget_imports import_begin import_fail
+        import_received import_run import_stage keys_of lock_company lock_hook maintain put_mapper reap_imports record_attempts
         refit_hook release_leases renew_leases retry_delivery revoke_key route_changes row_at row_history set_context
         set_password set_retention test_hook update_hook whole_tenants""",
     "bds_importer": """first_change import_begin import_fail import_received import_run import_stage lock_company
@@ -153,7 +154,7 @@ def kind(relation: str) -> str:
     schema, _, name = relation.partition(".")
     if schema in ("api", "data"):
         return f"{schema}.*"
-    return "bds.change_log_*" if re.fullmatch(r"change_log_(\d{4}_\d{2}|default)", name) else relation
+    return "bds.change_log_*" if re.fullmatch(r"change_log_\d{4}_\d{2}", name) else relation
 
 
 def relations(operator: Operator) -> list[tuple[str, list[str]]]:

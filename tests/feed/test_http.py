@@ -325,9 +325,7 @@ def test_a_cancel_needs_no_import_thread(service: Service, monkeypatch: pytest.M
 
 
 def test_maintenance_goes_on_after_a_failed_step(service: Service) -> None:
-    service.operator.connection.execute(
-        "revoke execute on function bds.make_partitions(int), bds.drop_old_changes() from bds_service"
-    )
+    service.operator.connection.execute("alter function bds_change_log.make_months(int) rename to renamed")
     try:
         service.operator.write("demo", "select bds.import_begin('demo')")
         service.operator.connection.execute(
@@ -335,9 +333,7 @@ def test_maintenance_goes_on_after_a_failed_step(service: Service) -> None:
         )
         wait_until(lambda: latest(service)["state"] == "failed")
     finally:
-        service.operator.connection.execute(
-            "grant execute on function bds.make_partitions(int), bds.drop_old_changes() to bds_service"
-        )
+        service.operator.connection.execute("alter function bds_change_log.renamed(int) rename to make_months")
 
 
 def test_cancelling_an_unknown_import_is_not_found(service: Service) -> None:

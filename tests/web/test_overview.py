@@ -82,7 +82,7 @@ def test_changes_that_are_no_longer_kept_are_not_counted(operator: Operator) -> 
     operator.company("demo")
     insert(operator, "demo", 10)
     operator.connection.execute("delete from bds.change_log where id <= 4")
-    operator.connection.execute("insert into bds.first_changes values ('demo', 5)")
+    operator.connection.execute("update bds.change_months set first_id = 5")
     assert operator.rows(
         "select changes from bds.count_changes('demo', array[now() - interval '1 day', now() + interval '1 day'])"
     ) == [(6,)]

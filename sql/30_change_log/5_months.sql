@@ -1,0 +1,126 @@
+-- Months: the log has a partition for each, and bds.change_months has the first change of each company in each.
+--
+-- There is no default partition: a month can be added, or detached concurrently, while everybody reads and writes.  Maintenance adds
+-- months ahead; a writer that finds none adds it itself.
+
+create function bds_change_log.partition_of(month timestamptz)
+    returns text
+    language sql
+    stable
+    return 'change_log_' || to_char(month at time zone 'UTC', 'YYYY_MM');
+comment on function bds_change_log.partition_of(timestamptz) is 'The name of a month''s partition, in schema bds';
+
+create function bds_change_log.make_month(month timestamptz)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+    set timezone = 'UTC'
+as $$
+declare
+    name text := bds_change_log.partition_of(month);
+begin
+    perform pg_advisory_xact_lock(hashtextextended('bds_change_log.make_month', 0));
+    if to_regclass('bds.' || name) is not null then
+        return;
+    end if;
+    -- A table that is attached locks the log less than one that is created in it: readers and writers go on.  The CHECK lets the
+    -- month be attached to an archive without being read.
+    execute format(
+        'create table bds.%I (like bds.change_log including constraints including comments, primary key (company_id, id), '
+        'constraint is_of_its_month check (created_at >= %L and created_at < %L))',
+        name, month, month + interval '1 month'
+    );
+    execute format('alter table bds.%I owner to bds_owner', name);
+    execute format('comment on table bds.%I is %L', name, 'Changes of ' || to_char(month, 'YYYY-MM'));
+    execute format(
+        'alter table bds.change_log attach partition bds.%I for values from (%L) to (%L)', name, month, month + interval '1 month'
+    );
+    delete from bds.change_months m where m.month = make_month.month;  -- of a partition that was dropped
+end
+$$;
+comment on function bds_change_log.make_month(timestamptz) is
+    'Creates the change log''s partition of a month, given its first moment in UTC, unless there is a table of its name';
+
+create function bds_change_log.make_months(ahead int default 3)
+    returns bigint
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+    -- Vacuum, or another session that changes the log's partitions, may hold the lock for long; the next call tries again.
+    set lock_timeout = '100ms'
+as $$
+declare
+    month timestamptz;
+    made  bigint := 0;
+begin
+    for month in
+        select m.month
+        from generate_series(0, ahead) n
+        cross join lateral (select date_trunc('month', now(), 'UTC') at time zone 'UTC' + make_interval(months => n)) u (month)
+        cross join lateral (select u.month at time zone 'UTC') m (month)
+        where to_regclass('bds.' || bds_change_log.partition_of(m.month)) is null
+        order by n
+    loop
+        perform bds_change_log.make_month(month);
+        made := made + 1;
+    end loop;
+    return made;
+exception when lock_not_available then
+    return 0;
+end
+$$;
+comment on function bds_change_log.make_months(int) is
+    'Creates the change log''s partitions of this month and the next ones; returns the number of new ones';
+
+select bds_change_log.make_months();
+
+create function bds_change_log.begin_month(company text, month timestamptz, first_id bigint)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    if to_regclass('bds.' || bds_change_log.partition_of(month)) is null then
+        perform bds_change_log.make_month(month);
+    end if;
+    insert into bds.change_months (company_id, month, first_id) values (company, month, first_id);
+end
+$$;
+comment on function bds_change_log.begin_month(text, timestamptz, bigint) is
+    'Stores the first change of a company in a month, and makes the month''s partition if maintenance has not';
+
+create function bds_change_log.partitions(out name name, out partition regclass, out bounds text)
+    returns setof record
+    language sql
+    stable
+as $$
+    select c.relname, c.oid, pg_get_expr(c.relpartbound, c.oid)
+    from pg_inherits i join pg_class c on c.oid = i.inhrelid
+    where i.inhparent = 'bds.change_log'::regclass and not i.inhdetachpending;
+$$;
+comment on function bds_change_log.partitions() is
+    'The partitions of the change log. Anybody may have dropped or detached one; it is looked up by its name, see partition_of';
+
+create or replace function bds.first_change(company text)
+    returns bigint
+    language plpgsql
+    stable
+    security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    lost  timestamptz;
+    first bigint;
+begin
+    perform bds.require_company(company);
+    select max(m.month) into lost
+    from bds.change_months m
+    where m.company_id = company and bds_change_log.partition_of(m.month) <> all (array(select p.name from bds_change_log.partitions() p));
+    select min(m.first_id) into first
+    from bds.change_months m
+    where m.company_id = company and m.month > coalesce(lost, '-infinity');
+    -- without a month there are no changes, or none is kept
+    return coalesce(first, (select c.last_id + 1 from bds.clocks c where c.company_id = company), 1);
+end
+$$;
+comment on function bds.first_change(text) is
+    'The id of the first change from which on every change is kept: 1, unless months were dropped, archived or detached';

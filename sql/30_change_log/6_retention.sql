@@ -1,0 +1,143 @@
+-- Retention: whole months of the log are dropped or archived; a company may have a retention of its own.
+
+create or replace function bds.set_retention(keep interval, company text default null, archive boolean default null)
+    returns void
+    language plpgsql
+    security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    if not bds.is_operator() then
+        raise exception using errcode = 'BD001', message = 'only the operator sets the retention of the change log';
+    end if;
+    if keep < interval '1 day' then
+        raise exception using
+            errcode = 'BD005', message = format('expected a retention of at least one day, or null, got %s', keep);
+    elsif company is not null and archive is not null then
+        raise exception using
+            errcode = 'BD005',
+            message = format('expected archive without a company, got company %L', company),
+            hint = 'whole months are archived; a company''s own retention deletes its changes';
+    end if;
+    if company is null then
+        update bds.settings s set log_retention = keep, log_archive = coalesce(archive, s.log_archive);
+        return;
+    end if;
+    update bds.companies c set log_retention = keep where c.id = company;
+    if not found then
+        raise exception using errcode = 'BD002', message = format('no such company: %L', company);
+    end if;
+end
+$$;
+comment on function bds.set_retention(interval, text, boolean) is
+    'Sets the minimum time for which changes are kept: of a company, or of all that have none of their own (null: unlimited). Older '
+    'months are dropped whole or, with archive, moved to bds.change_archive. For a company null is the retention of all, infinity '
+    'unlimited; a shorter one than that of other companies deletes its changes';
+
+create function bds_change_log.retention_of(company bds.companies)
+    returns interval
+    language sql
+    stable
+    set search_path = pg_catalog, pg_temp
+    return coalesce(company.log_retention, (select s.log_retention from bds.settings s), 'infinity');
+comment on function bds_change_log.retention_of(bds.companies) is
+    'The time for which a company''s changes are kept; of null, that of companies without one of their own';
+
+create function bds_change_log.expire_changes()
+    returns bigint
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+    set timezone = 'UTC'
+as $$
+declare
+    -- months that ended before are expired for every company
+    cutoff  timestamptz := now() - coalesce(
+        (select max(bds_change_log.retention_of(c)) from bds.companies c), bds_change_log.retention_of(null)
+    );
+    expired record;
+    done    bigint := 0;
+begin
+    -- Long deletes come first: nobody waits for them, but everybody for the lock with which a month is dropped.
+    for expired in
+        select m.company_id, m.month
+        from bds.change_months m
+        join bds.companies c on c.id = m.company_id
+        join bds_change_log.partitions() p on p.name = bds_change_log.partition_of(m.month)
+        where m.month + interval '1 month' <= now() - bds_change_log.retention_of(c) and m.month + interval '1 month' > cutoff
+        order by m.month, m.company_id
+    loop
+        exit when clock_timestamp() > statement_timestamp() + interval '1 second';  -- the next call goes on
+        delete from bds.change_log l
+        where l.company_id = expired.company_id
+            and l.created_at >= expired.month and l.created_at < expired.month + interval '1 month';
+        delete from bds.change_months m where m.company_id = expired.company_id and m.month = expired.month;
+        done := done + 1;
+    end loop;
+    return done + bds_change_log.expire_months(cutoff);
+end
+$$;
+comment on function bds_change_log.expire_changes() is
+    'Drops or archives months that are expired for every company, and deletes a company''s changes that only its own retention does '
+    'not keep; returns the number of months';
+
+create function bds_change_log.expire_months(cutoff timestamptz)
+    returns bigint
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+    -- Other sessions queue behind this lock while it waits, so it waits briefly; the next call tries again.
+    set lock_timeout = '100ms'
+as $$
+declare
+    archives boolean := (select s.log_archive from bds.settings s);
+    month    record;
+    done     bigint := 0;
+begin
+    for month in
+        select p.partition, bound.starts, bound.ends
+        from bds_change_log.partitions() p
+        cross join lateral regexp_match(p.bounds, $r$FROM \('(.+)'\) TO \('(.+)'\)$r$) as found (ends)
+        cross join lateral (select found.ends[1]::timestamptz as starts, found.ends[2]::timestamptz as ends) as bound
+        where bound.ends <= cutoff
+        order by bound.ends
+    loop
+        if archives then
+            perform bds_change_log.archive_month(month.partition, month.starts, month.ends);
+        else
+            lock table only bds.change_log in access exclusive mode;  -- before the partition, in the order of queries
+            execute format('drop table %s', month.partition);
+        end if;
+        done := done + 1;
+    end loop;
+    return done;
+exception when lock_not_available then
+    return 0;
+end
+$$;
+comment on function bds_change_log.expire_months(timestamptz) is
+    'Drops or archives partitions of the change log that end up to a time; returns their number';
+
+create function bds_change_log.archive_month(partition regclass, starts timestamptz, ends timestamptz)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+    set timezone = 'UTC'
+as $$
+declare
+    archived text := 'change_archive_' || to_char(starts, 'YYYY_MM');
+    is_first boolean := to_regclass('bds.' || archived) is null;
+begin
+    if not is_first then  -- changes of that month were restored after it had been archived
+        execute format('with moved as (delete from %s returning *) insert into bds.change_archive select * from moved', partition);
+    end if;
+    lock table only bds.change_log in access exclusive mode;  -- before the partition, in the order of queries
+    execute format('alter table bds.change_log detach partition %s', partition);
+    if not is_first then
+        execute format('drop table %s', partition);
+        return;
+    end if;
+    execute format('alter table %s rename to %I', partition, archived);
+    execute format('alter table bds.change_archive attach partition bds.%I for values from (%L) to (%L)', archived, starts, ends);
+end
+$$;
+comment on function bds_change_log.archive_month(regclass, timestamptz, timestamptz) is
+    'Moves a partition of the change log to bds.change_archive';

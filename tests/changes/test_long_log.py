@@ -1,0 +1,66 @@
+"""Pages of a log of many months are planned for the months that they can be in."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import quote
+
+import psycopg
+
+from tests.conftest import Operator
+from tests.database.aging import age
+from tests.service.serving import running
+
+LOCKED = """
+    select right(c.relname, 7) from pg_locks l join pg_class c on c.oid = l.relation
+    where l.pid = %s and c.relname ~ '^change_log_[0-9]{4}_[0-9]{2}$'
+"""
+
+
+def test_a_page_by_id_reads_the_months_from_that_id_on(database_url: str, operator: Operator, monkeypatch: Any) -> None:
+    operator.company("demo")
+    for code in range(9):
+        operator.write("demo", "insert into data.units (code, name) values (%s, 'x')", (str(code),))
+    for id, month in enumerate(("2020_01", "2020_02", "2022_01", "2022_03"), 1):
+        age(operator, month, f"id = {id}")
+    key = operator.key("demo")
+    every = sorted(name for (name,) in operator.rows("select right(name, 7) from bds_change_log.partitions()"))
+    THIS, LAST = every[4], every[-1]
+    planned: list[set[str]] = []
+    execute = psycopg.AsyncRawCursor.execute
+
+    async def watched(cursor: Any, *arguments: Any, **options: Any) -> Any:
+        """Run a statement in a transaction of its own, and note which months it has locked."""
+        async with cursor.connection.transaction():
+            result = await execute(cursor, *arguments, **options)
+            planned.append({name for (name,) in operator.rows(LOCKED, (cursor.connection.info.backend_pid,))})
+        return result
+
+    monkeypatch.setattr(psycopg.AsyncRawCursor, "execute", watched)
+    with running(database_url, company=None) as service:
+        for query, ids, oldest, newest in (
+            ("id > 0", range(1, 10), "2020_01", LAST),
+            ("id > 1", range(2, 10), "2020_02", LAST),
+            ("id >= 3 and entity = 'units'", range(3, 10), "2022_01", LAST),
+            ("id = 4", [4], "2022_03", LAST),
+            ("id > 4", range(5, 10), THIS, LAST),
+            ("id > 8 and id < 20", [9], THIS, LAST),
+            ("id > 99999999999999999999", [], THIS, LAST),
+            ("id > -1 or id > 7", range(1, 10), "2020_01", LAST),
+            ("entity = 'units'", range(1, 10), "2020_01", LAST),
+            # a page of so many ids in a row ends in a month, too
+            ("id > 0&limit=2", [1, 2], "2020_01", "2022_01"),
+            ("id > 1 and id <> 3&limit=2", [2, 4], "2020_02", LAST),
+            ("id in (1, 4)&limit=1", [1], "2020_01", LAST),
+            ("id > 1&limit=2&sort=-id", [9, 8], "2020_02", LAST),
+            ("id > 1&limit=1&sort=id", [2], "2020_02", "2022_01"),
+            ("id > 1&limit=2&sort=rowId", [2, 3], "2020_02", LAST),
+        ):
+            planned.clear()
+            reply = service.ask(f"/c/demo/changes?filter={quote(query, safe='&=')}", X_API_Key=key, authorization=None)
+            assert reply.status == 200, (query, reply.body)
+            assert [each["id"] for each in reply.json["data"]] == list(ids), query
+            assert reply.json["hasMore"] == ("limit" in query), query
+            [months] = planned
+            expected = [name for name in every if oldest <= name <= newest]
+            assert sorted(months) == expected, query
