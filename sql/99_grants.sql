@@ -27,6 +27,11 @@ grant execute on function bds.first_change, bds.import_report, bds.open_import, 
 grant execute on function bds.authenticate to bds_reader, bds_service;
 grant execute on function bds.count_changes, bds.count_rows to bds_operator, bds_reader;
 
+-- The analyst: the views of the company that its login is bound to; those of entities are granted by bds.register ------------------
+
+grant usage on schema my to bds_analyst;
+grant select on my.changes to bds_analyst;
+
 -- The writer: rows of that company, and imports -----------------------------------------------------------------------------------
 
 grant usage on schema data, staging to bds_operator, bds_writer;
@@ -76,7 +81,10 @@ grant insert, update, delete on
     bds.deliveries, bds.delivery_attempts, bds.hook_filters, bds.hook_positions, bds.hook_queue, bds.hook_states, bds.hooks,
     bds.linkage_weights
     to bds_operator;
-grant execute on function bds.create_company, bds.create_user, bds.delete_user, bds.set_retention to bds_operator;
+grant select on bds.company_logins to bds_operator;
+grant execute on function
+    bds.create_company, bds.create_user, bds.delete_user, bds.grant_company, bds.revoke_company, bds.set_retention
+    to bds_operator;
 
 -- The importer: runs imports with the writer's rights, and owns what is staged; no session is it ----------------------------------
 

@@ -25,10 +25,7 @@ begin
     -- two registrations at the same time would overwrite each other's navigations
     lock table bds.entities in share row exclusive mode;
     perform bds_registry.check_table(table_name, name);
-    -- Readers lock the view first, then its table: the other order would deadlock with them.
-    if to_regclass(format('api.%I', name)) is not null then
-        execute format('lock table api.%I in access exclusive mode', name);
-    end if;
+    perform bds_registry.lock_views(name);
     execute format('alter table %s owner to bds_owner', table_name);
     execute format(
         'alter table %s alter column company_id set default current_setting(''bds.company'', true)', table_name
@@ -177,7 +174,8 @@ begin
             message = format('%s is a child of %s', child, entity),
             hint = format('call bds.unregister(%L) first', child);
     end if;
-    execute format('drop view if exists api.%I', entity);  -- before the table, in the order in which readers lock them
+    perform bds_registry.lock_views(entity);
+    execute format('drop view if exists api.%1$I, my.%1$I', entity);
     if exists (select from pg_class c where c.oid = this.table_name) then
         perform bds_registry.uninstall_table(this.table_name);
     end if;

@@ -1,4 +1,4 @@
--- Makes the objects of an entity: its view, policies, checks and index; the triggers are in 30_change_log.  Removes them again.
+-- Makes the objects of an entity: its views, policies, checks and index; the triggers are in 30_change_log.  Removes them again.
 
 create function bds_registry.install_entity(entity_name text)
     returns void
@@ -9,24 +9,45 @@ declare
     this bds.entities;
 begin
     select * into strict this from bds.entities e where e.name = entity_name;
-    perform bds_registry.install_view(this);
+    perform bds_registry.install_views(this);
     perform bds_registry.install_policies(this);
     perform bds_registry.install_checks(this);
     perform bds_registry.install_index(this);
     perform bds_change_log.install_triggers(this);
 end
 $$;
-comment on function bds_registry.install_entity(text) is 'Creates the view, policies, checks, index and triggers of an entity';
+comment on function bds_registry.install_entity(text) is 'Creates the views, policies, checks, index and triggers of an entity';
 
-create function bds_registry.install_view(this bds.entities)
+create function bds_registry.lock_views(entity_name text)
     returns void
     language plpgsql
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    definition text;
-    field      record;
+    view regclass;
 begin
+    -- Readers lock a view first, then its table: the other order would deadlock with them. LOCK TABLE of a view would lock the
+    -- table before the next view; an alteration that changes nothing locks the view alone.
+    foreach view in array array[to_regclass(format('api.%I', entity_name)), to_regclass(format('my.%I', entity_name))] loop
+        if view is not null then
+            execute format('alter view %s owner to bds_owner', view);
+        end if;
+    end loop;
+end
+$$;
+comment on function bds_registry.lock_views(text) is 'Locks the views of an entity, as readers do before they lock its table';
+
+create function bds_registry.install_views(this bds.entities)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    columns text;
+begin
+    select string_agg(format('%I as %I', f.column_name, f.name), E',\n    ' order by f.ordinal) into columns
+    from bds.fields f
+    where f.entity = this.name;
     -- select company_id,
     --     id as id,
     --     category_id as "categoryId"
@@ -34,33 +55,50 @@ begin
     -- where company_id = current_setting('bds.company', true)
     --
     -- current_setting is called in the view itself: inside a function the planner would not see the company.
-    select bds_impl.fill(
-        E'select company_id,\n    {columns}\nfrom {table}\nwhere company_id = current_setting(''bds.company'', true)',
-        'columns', string_agg(format('%I as %I', f.column_name, f.name), E',\n    ' order by f.ordinal),
-        'table', this.table_name::text
-    )
-    into definition
-    from bds.fields f
-    where f.entity = this.name;
-
-    begin
-        execute format('create or replace view api.%I as %s', this.name, definition);
-    exception when invalid_table_definition then  -- a column was dropped or moved
-        execute format('drop view api.%I', this.name);
-        execute format('create view api.%I as %s', this.name, definition);
-    end;
-    execute format('alter view api.%I owner to bds_owner', this.name);
+    perform bds_registry.make_view('api', this, bds_impl.fill(
+        E'as select company_id,\n    {columns}\nfrom {table}\nwhere company_id = current_setting(''bds.company'', true)',
+        'columns', columns, 'table', this.table_name::text
+    ));
     execute format('grant select on api.%I to bds_reader, bds_writer, bds_operator', this.name);
-    execute format('comment on view api.%I is %L', this.name, obj_description(this.table_name, 'pg_class'));
+    -- A security barrier: no function of the reader sees a row before the view has filtered it.
+    perform bds_registry.make_view('my', this, bds_impl.fill(
+        E'with (security_barrier) as select\n    {columns}\nfrom {table}\nwhere company_id = (\n'
+            '    select l.company_id from bds.company_logins l where l.role_name = session_user\n)',
+        'columns', columns, 'table', this.table_name::text
+    ));
+    execute format('grant select on my.%I to bds_analyst', this.name);
+end
+$$;
+comment on function bds_registry.install_views(bds.entities) is
+    'Creates the views of an entity: api."<entity>", filtered to the company that the session has named, and my."<entity>", filtered '
+    'to the company that the login is bound to';
+
+create function bds_registry.make_view(schema_name text, this bds.entities, definition text)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    view  text := format('%I.%I', schema_name, this.name);
+    field record;
+begin
+    begin
+        execute format('create or replace view %s %s', view, definition);
+    exception when invalid_table_definition then  -- a column was dropped or moved
+        execute format('drop view %s', view);
+        execute format('create view %s %s', view, definition);
+    end;
+    execute format('alter view %s owner to bds_owner', view);
+    execute format('comment on view %s is %L', view, obj_description(this.table_name, 'pg_class'));
     for field in
         select f.name, col_description(this.table_name, f.ordinal) as description from bds.fields f where f.entity = this.name
     loop
-        execute format('comment on column api.%I.%I is %L', this.name, field.name, field.description);
+        execute format('comment on column %s.%I is %L', view, field.name, field.description);
     end loop;
 end
 $$;
-comment on function bds_registry.install_view(bds.entities) is
-    'Creates the view api."<entity>", filtered to the company that the session has named';
+comment on function bds_registry.make_view(text, bds.entities, text) is
+    'Creates a view of an entity, or replaces it, with the comments of the table';
 
 create function bds_registry.install_policies(this bds.entities)
     returns void

@@ -94,11 +94,11 @@ begin
         perform bds.lock_company(company);
     end loop;
     lock table bds.entities in share row exclusive mode;
-    execute format('lock table api.%I in access exclusive mode', entity);
+    perform bds_registry.lock_views(entity);
     execute format('lock table %s in access exclusive mode', this.table_name);
     again := bds_registry.register_statement(this);
     records := case when field.generated then 0 else bds_registry.empty_column(this, field) end;
-    execute format('drop view api.%I', entity);
+    execute format('drop view api.%1$I, my.%1$I', entity);
     execute format('alter table %s drop column %I', this.table_name, column_name);
     execute again;
     update bds.column_history h set is_lost = false where h.entity = entity and h.ordinal = field.ordinal;

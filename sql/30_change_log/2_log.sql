@@ -146,7 +146,7 @@ comment on column bds.entity_positions.company_id is 'The company';
 comment on column bds.entity_positions.entity is 'The entity''s API name';
 comment on column bds.entity_positions.last_id is 'The id of its last change';
 
-create or replace view bds.changes as
+create or replace view bds.all_changes as
 select l.company_id, l.id, l.entity, l.row_id, l.operation::text as operation, l.change_set_id, l.created_at,
     l.actor, l.db_user, l.transaction_id,
     case
@@ -172,22 +172,48 @@ select l.company_id, l.id, l.entity, l.row_id, l.operation::text as operation, l
         )
     end as columns,
     l.old
-from bds.change_log l
-where l.company_id = current_setting('bds.company', true) or (select bds.is_operator());
-comment on view bds.changes is 'The change log: one row for each change of a row, in commit order within a company';
-comment on column bds.changes.company_id is 'The company; a query without a condition on it reads the whole log';
-comment on column bds.changes.id is 'Version number: 1, 2, 3, ... within the company';
-comment on column bds.changes.entity is 'The entity''s API name';
-comment on column bds.changes.row_id is 'The row''s id';
-comment on column bds.changes.operation is 'create, update or delete';
-comment on column bds.changes.created_at is 'When the row was written';
-comment on column bds.changes.actor is 'The actor named by bds.set_context, else the database user';
-comment on column bds.changes.db_user is
+from bds.change_log l;
+comment on view bds.all_changes is 'The change log of every company; bds.changes and my.changes show it to sessions of one company';
+comment on column bds.all_changes.company_id is 'The company';
+comment on column bds.all_changes.id is 'Version number: 1, 2, 3, ... within the company';
+comment on column bds.all_changes.entity is 'The entity''s API name';
+comment on column bds.all_changes.row_id is 'The row''s id';
+comment on column bds.all_changes.operation is 'create, update or delete';
+comment on column bds.all_changes.created_at is 'When the row was written';
+comment on column bds.all_changes.actor is 'The actor named by bds.set_context, else the database user';
+comment on column bds.all_changes.db_user is
     'The database user that the session logged in as: a session may name any actor, and cannot choose this';
-comment on column bds.changes.transaction_id is 'PostgreSQL''s transaction id; all changes of a transaction share it';
-comment on column bds.changes.change_set_id is 'Groups the changes of one import or one bds.set_context';
-comment on column bds.changes.columns is 'Changed columns and child collections, by API names; every one for a create or delete';
-comment on column bds.changes.old is 'For an update the old values of the changed columns, for a delete the row';
+comment on column bds.all_changes.transaction_id is 'PostgreSQL''s transaction id; all changes of a transaction share it';
+comment on column bds.all_changes.change_set_id is 'Groups the changes of one import or one bds.set_context';
+comment on column bds.all_changes.columns is 'Changed columns and child collections, by API names; every one for a create or delete';
+comment on column bds.all_changes.old is 'For an update the old values of the changed columns, for a delete the row';
+
+create or replace view bds.changes as
+select c.* from bds.all_changes c
+where c.company_id = current_setting('bds.company', true) or (select bds.is_operator());
+comment on view bds.changes is
+    'The change log: one row for each change of a row, in commit order within a company. A query without a condition on company_id '
+    'reads the whole log';
+
+create or replace view my.changes with (security_barrier) as
+select c.id, c.entity, c.row_id, c.operation, c.change_set_id, c.created_at, c.actor, c.db_user, c.transaction_id, c.columns, c.old
+from bds.all_changes c
+where c.company_id = (select l.company_id from bds.company_logins l where l.role_name = session_user);
+comment on view my.changes is 'The change log of the company that the login is bound to: one row for each change of a row, in commit order';
+
+do $$
+declare
+    field record;
+begin
+    for field in
+        select v.attrelid::regclass as view, v.attname as name, col_description(a.attrelid, a.attnum) as description
+        from pg_attribute a join pg_attribute v on v.attname = a.attname
+        where a.attrelid = 'bds.all_changes'::regclass and v.attrelid in ('bds.changes'::regclass, 'my.changes'::regclass)
+    loop
+        execute format('comment on column %s.%I is %L', field.view, field.name, field.description);
+    end loop;
+end
+$$;
 
 create or replace view bds.positions as
 select p.company_id, p.entity, p.last_id

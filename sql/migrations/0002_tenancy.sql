@@ -23,6 +23,14 @@ create table bds.companies (
 comment on table bds.companies is 'Companies; every business row belongs to one';
 comment on column bds.companies.number is 'The key of the company''s advisory lock (see bds.lock_company)';
 
+create table bds.company_logins (
+    role_name   name primary key,
+    company_id  text collate "C" not null references bds.companies (id) on delete cascade
+);
+comment on table bds.company_logins is 'Logins that are bound to one company: schema my shows them that company (see bds.grant_company)';
+comment on column bds.company_logins.role_name is 'The login, by name: a dump has it, too';
+comment on column bds.company_logins.company_id is 'The company';
+
 create index companies_tenant_id on bds.companies (tenant_id);
 comment on column bds.companies.id is 'The company''s id, in every URL and row';
 comment on column bds.companies.tenant_id is 'The company''s tenant; null: the company is its own tenant';

@@ -13,7 +13,7 @@ import pytest
 
 from tests.conftest import Operator
 
-ROLES = ("bds_reader", "bds_writer", "bds_service", "bds_worker", "bds_operator", "bds_importer", "bds_dispatcher")
+ROLES = ("bds_reader", "bds_writer", "bds_service", "bds_worker", "bds_operator", "bds_importer", "bds_dispatcher", "bds_analyst")
 OWNER = "bds_owner"  # to which everything belongs, and as which nobody serves
 MEMBERS = {
     ("bds_reader", "bds_worker"),
@@ -24,13 +24,17 @@ MEMBERS = {
     ("bds_reader", OWNER),
     ("bds_reader", "bds_dispatcher"),
     ("bds_dispatcher", OWNER),
+    ("bds_analyst", OWNER),
 }  # (role, who else may act as it)
 R, W = "select", "select insert update delete"
 
-# relation -> what reader, writer, service, worker, operator, importer and dispatcher may do; "" is nothing, data and api are named once for all of them
+# relation -> what reader, writer, service, worker, operator, importer and dispatcher may do; "" is nothing; api, data and my are
+# named once for all of their relations; the analyst reads my alone
 RELATIONS: dict[str, tuple[str, str, str, str, str, str, str]] = {
     "api.*": (R, R, "", R, R, R, R),
     "data.*": ("", W, "", "", W, W, ""),
+    "my.*": ("", "", "", "", "", "", ""),
+    "bds.all_changes": ("", "", "", "", "", "", ""),
     "bds.api_keys": ("", "", R, "", R, "", ""),
     "bds.change_archive": ("", "", "", "", R, "", ""),
     "bds.change_log": ("", "", "", R, R, "", R),
@@ -38,6 +42,7 @@ RELATIONS: dict[str, tuple[str, str, str, str, str, str, str]] = {
     "bds.change_months": (R, R, "", R, R, R, R),
     "bds.changes": (R, R, "", R, R, R, R),
     "bds.clocks": ("", "", R, R, R, "", R),
+    "bds.company_logins": ("", "", "", "", R, "", ""),
     "bds.companies": ("", "", "", R, R, "", R),
     "bds.deliveries": ("", "", R, R, W, "", W),
     "bds.delivery_attempts": ("", "", R, R, W, "", W),
@@ -75,6 +80,7 @@ COLUMNS = {
 }
 # functions that run with their owner's rights: all that lends a role what it has not itself
 DEFINERS = {
+    "bds_analyst": "",
     "bds_reader": "authenticate count_changes count_rows first_change row_at row_history match_filters rows_where",
     "bds_writer": """first_change import_begin import_fail import_received import_run import_stage lock_company
         row_at row_history set_context""",
@@ -84,9 +90,9 @@ DEFINERS = {
     "bds_worker": """authenticate claim_deliveries count_changes count_rows first_change forget_deliveries record_attempts refit_hook release_leases renew_leases route_changes row_at row_history
         match_filters rows_where""",
     "bds_operator": """backlog claim_deliveries count_changes count_rows create_company create_hook create_key create_user delete_hook
-        delete_mapper delete_user first_change forget_deliveries forget_imports import_begin import_fail
+        delete_mapper delete_user first_change grant_company forget_deliveries forget_imports import_begin import_fail
         import_received import_run import_stage keys_of lock_company lock_hook maintain put_mapper reap_imports record_attempts
-        refit_hook release_leases renew_leases retry_delivery revoke_key route_changes row_at row_history set_context
+        refit_hook release_leases renew_leases retry_delivery revoke_company revoke_key route_changes row_at row_history set_context
         set_password set_retention test_hook update_hook whole_tenants""",
     "bds_importer": """first_change import_begin import_fail import_received import_run import_stage lock_company
         row_at row_history rows_where set_context""",
@@ -106,9 +112,10 @@ AS = {
     "rows_where": "bds_reader",
     **dict.fromkeys(HOOKS.split(), "bds_dispatcher"),
 }
+SESSIONS = ROLES[:-1]
 SCHEMAS = {  # schema -> roles with USAGE; with CREATE
-    "api": (ROLES, ()),
-    "bds": (ROLES, ()),
+    "api": (SESSIONS, ()),
+    "bds": (SESSIONS, ()),
     "bds_accounts": ((), ()),
     "bds_change_log": ((), ()),
     "bds_feed": (("bds_importer",), ("bds_importer",)),
@@ -117,6 +124,7 @@ SCHEMAS = {  # schema -> roles with USAGE; with CREATE
     "bds_registry": ((), ()),
     "bds_webhooks": (("bds_dispatcher",), ("bds_dispatcher",)),
     "data": (("bds_writer", "bds_operator", "bds_importer"), ()),
+    "my": (("bds_analyst",), ()),
     "public": (ROLES, ()),
     "staging": (("bds_writer", "bds_operator", "bds_importer"), ("bds_importer",)),
 }
@@ -152,9 +160,16 @@ def as_role(module_database_url: str) -> Iterator[Callable[[str], psycopg.Connec
 def kind(relation: str) -> str:
     """A relation's name in RELATIONS."""
     schema, _, name = relation.partition(".")
-    if schema in ("api", "data"):
+    if schema in ("api", "data", "my"):
         return f"{schema}.*"
     return "bds.change_log_*" if re.fullmatch(r"change_log_\d{4}_\d{2}", name) else relation
+
+
+def rights(relation: str, role: str) -> list[str]:
+    """What a role may do with a relation."""
+    if role == "bds_analyst":
+        return [R] if relation.startswith("my.") else []
+    return RELATIONS[kind(relation)][ROLES.index(role)].split()
 
 
 def relations(operator: Operator) -> list[tuple[str, list[str]]]:
@@ -198,13 +213,13 @@ def test_a_role_has_these_rights_in_relations_and_no_other(operator: Operator, r
     found, expected = {}, {}
     for name, columns in relations(operator):
         quoted = ".".join(f'"{part}"' for part in name.split(".", 1))
-        rights = operator.rows(
+        privileges = operator.rows(
             "select p from unnest(array['select', 'insert', 'update', 'delete', 'truncate', 'references', 'trigger']) p"
             " where has_table_privilege(%s, %s, p)",
             (role, quoted),
         )
-        found[name] = {right for (right,) in rights}
-        expected[name] = set(RELATIONS[kind(name)][ROLES.index(role)].split())
+        found[name] = {right for (right,) in privileges}
+        expected[name] = set(rights(name, role))
         if "select" not in expected[name]:
             few = COLUMNS.get((name, role), "").split()
             readable = operator.rows(
@@ -234,7 +249,7 @@ def test_every_statement_that_the_table_does_not_allow_is_refused(
 ) -> None:
     connection = as_role(role)
     for name, columns in relations(operator):
-        allowed = RELATIONS[kind(name)][ROLES.index(role)].split()
+        allowed = rights(name, role)
         quoted = ".".join(f'"{part}"' for part in name.split(".", 1))
         for verb, statement in STATEMENTS.items():
             text = statement.format(relation=quoted, column=f'"{columns[0]}"')
@@ -261,7 +276,7 @@ def functions(operator: Operator, condition: str) -> list[tuple[str, str]]:
         select p.proname, format('%%s.%%I(%%s)', n.nspname, p.proname, (
             select string_agg('null::' || format_type(t, null), ', ' order by i) from unnest(p.proargtypes) with ordinality a (t, i)))
         from pg_proc p join pg_namespace n on n.oid = p.pronamespace
-        where (n.nspname ~ '^bds' or n.nspname in ('api', 'data', 'public', 'staging')) and {condition} order by 1, 2
+        where (n.nspname ~ '^bds' or n.nspname in ('api', 'data', 'my', 'public', 'staging')) and {condition} order by 1, 2
     """)  # type: ignore[return-value]
 
 
@@ -295,7 +310,7 @@ INTERNALS = ("bds_accounts", "bds_change_log", "bds_feed", "bds_impl", "bds_log"
 def test_no_role_that_a_session_acts_as_looks_into_a_schema_of_internals(operator: Operator) -> None:
     schemas = "select oid, nspname from pg_namespace where nspname ~ '^bds_'"
     assert {name for _, name in operator.rows(schemas)} == set(INTERNALS)
-    roles = ("public", "bds_reader", "bds_writer", "bds_service", "bds_worker", "bds_operator")
+    roles = ("public", "bds_reader", "bds_writer", "bds_service", "bds_worker", "bds_operator", "bds_analyst")
     assert operator.rows(
         f"select r, n.nspname from unnest(%s::text[]) r, ({schemas}) n where has_schema_privilege(r, n.oid, 'usage, create')",
         (list(roles),),

@@ -13,7 +13,7 @@ def assert_built_alike(url: str, other: str) -> None:
             assert not here ^ there, (name, here ^ there)
 
 
-OURS = "(n.nspname ~ '^bds' or n.nspname in ('data', 'api', 'staging')) and c.relname !~ '^(warehouses|change_log_\\d)'"
+OURS = "(n.nspname ~ '^bds' or n.nspname in ('data', 'api', 'my', 'staging')) and c.relname !~ '^(warehouses|change_log_\\d)'"
 BUILT = {
     "columns": f"""
         select n.nspname, c.relname, a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull, pg_get_expr(d.adbin, d.adrelid)
@@ -40,5 +40,5 @@ BUILT = {
             array(select x::text from unnest(p.proacl) x order by 1)::text
         from pg_proc p join pg_namespace n on n.oid = p.pronamespace
         where n.nspname ~ '^bds' and p.proname !~ '^warehouses' order by 1, 2""",
-    "schemas": "select nspname, array(select x::text from unnest(nspacl) x order by 1)::text from pg_namespace where nspname ~ '^bds' or nspname in ('data', 'api', 'staging') order by 1",
+    "schemas": "select nspname, array(select x::text from unnest(nspacl) x order by 1)::text from pg_namespace where nspname ~ '^bds' or nspname in ('data', 'api', 'my', 'staging') order by 1",
 }  # fmt: skip
