@@ -115,8 +115,10 @@ begin
         this.table_name
     );
     execute format('create policy every_company on %s to bds_operator using (true)', this.table_name);
-    execute format('revoke all on %s from public, bds_reader', this.table_name);
-    execute format('grant select, insert, update, delete, maintain on %s to bds_writer, bds_operator', this.table_name);
+    execute format('revoke all on %s from public, bds_reader, bds_writer', this.table_name);
+    execute format('grant select, insert, update, delete on %s to bds_writer, bds_operator', this.table_name);
+    -- imports analyze what they have filled; the right to do so is also that to rewrite a table, which no writer has
+    execute format('grant maintain on %s to bds_importer, bds_operator', this.table_name);
     -- imports take ids before they insert
     execute format('grant usage on sequence %s to bds_writer, bds_operator', pg_get_serial_sequence(this.table_name::text, 'id'));
 end
@@ -214,7 +216,7 @@ begin
     execute format('drop policy if exists own_company on %s', table_name);
     execute format('drop policy if exists every_company on %s', table_name);
     execute format('alter table %s disable row level security', table_name);
-    execute format('revoke all on %s from bds_writer, bds_operator', table_name);
+    execute format('revoke all on %s from bds_importer, bds_operator, bds_writer', table_name);
 end
 $$;
 comment on function bds_registry.uninstall_table(regclass) is
