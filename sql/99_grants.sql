@@ -2,12 +2,12 @@
 -- is a member of: the writer's are the importer's too, the reader's are the dispatcher's and the worker's.
 --
 -- No role that a session acts as may look into a schema of internals (bds_impl, bds_registry, bds_change_log, bds_feed,
--- bds_webhooks, bds_accounts), or may change the log.  Entities are registered by members of bds_owner, to which the tables belong.
+-- bds_webhooks, bds_accounts, bds_operation), or may change the log.  Entities are registered by members of bds_owner, to which the tables belong.
 
 revoke all on all tables in schema bds
     from public, bds_dispatcher, bds_importer, bds_operator, bds_reader, bds_service, bds_worker, bds_writer;
 revoke all on all functions in schema bds from public, bds_operator, bds_reader, bds_service, bds_worker, bds_writer;
-revoke all on all functions in schema bds_accounts, bds_change_log, bds_feed, bds_impl, bds_log, bds_registry, bds_webhooks
+revoke all on all functions in schema bds_accounts, bds_change_log, bds_feed, bds_impl, bds_log, bds_operation, bds_registry, bds_webhooks
     from public;
 
 -- Everybody ----------------------------------------------------------------------------------------------------------------------
@@ -83,7 +83,8 @@ grant insert, update, delete on
     to bds_operator;
 grant select on bds.company_logins to bds_operator;
 grant execute on function
-    bds.create_company, bds.create_user, bds.delete_user, bds.grant_company, bds.revoke_company, bds.set_retention
+    bds.create_company, bds.create_user, bds.delete_company, bds.delete_user, bds.grant_company, bds.revoke_company,
+    bds.set_retention
     to bds_operator;
 
 -- The importer: runs imports with the writer's rights, and owns what is staged; no session is it ----------------------------------

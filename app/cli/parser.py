@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from app.cli import accounts, commands, demo
+from app.cli import accounts, commands, companies, demo
 from app.cli.arguments import (
     SCOPES,
     Parser,
@@ -36,7 +36,11 @@ Settings are environment variables BDS_* (docs/reference.md lists them). BDS_DAT
 a PostgreSQL of its own, with its files in BDS_DATA_DIR. Exit codes: 0 done, 1 failed, 2 wrong usage, 3 some records of an import
 failed. `bds COMMAND --help` shows the options of a command and examples."""
 
-GROUPS = {"company": "create companies", "key": "create, list and revoke API keys", "user": "manage the people who sign in"}
+GROUPS = {
+    "company": "create, list, delete, dump and restore companies",
+    "key": "create, list and revoke API keys",
+    "user": "manage the people who sign in",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +114,49 @@ restoring a backup.""",
         (
             argument("id", metavar="ID", help="1 to 63 characters of a-z 0-9 - _"),
             argument("--tenant", help="the tenant that it belongs to; created if it does not exist"),
+        ),
+    ),
+    Command(
+        "company list",
+        companies.list_companies,
+        "list companies",
+        "  bds company list                             ids, tenants, the number of changes and the time of the last one",
+    ),
+    Command(
+        "company delete",
+        companies.delete_company,
+        "delete a company with everything of it, its change log too",
+        """\
+  bds company delete acme --yes
+Refused while an import is under way. Keys and users of this company alone are deleted, too.""",
+        (
+            argument("id", metavar="ID", help="the company"),
+            argument("--yes", action="store_true", help="really delete it; there is no way back but a dump"),
+        ),
+    ),
+    Command(
+        "company dump",
+        companies.dump_company,
+        "write a company into a pipe or a file: its rows, log, hooks with secrets, mappers, reports and keys of it alone",
+        """\
+  bds company dump acme --output acme.dump
+  bds company dump acme | BDS_DATABASE_URL=postgresql://owner@other/bds bds company restore
+Only the owner may dump. It is one snapshot; everybody goes on meanwhile.""",
+        (
+            argument("id", metavar="ID", help="the company"),
+            argument("--output", "-o", metavar="FILE", help="file to write, with mode 0600 (standard output)"),
+        ),
+    ),
+    Command(
+        "company restore",
+        companies.restore_company,
+        "create a company from its dump, in a database of the same version",
+        """\
+  bds company restore acme.dump
+All or nothing; a company that exists is refused. Ids, the log and its clock go on where they were.""",
+        (
+            argument("file", metavar="FILE", nargs="?", default="-", help="a dump (standard input)"),
+            argument("--hooks", action="store_true", help="keep hooks enabled, and what is queued for them (they are disabled)"),
         ),
     ),
     Command(

@@ -78,9 +78,12 @@ declare
     clock record;
 begin
     -- this statement's snapshot is taken after the lock: it sees the last holder's commit
-    select c.ctid, c.last_updated_at + interval '1 microsecond' as floor into strict clock
+    select c.ctid, c.last_updated_at + interval '1 microsecond' as floor into clock
     from bds.clocks c
     where c.company_id = company;
+    if not found then  -- it was deleted while this session waited
+        raise exception using errcode = 'BD002', message = format('no such company: %L', company);
+    end if;
     perform set_config('bds.clock', clock.ctid::text, true);
     if clock.floor > clock_timestamp() then
         -- ,acme=2026-11-20 08:15:30.123457+00,beta=...,

@@ -3,43 +3,51 @@
 -- There is no default partition: a month can be added, or detached concurrently, while everybody reads and writes.  Maintenance adds
 -- months ahead; a writer that finds none adds it itself.
 
-create function bds_change_log.partition_of(month timestamptz)
+create function bds_change_log.partition_of(month timestamptz, parent text default 'change_log')
     returns text
     language sql
     stable
-    return 'change_log_' || to_char(month at time zone 'UTC', 'YYYY_MM');
-comment on function bds_change_log.partition_of(timestamptz) is 'The name of a month''s partition, in schema bds';
+    return parent || to_char(month at time zone 'UTC', '_YYYY_MM');
+comment on function bds_change_log.partition_of(timestamptz, text) is
+    'The name of a month''s partition of the log, or of its archive, in schema bds';
 
-create function bds_change_log.make_month(month timestamptz)
+create function bds_change_log.make_month(month timestamptz, parent text default 'change_log')
     returns void
     language plpgsql
     set search_path = pg_catalog, pg_temp
     set timezone = 'UTC'
 as $$
 declare
-    name text := bds_change_log.partition_of(month);
+    name text := bds_change_log.partition_of(month, parent);
 begin
     perform pg_advisory_xact_lock(hashtextextended('bds_change_log.make_month', 0));
     if to_regclass('bds.' || name) is not null then
         return;
     end if;
     -- A table that is attached locks the log less than one that is created in it: readers and writers go on.  The CHECK lets the
-    -- month be attached to an archive without being read.
-    execute format(
-        'create table bds.%I (like bds.change_log including constraints including comments, primary key (company_id, id), '
-        'constraint is_of_its_month check (created_at >= %L and created_at < %L))',
-        name, month, month + interval '1 month'
+    -- month be attached to the archive without being read.
+    execute bds_impl.fill(
+        $sql$
+create table bds.{name:I} (
+    like bds.{parent:I} including constraints including comments,
+    primary key (company_id, id),
+    constraint is_of_its_month check (created_at >= {starts:L} and created_at < {ends:L})
+);
+alter table bds.{name:I} owner to bds_owner;
+comment on table bds.{name:I} is {comment:L};
+alter table bds.{parent:I} attach partition bds.{name:I} for values from ({starts:L}) to ({ends:L});
+        $sql$,
+        'name', name, 'parent', parent, 'starts', month::text, 'ends', (month + interval '1 month')::text,
+        'comment', 'Changes of ' || to_char(month, 'YYYY-MM')
     );
-    execute format('alter table bds.%I owner to bds_owner', name);
-    execute format('comment on table bds.%I is %L', name, 'Changes of ' || to_char(month, 'YYYY-MM'));
-    execute format(
-        'alter table bds.change_log attach partition bds.%I for values from (%L) to (%L)', name, month, month + interval '1 month'
-    );
-    delete from bds.change_months m where m.month = make_month.month;  -- of a partition that was dropped
+    if parent = 'change_log' then
+        delete from bds.change_months m where m.month = make_month.month;  -- of a partition that was dropped
+    end if;
 end
 $$;
-comment on function bds_change_log.make_month(timestamptz) is
-    'Creates the change log''s partition of a month, given its first moment in UTC, unless there is a table of its name';
+comment on function bds_change_log.make_month(timestamptz, text) is
+    'Creates the partition of a month, given its first moment in UTC, of the change log or of its archive, unless there is a table '
+    'of its name';
 
 create function bds_change_log.make_months(ahead int default 3)
     returns bigint

@@ -123,7 +123,7 @@ create function bds_change_log.archive_month(partition regclass, starts timestam
     set timezone = 'UTC'
 as $$
 declare
-    archived text := 'change_archive_' || to_char(starts, 'YYYY_MM');
+    archived text := bds_change_log.partition_of(starts, 'change_archive');
     is_first boolean := to_regclass('bds.' || archived) is null;
 begin
     if not is_first then  -- changes of that month were restored after it had been archived

@@ -89,7 +89,7 @@ DEFINERS = {
         password_of put_mapper reap_imports retry_delivery revoke_key session set_password test_hook update_hook whole_tenants""",
     "bds_worker": """authenticate claim_deliveries count_changes count_rows first_change forget_deliveries record_attempts refit_hook release_leases renew_leases route_changes row_at row_history
         match_filters rows_where""",
-    "bds_operator": """backlog claim_deliveries count_changes count_rows create_company create_hook create_key create_user delete_hook
+    "bds_operator": """backlog claim_deliveries count_changes count_rows create_company create_hook create_key create_user delete_company delete_hook
         delete_mapper delete_user first_change grant_company forget_deliveries forget_imports import_begin import_fail
         import_received import_run import_stage keys_of lock_company lock_hook maintain put_mapper reap_imports record_attempts
         refit_hook release_leases renew_leases retry_delivery revoke_company revoke_key route_changes row_at row_history set_context
@@ -121,6 +121,7 @@ SCHEMAS = {  # schema -> roles with USAGE; with CREATE
     "bds_feed": (("bds_importer",), ("bds_importer",)),
     "bds_impl": (("bds_importer", "bds_dispatcher"), ()),
     "bds_log": (("bds_importer",), ()),
+    "bds_operation": ((), ()),
     "bds_registry": ((), ()),
     "bds_webhooks": (("bds_dispatcher",), ("bds_dispatcher",)),
     "data": (("bds_writer", "bds_operator", "bds_importer"), ()),
@@ -300,7 +301,7 @@ def test_definer_functions_have_a_fixed_path_and_belong_to_the_owner(operator: O
     assert loose == []
 
 
-INTERNALS = ("bds_accounts", "bds_change_log", "bds_feed", "bds_impl", "bds_log", "bds_registry", "bds_webhooks")
+INTERNALS = ("bds_accounts", "bds_change_log", "bds_feed", "bds_impl", "bds_log", "bds_operation", "bds_registry", "bds_webhooks")
 
 
 def test_no_role_that_a_session_acts_as_looks_into_a_schema_of_internals(operator: Operator) -> None:

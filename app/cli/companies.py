@@ -1,0 +1,96 @@
+"""Companies at the command line: list, delete, dump, restore."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import stat
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import psycopg
+
+from app.cli import stdio, tables
+from app.cli.exports import output
+from app.cli.progress import Progress
+from app.config import Config
+from app.database import connections, dump
+from app.errors import ServiceError
+
+COMPANIES = """
+    select c.id, coalesce(c.tenant_id, ''), to_char(c.created_at, 'YYYY-MM-DD HH24:MI'), k.last_id::text,
+        coalesce(to_char(nullif(k.last_updated_at, '-infinity'), 'YYYY-MM-DD HH24:MI'), 'never')
+    from bds.companies c join bds.clocks k on k.company_id = c.id
+    order by c.id
+"""
+
+
+def list_companies(options: argparse.Namespace, config: Config) -> int:
+    with connections.connect(connections.resolve(config)) as connection:
+        rows = connection.execute(COMPANIES).fetchall()
+    stdio.write(tables.table(("id", "tenant", "created (UTC)", "changes", "last change"), rows))
+    return 0
+
+
+def delete_company(options: argparse.Namespace, config: Config) -> int:
+    if not options.yes:
+        options.refuse(f"everything of {options.id} would be deleted, its change log too: expected --yes")
+    with connections.connect(connections.resolve(config)) as connection:
+        rows = connection.execute("select table_name, rows from bds.delete_company(%s)", (options.id,)).fetchall()
+    for table, count in rows:
+        stdio.message(f"{table}: {count:,} rows deleted")
+    return 0
+
+
+def dump_company(options: argparse.Namespace, config: Config) -> int:
+    with _owner(config) as connection, _private(options.output) as out, _shown("dumping") as show:
+        dump.dump(connection, options.id, out, show)
+    return 0
+
+
+def restore_company(options: argparse.Namespace, config: Config) -> int:
+    from_input = options.file == "-"
+    if from_input and sys.stdin is not None and sys.stdin.isatty():
+        options.refuse("expected a file, or a dump on standard input")
+    with contextlib.ExitStack() as stack:
+        source = stdio.binary_input() if from_input else stack.enter_context(Path(options.file).open("rb"))
+        connection, show = stack.enter_context(_owner(config)), stack.enter_context(_shown("restoring"))
+        company = dump.restore(connection, source, options.hooks, show)
+    stdio.message(f"{company} is restored" + ("" if options.hooks else "; its hooks are disabled"))
+    return 0
+
+
+@contextlib.contextmanager
+def _owner(config: Config) -> Iterator[psycopg.Connection[Any]]:
+    """A connection that acts as bds_owner.  Raises ServiceError(forbidden)."""
+    try:
+        connection = connections.connect(connections.resolve(config), "bds_owner")
+    except psycopg.errors.InsufficientPrivilege:
+        raise ServiceError("forbidden", "only a member of bds_owner dumps and restores companies") from None
+    with connection:
+        yield connection
+
+
+@contextlib.contextmanager
+def _private(path: str | None) -> Iterator[BinaryIO]:
+    """A file or standard output that nobody else can read: a dump contains the secrets of hooks.  Raises ServiceError, OSError."""
+    if path is None:
+        stdio.require_output()
+        if sys.stdout.isatty():
+            raise ServiceError("malformed_request", "a dump is not shown on a terminal: expected a pipe, or --output FILE")
+    with output(path) as out:
+        if stat.S_ISREG(os.fstat(out.fileno()).st_mode):
+            os.fchmod(out.fileno(), 0o600)
+        yield out
+
+
+@contextlib.contextmanager
+def _shown(phase: str) -> Iterator[dump.Show]:
+    progress = Progress()
+    try:
+        yield lambda table, size: progress.show(phase, None, f"{table}, {size / 1e6:,.1f} MB")
+    finally:
+        progress.close()

@@ -1,0 +1,143 @@
+-- The whole of a company: the list of its tables, which the catalog makes, and the end of a company.
+
+create function bds_operation.company_tables(
+    out name text, out table_name regclass, out condition text, out columns text[], out is_dumped boolean
+)
+    returns setof record
+    language sql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
+    with recursive tables as (
+        select c.oid, n.nspname, c.relname, 'company_id = $1' as condition,
+            -- logins are of a server
+            c.relpersistence = 'p' and n.nspname <> 'staging' and c.relname <> 'company_logins' as is_dumped
+        from pg_class c
+        join pg_namespace n on n.oid = c.relnamespace
+        join pg_attribute a on a.attrelid = c.oid and a.attname = 'company_id' and not a.attisdropped
+        where c.relkind in ('r', 'p') and not c.relispartition
+            and (n.nspname in ('bds', 'data', 'staging') or exists (select from bds.entities e where e.table_name = c.oid))
+        union all
+        select 'bds.companies'::regclass, 'bds', 'companies', 'id = $1', true
+        union all
+        -- keys of this company alone
+        select 'bds.api_keys'::regclass, 'bds', 'api_keys', 'companies <@ array[$1]', true
+    ),
+    -- each way along foreign keys, from a table to those that refer to it
+    ways (oid, way) as (
+        select t.oid, array[t.oid] from tables t
+        union all
+        select k.conrelid, w.way || k.conrelid
+        from ways w
+        join pg_constraint k on k.confrelid = w.oid and k.contype = 'f' and k.conrelid <> all (w.way)
+        join tables t on t.oid = k.conrelid
+    )
+    select t.nspname || '.' || t.relname, t.oid, t.condition, columns.names, t.is_dumped
+    from tables t
+    cross join lateral (
+        -- not those that the target computes, or numbers for all of its companies
+        select array_agg(a.attname::text order by a.attnum) as names
+        from pg_attribute a
+        where a.attrelid = t.oid and a.attnum > 0 and not a.attisdropped and a.attgenerated = ''
+            and not (a.attidentity <> '' and exists (
+                select from pg_index i where i.indrelid = t.oid and i.indisunique and i.indkey::text = a.attnum::text
+            ) and t.nspname = 'bds')
+    ) columns
+    order by t.nspname = 'bds' desc, (select max(cardinality(w.way)) from ways w where w.oid = t.oid), t.nspname, t.relname;
+$$;
+comment on function bds_operation.company_tables() is
+    'Every table with rows of companies, each after those that it refers to, and all of bds before all others: the condition of a '
+    'company''s rows ($1: its id), the columns that a dump has, and whether a dump has the table';
+
+create function bds_operation.pass_over_triggers()
+    returns boolean
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    perform set_config('session_replication_role', 'replica', true);
+    return true;
+exception when insufficient_privilege then
+    return false;
+end
+$$;
+comment on function bds_operation.pass_over_triggers() is
+    'Lets this transaction write without triggers and checks of foreign keys, if bds_owner may (grant set on parameter '
+    'session_replication_role)';
+
+create function bds_operation.close_company(company text)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    imports text;
+begin
+    if not exists (select from bds.companies c where c.id = company) then
+        return;  -- there may be rows of a company that is no longer known
+    end if;
+    -- the turn first: another writer may have it for long, and everybody else can go on meanwhile
+    perform bds.lock_company(company);
+    perform from bds.companies c where c.id = company for update;
+    select string_agg(i.id::text, ', ') into imports from bds.imports i where i.company_id = company and i.finished_at is null;
+    if imports is not null then
+        raise exception using
+            errcode = 'BD004',
+            message = format('company %L has imports under way: %s', company, imports),
+            hint = format('cancel each: begin; select bds.set_context(%L), bds.import_cancel(%L, ''<id>''); commit', company, company);
+    end if;
+    perform pg_notify('bds_keys', k.id::text) from bds.api_keys k where company = any (k.companies);
+    update bds.api_keys k set companies = array_remove(k.companies, company)
+    where company = any (k.companies) and not k.companies <@ array[company];
+    delete from bds.users u where u.companies <@ array[company];
+    update bds.users u set companies = array_remove(u.companies, company) where company = any (u.companies);
+    perform pg_notify('bds_hooks', company);
+end
+$$;
+comment on function bds_operation.close_company(text) is
+    'Takes a company''s turn and keeps everybody from adding to it; removes it from keys and users, and users of it alone';
+
+create or replace function bds.delete_company(company text, out table_name text, out rows bigint)
+    returns setof record
+    language plpgsql
+    security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_variable
+declare
+    context   text := current_setting('bds.company', true);
+    triggers  text := current_setting('session_replication_role');
+    this      record;
+    is_silent boolean;
+    is_known  boolean := exists (select from bds.companies c where c.id = company);
+begin
+    if not bds.is_operator() then
+        raise exception using errcode = 'BD001', message = 'only the operator deletes companies';
+    end if;
+    perform set_config('bds.company', coalesce(company, ''), true);
+    perform bds_operation.close_company(company);
+    is_silent := bds_operation.pass_over_triggers();
+    for this in
+        select t.* from bds_operation.company_tables() with ordinality t (name, oid, condition, columns, is_dumped, n) order by t.n desc
+    loop
+        execute format('delete from %s where %s', this.oid, this.condition) using company;
+        get diagnostics rows = row_count;
+        if rows > 0 then
+            is_known := true;
+            table_name := this.name;
+            return next;
+        end if;
+    end loop;
+    perform set_config('bds.company', coalesce(context, ''), true);
+    if is_silent then
+        perform set_config('session_replication_role', triggers, true);
+    end if;
+    if not is_known then
+        raise exception using
+            errcode = 'BD002', message = format('no such company: %s', coalesce(quote_literal(company), 'null'));
+    end if;
+end
+$$;
+comment on function bds.delete_company(text) is
+    'Deletes everything of a company, its change log too, and rows of a company that is no longer known; returns the number of rows '
+    'of each table. Raises BD004 while an import is under way. Not logged: nothing is left to log it in';

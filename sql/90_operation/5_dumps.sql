@@ -1,0 +1,192 @@
+-- A company as a dump: what `bds company dump` copies out and `bds company restore` copies in, which is every table of
+-- bds_operation.company_tables.  Only the owner may call these functions.
+
+create function bds_operation.company_shape()
+    returns jsonb
+    language sql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
+    select jsonb_object_agg(t.name, jsonb_build_object(
+        'entity', (select e.name from bds.entities e where e.table_name = t.table_name),
+        'columns', (
+            select jsonb_agg(a.attname || ' ' || format_type(a.atttypid, a.atttypmod) order by a.attnum)
+            from pg_attribute a where a.attrelid = t.table_name and a.attname = any (t.columns)
+        )
+    ))
+    from bds_operation.company_tables() t
+    where t.is_dumped;
+$$;
+comment on function bds_operation.company_shape() is
+    'The tables of a dump with their entities, columns and types, which are the same where it is restored';
+
+create function bds_operation.dump_header(company text)
+    returns jsonb
+    language plpgsql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    header jsonb;
+begin
+    select jsonb_build_object(
+        'company', c.id, 'tenant', c.tenant_id, 'at', bds.api_time(now()), 'tables', bds_operation.company_shape(),
+        'change_log', (
+            select jsonb_agg(m.month)
+            from bds.change_months m join bds_change_log.partitions() p on p.name = bds_change_log.partition_of(m.month)
+            where m.company_id = c.id
+        ),
+        'change_archive', (
+            select jsonb_agg(distinct date_trunc('month', a.created_at, 'UTC')) from bds.change_archive a where a.company_id = c.id
+        )
+    )
+    into header
+    from bds.companies c
+    where c.id = company;
+    if header is null then
+        raise exception using errcode = 'BD002', message = format('no such company: %s', coalesce(quote_literal(company), 'null'));
+    end if;
+    return header;
+end
+$$;
+comment on function bds_operation.dump_header(text) is
+    'What a restore checks and makes first: company, tenant, tables, months of the log and of the archive';
+
+create function bds_operation.dump_statements(company text, out name text, out statement text)
+    returns setof record
+    language sql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
+    select t.name, format(
+        'copy (select %s from %s where %s) to stdout',
+        (select string_agg(quote_ident(c), ', ' order by n) from unnest(t.columns) with ordinality u (c, n)),
+        t.table_name, replace(t.condition, '$1', quote_literal(company))
+    )
+    from bds_operation.company_tables() t
+    where t.is_dumped;
+$$;
+comment on function bds_operation.dump_statements(text) is 'The COPY statements that read a company''s rows, in the order of a restore';
+
+create function bds_operation.restore_statements(out name text, out statement text)
+    returns setof record
+    language sql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
+    select t.name, format(
+        'copy %s (%s) from stdin', t.table_name,
+        (select string_agg(quote_ident(c), ', ' order by n) from unnest(t.columns) with ordinality u (c, n))
+    )
+    from bds_operation.company_tables() t
+    where t.is_dumped;
+$$;
+comment on function bds_operation.restore_statements() is 'The COPY statements that write the rows of a dump';
+
+create function bds_operation.begin_restore(header jsonb)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    company text := header ->> 'company';
+    odd     text;
+    this    record;
+begin
+    select coalesce(there.key, here.key) into odd
+    from jsonb_each(header -> 'tables') there full join jsonb_each(bds_operation.company_shape()) here on here.key = there.key
+    where here.value is distinct from there.value
+    order by 1
+    limit 1;
+    if odd is not null then
+        raise exception using
+            errcode = 'BD005',
+            message = format('table %s differs from that of the dump', odd),
+            detail = format('dump: %s; here: %s', header -> 'tables' -> odd, bds_operation.company_shape() -> odd),
+            hint = 'restore into a database of the same version with the same entities';
+    elsif exists (select from bds.companies c where c.id = company) then
+        raise exception using
+            errcode = 'BD004',
+            message = format('company %L already exists', company),
+            hint = format('delete it first: select * from bds.delete_company(%L)', company);
+    elsif bds_impl.is_reserved(company) or exists (select from bds.entities e where e.name = company) then
+        raise exception using
+            errcode = 'BD005',
+            message = format('company id %L is taken: it is the name of an entity or a word of the URLs', company);
+    elsif not bds_operation.pass_over_triggers() then
+        raise exception using
+            errcode = '42501',
+            message = 'bds_owner may not set session_replication_role, without which a restore would be logged',
+            hint = 'as a superuser: grant set on parameter session_replication_role to bds_owner';
+    end if;
+    for this in select * from bds_operation.company_tables() loop
+        execute format('select %L from %s where %s limit 1', this.name, this.table_name, this.condition) into odd using company;
+        if odd is not null then
+            raise exception using
+                errcode = 'BD004',
+                message = format('%s has rows of company %L, which does not exist', odd, company),
+                hint = format('delete them first: select * from bds.delete_company(%L)', company);
+        end if;
+    end loop;
+    insert into bds.tenants (id) select header ->> 'tenant' where header ->> 'tenant' is not null on conflict do nothing;
+    for this in
+        select p.parent, m.month::timestamptz as month
+        from unnest(array['change_log', 'change_archive']) p (parent)
+        cross join jsonb_array_elements_text(nullif(header -> p.parent, 'null')) m (month)
+    loop
+        perform bds_change_log.make_month(this.month, this.parent);
+    end loop;
+end
+$$;
+comment on function bds_operation.begin_restore(jsonb) is
+    'Checks that a company can be restored here, makes its tenant and months, and lets this transaction write without triggers';
+
+create function bds_operation.finish_restore(company text, with_hooks boolean)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+    set timezone = 'UTC'
+as $$
+begin
+    update bds.clocks k set transaction_id = null, number = c.number  -- of another server
+    from bds.companies c
+    where c.id = k.company_id and k.company_id = company;
+    -- what the other server no longer kept, and what came before it, is not kept here
+    delete from bds.change_months m
+    where m.company_id = company and m.month <= (
+        select max(k.month) from bds.change_months k
+        where k.company_id = company and not exists (
+            select from bds.change_log l
+            where l.company_id = company and l.id = k.first_id
+                and l.created_at >= k.month and l.created_at < k.month + interval '1 month'
+        )
+    );
+    perform bds_operation.advance_sequence(t.table_name, a.attname, t.condition, company)
+    from bds_operation.company_tables() t
+    join pg_attribute a on a.attrelid = t.table_name and a.attidentity <> '' and a.attname = any (t.columns)
+    where t.is_dumped;
+    if not with_hooks then
+        perform bds_webhooks.cancel_queued(company, h.id) from bds.hooks h where h.company_id = company and h.deleted_at is null;
+        update bds.hooks h set disabled = true where h.company_id = company;
+    end if;
+    perform pg_notify('bds_hooks', company);
+end
+$$;
+comment on function bds_operation.finish_restore(text, boolean) is
+    'Fits a restored company to this server: clock, months and sequences; hooks are disabled unless they are wanted';
+
+create function bds_operation.advance_sequence(table_name regclass, column_name name, condition text, company text)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    execute format(
+        'select setval(%1$L, m.last) from (select max(%2$I) as last from %3$s where %4$s) m where m.last > (select s.last_value from %1$s s)',
+        pg_get_serial_sequence(table_name::text, column_name), column_name, table_name, condition
+    )
+    using company;
+end
+$$;
+comment on function bds_operation.advance_sequence(regclass, name, text, text) is
+    'Sets the sequence of an identity column to the company''s last value, unless it is beyond';
