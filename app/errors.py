@@ -45,7 +45,7 @@ ERRORS: dict[str, tuple[int, str]] = {
 SQLSTATES: dict[str, str] = {
     "BD001": "forbidden",  # not the company that the session has named
     "BD002": "not_found",  # no such company, entity, row or import
-    "BD003": "busy",  # the company's turn was not free within lock_timeout
+    "BD003": "busy",  # the database was restarted, and lost what an import had staged
     "BD004": "conflict",  # the current state does not allow it
     "BD005": "malformed_request",  # an argument does not have the expected form
     "BD006": "gone",  # before the first change that the log still has

@@ -74,7 +74,7 @@ grant execute on function
 -- The operator: every row of every company, the queue, and what is set for all ----------------------------------------------------
 
 grant select on
-    bds.change_archive, bds.column_history, bds.sessions, bds.settings, bds.tenants, bds.wrong_credentials
+    bds.change_archive, bds.column_history, bds.sessions, bds.settings, bds.tenants, bds.turns, bds.wrong_credentials
     to bds_operator;
 grant select (id, email, companies, created_at, last_login_at) on bds.users to bds_operator;
 grant insert, update, delete on
@@ -84,7 +84,7 @@ grant insert, update, delete on
 grant select on bds.company_logins to bds_operator;
 grant execute on function
     bds.create_company, bds.create_user, bds.delete_company, bds.delete_user, bds.grant_company, bds.revoke_company,
-    bds.set_retention
+    bds.set_retention, bds.turn_holders
     to bds_operator;
 
 -- The importer: runs imports with the writer's rights, and owns what is staged; no session is it ----------------------------------

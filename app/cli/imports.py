@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from app.cli.progress import Progress
 from app.config import Config
 from app.database import connections
-from app.feed.run import Import
+from app.feed.run import WAITING, Import
 from app.mapper import store
 from app.mapper.document import SourceConverter
 
@@ -35,6 +35,9 @@ def run_import(
     progress, started = Progress(), time.monotonic()
 
     def on_progress(phase: str, received: int, records: int, done: int) -> None:
+        if phase.startswith(WAITING):
+            progress.say(phase)
+            return
         share = (received / size if size else None) if phase == "receiving" else (done / records if records else None)
         pace = (records if phase == "receiving" else done) / max(time.monotonic() - started, 0.001)
         progress.show(phase, share, f"{received / 1e6:,.1f} MB, {records:,} records, {pace:,.0f}/s")

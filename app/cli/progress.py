@@ -38,6 +38,10 @@ class Progress:
         else:
             self._write(f"{phase}, {_percent(share).strip() or '...'}, {detail}, {times}\n")
 
+    def say(self, text: str) -> None:
+        """Show a line at once."""
+        self._write(f"\r\x1b[K{text}\n" if self._is_terminal else f"{text}\n")
+
     def _remaining(self, now: float, share: float | None) -> str:
         """The time left in the phase at its current pace, as text."""
         if share is None or share <= self._phase_share or now - self._phase_started < 1:

@@ -8,12 +8,13 @@ from collections.abc import AsyncIterator
 from typing import Any, LiteralString
 
 import psycopg
+from psycopg import sql
 from psycopg.rows import tuple_row
 
 from app.config import Config
 from app.database import embedded, migrate
 from app.database.catalog import MODEL, Catalog
-from app.database.pools import parameters
+from app.database.pools import IDLE_TIMEOUT, parameters
 from app.errors import ServiceError
 
 
@@ -38,6 +39,7 @@ def connect(url: str, role: LiteralString | None = None) -> psycopg.Connection[A
     """Open a synchronous connection in autocommit mode that acts as `role`, for commands and imports."""
     connection = psycopg.connect(url, autocommit=True, **parameters(url))
     connection.execute("set timezone = 'UTC'")
+    connection.execute(sql.SQL("select " + IDLE_TIMEOUT).format(False))
     if role:
         connection.execute(f"set role {role}")
     return connection

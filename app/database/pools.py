@@ -33,6 +33,13 @@ TIMEOUTS = {
     "keepalives_count": 3,
     "tcp_user_timeout": 30_000,
 }
+# ends a transaction that was forgotten, unless the database or the login has a limit of its own
+IDLE_TIMEOUT: LiteralString = """
+    set_config(
+        'idle_in_transaction_session_timeout',
+        coalesce(nullif(current_setting('idle_in_transaction_session_timeout'), '0'), '5min'), {}
+    )
+"""
 BEGIN: LiteralString = "begin"
 READ_ONLY: LiteralString = "begin read only"
 SNAPSHOT: LiteralString = "begin isolation level repeatable read, read only"
@@ -103,6 +110,7 @@ class Pool:
                 settings["default_transaction_read_only"] = "on"
             for name, value in settings.items():
                 await connection.execute("select set_config(%s, %s, false)", (name, value), prepare=False)
+            await connection.execute(sql.SQL("select " + IDLE_TIMEOUT).format(False), prepare=False)
 
     async def open(self, *, wait: bool = False) -> None:
         """Open the pool; with `wait`, wait for a connection.  Raises PoolTimeout."""
@@ -144,7 +152,8 @@ class Pool:
     @contextlib.asynccontextmanager
     async def transaction(self, begin: LiteralString = BEGIN, **settings: str) -> AsyncIterator[Session]:
         """A transaction behind a transaction pooler, with role and settings set in it."""
-        calls = (sql.SQL("set_config({}, {}, true)").format(*each) for each in (self._settings | settings).items())
+        calls = [sql.SQL("set_config({}, {}, true)").format(*each) for each in (self._settings | settings).items()]
+        calls.append(sql.SQL(IDLE_TIMEOUT).format(True))
         async with self.take() as connection:
             # without parameters, so that both statements go in one round trip, before the first read
             await connection.execute(sql.SQL("{}; select {}").format(sql.SQL(begin), sql.SQL(", ").join(calls)), prepare=False)

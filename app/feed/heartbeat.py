@@ -21,11 +21,11 @@ CANCEL_TIMEOUT = 30.0  # seconds that PostgreSQL has to take the request to canc
 class Heartbeat:
     """A thread with connections of its own that shows how far an import is, and cancels its statement if the import is cancelled.
 
-    progress returns (bytes, records, done).
+    progress returns (bytes, records, done, what the import waits for).
     """
 
     def __init__(
-        self, connect: Callable[[], psycopg.Connection[Any]], company: str, progress: Callable[[], tuple[int, int, int]]
+        self, connect: Callable[[], psycopg.Connection[Any]], company: str, progress: Callable[[], tuple[int, int, int, str | None]]
     ) -> None:
         self.is_cancelled = False  # as of the last look
         self._connect = connect
@@ -79,7 +79,13 @@ class Heartbeat:
 
 
 def show_progress(
-    connection: psycopg.Connection[Any], company: str, import_id: UUID | None, size: int, records: int, done: int = 0
+    connection: psycopg.Connection[Any],
+    company: str,
+    import_id: UUID | None,
+    size: int,
+    records: int,
+    done: int = 0,
+    waiting_for: str | None = None,
 ) -> None:
-    """Show how far an import is: bytes received, records read, records done.  A sign of life."""
-    connection.execute("select bds.import_progress(%s, %s, %s, %s, %s)", (company, import_id, size, records, done))
+    """Show how far an import is: bytes received, records read, records done; what it waits for.  A sign of life."""
+    connection.execute("select bds.import_progress(%s, %s, %s, %s, %s, %s)", (company, import_id, size, records, done, waiting_for))

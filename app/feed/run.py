@@ -38,6 +38,7 @@ from app.feed.staging import Staging
 
 STOP_TIMEOUT = 8.0  # seconds that an import has to end when the service stops
 NOTICE = re.compile(r"(.+): (\d+) of (\d+) rows done")  # of bds.import_run, about its progress
+WAITING = "waiting for "  # how a notice of bds.lock_company begins: the company's turn has a holder
 
 OnProgress = Callable[[str, int, int, int], None]  # phase, bytes, records, done
 
@@ -69,8 +70,9 @@ class Import:
         self._converter = converter
         self._connection = IdleConnection(self._connect)
         self._staging = Staging(self._connection, catalog, company, limit, converter)
-        self._heartbeat = Heartbeat(self._connect, company, lambda: (self._staging.bytes, self._staging.records, self._done))
+        self._heartbeat = Heartbeat(self._connect, company, self._progress)
         self._done = 0  # records compared and written
+        self._waiting_for: str | None = None  # the turn of the company, and its holder
         self._is_received = False
         self._is_stopped = False
         self._lock = threading.Lock()  # fail() waits for a call that is staging
@@ -178,9 +180,15 @@ class Import:
         return connect_writer(self._url, self.company)
 
     def _on_notice(self, diagnostic: psycopg.errors.Diagnostic) -> None:
-        match = NOTICE.fullmatch(diagnostic.message_primary or "")
-        if match:
+        message = diagnostic.message_primary or ""
+        self._waiting_for = message.removeprefix(WAITING) if message.startswith(WAITING) else None
+        if self._waiting_for:
+            self._show(message)
+        elif match := NOTICE.fullmatch(message):
             self._show(match[1], self._staging.records * int(match[2]) // max(int(match[3]), 1))
+
+    def _progress(self) -> tuple[int, int, int, str | None]:
+        return self._staging.bytes, self._staging.records, self._done, self._waiting_for
 
     def _show(self, phase: str, done: int = 0) -> None:
         self._done = done

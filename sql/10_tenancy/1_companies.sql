@@ -89,10 +89,8 @@ begin
             message = format('company id %L is taken: it is the name of an entity or a word of the URLs', company);
     end if;
     insert into bds.tenants (id) select tenant where tenant is not null on conflict do nothing;
-    with made as (
-        insert into bds.companies (id, tenant_id) values (company, tenant) returning id, number
-    )
-    insert into bds.clocks (company_id, number) select m.id, m.number from made m;
+    insert into bds.companies (id, tenant_id) values (company, tenant);
+    insert into bds.clocks (company_id) values (company);
 exception when unique_violation then
     raise exception using errcode = 'BD004', message = format('company %L already exists', company);
 end

@@ -1,15 +1,8 @@
--- A company's turn to write: the lock that serialises the writers of a company, and the triggers of every table that take it.
+-- A company's turn to write: the lock of its clock's row, which serialises the writers of a company, and the triggers of every table
+-- that take it.
 --
--- A transaction keeps the state of its turn in settings (bds.locked, bds.floor, bds.clock), which end with the transaction and are
--- restored by a savepoint.  Any session can set them, so bds_change_log.advance checks them against the clock's row.
-
-create function bds_change_log.lock_space()
-    returns int
-    language sql
-    immutable
-    return 20261121;  -- first key of the companies' advisory locks, different from those of other programs
-comment on function bds_change_log.lock_space() is
-    'pg_locks.classid of the companies'' advisory locks; their objid is bds.companies.number';
+-- A transaction keeps the state of its turns in settings (bds.turns, bds.clock), which end with the transaction and are restored by a
+-- savepoint, as the lock is.  Any session can set them, so bds_change_log.advance checks them against the clock's row.
 
 create or replace function bds.lock_company(company text)
     returns void
@@ -33,120 +26,118 @@ create function bds_change_log.take_turn(company text)
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    turn record;
+    place tid;
+    floor timestamptz;
+    turns text := coalesce(current_setting('bds.turns', true), '');
 begin
-    -- The settings save work; they are not trusted: bds_change_log.advance checks them.
-    if strpos(current_setting('bds.locked', true), ',' || company || ',') > 0 then
+    -- The setting saves work; it is not trusted: bds_change_log.advance checks it.
+    if strpos(turns, ',' || company || '@') > 0 then
         return true;
     end if;
     if company is distinct from current_setting('bds.company', true) then
         perform bds.require_company(company);
     end if;
-    select c.number, c.last_updated_at + interval '1 microsecond' as floor,
-        pg_try_advisory_xact_lock(bds_change_log.lock_space(), c.number) as is_ours,
-        -- A foreign key's check is planned again for each value while custom plans seem cheaper, which they do, with any index, for
-        -- a company without statistics: 0.4 ms for each row.  The generic plan uses the primary key.
-        set_config('plan_cache_mode', 'force_generic_plan', true),
-        set_config('bds.clock', c.ctid::text, true),
-        set_config('bds.locked', coalesce(nullif(current_setting('bds.locked', true), ''), ',') || company || ',', true)
-    into turn
+    select c.ctid, c.last_updated_at + interval '1 microsecond' into place, floor
     from bds.clocks c
-    where c.company_id = company;
-    -- The clock was read before the lock, so it may be stale.  That is harmless unless the clock is ahead of the time: the last
-    -- holder's stamps are not later than its commit, and bds_change_log.advance finds the row itself.
-    if turn.is_ours and turn.floor <= clock_timestamp() then
-        return true;
-    elsif turn is null then
-        return false;
+    where c.company_id = company
+    for no key update skip locked;
+    if place is null then  -- another transaction has it locked, or there is no such company
+        select w.place, w.floor into place, floor from bds_change_log.wait_for_turn(company) w;
+        if place is null then
+            return false;
+        end if;
     end if;
-    if not turn.is_ours then
-        perform bds_change_log.wait_for_turn(company, turn.number);
+    if turns = '' then
+        perform bds_change_log.begin_turn();
     end if;
-    perform bds_change_log.set_floor(company);
+    -- ,acme@2026-11-20 08:15:30.123457+00,beta@,: the floor of new stamps, if it is in the future
+    perform
+        set_config('bds.clock', place::text, true),
+        set_config(
+            'bds.turns',
+            coalesce(nullif(turns, ''), ',') || company || '@' || case
+                when floor > clock_timestamp() then to_char(floor at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS.US"+00"') else ''
+            end || ',',
+            true
+        );
     return true;
 end
 $$;
 comment on function bds_change_log.take_turn(text) is
     'Takes the company''s turn, as bds.lock_company does; returns false if there is no such company';
 
-create function bds_change_log.set_floor(company text)
+create function bds_change_log.begin_turn()
     returns void
     language plpgsql
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    clock record;
+    actor text := nullif(current_setting('bds.actor', true), '');
 begin
-    -- this statement's snapshot is taken after the lock: it sees the last holder's commit
-    select c.ctid, c.last_updated_at + interval '1 microsecond' as floor into clock
-    from bds.clocks c
-    where c.company_id = company;
-    if not found then  -- it was deleted while this session waited
-        raise exception using errcode = 'BD002', message = format('no such company: %L', company);
-    end if;
-    perform set_config('bds.clock', clock.ctid::text, true);
-    if clock.floor > clock_timestamp() then
-        -- ,acme=2026-11-20 08:15:30.123457+00,beta=...,
-        perform set_config(
-            'bds.floor',
-            coalesce(nullif(current_setting('bds.floor', true), ''), ',') || company || '='
-                || to_char(clock.floor at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS.US"+00,"'),
-            true
-        );
+    -- A foreign key's check is planned again for each value while custom plans seem cheaper, which they do, with any index, for a
+    -- company without statistics: 0.4 ms for each row.  The generic plan uses the primary key.
+    perform set_config('plan_cache_mode', 'force_generic_plan', true);
+    if actor is not null then  -- nothing else of a session's state can be seen by the sessions that wait for it
+        perform set_config('application_name', format('%s [%s]', current_setting('application_name'), actor), true);
     end if;
 end
 $$;
-comment on function bds_change_log.set_floor(text) is
-    'Keeps the clock of a company that was just locked as the floor of new stamps, if it is in the future';
+comment on function bds_change_log.begin_turn() is
+    'Prepares the transaction for writing: generic plans, and the actor in application_name, where bds.turns reads it';
 
 create function bds_change_log.floor_of(company text)
     returns timestamptz
     language sql
     stable
-    return nullif(split_part(split_part(current_setting('bds.floor', true), ',' || company || '=', 2), ',', 1), '')::timestamptz;
+    return nullif(split_part(split_part(current_setting('bds.turns', true), ',' || company || '@', 2), ',', 1), '')::timestamptz;
 comment on function bds_change_log.floor_of(text) is
-    'The earliest updatedAt that this transaction may stamp in a company that it has locked; null if that time has passed';
+    'The earliest updatedAt that this transaction may stamp in a company whose turn it has; null if that time has passed';
 
-create function bds_change_log.wait_for_turn(company text, company_number int)
-    returns void
+create function bds_change_log.wait_for_turn(company text, out place tid, out floor timestamptz)
     language plpgsql
     set search_path = pg_catalog, pg_temp
 as $$
+declare
+    patience int := 1000 * extract(epoch from current_setting('lock_timeout')::interval);  -- milliseconds; 0: no limit
+    holder   text;
 begin
-    perform pg_advisory_xact_lock(bds_change_log.lock_space(), company_number);
-exception
-    when lock_not_available then
-        raise exception using
-            errcode = 'BD003',
-            message = format('another writer of company %s did not finish within %s', company, current_setting('lock_timeout')),
-            detail = coalesce(bds_change_log.holder_of(company_number), 'It has finished in the meantime.');
-    when deadlock_detected then
-        raise exception using
-            errcode = '40P01',
-            message = format('deadlock while waiting for the turn to write to company %s', company),
-            hint = 'call bds.set_context(company, actor, change_set) first: the turn is then taken before any row is locked';
+    for attempt in 1 .. case when patience between 1 and 1000 then 1 else 2 end loop
+        if attempt = 2 then
+            raise notice 'waiting for the turn of %: %', company, coalesce(holder, 'its holder has just ended');
+        end if;
+        begin
+            perform set_config(
+                'lock_timeout', case attempt when 1 then coalesce(least(nullif(patience, 0), 1000), 1000) else greatest(patience - 1000, 0) end::text, true
+            );
+            select c.ctid, c.last_updated_at + interval '1 microsecond' into place, floor
+            from bds.clocks c
+            where c.company_id = company
+            for no key update;
+            perform set_config('lock_timeout', patience::text, true);
+            return;
+        exception
+            when lock_not_available then
+                select format('pid %s, %s, since %s', h.pid, h.actor, date_trunc('second', h.since)) into holder
+                from bds.turn_holders() h
+                where h.company_id = company;
+            when deadlock_detected then
+                raise exception using
+                    errcode = '40P01',
+                    message = format('deadlock while waiting for the turn to write to company %s', company),
+                    hint = 'call bds.set_context(company, actor, change_set) before the first write: the turn is then taken before any '
+                        'row is locked; take the turns of several companies in one order';
+        end;
+    end loop;
+    raise exception using
+        errcode = '55P03',
+        message = format('another writer of company %s did not finish within %s', company, current_setting('lock_timeout')),
+        detail = coalesce('The turn is held by ' || holder || '.', 'The turn has just ended.'),
+        hint = 'see bds.turns';
 end
 $$;
-comment on function bds_change_log.wait_for_turn(text, int) is
-    'Waits for the company''s lock; after lock_timeout raises BD003, which names the holder';
-
-create function bds_change_log.holder_of(company_number int)
-    returns text
-    language sql
-    stable
-    set search_path = pg_catalog, pg_temp
-    return (
-        select format(
-            'It is held by process %s (user %s, application %s), in a transaction since %s.',
-            l.pid, coalesce(a.usename, '?'), coalesce(nullif(a.application_name, ''), '?'), coalesce(a.xact_start::text, '?')
-        )
-        from pg_locks l left join pg_stat_activity a on a.pid = l.pid
-        where l.locktype = 'advisory' and l.granted and l.objsubid = 2
-            and l.database = (select d.oid from pg_database d where d.datname = current_database())
-            and l.classid = bds_change_log.lock_space()::oid and l.objid = company_number::oid
-        limit 1
-    );
-comment on function bds_change_log.holder_of(int) is 'The process that holds a company''s lock, in words; null if none does';
+comment on function bds_change_log.wait_for_turn(text) is
+    'Locks the clock of a company that another transaction has locked, with a notice after a second; after lock_timeout raises 55P03, '
+    'whose detail names the holder';
 
 create function bds_change_log.only_company()
     returns text
@@ -197,7 +188,7 @@ declare
     patience int;
     longest  int;
 begin
-    if strpos(coalesce(current_setting('bds.locked', true), ''), ',' || company || ',') > 0 then
+    if strpos(current_setting('bds.turns', true), ',' || company || '@') > 0 then
         return;
     end if;
     select s.setting::int into strict patience from pg_settings s where s.name = 'lock_timeout';
@@ -207,9 +198,9 @@ begin
     perform set_config('lock_timeout', least(nullif(patience, 0), longest)::text, true);
     begin
         perform bds.lock_company(company);
-    exception when sqlstate 'BD003' then
+    exception when lock_not_available then
         raise exception using
-            errcode = 'BD003',
+            errcode = '55P03',
             message = format('another writer of company %s is active', company),
             hint = format(
                 'call bds.set_context(%L, actor) first: the statement then waits for its turn before it locks any row', company
@@ -219,7 +210,7 @@ begin
 end
 $$;
 comment on function bds_change_log.lock_company_shortly(text) is
-    'Takes the company''s turn for a session that has locked a row: waits for less than deadlock_timeout, then raises BD003';
+    'Takes the company''s turn for a session that has locked a row: waits for less than deadlock_timeout, then raises 55P03';
 
 create or replace function bds_log.lock_named_company()
     returns trigger

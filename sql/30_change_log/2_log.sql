@@ -1,9 +1,9 @@
 -- The change log: one record for each change of a row, by any writer.
 --
--- A company has one writer at a time.  The writer holds the company's lock from its first write to its commit, and takes ids from
+-- A company has one writer at a time.  The writer holds the company's turn from its first write to its commit, and takes ids from
 -- the company's clock.  So ids and updatedAt follow commit order: a reader that sees one change sees every change before it.
 --
--- Each table has a statement trigger that takes the lock before any row is locked, a row trigger that skips updates without a
+-- Each table has a statement trigger that takes the turn before any row is locked, a row trigger that skips updates without a
 -- change and stamps the other rows, and three statement triggers that log a whole statement from its transition tables.
 
 create function bds_change_log.advance(
@@ -37,14 +37,13 @@ begin
         where c.ctid = place and c.company_id = company
         returning c.last_id - changes as base, c.last_updated_at as at, c.month, c.month_id > c.last_id - changes as begins_month,
             -- Any session can set the settings.  A change out of turn, or with a time that the clock did not give, is refused.
-            pg_try_advisory_xact_lock(bds_change_log.lock_space(), c.number)
-                and coalesce(oldest >= c.floor and newest <= greatest(clock_timestamp(), c.floor), true) as in_turn,
+            coalesce(oldest >= c.floor and newest <= greatest(clock_timestamp(), c.floor), true) as in_turn,
             set_config('bds.clock', c.ctid::text, true),
             case when c.first_id > c.last_id - changes then pg_notify('bds_changes', company)::text end
         into clock;
         exit when found;
-        -- the place belonged to another company's clock
-        select c.ctid into strict place from bds.clocks c where c.company_id = company;
+        -- the place belonged to another company's clock, or is forged
+        select c.ctid into strict place from bds.clocks c where c.company_id = company for no key update;
     end loop;
     if clock.in_turn then
         if clock.begins_month then
@@ -57,7 +56,7 @@ begin
     raise exception using
         errcode = '40001',
         message = format('rows of company %s were written out of turn', company),
-        hint = 'the machine''s clock went back, or the session has set bds.locked or bds.floor; try again';
+        hint = 'the machine''s clock went back, or the session has set bds.turns; try again';
 end
 $$;
 comment on function bds_change_log.advance(text, text, bigint, timestamptz, timestamptz) is

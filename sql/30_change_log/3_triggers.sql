@@ -16,14 +16,13 @@ alter table {table} alter column updated_at set default clock_timestamp();
 create or replace trigger bds_1_lock before insert or update or delete on {table} for each statement
     execute function bds_log.lock_named_company();
 create or replace trigger bds_1_lock_old_row before delete on {table} for each row
-    when (old.company_id is distinct from current_setting('bds.company', true))
+    when ({turn_of_old} is not true)
     execute function bds_log.lock_old_row_company();
 create or replace trigger bds_2_stamp_new before insert on {table} for each row
     when (
-        -- a company that is missing equals no setting, neither null nor ''
-        (new.company_id = nullif(current_setting('bds.company', true), '')) is not true
+        {turn_of_new} is not true
         or coalesce(new.updated_at not between statement_timestamp() and clock_timestamp(), true)
-        or current_setting('bds.floor', true) <> ''
+        or strpos(current_setting('bds.turns', true), '@2') > 0  -- a floor, which begins with its year
     )
     execute function bds_log.{stamp:I}();
 create or replace trigger bds_2_stamp before update on {table} for each row
@@ -41,6 +40,7 @@ create or replace trigger bds_log_delete after delete on {table}
     execute function bds_log.{delete:I}();
         $sql$,
         'table', this.table_name::text, 'stamp', this.name || '_stamp',
+        'turn_of_old', bds_change_log.has_turn('old'), 'turn_of_new', bds_change_log.has_turn('new'),
         'insert', this.name || '_insert', 'update', this.name || '_update', 'delete', this.name || '_delete'
     );
 end
@@ -101,6 +101,21 @@ $$;
 comment on function bds_change_log.make_check_function(bds.entities) is
     'Creates the function that raises BD007 if the entity''s table is not as it was registered';
 
+create function bds_change_log.has_turn(of_row text)
+    returns text
+    language sql
+    immutable
+    -- A company that is missing equals no setting, neither null nor ''.
+    return format(
+        $sql$coalesce(
+            %1$s.company_id = nullif(current_setting('bds.company', true), ''),
+            strpos(current_setting('bds.turns', true), ',' || %1$s.company_id || '@') > 0
+        )$sql$,
+        of_row
+    );
+comment on function bds_change_log.has_turn(text) is
+    'The condition, true or else null or false, that a row belongs to the named company or, if none is named, to one whose turn is taken';
+
 create function bds_change_log.make_row_function(this bds.entities)
     returns void
     language plpgsql
@@ -112,7 +127,7 @@ begin
 create or replace function bds_log.{function:I}() returns trigger language plpgsql security definer
 set search_path = pg_catalog, pg_temp as $function$
 begin
-    if (new.company_id = nullif(current_setting('bds.company', true), '')) is not true then
+    if {turn} is not true then
         perform bds_change_log.lock_company_of_row(new.company_id, tg_op);
     end if;
     if tg_op = 'UPDATE' then
@@ -127,7 +142,7 @@ begin
         end if;
     end if;
     new.updated_at := case
-        when current_setting('bds.floor', true) <> '' then greatest(clock_timestamp(), bds_change_log.floor_of(new.company_id))
+        when strpos(current_setting('bds.turns', true), '@2') > 0 then greatest(clock_timestamp(), bds_change_log.floor_of(new.company_id))
         else clock_timestamp()
     end;
     return new;
@@ -137,6 +152,7 @@ revoke all on function bds_log.{function:I}() from public;
 alter function bds_log.{function:I}() owner to bds_owner;
         $body$,
         'function', this.name || '_stamp',
+        'turn', bds_change_log.has_turn('new'),
         -- in a before trigger a generated column has no new value yet
         'generated', coalesce(
             (

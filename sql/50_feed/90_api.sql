@@ -107,18 +107,21 @@ end
 $$;
 comment on function bds.import_received(text, uuid, text, bigint, bigint, text[]) is 'The whole document is staged: the import may run';
 
-create or replace function bds.import_progress(company text, import_id uuid, bytes bigint, records bigint, done bigint)
+create or replace function bds.import_progress(
+    company text, import_id uuid, bytes bigint, records bigint, done bigint, waiting_for text default null
+)
     returns void
     language sql
     set search_path = pg_catalog, pg_temp
     begin atomic
         update bds.imports i
         set bytes = greatest(i.bytes, import_progress.bytes), records = greatest(i.records, import_progress.records),
-            done = greatest(i.done, import_progress.done), heartbeat_at = clock_timestamp()
+            done = greatest(i.done, import_progress.done), waiting_for = import_progress.waiting_for,
+            heartbeat_at = clock_timestamp()
         where i.company_id = company and i.id = import_id and i.finished_at is null;
     end;
-comment on function bds.import_progress(text, uuid, bigint, bigint, bigint) is
-    'Shows how far an import is, and that it lives: without a sign of life for 20 seconds it is taken for dead';
+comment on function bds.import_progress(text, uuid, bigint, bigint, bigint, text) is
+    'Shows how far an import is, what it waits for, and that it lives: without a sign of life for 20 seconds it is taken for dead';
 
 create or replace function bds.import_cancel(company text, import_id uuid)
     returns void
@@ -314,7 +317,10 @@ begin
         'dryRun': import.dry_run,
         'startedAt': bds.api_time(import.started_at),
         'finishedAt': bds.api_time(import.finished_at),
-        'progress': json_object('bytes': import.bytes, 'records': import.records, 'done': import.done),
+        'progress': json_object(
+            'bytes': import.bytes, 'records': import.records, 'done': import.done,
+            'waitingFor': case when import.state = 'running' then import.waiting_for end
+        ),
         'entities': (
             select coalesce(json_object_agg(e.name, json_object(
                 'created': c.value -> 'created', 'updated': c.value -> 'updated', 'deleted': c.value -> 'deleted',

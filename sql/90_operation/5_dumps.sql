@@ -148,9 +148,7 @@ create function bds_operation.finish_restore(company text, with_hooks boolean)
     set timezone = 'UTC'
 as $$
 begin
-    update bds.clocks k set transaction_id = null, number = c.number  -- of another server
-    from bds.companies c
-    where c.id = k.company_id and k.company_id = company;
+    update bds.clocks k set transaction_id = null where k.company_id = company;  -- of another server
     -- what the other server no longer kept, and what came before it, is not kept here
     delete from bds.change_months m
     where m.company_id = company and m.month <= (

@@ -50,6 +50,14 @@ exception when insufficient_privilege or unique_violation or internal_error then
 end
 $$;
 
+do $$
+begin
+    grant pg_read_all_stats to bds_owner;
+exception when insufficient_privilege or unique_violation or internal_error then
+    null;  -- bds.turns then lacks what PostgreSQL hides: since when a session holds a turn, and its statement
+end
+$$;
+
 set local role bds_owner;
 
 create schema bds;      -- tables, and the functions and views that a DBA, the service and the worker use

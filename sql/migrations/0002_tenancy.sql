@@ -11,8 +11,6 @@ comment on table bds.tenants is 'Customers of the service, each with its compani
 create table bds.companies (
     id             text collate "C" primary key,
     tenant_id      text collate "C" references bds.tenants (id),
-    -- key of the company's advisory lock: an integer, since two companies could share the hash of an id
-    number         int not null unique generated always as identity,
     created_at     timestamptz not null default clock_timestamp(),
     -- of its changes; null: that of bds.settings
     log_retention  interval,
@@ -21,7 +19,6 @@ create table bds.companies (
     constraint retention_is_a_day_or_more check (log_retention >= interval '1 day')
 );
 comment on table bds.companies is 'Companies; every business row belongs to one';
-comment on column bds.companies.number is 'The key of the company''s advisory lock (see bds.lock_company)';
 
 create table bds.company_logins (
     role_name   name primary key,

@@ -6,13 +6,13 @@ create type bds.operation as enum (
     'delete'
 );
 
--- One row for each company, updated by each writer while it holds the company's lock: hence the fill factor, for updates in place.
+-- One row for each company.  Its lock is the company's turn to write, and the writer updates it: hence the fill factor, for updates
+-- in place.  No foreign key refers to it: its lock would be shared, and the row's xmax not the holder alone.
 -- The state of a turn is in this row, where no session can forge it.
 create table bds.clocks (
     company_id       text collate "C" primary key references bds.companies (id) on delete cascade,
     last_id          bigint not null default 0,
     last_updated_at  timestamptz not null default '-infinity',
-    number           int not null,
     transaction_id   xid8,
     first_id         bigint not null default 1,
     floor            timestamptz not null default '-infinity',
@@ -24,7 +24,6 @@ comment on table bds.clocks is 'The clock of each company: its last change id, i
 comment on column bds.clocks.company_id is 'The company';
 comment on column bds.clocks.last_id is 'The last change id';
 comment on column bds.clocks.last_updated_at is 'The last updatedAt, or the time of the last change if that is later';
-comment on column bds.clocks.number is 'The key of the company''s advisory lock (bds.companies.number)';
 comment on column bds.clocks.transaction_id is 'The transaction that wrote last';
 comment on column bds.clocks.first_id is 'The first change id of that transaction';
 comment on column bds.clocks.floor is 'The earliest updatedAt that the transaction may stamp';

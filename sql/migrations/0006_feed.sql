@@ -15,6 +15,8 @@ create table bds.imports (
     bytes         bigint not null default 0,
     records       bigint not null default 0,
     done          bigint not null default 0,
+    -- the turn of a company, and its holder
+    waiting_for   text,
     -- {entity: {created, updated, deleted, unchanged, failed}}
     entities      jsonb not null default '{}',
     error_count   bigint not null default 0,

@@ -26,7 +26,7 @@ DENIED = "42501"
 # role, statements, what becomes of the last one
 ATTACKS: list[tuple[str, str, str]] = [
     # settings of the session, which anybody may set
-    (WRITER, "set bds.locked = ',acme,beta,'; insert into data.units (company_id, code, name) values ('beta', 'x', 'x')", "BD001"),
+    (WRITER, "set bds.turns = ',acme@,beta@,'; insert into data.units (company_id, code, name) values ('beta', 'x', 'x')", "BD001"),
     (WRITER, "set bds.touching = 'items'; update data.units set name = name", HARMLESS),
     (WRITER, "set bds.change_set = 'x'; update data.units set name = 'x'", "22P02"),
     (READER, "reset bds.company; select * from bds.changes", HARMLESS),

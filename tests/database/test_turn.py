@@ -105,7 +105,7 @@ def test_whoever_has_a_row_locked_gives_up_its_wait_so_that_the_turns_holder_is_
         thread.join()
     [error] = errors
     assert isinstance(error, psycopg.Error)
-    assert error.sqlstate == "BD003"
+    assert error.sqlstate == "55P03"
     assert "bds.set_context('acme', actor)" in (error.diag.message_hint or "")
     assert acme.rows("select code, name from data.units order by 1") == [("a", "A!"), ("b", "B!")]
     assert dba.execute("show lock_timeout").fetchone() == ("0",)
@@ -150,24 +150,26 @@ def test_the_only_company_need_not_be_named(acme: Operator, connect) -> None:
 
 def test_a_turn_that_a_session_claims_to_have_is_not_its(acme: Operator, connect) -> None:
     holder, forger = connect(), connect("bds_writer", "acme")
-    forger.execute("select set_config('bds.locked', ',acme,', false)")
+    forger.execute("select set_config('bds.turns', ',acme@,', false)")
     with holder.transaction():
         holder.execute("select bds.set_context('acme')")
         holder.execute("select bds.lock_company('acme')")
-        with pytest.raises(psycopg.errors.SerializationFailure, match="out of turn"):
-            forger.execute("insert into data.units (code, name) values ('f', 'F')")
+        thread, errors = in_background(forger, "insert into data.units (code, name) values ('f', 'F')")
+        wait_for(acme, WAITING)  # its row is written, its change has no id
         holder.execute(UPDATE, ("a",))
+    thread.join()
+    assert [type(error) for error in errors] == [psycopg.errors.SerializationFailure]
     assert acme.rows("select count(*) from data.units") == [(2,)]
 
 
 def test_the_clock_cannot_be_pushed_into_the_future_nor_back(acme: Operator, connect) -> None:
     forger = connect("bds_writer", "acme")
-    for setting, value in (("bds.floor", ",acme=2100-01-01 00:00:00+00,"), ("bds.floor", ",acme=infinity,")):
-        forger.execute("select set_config(%s, %s, false)", (setting, value))
+    for floor in ("2100-01-01 00:00:00+00", "2999-12-31"):
+        forger.execute("select set_config('bds.turns', %s, false)", (f",acme@{floor},",))
         for statement in ("insert into data.units (code, name) values ('f', 'F')", UPDATE.replace("%s", "'a'")):
             with pytest.raises(psycopg.errors.SerializationFailure, match="out of turn"):
                 forger.execute(statement.encode())
-        forger.execute("select set_config(%s, '', false)", (setting,))
+        forger.execute("select set_config('bds.turns', '', false)")
     for moment in ("now() + interval '1 year'", "'2001-01-01'", "'infinity'", "null"):
         forger.execute(f"insert into data.units (code, name, updated_at) values ($${moment}$$, 'F', {moment})".encode())
     assert acme.rows("select count(*) from data.units where updated_at between now() - interval '1 hour' and now()") == [(6,)]

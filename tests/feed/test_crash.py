@@ -60,7 +60,7 @@ def state(feed: Feed) -> str | None:
 def blocked(feed: Feed) -> bool:
     """Whether a statement of an import waits for a lock."""
     return bool(feed.operator.rows(
-        "select from pg_stat_activity where datname = current_database() and application_name = 'bds' and wait_event_type = 'Lock'"
+        "select from pg_stat_activity where datname = current_database() and application_name like 'bds%%' and wait_event_type = 'Lock'"
     ))  # fmt: skip
 
 

@@ -65,7 +65,7 @@ def test_the_answer_is_the_report(service: Service) -> None:
         "importId", "changeSetId", "state", "atomic", "dryRun", "startedAt", "finishedAt", "progress", "entities", "errorCount", "errors",
     }  # fmt: skip
     assert report["state"] == "partial" and report["atomic"] is False
-    assert report["progress"] == {"bytes": 72, "records": 2, "done": 2}
+    assert report["progress"] == {"bytes": 72, "records": 2, "done": 2, "waitingFor": None}
     assert report["entities"] == {"units": {"created": 1, "updated": 0, "deleted": 0, "unchanged": 0, "failed": 1}}
     assert report["errors"] == [{"path": "units[1].name", "record": "code:S", "code": "required", "message": "name is required"}]
     assert service.ask(f"/api/demo/imports/{report['importId']}").json == report

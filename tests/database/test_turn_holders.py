@@ -1,0 +1,188 @@
+"""Who holds a company's turn, who waits for it, and who can take it: bds.turns, the notice and the error of a wait."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import psycopg
+import pytest
+
+from app.database import embedded, migrate
+from tests.conftest import Operator
+from tests.database.test_turn import in_background, wait_for
+
+Connect = Callable[..., "psycopg.Connection"]
+INSERT = "insert into data.units (code, name) values (%s, 'unit')"
+TURNS = "select company_id, pid, actor, db_user, application_name, runs, statement, waiters from bds.turns"
+QUEUE = "select coalesce(sum(cardinality(waiters)), 0)::int from bds.turns"
+
+
+@pytest.fixture
+def acme(operator: Operator) -> Operator:
+    operator.company("acme"), operator.company("beta")
+    return operator
+
+
+def begin(connection: psycopg.Connection, company: str = "acme", actor: str | None = "anna") -> int:
+    """Begin a transaction that holds the company's turn; returns its pid."""
+    connection.execute("begin")
+    connection.execute("select bds.set_context(%s, %s)", (company, actor))
+    connection.execute("select bds.lock_company(%s)", (company,))
+    return connection.info.backend_pid
+
+
+def test_a_turn_shows_its_holder_and_those_who_wait(acme: Operator, connect: Connect) -> None:
+    holder, others = connect(), [connect(), connect()]
+    holder.execute("set application_name = 'the slow one'")
+    pid = begin(holder)
+    holder.execute(INSERT, ("a",))
+    threads = [
+        in_background(each, "begin", "select bds.set_context('acme')", INSERT.replace("%s", f"'{n}'"), "commit")[0]
+        for n, each in enumerate(others)
+    ]
+    while acme.rows(QUEUE) != [(2,)]:
+        pass
+    [row] = acme.rows(TURNS)
+    assert row[:6] == ("acme", pid, "anna", "postgres", "the slow one", "session")
+    assert row[6].startswith("insert into data.units")
+    assert sorted(row[7]) == sorted(each.info.backend_pid for each in others)
+    assert acme.rows("select since = xact_start from bds.turns join pg_stat_activity using (pid)") == [(True,)]
+    holder.execute("commit")
+    for thread in threads:
+        thread.join()
+    assert acme.rows(TURNS) == []
+    assert holder.execute("show application_name").fetchone() == ("the slow one",)
+
+
+def test_a_holder_without_an_actor_is_shown_by_its_login(acme: Operator, connect: Connect) -> None:
+    one, two = connect(), connect()
+    begin(one, "acme", None), begin(two, "beta", "ben [x] y")
+    assert acme.rows("select company_id, actor from bds.turns order by 1") == [("acme", "postgres"), ("beta", "ben [x] y")]
+
+
+@pytest.mark.parametrize("statements", [
+    ("savepoint a", INSERT.replace("%s", "'s'")),
+    ("savepoint a", INSERT.replace("%s", "'s'"), "rollback to a"),
+    (INSERT.replace("%s", "'s'"), "savepoint a", INSERT.replace("%s", "'t'"), "release a", INSERT.replace("%s", "'u'")),
+])  # fmt: skip
+def test_a_holder_is_found_whatever_its_savepoints_have_done(acme: Operator, connect: Connect, statements: tuple[str, ...]) -> None:
+    """The lock of a transaction and that of its savepoint are a multixact."""
+    holder, other = connect(), connect()
+    pid = begin(holder)
+    for statement in statements:
+        holder.execute(statement.encode())
+    assert acme.rows("select company_id, pid from bds.turns") == [("acme", pid)]
+    other.execute("set lock_timeout = '50ms'")
+    with pytest.raises(psycopg.errors.LockNotAvailable):
+        begin(other)
+
+
+def test_a_turn_that_was_waited_for_shows_its_holder(acme: Operator, connect: Connect) -> None:
+    first, second = connect(), connect()
+    begin(first)
+    thread, errors = in_background(second, "begin", "select bds.set_context('acme', 'ben')", "select bds.lock_company('acme')")
+    wait_for(acme, QUEUE)
+    first.execute("commit")
+    thread.join()
+    second.execute(INSERT, ("b",))
+    assert not errors
+    assert acme.rows("select pid, actor, waiters from bds.turns") == [(second.info.backend_pid, "ben", [])]
+
+
+def test_a_turn_that_a_savepoint_took_ends_with_it(acme: Operator, connect: Connect) -> None:
+    one, other = connect(), connect()
+    one.execute("begin")
+    one.execute("select bds.set_context('acme')")
+    one.execute("savepoint a")
+    one.execute(INSERT, ("a",))
+    one.execute("rollback to a")
+    assert acme.rows(TURNS) == []
+    other.execute("set lock_timeout = '1s'")
+    begin(other)
+    other.execute(INSERT, ("b",))
+    other.execute("commit")
+    one.execute(INSERT, ("c",))
+    one.execute("commit")
+    assert acme.rows("select id from bds.changes order by id") == [(1,), (2,)]
+    assert acme.rows("select code from data.units order by updated_at") == [("b",), ("c",)]
+
+
+def test_a_wait_that_runs_into_lock_timeout_names_the_holder(acme: Operator, connect: Connect) -> None:
+    holder, waiter = connect(), connect("bds_writer")
+    pid = begin(holder)
+    [(since,)] = acme.rows("select date_trunc('second', since)::text from bds.turns")
+    waiter.execute("set lock_timeout = '50ms'")
+    with pytest.raises(psycopg.errors.LockNotAvailable) as caught:
+        begin(waiter)
+    assert caught.value.diag.message_detail == f"The turn is held by pid {pid}, anna, since {since}."
+    assert "acme did not finish within 50ms" in (caught.value.diag.message_primary or "")
+    waiter.execute("rollback")
+    assert waiter.execute("show lock_timeout").fetchone() == ("50ms",)
+
+
+def test_a_session_that_waits_for_a_second_is_told_for_whom(acme: Operator, connect: Connect) -> None:
+    holder, waiter = connect(), connect("bds_writer")
+    pid = begin(holder)
+    told, notices = threading.Event(), []
+    waiter.add_notice_handler(lambda notice: (notices.append(notice.message_primary), told.set()))
+    thread, errors = in_background(waiter, "begin", "select bds.set_context('acme')", "select bds.lock_company('acme')", "commit")
+    assert told.wait(60)
+    assert str(notices[0]).startswith(f"waiting for the turn of acme: pid {pid}, anna, since 20")
+    holder.execute("commit")
+    thread.join()
+    assert not errors
+    assert waiter.execute("show lock_timeout").fetchone() == ("0",)
+
+
+@pytest.mark.slow
+def test_a_prepared_transaction_keeps_the_turn_and_is_shown(tmp_path_factory: pytest.TempPathFactory) -> None:
+    directory = tmp_path_factory.mktemp("prepared")
+    try:
+        with psycopg.connect(embedded.start(directory), autocommit=True) as connection:
+            connection.execute("alter system set max_prepared_transactions = 2")
+        embedded.stop(directory)
+        url = embedded.start(directory)
+        migrate.migrate(url)
+        with psycopg.connect(url, autocommit=True) as holder, psycopg.connect(url, autocommit=True) as waiter:
+            holder.execute("select bds.create_company('acme')")
+            begin(holder)
+            holder.execute("prepare transaction 'later'")
+            thread, errors = in_background(waiter, "select bds.set_context('acme')", "select bds.lock_company('acme')")
+            waiting = [waiter.info.backend_pid]
+            while holder.execute(TURNS).fetchall() != [
+                ("acme", None, "postgres", "postgres", "later", "prepared transaction", None, waiting)
+            ]:
+                pass
+            holder.execute("commit prepared 'later'")
+            thread.join()
+            assert not errors
+            assert holder.execute(TURNS).fetchall() == []
+    finally:
+        embedded.stop(directory)
+
+
+def test_a_role_that_may_only_connect_cannot_hold_a_turn(acme: Operator, connect: Connect) -> None:
+    """Every lock of a writer needs a right: none is an advisory lock, which anybody may take."""
+    holder, stranger = connect(), connect()
+    begin(holder)
+    holder.execute(INSERT, ("a",))
+    assert acme.rows("select count(*) from pg_locks where locktype = 'advisory'") == [(0,)]
+    acme.connection.execute("drop role if exists stranger")
+    acme.connection.execute("create role stranger")
+    stranger.execute("set session authorization stranger")
+    for statement in ("select from bds.clocks for key share", "lock table bds.clocks", "select bds.lock_company('acme')"):
+        with pytest.raises(psycopg.errors.InsufficientPrivilege), stranger.transaction():
+            stranger.execute(statement.encode())
+    stranger.execute("reset session authorization")
+    acme.connection.execute("drop role stranger")
+
+
+def test_the_clock_is_found_after_its_table_was_rewritten(acme: Operator, connect: Connect) -> None:
+    one = connect()
+    for n in range(3):
+        begin(one)
+        one.execute(INSERT, (f"a{n}",))
+        one.execute("commit")
+        acme.connection.execute("vacuum full bds.clocks")
+    assert acme.rows("select last_id from bds.clocks where company_id = 'acme'") == [(3,)]
