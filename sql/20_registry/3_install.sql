@@ -45,6 +45,7 @@ as $$
 declare
     columns text;
 begin
+    perform bds_registry.describe_columns(this);
     select string_agg(format('%I as %I', f.column_name, f.name), E',\n    ' order by f.ordinal) into columns
     from bds.fields f
     where f.entity = this.name;
@@ -60,6 +61,13 @@ begin
         'columns', columns, 'table', this.table_name::text
     ));
     execute format('grant select on api.%I to bds_reader, bds_writer, bds_operator', this.name);
+    execute format(
+        'comment on column api.%I.company_id is %L', this.name,
+        (
+            select col_description(a.attrelid, a.attnum) from pg_attribute a
+            where a.attrelid = this.table_name and a.attname = 'company_id'
+        )
+    );
     -- A security barrier: no function of the reader sees a row before the view has filtered it.
     perform bds_registry.make_view('my', this, bds_impl.fill(
         E'with (security_barrier) as select\n    {columns}\nfrom {table}\nwhere company_id = (\n'
@@ -72,6 +80,29 @@ $$;
 comment on function bds_registry.install_views(bds.entities) is
     'Creates the views of an entity: api."<entity>", filtered to the company that the session has named, and my."<entity>", filtered '
     'to the company that the login is bound to';
+
+create function bds_registry.describe_columns(this bds.entities)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    own record;
+begin
+    for own in
+        select d.name, d.description
+        from (values
+            ('company_id', 'The company'), ('id', 'The row''s id, unique within the company'), ('updated_at', 'When the row last changed')
+        ) d (name, description)
+        join pg_attribute a on a.attrelid = this.table_name and a.attname = d.name
+        where col_description(a.attrelid, a.attnum) is null
+    loop
+        execute format('comment on column %s.%I is %L', this.table_name, own.name, own.description);
+    end loop;
+end
+$$;
+comment on function bds_registry.describe_columns(bds.entities) is
+    'Comments the columns that every entity has, unless they have a comment';
 
 create function bds_registry.make_view(schema_name text, this bds.entities, definition text)
     returns void

@@ -126,12 +126,15 @@ as $$
         case l.operation when 'update' then o.old || jsonb_build_object('updatedAt', l.last_updated_at) else o.old end,
         o.old, n.names
     from bds.change_log l
-    left join lateral (
-        -- usually they are the names of now
-        select bds_change_log.names_at(undo_steps.entity, l.created_at)
-        where l.created_at < (select bds_change_log.altered_at(undo_steps.entity))
-    ) as n (names) on true
-    cross join lateral (select bds_change_log.old_at(l.old, n.names)) as o (old)
+    cross join lateral (
+        -- usually they are the names of now; a call costs more than all the rest
+        select case
+            when l.created_at < (select bds_change_log.altered_at(undo_steps.entity))
+                then bds_change_log.names_at(undo_steps.entity, l.created_at)
+        end
+        offset 0  -- computed once, though it is used several times
+    ) as n (names)
+    cross join lateral (select case when n.names is null then l.old else bds_change_log.old_at(l.old, n.names) end) as o (old)
     where l.row_id = undo_steps.id and l.company_id = company and l.entity = undo_steps.entity and l.id > version
         -- without those of another table that had the entity before
         and l.created_at >= (select min(h.since) from bds.column_history h where h.entity = undo_steps.entity)
@@ -149,7 +152,12 @@ create or replace function bds.row_history(company text, entity text, id bigint)
     set search_path = pg_catalog, pg_temp
 as $$
     select (v.change).id, (v.change).operation::text, (v.change).created_at, (v.change).actor, (v.change).change_set_id,
-        case when v.operation <> 'delete' then bds_change_log.state_at(v.state, v.names) end, v.old
+        case
+            when v.operation = 'delete' then null
+            when v.names is null then v.state
+            else bds_change_log.state_at(v.state, v.names)
+        end,
+        v.old
     from (
         select s.change, s.operation, s.old, s.names,
             -- the row after a change is the row before the next one
@@ -195,3 +203,27 @@ $$;
 comment on function bds.row_at(text, text, bigint, bigint) is
     'The row as of a version, which is the id of any change of the company, or null if it did not exist; under the present names '
     'of its columns. Raises BD006 for a version older than the retained log';
+
+create or replace view bds.change_values as
+select c.company_id, c.id as change_id, c.entity, c.row_id, c.operation, c.created_at, c.actor, c.change_set_id,
+    k.name as column_name, h.old ->> k.name as old, case when c.operation <> 'delete' then h."row" ->> k.name end as new
+from bds.changes c
+join bds.entities e on e.name = c.entity
+cross join lateral bds.row_history(c.company_id, c.entity, c.row_id) h
+cross join lateral jsonb_object_keys(case c.operation when 'create' then h."row" else h.old end) as k (name)
+where h.version = c.id
+    and (c.operation = 'update' or k.name <> 'updatedAt' and coalesce(h."row", h.old) ->> k.name is not null);
+comment on view bds.change_values is
+    'The values that changes replaced and set: a row for each changed column of an update, for each column that is not null of a '
+    'create or delete. Reads the history of each row: name the company, and rows or a range of changes';
+comment on column bds.change_values.company_id is 'The company';
+comment on column bds.change_values.change_id is 'The id of the change';
+comment on column bds.change_values.entity is 'The entity''s API name; changes of entities that were unregistered are left out';
+comment on column bds.change_values.row_id is 'The row''s id';
+comment on column bds.change_values.operation is 'create, update or delete';
+comment on column bds.change_values.created_at is 'When the row was written';
+comment on column bds.change_values.actor is 'The actor named by bds.set_context, else the database user';
+comment on column bds.change_values.change_set_id is 'Groups the changes of one import or one bds.set_context';
+comment on column bds.change_values.column_name is 'The field''s present API name';
+comment on column bds.change_values.old is 'Its value before the change, as text; null for a create';
+comment on column bds.change_values.new is 'Its value after the change, as text; null for a delete';

@@ -11,6 +11,17 @@ left join pg_attrdef d on d.adrelid = a.attrelid and d.adnum = a.attnum
 left join bds.navigations n on n.entity = f.entity and n.name = f.reference and not n.many
 where f.name not in ('id', 'updatedAt') and not f.generated;
 comment on view bds.import_columns is 'What an import may say of an entity: fields, and references by the name of their navigation';
+comment on column bds.import_columns.entity is 'The entity';
+comment on column bds.import_columns.name is 'The name in the import document: a field, or a reference by its navigation';
+comment on column bds.import_columns.column_name is 'The column';
+comment on column bds.import_columns.type is 'The type, as in bds.fields';
+comment on column bds.import_columns.sql_type is 'The type in SQL, with its precision';
+comment on column bds.import_columns.required is 'Whether the column is not null';
+comment on column bds.import_columns.default_expression is 'The column''s default';
+comment on column bds.import_columns.is_unique is 'Unique within the company, and therefore a kind of lookup';
+comment on column bds.import_columns.target is 'For a reference the entity that it names';
+comment on column bds.import_columns.is_parent is 'Whether the reference is to the parent';
+comment on column bds.import_columns.ordinal is 'The column''s number in the table';
 
 create function bds_feed.lookup_kinds(entity_name text)
     returns text[]

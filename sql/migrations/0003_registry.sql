@@ -13,6 +13,12 @@ create table bds.entities (
     constraint child_has_navigation_and_collection check ((parent_navigation is null) = (collection is null))
 );
 comment on table bds.entities is 'Entities of the API, each a registered table (see bds.register)';
+comment on column bds.entities.name is 'The API name, such as orderItems';
+comment on column bds.entities.ordinal is 'Order of registration, in which entities are listed';
+comment on column bds.entities.singular is 'The name of one row, such as orderItem: the name of its type in $metadata';
+comment on column bds.entities.table_name is 'The table';
+comment on column bds.entities.parent_navigation is 'For a child entity the navigation to its parent';
+comment on column bds.entities.collection is 'For a child entity the name of its rows inside the parent';
 
 create table bds.fields (
     entity       text collate "C" not null references bds.entities (name) on delete cascade,
@@ -36,6 +42,17 @@ create table bds.fields (
     ))
 );
 comment on table bds.fields is 'Fields of the entities, as bds.register found them in the tables';
+comment on column bds.fields.entity is 'The entity';
+comment on column bds.fields.name is 'The API name, such as taxNumber';
+comment on column bds.fields.ordinal is 'The column''s number in the table';
+comment on column bds.fields.column_name is 'The column';
+comment on column bds.fields.type is 'The type, as PostgreSQL names it internally: text, int8, numeric ...';
+comment on column bds.fields."precision" is 'Digits of a numeric; null: unlimited';
+comment on column bds.fields.scale is 'Digits of a numeric after the point; null: unlimited';
+comment on column bds.fields.max_length is 'Longest text, in characters; null: unlimited';
+comment on column bds.fields.required is 'Whether the column is not null';
+comment on column bds.fields.has_default is 'Whether the column has a default';
+comment on column bds.fields.generated is 'Whether the column is computed by the database';
 comment on column bds.fields.is_unique is 'Unique within the company, and therefore a kind of lookup';
 comment on column bds.fields.reference is 'The navigation that the column is the foreign key of; null if it is a plain field';
 
@@ -81,3 +98,13 @@ create table bds.navigations (
 );
 comment on table bds.navigations is
     'Navigations from rows of one entity to rows of another, which bds.register derives from foreign keys';
+comment on column bds.navigations.entity is 'The entity that the navigation begins at';
+comment on column bds.navigations.name is 'The API name, such as category or items';
+comment on column bds.navigations.ordinal is 'Order in which navigations are listed';
+comment on column bds.navigations.target is 'The entity that it leads to';
+comment on column bds.navigations.many is 'Whether it leads to many rows';
+comment on column bds.navigations.field is
+    'The field of the foreign key: of this entity if it leads to one row, else of the target';
+comment on column bds.navigations.partner is 'The navigation back';
+comment on column bds.navigations.child is 'Whether one side is content of the other';
+comment on column bds.navigations.required is 'Whether it always leads to a row';

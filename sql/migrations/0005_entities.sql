@@ -12,6 +12,8 @@ create table data.units (
     unique (company_id, code)
 );
 comment on table data.units is 'Units of measure';
+comment on column data.units.name is 'Name';
+comment on column data.units.symbol is 'Symbol, such as kg';
 comment on column data.units.code is 'The unit''s code, such as H87 for piece';
 create index on data.units (company_id, updated_at);
 
@@ -28,6 +30,8 @@ create table data.categories (
     foreign key (company_id, parent_id) references data.categories (company_id, id)
 );
 comment on table data.categories is 'Product categories, a tree';
+comment on column data.categories.code is 'The category''s code';
+comment on column data.categories.name is 'Name';
 comment on column data.categories.parent_id is 'The category above; null at the top';
 create index on data.categories (company_id, parent_id);
 create index on data.categories (company_id, updated_at);
@@ -52,6 +56,11 @@ create table data.products (
     foreign key (company_id, unit_id) references data.units (company_id, id)
 );
 comment on table data.products is 'Things that are sold';
+comment on column data.products.name is 'Name';
+comment on column data.products.description is 'Description';
+comment on column data.products.barcode is 'Barcode, such as an EAN';
+comment on column data.products.category_id is 'The product''s category';
+comment on column data.products.unit_id is 'The unit that it is sold in';
 comment on column data.products.code is 'Stock code';
 comment on column data.products.price is 'List price of one unit';
 comment on column data.products.active is 'Whether it is on sale';
@@ -75,6 +84,11 @@ create table data.product_variants (
     foreign key (company_id, product_id) references data.products (company_id, id) on delete cascade
 );
 comment on table data.product_variants is 'Variants of a product, such as its colours';
+comment on column data.product_variants.code is 'The variant''s own stock code';
+comment on column data.product_variants.name is 'Name';
+comment on column data.product_variants.barcode is 'Barcode, such as an EAN';
+comment on column data.product_variants.price is 'List price; null: that of the product';
+comment on column data.product_variants.product_id is 'The product';
 create index on data.product_variants (company_id, product_id);
 create index on data.product_variants (company_id, updated_at);
 
@@ -98,6 +112,16 @@ create table data.customers (
     unique (company_id, email)
 );
 comment on table data.customers is 'Customers';
+comment on column data.customers.code is 'The customer''s number';
+comment on column data.customers.name is 'Name of the firm or person';
+comment on column data.customers.email is 'Email address';
+comment on column data.customers.phone is 'Telephone number';
+comment on column data.customers.country is 'Country';
+comment on column data.customers.city is 'Town';
+comment on column data.customers.address is 'Street and number';
+comment on column data.customers.postal_code is 'Postal code';
+comment on column data.customers.tax_number is 'VAT identification number';
+comment on column data.customers.active is 'Whether the customer still buys';
 create index on data.customers (company_id, updated_at);
 
 create table data.orders (
@@ -118,6 +142,12 @@ create table data.orders (
     constraint currency_is_three_letters check (currency ~ '^[A-Z]{3}$')
 );
 comment on table data.orders is 'Orders of customers';
+comment on column data.orders.code is 'The order''s number';
+comment on column data.orders.order_date is 'Date of the order';
+comment on column data.orders.status is 'State of the order, in the company''s own words';
+comment on column data.orders.total is 'Total amount, as it was given: it is not computed from the items';
+comment on column data.orders.note is 'Note';
+comment on column data.orders.customer_id is 'The customer';
 comment on column data.orders.currency is 'ISO 4217 code';
 create index on data.orders (company_id, customer_id);
 create index on data.orders (company_id, updated_at);
@@ -137,6 +167,11 @@ create table data.order_items (
     foreign key (company_id, product_id) references data.products (company_id, id)
 );
 comment on table data.order_items is 'Lines of an order';
+comment on column data.order_items.description is 'Text of the line';
+comment on column data.order_items.quantity is 'Quantity';
+comment on column data.order_items.price is 'Price of one unit';
+comment on column data.order_items.order_id is 'The order';
+comment on column data.order_items.product_id is 'The product; null: a line of text';
 create index on data.order_items (company_id, order_id);
 create index on data.order_items (company_id, product_id);
 create index on data.order_items (company_id, updated_at);
@@ -162,6 +197,14 @@ create table data.invoices (
     constraint currency_is_three_letters check (currency ~ '^[A-Z]{3}$')
 );
 comment on table data.invoices is 'Invoices to customers';
+comment on column data.invoices.code is 'The invoice''s number';
+comment on column data.invoices.invoice_date is 'Date of the invoice';
+comment on column data.invoices.due_date is 'Date by which it is to be paid';
+comment on column data.invoices.status is 'State of the invoice, in the company''s own words';
+comment on column data.invoices.total is 'Total amount, as it was given: it is not computed from the items';
+comment on column data.invoices.note is 'Note';
+comment on column data.invoices.customer_id is 'The customer';
+comment on column data.invoices.order_id is 'The order that it is for';
 comment on column data.invoices.currency is 'ISO 4217 code';
 create index on data.invoices (company_id, customer_id);
 create index on data.invoices (company_id, order_id);
@@ -182,6 +225,11 @@ create table data.invoice_items (
     foreign key (company_id, product_id) references data.products (company_id, id)
 );
 comment on table data.invoice_items is 'Lines of an invoice';
+comment on column data.invoice_items.description is 'Text of the line';
+comment on column data.invoice_items.quantity is 'Quantity';
+comment on column data.invoice_items.price is 'Price of one unit';
+comment on column data.invoice_items.invoice_id is 'The invoice';
+comment on column data.invoice_items.product_id is 'The product; null: a line of text';
 create index on data.invoice_items (company_id, invoice_id);
 create index on data.invoice_items (company_id, product_id);
 create index on data.invoice_items (company_id, updated_at);

@@ -36,6 +36,22 @@ create table bds.imports (
     constraint finished_when_ended check ((finished_at is null) = (state in ('receiving', 'running')))
 );
 comment on table bds.imports is 'Imports, running and ended; the id is also the change set of their changes';
+comment on column bds.imports.company_id is 'The company';
+comment on column bds.imports.id is 'The import''s id, and the change set of its changes';
+comment on column bds.imports.number is 'Order of imports; part of the names of staging tables';
+comment on column bds.imports.state is 'receiving, running, completed, partial, failed or cancelled';
+comment on column bds.imports.atomic is 'What a failing record takes along: its batch, the whole import (true), or nothing (false)';
+comment on column bds.imports.dry_run is 'Whether everything is rolled back at the end';
+comment on column bds.imports.actor is 'Who has sent it';
+comment on column bds.imports.started_at is 'Time of the first byte';
+comment on column bds.imports.heartbeat_at is 'Last sign of life; an import without one for 20 seconds is taken for dead';
+comment on column bds.imports.finished_at is 'Time of its end; null: it is under way';
+comment on column bds.imports.bytes is 'Bytes received, decompressed';
+comment on column bds.imports.records is 'Records received, children included';
+comment on column bds.imports.done is 'Records compared so far';
+comment on column bds.imports.waiting_for is 'The holder of the company''s turn that the import waits for, in words; null: it does not wait';
+comment on column bds.imports.entities is 'Counts of each entity: {"products": {"created": 1, "updated": 0, ...}}';
+comment on column bds.imports.error_count is 'Number of errors; bds.import_errors keeps the first ones';
 comment on column bds.imports.remove_all is 'Entities whose rows are removed if the document lacks them';
 comment on column bds.imports.is_cancelled is 'Cancellation was requested; the process that runs the import ends it';
 create index imports_under_way on bds.imports (heartbeat_at) where finished_at is null;
@@ -55,6 +71,13 @@ create table bds.import_errors (
     constraint code_is_a_word check (code ~ '^[a-z_]+$')
 );
 comment on table bds.import_errors is 'Errors in the records of an import, in the order of the document';
+comment on column bds.import_errors.company_id is 'The company';
+comment on column bds.import_errors.import_id is 'The import';
+comment on column bds.import_errors.n is 'Order in the document';
+comment on column bds.import_errors.path is 'Place in the document, such as products[17].price';
+comment on column bds.import_errors.record is 'The record''s own lookup, such as code:A1';
+comment on column bds.import_errors.code is 'The error''s code, such as lookup_not_found';
+comment on column bds.import_errors.message is 'The error in words';
 
 create table bds.linkage_weights (
     entity  text collate "C" not null,
@@ -68,6 +91,8 @@ create table bds.linkage_weights (
 );
 comment on table bds.linkage_weights is
     'Fellegi-Sunter weights of fields for record linkage; entity * is for every entity, field * for every other field';
+comment on column bds.linkage_weights.entity is 'The entity; *: every other one';
+comment on column bds.linkage_weights.field is 'The field; *: every other one';
 comment on column bds.linkage_weights.m is
     'Probability that the field agrees in two versions of one row; agreement weighs log2(m/u)';
 comment on column bds.linkage_weights.u is
@@ -107,6 +132,13 @@ create table bds.mappers (
 );
 comment on table bds.mappers is
     'Mappers of a company, which turn XML, JSON or CSV into import documents, and its export templates';
+comment on column bds.mappers.company_id is 'The company';
+comment on column bds.mappers.name is 'The name in URLs';
+comment on column bds.mappers.format is 'xml, json or csv: what it reads; template: what it writes';
+comment on column bds.mappers.text is 'The mapper as it was written';
+comment on column bds.mappers.actor is 'Who has written it';
+comment on column bds.mappers.created_at is 'Time of creation';
+comment on column bds.mappers.updated_at is 'Time of the last change';
 
 alter table bds.mappers enable row level security;
 create policy own_company on bds.mappers to bds_writer, bds_reader

@@ -28,6 +28,20 @@ create table bds.hooks (
     constraint problem_disables check (problem is null or disabled or deleted_at is not null)
 );
 comment on table bds.hooks is 'Hooks: changes of entity (null: of any) that match filter and columns are sent to url';
+comment on column bds.hooks.company_id is 'The company';
+comment on column bds.hooks.id is 'The hook''s id';
+comment on column bds.hooks.number is 'Order of creation';
+comment on column bds.hooks.since_id is 'The last change before the hook was created or enabled: it sees later ones';
+comment on column bds.hooks.entity is 'The entity that it watches; null: every one';
+comment on column bds.hooks.url is 'Where deliveries are sent';
+comment on column bds.hooks.action is 'Always webhook';
+comment on column bds.hooks.filter is 'Condition in the language of /c; null: none';
+comment on column bds.hooks.columns is 'For an update, one of these must have changed; null: any';
+comment on column bds.hooks.allow_in_change_set is 'Whether changes of change sets, such as imports, count';
+comment on column bds.hooks.disabled is 'Whether it is switched off';
+comment on column bds.hooks.catalog_version is 'The model that the filter was compiled for; null: it was not compiled yet';
+comment on column bds.hooks.created_at is 'Time of creation';
+comment on column bds.hooks.updated_at is 'Time of the last change';
 comment on column bds.hooks.problem is
     'The reason why the service has disabled the hook: its filter or a column does not fit the model';
 comment on column bds.hooks.deleted_at is 'A deleted hook stays until bds.forget_deliveries has deleted its deliveries';
@@ -42,6 +56,9 @@ create table bds.hook_secrets (
     constraint secret_is_of_standard_webhooks check (secret ~ '^whsec_[A-Za-z0-9+/]{32,88}={0,2}$')
 );
 comment on table bds.hook_secrets is 'The keys that sign deliveries; only bds.claim_deliveries returns them';
+comment on column bds.hook_secrets.company_id is 'The company';
+comment on column bds.hook_secrets.hook_id is 'The hook';
+comment on column bds.hook_secrets.secret is 'The key, in the format of Standard Webhooks';
 
 create table bds.hook_filters (
     company_id  text collate "C" not null,
@@ -61,6 +78,14 @@ create table bds.hook_filters (
 );
 comment on table bds.hook_filters is
     'Compiled filters of hooks; hooks whose filters differ only in values have the same text and are matched together';
+comment on column bds.hook_filters.company_id is 'The company';
+comment on column bds.hook_filters.hook_id is 'The hook';
+comment on column bds.hook_filters.entity is 'The entity whose rows the condition is about';
+comment on column bds.hook_filters.shape is 'Hash of joins, condition and types: filters that differ only in values have the same';
+comment on column bds.hook_filters.joins is 'Joins from the row t that the condition needs';
+comment on column bds.hook_filters.condition is 'SQL condition over the row t and the values h.p0, h.p1, ...';
+comment on column bds.hook_filters.types is 'Types of the values';
+comment on column bds.hook_filters."values" is 'The values, as text';
 
 -- The queue ----------------------------------------------------------------------------------------------------------------------
 
@@ -70,6 +95,8 @@ create table bds.hook_positions (
 ) with (fillfactor = 20);
 comment on table bds.hook_positions is
     'The last change that was matched with the hooks of each company; only companies that have had hooks';
+comment on column bds.hook_positions.company_id is 'The company';
+comment on column bds.hook_positions.routed_id is 'The last change that was matched';
 
 create table bds.hook_states (
     company_id     text collate "C" not null,
@@ -88,6 +115,14 @@ create table bds.hook_states (
     constraint lease_ends check (lease is null or next_at is not null)
 ) with (fillfactor = 50);
 comment on table bds.hook_states is 'The queue state of each hook; the lock of its row serialises workers';
+comment on column bds.hook_states.company_id is 'The company';
+comment on column bds.hook_states.hook_id is 'The hook';
+comment on column bds.hook_states.queued is 'Number of changes that wait for their batch';
+comment on column bds.hook_states.batch_at is 'When they become a batch; null: none wait';
+comment on column bds.hook_states.next_at is
+    'Time of the next attempt, during an attempt the end of its lease; null: nothing to deliver';
+comment on column bds.hook_states.lease is 'Token of the worker that has leased the next delivery';
+comment on column bds.hook_states.rests_until is 'End of the rest after a delivery''s last failure';
 create index hook_states_batch_at on bds.hook_states (batch_at) where batch_at is not null;
 create index hook_states_next_at on bds.hook_states (next_at) where next_at is not null;
 
@@ -106,6 +141,14 @@ create table bds.hook_queue (
     primary key (company_id, hook_id, change_id)
 );
 comment on table bds.hook_queue is 'Changes that match a hook and wait for their batch';
+comment on column bds.hook_queue.company_id is 'The company';
+comment on column bds.hook_queue.hook_id is 'The hook';
+comment on column bds.hook_queue.change_id is 'The change';
+comment on column bds.hook_queue.entity is 'Its entity';
+comment on column bds.hook_queue.operation is 'create, update or delete';
+comment on column bds.hook_queue.row_id is 'Its row';
+comment on column bds.hook_queue.change_set_id is 'Its change set';
+comment on column bds.hook_queue.due_at is 'End of the window that this change opens';
 
 create table bds.deliveries (
     company_id       text collate "C" not null,
@@ -139,6 +182,20 @@ create table bds.deliveries (
     constraint batch_is_of_one_to_a_hundred check (change_count between 1 and 100)
 );
 comment on table bds.deliveries is 'Deliveries: batches of changes, each one POST to a hook''s url, with their state';
+comment on column bds.deliveries.company_id is 'The company';
+comment on column bds.deliveries.id is 'The delivery''s id, sent as webhook-id';
+comment on column bds.deliveries.number is 'Order of creation';
+comment on column bds.deliveries.hook_id is 'The hook';
+comment on column bds.deliveries.state is 'pending, waiting, delivered, failed or cancelled';
+comment on column bds.deliveries.change_set_id is 'The change set that all of its changes belong to; null: none';
+comment on column bds.deliveries.changes is 'The changes, as the array of the payload';
+comment on column bds.deliveries.change_count is 'Number of changes, 1 to 100';
+comment on column bds.deliveries.failures is 'Failed attempts since it was created or sent again by hand';
+comment on column bds.deliveries.urgent is 'Whether it goes before all others: a test, or sent again by hand';
+comment on column bds.deliveries.test is 'Whether it is a test';
+comment on column bds.deliveries.created_at is 'Time of creation';
+comment on column bds.deliveries.next_attempt_at is 'Time of the next attempt; null: it has ended';
+comment on column bds.deliveries.finished_at is 'Time of its end; null: it is under way';
 create index deliveries_of_a_hook on bds.deliveries (company_id, hook_id, number);
 create index deliveries_under_way on bds.deliveries (company_id, hook_id, urgent desc, number) where finished_at is null;
 create index deliveries_finished_at on bds.deliveries (finished_at) where finished_at is not null;
@@ -158,6 +215,14 @@ create table bds.delivery_attempts (
 );
 comment on table bds.delivery_attempts is
     'Attempts of deliveries: the time, and the response''s status and first kilobyte, or the error';
+comment on column bds.delivery_attempts.company_id is 'The company';
+comment on column bds.delivery_attempts.delivery_id is 'The delivery';
+comment on column bds.delivery_attempts.n is '1, 2, 3, ... within the delivery';
+comment on column bds.delivery_attempts.at is 'Time of the beginning';
+comment on column bds.delivery_attempts.status is 'HTTP status of the answer; null: there was none';
+comment on column bds.delivery_attempts.duration_ms is 'Milliseconds until the answer or the error';
+comment on column bds.delivery_attempts.error is 'The error, if there was no answer';
+comment on column bds.delivery_attempts.reply is 'The first kilobyte of the answer';
 
 -- Policies -----------------------------------------------------------------------------------------------------------------------
 

@@ -18,6 +18,15 @@ create table bds.api_keys (
     constraint scopes_are_known check (scopes <@ array['read', 'import', 'hooks'] and cardinality(scopes) > 0)
 );
 comment on table bds.api_keys is 'API keys, stored as SHA-256; a key is shown only when it is created';
+comment on column bds.api_keys.id is 'The key''s id';
+comment on column bds.api_keys.hash is 'SHA-256 of the key';
+comment on column bds.api_keys.name is 'Its name';
+comment on column bds.api_keys.tenant_id is 'The tenant whose every company it gives access to; null: it is for some companies';
+comment on column bds.api_keys.scopes is 'Some of read, import, hooks';
+comment on column bds.api_keys.created_at is 'Time of creation';
+comment on column bds.api_keys.expires_at is 'End of its validity; null: none';
+comment on column bds.api_keys.revoked_at is 'Time of revocation; null: it was not revoked';
+comment on column bds.api_keys.last_used_at is 'Time of the last use, to the minute';
 comment on column bds.api_keys.companies is 'The companies that the key gives access to; null: every company of its tenant';
 comment on column bds.api_keys.actor is 'Creator: the actor named by bds.set_context or bds.actor, else the database user';
 
@@ -35,6 +44,11 @@ create table bds.users (
     constraint user_is_for_companies check (cardinality(companies) > 0)
 );
 comment on table bds.users is 'Users, identified by email address; passwords are stored as Argon2id hashes';
+comment on column bds.users.id is 'The user''s id';
+comment on column bds.users.email is 'Email address, in lower case';
+comment on column bds.users.password_hash is 'Argon2id hash of the password';
+comment on column bds.users.created_at is 'Time of creation';
+comment on column bds.users.last_login_at is 'Time of the last login';
 comment on column bds.users.companies is 'The companies that the user has access to';
 
 create table bds.sessions (
@@ -45,6 +59,10 @@ create table bds.sessions (
 );
 comment on table bds.sessions is
     'Sessions of users; signed tokens and cookies name a session and are void without its row';
+comment on column bds.sessions.id is 'The session''s id, which tokens and cookies name';
+comment on column bds.sessions.user_id is 'The user';
+comment on column bds.sessions.created_at is 'Time of the login';
+comment on column bds.sessions.expires_at is 'End of its validity';
 
 create index sessions_user_id on bds.sessions (user_id);
 create index sessions_expires_at on bds.sessions (expires_at);
@@ -55,6 +73,9 @@ create table bds.secrets (
     created_at  timestamptz not null default clock_timestamp()
 );
 comment on table bds.secrets is 'Random secrets that all processes of the service share';
+comment on column bds.secrets.name is 'What it is for: tokens';
+comment on column bds.secrets.value is 'The secret';
+comment on column bds.secrets.created_at is 'Time of creation';
 
 -- Unlogged: a crash loses one minute of counts.
 create unlogged table bds.wrong_credentials (
@@ -65,6 +86,9 @@ create unlogged table bds.wrong_credentials (
 ) with (fillfactor = 50);
 comment on table bds.wrong_credentials is
     'Counts of wrong credentials of each address, in the minute that begins with the first one';
+comment on column bds.wrong_credentials.address is 'The address; of IPv6 the /64';
+comment on column bds.wrong_credentials.first_at is 'Time of the first wrong one';
+comment on column bds.wrong_credentials.count is 'Number of wrong ones since then';
 comment on column bds.wrong_credentials.pending is 'Running logins, each of which may fail';
 
 create index wrong_credentials_first_at on bds.wrong_credentials (first_at);

@@ -160,6 +160,7 @@ ATTACKS: list[tuple[str, str, str]] = [
     # what every login of a database may do
     (NOBODY, "listen bds_changes", REMAINS),
     (NOBODY, "notify bds_changes, 'beta'", REMAINS),
+    (NOBODY, "select pg_advisory_lock(20261120)", REMAINS),
     (NOBODY, "notify bds_catalog", REMAINS),
     (NOBODY, "select lo_create(0)", REMAINS),
     (NOBODY, "create temp table mine as select generate_series(1, 1000)", REMAINS),
@@ -281,5 +282,13 @@ def test_what_remains_is_in_the_threat_model() -> None:
     remaining = {statements.split(";")[-1].split()[0] for _, statements, outcome in ATTACKS if outcome == REMAINS}
     assert remaining == {"lock", "listen", "notify", "select", "create"}
     text = (Path(__file__).parents[2] / "docs" / "security.md").read_text()
-    for words in ("`lock table`", "`listen`", "`notify`", "large objects", "temporary tables", "source of functions"):
+    for words in (
+        "`lock table`",
+        "`listen`",
+        "`notify`",
+        "large objects",
+        "temporary tables",
+        "source of functions",
+        "advisory locks",
+    ):
         assert words in text

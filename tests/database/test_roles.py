@@ -41,6 +41,7 @@ RELATIONS: dict[str, tuple[str, str, str, str, str, str, str]] = {
     "bds.change_log": ("", "", "", R, R, "", R),
     "bds.change_log_*": ("", "", "", "", "", "", ""),
     "bds.change_months": (R, R, "", R, R, R, R),
+    "bds.change_values": (R, R, "", R, R, R, R),
     "bds.changes": (R, R, "", R, R, R, R),
     "bds.clocks": ("", "", R, R, R, "", R),
     "bds.company_logins": ("", "", "", "", R, "", ""),
