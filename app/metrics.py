@@ -76,11 +76,12 @@ pool_counters = {
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """Work that waits in the database (bds.backlog): counts up to QUEUE_LIMIT; overdue in seconds."""
+    """Work that waits in the database (bds.backlog): counts up to QUEUE_LIMIT; overdue in seconds.  problems: counts by kind."""
 
     deliveries: int
     overdue: float
     imports: int
+    problems: Mapping[str, int]
 
 
 class RequestCounter:
@@ -163,6 +164,10 @@ class DatabaseCollector(Collector):
         yield GaugeMetricFamily(
             "bds_imports_under_way", f"Unfinished imports, counted up to {QUEUE_LIMIT}", value=self._backlog.imports
         )
+        problems = GaugeMetricFamily("bds_problems", "Problems of the database, as bds doctor lists them", labels=("kind",))
+        for kind, count in self._backlog.problems.items():
+            problems.add_metric((kind,), count)
+        yield problems
 
 
 def exposition(is_up: bool, backlog: Backlog | None, accept: str) -> tuple[bytes, str]:

@@ -45,7 +45,7 @@ grant execute on function
 
 -- The service: accounts, mappers, and the hooks of the company that the session names ---------------------------------------------
 
-grant select on bds.api_keys to bds_operator, bds_service;
+grant select on bds.api_keys, bds.problem_counts to bds_operator, bds_service;
 grant select on
     bds.deliveries, bds.delivery_attempts, bds.hook_columns, bds.hook_filters, bds.hook_positions, bds.hook_queue, bds.hook_states,
     bds.hooks
@@ -75,7 +75,8 @@ grant execute on function
 -- The operator: every row of every company, the queue, and what is set for all ----------------------------------------------------
 
 grant select on
-    bds.change_archive, bds.column_history, bds.sessions, bds.settings, bds.tenants, bds.turns, bds.wrong_credentials
+    bds.change_archive, bds.column_history, bds.log_comparisons, bds.log_findings, bds.log_problems, bds.problems, bds.sessions,
+    bds.settings, bds.table_problems, bds.tenants, bds.turns, bds.wrong_credentials
     to bds_operator;
 grant select (id, email, companies, created_at, last_login_at) on bds.users to bds_operator;
 grant insert, update, delete on
@@ -84,8 +85,8 @@ grant insert, update, delete on
     to bds_operator;
 grant select on bds.company_logins to bds_operator;
 grant execute on function
-    bds.create_company, bds.create_user, bds.delete_company, bds.delete_user, bds.grant_company, bds.revoke_company,
-    bds.set_retention, bds.turn_holders
+    bds.compare_log, bds.create_company, bds.create_user, bds.delete_company, bds.delete_user, bds.grant_company,
+    bds.revoke_company, bds.set_retention, bds.turn_holders
     to bds_operator;
 
 -- The importer: runs imports with the writer's rights, and owns what is staged; no session is it ----------------------------------

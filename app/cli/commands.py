@@ -13,7 +13,7 @@ import psycopg
 
 from app import auth, logs
 from app.auth.key_admin import check_key_name
-from app.cli import accounts, demo, stdio, tables
+from app.cli import accounts, demo, doctor, stdio, tables
 from app.cli.arguments import SCOPES
 from app.cli.explain import explain
 from app.cli.imports import run_import
@@ -114,6 +114,13 @@ def delete_user(options: argparse.Namespace, config: Config) -> int:
     with _connect(config) as connection:
         accounts.delete_user(connection, options.email)
     return 0
+
+
+def examine_database(options: argparse.Namespace, config: Config) -> int:
+    with _connect(config) as connection:
+        problems, compared = doctor.examine(connection, options.deep)
+    stdio.write((doctor.as_json if options.json else doctor.as_text)(problems, compared))
+    return FAILED if problems else 0
 
 
 def explain_request(options: argparse.Namespace, config: Config) -> int:

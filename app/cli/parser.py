@@ -213,6 +213,18 @@ All or nothing; a company that exists is refused. Ids, the log and its clock go 
         (EMAIL,),
     ),
     Command(
+        "doctor",
+        commands.examine_database,
+        "list what is wrong with the database, with the statements that mend it; exits with 1 if there is anything",
+        """\
+  bds doctor                                   altered tables, triggers, partitions, indexes, imports, hooks
+  bds doctor --deep --json                     compares every row with the change log first, which reads all of both""",
+        (
+            argument("--deep", action="store_true", help="compare all rows with the change log first"),
+            argument("--json", action="store_true", help="print JSON"),
+        ),
+    ),
+    Command(
         "explain",
         commands.explain_request,
         "print the SQL of an OData request, and PostgreSQL's plan for it",

@@ -1,4 +1,4 @@
-"""The overview: the user's companies, row counts, a chart of changes over time."""
+"""The overview: the user's companies, row counts, a chart of changes over time; for people also the number of problems."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ COMPANIES = """
     limit %s offset %s
 """
 ROWS = "select c.entity, c.rows, c.is_estimate from bds.count_rows(%s) c"
+PROBLEMS = "select coalesce(sum(n.value::int), 0)::int from bds.problem_counts c, jsonb_each_text(c.counts) n"
 CHANGES = "select c.changes from bds.count_changes(%s, %s) c order by c.since"
 
 
@@ -31,11 +32,13 @@ async def show(page: PageRequest) -> web.StreamResponse:
     async with page.database.service() as connection:
         cursor = await connection.execute(COMPANIES, (page.companies, PAGE + 1, offset))
         companies = await cursor.fetchall()
+        problems = await (await connection.execute(PROBLEMS)).fetchone() if page.may("account") else None
     async with page.database.session(company) as connection:
         rows = await (await connection.execute(ROWS, (company,))).fetchall()
         counted = await (await connection.execute(CHANGES, (company, steps))).fetchall()
     return page.render(
         "overview.html",
+        problems=problems[0] if problems else 0,
         companies=companies[:PAGE],
         more=len(companies) > PAGE,
         offset=offset,

@@ -240,6 +240,7 @@ comment on function bds_change_log.log_template() is
 --
 --     'units', r.id, 'update', at, pg_current_xact_id(), actor, db_user, change_set, o.updated_at,
 --     case when touching <> '' then array[touching] end,
+--     hash_record_extended(row(r.id, r.code, r.updated_at), 0),
 --     json_object('code' : case when o.code is distinct from r.code then coalesce(to_json(o.code), 'null'::json) end
 --         absent on null returning json)::jsonb
 --
@@ -262,14 +263,15 @@ begin
         'rows', rows_of,
         'stamps', case operation when 'delete' then 'null, null' else 'oldest, newest' end,
         'columns', 'company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id, '
-            'last_updated_at, collections, old',
+            'last_updated_at, collections, row_hash, old',
         'record', bds_impl.fill(
-            E'{entity:L}, r.id, {operation:L}, at, pg_current_xact_id(), actor, db_user, change_set, {last_update}, {collections},\n'
-            '            {old}',
+            E'{entity:L}, r.id, {operation:L}, at, pg_current_xact_id(), actor, db_user, change_set, {last_update},\n'
+            '            {collections}, {hash},\n            {old}',
             'entity', this.name,
             'operation', case operation when 'insert' then 'create' else operation end,
             'last_update', case when is_update then 'o.updated_at' else 'null' end,
             'collections', case when is_update then $sql$case when touching <> '' then array[touching] end$sql$ else 'null' end,
+            'hash', case operation when 'delete' then 'null' else bds_change_log.row_hash(this) end,
             'old', bds_change_log.old_value(this, operation)
         ),
         'row', case when is_update then 'new_rows r, old_rows o' else rows_of || ' r' end,
@@ -300,6 +302,18 @@ as $$
     select bds_change_log.make_log_function(this, o.name) from unnest(array['insert', 'update', 'delete']) as o (name);
 $$;
 comment on function bds_change_log.make_functions(bds.entities) is 'Creates the functions of an entity''s triggers';
+
+create function bds_change_log.row_hash(this bds.entities)
+    returns text
+    language sql
+    stable
+    set search_path = pg_catalog, pg_temp
+    return (
+        select format('hash_record_extended(row(%s), 0)', string_agg(format('r.%I', f.column_name), ', ' order by f.ordinal))
+        from bds.fields f
+        where f.entity = this.name
+    );
+comment on function bds_change_log.row_hash(bds.entities) is 'The expression of a row r that is logged as row_hash';
 
 create function bds_change_log.old_value(this bds.entities, operation text)
     returns text

@@ -1,6 +1,6 @@
 -- Maintenance: the service calls it every few seconds; a scheduler of the database may call it instead.
 
-create or replace function bds.maintain(import_age interval default null)
+create or replace function bds.maintain(import_age interval default null, compare_age interval default null)
     returns table (step text, done bigint, problem text)
     language plpgsql
     security definer
@@ -9,6 +9,26 @@ as $$
 declare
     -- in this order: the last ones lock the log, until the end of the transaction
     statements constant text[] := array[
+        'compare rows with the log', $sql$
+            select count(*) from (
+                select e.name from bds.entities e left join bds.log_comparisons c on c.entity = e.name
+                where coalesce(c.compared_at, '-infinity') < clock_timestamp() - $2
+                order by c.compared_at nulls first, e.ordinal
+                limit 1
+            ) e cross join lateral bds.compare_log(entity => e.name)
+        $sql$,
+        'count problems', $sql$
+            with counted as (
+                update bds.problem_counts c
+                set counted_at = clock_timestamp(), counts = (
+                    select coalesce(jsonb_object_agg(p.kind, p.number), '{}')
+                    from (select o.kind, count(*) as number from bds.problems o group by o.kind) p
+                )
+                where c.counted_at < clock_timestamp() - interval '1 minute'
+                returning 1
+            )
+            select count(*) from counted
+        $sql$,
         'end dead imports', 'select bds.reap_imports()',
         'forget old imports', 'select bds.forget_imports($1)',
         'make months of the log', 'select bds_change_log.make_months()',
@@ -22,7 +42,7 @@ begin
         step := statements[n];
         problem := null;
         begin
-            execute statements[n + 1] into done using import_age;
+            execute statements[n + 1] into done using import_age, compare_age;
         exception when others then
             done := 0;
             problem := sqlstate || ': ' || sqlerrm;
@@ -31,6 +51,7 @@ begin
     end loop;
 end
 $$;
-comment on function bds.maintain(interval) is
-    'All periodic work: ends imports whose process is gone, deletes reports of imports that ended so long ago (null: none), makes and '
-    'expires months of the change log. Returns what each step has done, and its error; nothing while another session does the work';
+comment on function bds.maintain(interval, interval) is
+    'All periodic work: compares the rows of an entity with the log if the last comparison is older than compare_age (null: none), '
+    'counts problems, ends imports whose process is gone, deletes reports of imports that ended so long ago (null: none), makes '
+    'and expires months of the change log. Returns what each step has done, and its error; nothing while another session does the work';

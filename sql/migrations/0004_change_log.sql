@@ -38,6 +38,8 @@ create table bds.change_log (
     transaction_id   xid8 not null,
     -- for an update the row's previous updated_at, so that a past state is exact
     last_updated_at  timestamptz,
+    -- of the row as it became, to find changes that no trigger saw
+    row_hash         bigint,
     change_set_id    uuid,
     operation        bds.operation not null,
     company_id       text collate "C" not null,
@@ -52,7 +54,8 @@ create table bds.change_log (
 
     constraint id_is_positive check (id > 0),
     constraint creates_alone_have_no_old_values check ((operation = 'create') = (old is null)),
-    constraint updates_alone_name_collections check (operation = 'update' or collections is null)
+    constraint updates_alone_name_collections check (operation = 'update' or collections is null),
+    constraint deletes_alone_have_no_hash check ((operation = 'delete') = (row_hash is null))
 ) partition by range (created_at);
 comment on table bds.change_log is 'Every change of every registered row; bds.changes is its readable view';
 comment on column bds.change_log.id is 'Version number: 1, 2, 3, ... within the company';
@@ -60,6 +63,8 @@ comment on column bds.change_log.row_id is 'The row''s id';
 comment on column bds.change_log.created_at is 'When the row was written, by the database''s clock';
 comment on column bds.change_log.transaction_id is 'PostgreSQL''s transaction id; all changes of a transaction share it';
 comment on column bds.change_log.last_updated_at is 'For an update the row''s previous updatedAt';
+comment on column bds.change_log.row_hash is
+    'A hash of the row as it became, for bds.compare_log: hash_record_extended of its columns in their order; null for a delete';
 comment on column bds.change_log.change_set_id is 'Groups the changes of one import or one bds.set_context';
 comment on column bds.change_log.operation is 'create, update or delete';
 comment on column bds.change_log.company_id is 'The company';
@@ -119,3 +124,52 @@ insert into bds.settings default values;
 create table bds.change_archive (like bds.change_log including constraints including comments) partition by range (created_at);
 comment on table bds.change_archive is 'Months of the change log that have expired, if the operator wants them archived';
 create index change_archive_row on bds.change_archive (row_id, company_id);
+
+-- What comparisons of rows with the log found ------------------------------------------------------------------------------------
+
+create table bds.log_findings (
+    kind        text not null,
+    company_id  text collate "C" not null,
+    entity      text collate "C" not null,
+    -- how many rows or ids, and some of them
+    number      bigint not null,
+    examples    bigint[] not null,
+    found_at    timestamptz not null,
+
+    primary key (company_id, entity, kind),
+    constraint kind_is_known check (kind in (
+        'unlogged insert',  -- a row without a record, or after the record of its deletion
+        'unlogged update',  -- a row that is not as its last record left it
+        'unlogged delete',  -- no row after a record that is not of its deletion
+        'unknown company',  -- rows of a company that does not exist
+        'missing record'    -- ids that no record has
+    ))
+);
+comment on table bds.log_findings is 'What the last bds.compare_log of each entity found: writes that the change log does not have';
+comment on column bds.log_findings.kind is 'What was found';
+comment on column bds.log_findings.company_id is 'The company';
+comment on column bds.log_findings.entity is 'The entity''s API name; empty: ids of the log itself';
+comment on column bds.log_findings.number is 'How many rows, or ids';
+comment on column bds.log_findings.examples is 'Up to ten of them';
+comment on column bds.log_findings.found_at is 'When they were compared';
+
+create table bds.log_comparisons (
+    entity       text collate "C" primary key references bds.entities (name) on delete cascade,
+    compared_at  timestamptz not null
+);
+comment on table bds.log_comparisons is 'When bds.compare_log has compared all rows of an entity';
+comment on column bds.log_comparisons.entity is 'The entity''s API name';
+comment on column bds.log_comparisons.compared_at is 'When all companies'' rows were compared last';
+
+create table bds.problem_counts (
+    is_only     boolean primary key default true,
+    counts      jsonb not null default '{}',
+    counted_at  timestamptz not null default '-infinity',
+
+    constraint one_row_only check (is_only)
+);
+comment on table bds.problem_counts is 'How many problems bds.problems had of each kind, for monitoring';
+comment on column bds.problem_counts.is_only is 'Always true: the table has one row';
+comment on column bds.problem_counts.counts is 'The number of problems of each kind that has any: {"disabled trigger": 1}';
+comment on column bds.problem_counts.counted_at is 'When bds.maintain counted them';
+insert into bds.problem_counts default values;

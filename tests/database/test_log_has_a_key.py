@@ -42,19 +42,23 @@ def test_the_key_is_the_only_index_by_id(acme: Operator) -> None:
 @pytest.mark.parametrize(
     ("values", "state", "constraint"),
     [
-        ("1, 1, 'create', null, null", "23505", "_pkey"),
-        ("0, 1, 'create', null, null", "23514", "id_is_positive"),
-        ("9, 1, 'create', null, '{}'", "23514", "creates_alone_have_no_old_values"),
-        ("9, 1, 'update', null, null", "23514", "creates_alone_have_no_old_values"),
-        ("9, 1, 'delete', null, null", "23514", "creates_alone_have_no_old_values"),
-        ("9, 1, 'create', '{variants}', null", "23514", "updates_alone_name_collections"),
-        ("9, 1, 'delete', '{variants}', '{}'", "23514", "updates_alone_name_collections"),
+        ("1, 1, 'create', null, null, 1", "23505", "_pkey"),
+        ("0, 1, 'create', null, null, 1", "23514", "id_is_positive"),
+        ("9, 1, 'create', null, '{}', 1", "23514", "creates_alone_have_no_old_values"),
+        ("9, 1, 'update', null, null, 1", "23514", "creates_alone_have_no_old_values"),
+        ("9, 1, 'delete', null, null, null", "23514", "creates_alone_have_no_old_values"),
+        ("9, 1, 'create', '{variants}', null, 1", "23514", "updates_alone_name_collections"),
+        ("9, 1, 'delete', '{variants}', '{}', null", "23514", "updates_alone_name_collections"),
+        ("9, 1, 'create', null, null, null", "23514", "deletes_alone_have_no_hash"),
+        ("9, 1, 'update', null, '{}', null", "23514", "deletes_alone_have_no_hash"),
+        ("9, 1, 'delete', null, '{}', 1", "23514", "deletes_alone_have_no_hash"),
     ],
 )
 def test_a_record_that_no_trigger_writes_is_refused(acme: Operator, values: str, state: str, constraint: str) -> None:
     with pytest.raises(psycopg.Error) as caught:
         acme.connection.execute(
-            "insert into bds.change_log (company_id, entity, actor, db_user, transaction_id, created_at, id, row_id, operation, collections, old)"
+            "insert into bds.change_log (company_id, entity, actor, db_user, transaction_id, created_at,"
+            " id, row_id, operation, collections, old, row_hash)"
             f" values ('acme', 'units', 'me', 'me', '1', now(), {values})".encode()
         )
     assert caught.value.sqlstate == state

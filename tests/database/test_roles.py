@@ -50,6 +50,12 @@ RELATIONS: dict[str, tuple[str, str, str, str, str, str, str]] = {
     "bds.delivery_attempts": ("", "", R, R, W, "", W),
     "bds.column_history": ("", "", "", "", R, "", ""),
     "bds.entities": (R, R, R, R, R, R, R),
+    "bds.log_comparisons": ("", "", "", "", R, "", ""),
+    "bds.log_findings": ("", "", "", "", R, "", ""),
+    "bds.log_problems": ("", "", "", "", R, "", ""),
+    "bds.problem_counts": ("", "", R, "", R, "", ""),
+    "bds.problems": ("", "", "", "", R, "", ""),
+    "bds.table_problems": ("", "", "", "", R, "", ""),
     "bds.entity_positions": ("", "", "", R, R, "", R),
     "bds.fields": (R, R, R, R, R, R, R),
     "bds.hook_columns": ("", "", R, R, R, "", R),
@@ -92,7 +98,7 @@ DEFINERS = {
         password_of put_mapper reap_imports retry_delivery revoke_key session set_password test_hook update_hook whole_tenants""",
     "bds_worker": """authenticate claim_deliveries count_changes count_rows first_change forget_deliveries record_attempts refit_hook release_leases renew_leases route_changes row_at row_history
         match_filters rows_where""",
-    "bds_operator": """backlog claim_deliveries count_changes count_rows create_company create_hook create_key create_user delete_company delete_hook
+    "bds_operator": """backlog claim_deliveries compare_log count_changes count_rows create_company create_hook create_key create_user delete_company delete_hook
         delete_mapper delete_user first_change grant_company forget_deliveries forget_imports import_begin import_fail
         import_received import_run import_stage keys_of lock_company lock_hook maintain put_mapper reap_imports record_attempts
         refit_hook release_leases renew_leases retry_delivery revoke_company revoke_key route_changes row_at row_history set_context

@@ -37,6 +37,23 @@ def test_the_overview_counts_rows_and_changes(anna: Visitor, service: Service) -
     assert "estimates" not in page.text
 
 
+def test_problems_are_mentioned_to_people(anna: Visitor, service: Service) -> None:
+    count = "update bds.problem_counts set counted_at = '-infinity'; select bds.maintain()"
+    service.operator.connection.execute(count)
+    assert "bds doctor" not in anna.get("/?company=demo").text
+    service.operator.connection.execute("alter table data.units disable trigger bds_log_insert")
+    try:
+        service.operator.connection.execute(count)
+        assert "The service has 1 problem: the command bds doctor lists it." in " ".join(
+            anna.get("/?company=demo").one("//main").split()
+        )
+        metrics = service.ask("/metrics").body.decode()
+        assert 'bds_problems{kind="disabled trigger"} 1.0' in metrics
+    finally:
+        service.operator.connection.execute("alter table data.units enable trigger bds_log_insert")
+        service.operator.connection.execute(count)
+
+
 def test_an_empty_company_suggests_an_import(anna: Visitor) -> None:
     page = anna.get("/?company=demo")
     assert "0 changes in the last 30 days" in page.text

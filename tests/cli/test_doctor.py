@@ -1,0 +1,74 @@
+"""bds doctor: problems on standard output, in lines that fit the terminal, and the exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from app.cli import doctor
+from app.cli.main import main
+from tests.conftest import Operator
+from tests.database.test_compare_log import unlogged
+
+
+@pytest.fixture
+def bds(database_url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str]]:
+    monkeypatch.setenv("BDS_DATABASE_URL", database_url)
+
+    def run(*arguments: str, width: int = 80) -> tuple[int, str]:
+        monkeypatch.setenv("COLUMNS", str(width))
+        code = main(["doctor", *arguments])
+        return code, capsys.readouterr().out
+
+    return run
+
+
+def test_a_sound_database_has_no_problems(bds: Callable[..., tuple[int, str]]) -> None:
+    assert bds() == (0, "no problems; rows were never compared with the change log: bds doctor --deep\n")
+    code, text = bds("--deep")
+    assert code == 0 and text.startswith("no problems; rows were compared with the change log at 20")
+    code, text = bds("--json")
+    assert code == 0 and json.loads(text)["problems"] == []
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_problems_fit_the_terminal_and_name_their_mend(operator: Operator, bds: Callable[..., tuple[int, str]], width: int) -> None:
+    operator.company("acme")
+    operator.write("acme", "insert into data.units (code, name) values ('a', 'A')")
+    operator.connection.execute("alter table data.units disable trigger bds_log_insert; alter table data.orders add column x int")
+    unlogged(operator.connection, "update data.units set name = 'B'")
+    code, text = bds(width=width)
+    assert code == 1 and "2 problems" in text and "unlogged" not in text
+    code, text = bds("--deep", width=width)
+    assert code == 1 and "3 problems" in text
+    assert all(len(line) <= width or " " not in line.strip() for line in text.splitlines())
+    words = " ".join(text.split())
+    assert "mend: alter table data.units enable trigger bds_log_insert;" in words
+    assert "unlogged update: data.units (company acme, entity units)" in words
+    assert "mend: select bds.compare_log('acme', 'units', record => true);" in words
+
+
+def test_problems_as_json(operator: Operator, bds: Callable[..., tuple[int, str]]) -> None:
+    operator.connection.execute("alter table data.units disable trigger bds_log_insert")
+    code, text = bds("--json")
+    found: Any = json.loads(text)
+    assert code == 1 and found["compared_at"] is None
+    assert found["problems"] == [
+        {
+            "kind": "disabled trigger",
+            "company_id": None,
+            "entity": "units",
+            "object": "bds_log_insert on data.units",
+            "detail": "writes are not logged as they should be",
+            "mend": "alter table data.units enable trigger bds_log_insert",
+        }
+    ]
+
+
+def test_control_characters_do_not_reach_the_terminal() -> None:
+    problem = dict.fromkeys(doctor.COLUMNS, "x\x1b[31m")
+    assert "\x1b" not in doctor.as_text([problem], None) and os.linesep in doctor.as_text([problem], None)

@@ -1,0 +1,206 @@
+"""Writes that no trigger saw are found: each record keeps a hash of the row as it became."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import psycopg
+import pytest
+
+from tests.conftest import Operator
+from tests.database.aging import age
+from tests.database.test_altered_tables import ALTERATIONS, TABLE
+
+
+@pytest.fixture
+def acme(operator: Operator) -> Operator:
+    operator.company("acme")
+    operator.company("beta")
+    operator.write("acme", "insert into data.units (code, name) values ('a', 'A'), ('b', 'B'), ('c', 'C')")
+    operator.write("acme", "update data.units set name = 'B2', symbol = 'b' where code = 'b'")
+    operator.write("beta", "insert into data.units (code, name) values ('a', 'A')")
+    assert found(operator) == []
+    return operator
+
+
+def found(operator: Operator, call: str = "") -> list[Any]:
+    return operator.rows(f"select kind, company_id, entity, number from bds.compare_log({call})")
+
+
+def unlogged(connection: psycopg.Connection[Any], statement: str) -> None:
+    """Write as logical replication and pg_restore --disable-triggers do."""
+    with connection.transaction():
+        connection.execute("set local session_replication_role = replica")
+        connection.execute(statement.encode())
+
+
+WRITES = {
+    "update": (
+        "update data.units set name = 'X' where code = 'b' and company_id = 'acme'",
+        ("unlogged update", "acme", "units", 1),
+    ),
+    "null": ("update data.units set symbol = null where code = 'b'", ("unlogged update", "acme", "units", 1)),
+    "time": ("update data.units set updated_at = now() where company_id = 'beta'", ("unlogged update", "beta", "units", 1)),
+    "insert": (
+        "insert into data.units (company_id, code, name) values ('acme', 'd', 'D')",
+        ("unlogged insert", "acme", "units", 1),
+    ),
+    "delete": ("delete from data.units where code = 'c'", ("unlogged delete", "acme", "units", 1)),
+    "move": ("update data.units set id = id + 100 where code = 'c'", None),
+    "stranger": (
+        "insert into data.units (company_id, code, name) values ('nobody', 'd', 'D')",
+        ("unknown company", "nobody", "units", 1),
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", WRITES)
+@pytest.mark.parametrize("way", ["replica", "disabled trigger"])
+def test_a_write_without_a_record_is_found(acme: Operator, kind: str, way: str) -> None:
+    statement, expected = WRITES[kind]
+    if way == "replica":
+        unlogged(acme.connection, statement)
+    else:
+        acme.connection.execute(
+            f"alter table data.units disable trigger user; {statement}; alter table data.units enable trigger user".encode()
+        )
+    both = [("unlogged delete", "acme", "units", 1), ("unlogged insert", "acme", "units", 1)]
+    assert found(acme) == ([expected] if expected else both)
+    assert acme.rows("select count(*) from bds.log_comparisons") == [(9,)]
+
+
+def test_a_row_that_comes_back_after_its_deletion_is_found(acme: Operator) -> None:
+    acme.write("acme", "delete from data.units where company_id = 'acme' and code = 'c'")
+    assert found(acme) == []
+    unlogged(
+        acme.connection,
+        "insert into data.units select company_id, row_id, old ->> 'code', 'C' from bds.changes where operation = 'delete'",
+    )
+    assert found(acme) == [("unlogged insert", "acme", "units", 1)]
+
+
+def test_only_what_is_asked_for_is_compared_and_the_rest_is_kept(acme: Operator) -> None:
+    unlogged(acme.connection, "update data.units set name = 'X'")
+    assert found(acme, "'acme', 'units'") == [("unlogged update", "acme", "units", 3)]
+    assert found(acme, "'acme', 'orders'") == []
+    assert acme.rows("select company_id, cardinality(examples) from bds.log_findings") == [("acme", 3)]
+    assert acme.rows("select * from bds.log_comparisons where compared_at > now() - interval '1 ms'") == []
+    assert found(acme, "entity => 'units'") == [("unlogged update", "acme", "units", 3), ("unlogged update", "beta", "units", 1)]
+
+
+def test_a_missing_record_is_found(acme: Operator) -> None:
+    acme.connection.execute("delete from bds.change_log where company_id = 'acme' and id in (2, 4)")
+    acme.connection.execute("delete from bds.change_log where company_id = 'beta'")
+    assert acme.rows("select kind, company_id, number, examples from bds.compare_log() where entity = ''") == [
+        ("missing record", "acme", 2, [2, 4]),
+        ("missing record", "beta", 1, [1]),
+    ]
+
+
+def test_what_retention_has_dropped_is_not_missed(acme: Operator) -> None:
+    age(acme, "2020_01", "id < 4")
+    unlogged(acme.connection, "update data.units set updated_at = '2020-01-15Z' where company_id = 'beta' or code <> 'b'")
+    acme.connection.execute("select bds.set_retention('1 year'), bds.maintain()")
+    assert acme.rows("select company_id, count(*) from bds.changes group by 1") == [("acme", 1)]
+    assert found(acme) == []
+    unlogged(acme.connection, "update data.units set name = 'X' where code = 'b'")
+    unlogged(acme.connection, "insert into data.units (company_id, code, name) values ('acme', 'd', 'D')")
+    assert found(acme) == [("unlogged insert", "acme", "units", 1), ("unlogged update", "acme", "units", 1)]
+
+
+def test_writers_do_not_disturb_a_comparison(acme: Operator, connect: Callable[..., psycopg.Connection[Any]]) -> None:
+    writer = connect(company="acme")
+    writer.execute("begin; update data.units set name = 'Y' where code = 'b'; delete from data.units where code = 'c'")
+    assert found(acme) == []
+    writer.execute("commit")
+    assert found(acme) == []
+
+
+@pytest.fixture
+def stores(operator: Operator) -> Operator:
+    operator.company("acme")
+    operator.connection.execute(TABLE.encode())
+    operator.connection.execute("select bds.register('data.stores')")
+    operator.write("acme", "insert into data.stores (code, city, size) values ('a', 'Ulm', 1), ('b', 'Bonn', null)")
+    return operator
+
+
+@pytest.mark.parametrize("kind", [kind for kind in ALTERATIONS if not kind.startswith(("drop", "add with default"))])
+def test_rows_that_an_alteration_left_alone_are_not_found(stores: Operator, kind: str) -> None:
+    stores.connection.execute(ALTERATIONS[kind].encode())
+    stores.connection.execute("select bds.register('data.stores')")
+    assert found(stores) == []
+    stores.write("acme", "update data.stores set size = 5 where size = 1")
+    assert found(stores) == []
+    unlogged(stores.connection, "update data.stores set size = coalesce(size, 0) + 1")
+    assert found(stores) == [("unlogged update", "acme", "stores", 2)]
+
+
+def test_values_that_an_alteration_changed_are_found(stores: Operator) -> None:
+    stores.connection.execute(
+        "drop view api.stores, my.stores; alter table data.stores alter size type text using 'size ' || size; select bds.register('data.stores')"
+    )
+    assert found(stores) == [("unlogged update", "acme", "stores", 1)]
+
+
+def test_a_column_that_was_dropped_with_its_records_is_not_missed_and_one_that_was_not_is(stores: Operator) -> None:
+    stores.connection.execute("select bds.drop_column('stores', 'size')")
+    assert found(stores) == []
+    stores.connection.execute("alter table data.stores drop column city cascade; select bds.register('data.stores')")
+    assert found(stores) == [("unlogged update", "acme", "stores", 2)]
+
+
+def test_rows_that_were_there_before_the_registration_are_not_missed(operator: Operator) -> None:
+    operator.company("acme")
+    operator.connection.execute(TABLE.encode())
+    operator.connection.execute(
+        "insert into data.stores (company_id, code, updated_at) values ('acme', 'a', now()), ('acme', 'b', now())"
+    )
+    operator.connection.execute("select bds.register('data.stores')")
+    assert found(operator) == []
+    operator.write("acme", "update data.stores set city = 'Ulm' where code = 'a'")
+    assert found(operator) == []
+    unlogged(operator.connection, "insert into data.stores (company_id, code) values ('acme', 'c')")
+    assert found(operator) == [("unlogged insert", "acme", "stores", 1)]
+
+
+def test_differences_can_be_recorded(acme: Operator) -> None:
+    unlogged(acme.connection, "update data.units set name = 'X' where code = 'a'")
+    unlogged(acme.connection, "insert into data.units (company_id, code, name) values ('acme', 'd', 'D')")
+    unlogged(acme.connection, "delete from data.units where code = 'c'")
+    before = acme.rows("select max(id) from bds.changes where company_id = 'acme'")[0][0]
+    assert found(acme, "'acme', record => true") == []
+    assert found(acme) == [("unlogged update", "beta", "units", 1)]
+    records = acme.rows(
+        "select operation, old, actor from bds.changes where company_id = 'acme' and id > %s order by id", (before,)
+    )
+    assert sorted(records) == [("create", None, "postgres"), ("delete", {}, "postgres"), ("update", {}, "postgres")]
+    assert acme.rows("select last_id from bds.positions where company_id = 'acme' and entity = 'units'") == [(before + 3,)]
+    assert found(acme, "record => true") == [] and found(acme) == []
+    acme.write("acme", "update data.units set name = 'Y' where company_id = 'acme' and code = 'a'")
+    names = acme.rows(
+        "select h.row ->> 'name' from bds.row_history('acme', 'units', (select id from data.units where company_id = 'acme' and code = 'a')) h"
+    )
+    assert names[1:] == [("X",), ("Y",)]
+
+
+def test_maintenance_compares_one_entity_a_call_if_its_last_comparison_is_old(acme: Operator) -> None:
+    unlogged(acme.connection, "update data.units set name = 'X' where company_id = 'beta'")
+    compared = "select entity from bds.log_comparisons where compared_at > now() - interval '1 hour' order by 1"
+    acme.connection.execute("update bds.log_comparisons set compared_at = now() - interval '2 days'")
+    acme.connection.execute("select bds.maintain()")
+    assert acme.rows(compared) == [] and acme.rows("select from bds.log_findings") == []
+    for n in range(1, 11):
+        acme.connection.execute("select bds.maintain(compare_age => '1 day')")
+        assert len(acme.rows(compared)) == min(n, 9)
+    assert acme.rows("select kind, company_id from bds.log_findings") == [("unlogged update", "beta")]
+
+
+def test_only_the_operator_compares(acme: Operator, connect: Callable[..., psycopg.Connection[Any]]) -> None:
+    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+        connect("bds_reader", "acme").execute("select bds.compare_log('acme')")
+    assert connect("bds_operator").execute("select bds.compare_log()").fetchall() == []
+    with pytest.raises(psycopg.Error) as caught:
+        acme.rows("select bds.compare_log('acme', 'nothing')")
+    assert caught.value.sqlstate == "BD002"

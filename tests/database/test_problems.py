@@ -1,0 +1,165 @@
+"""bds.problems lists what is wrong, each with the statement that mends it; on a sound database it is empty."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.conftest import Operator
+from tests.database.test_altered_tables import ALTERATIONS, TABLE
+from tests.database.test_compare_log import unlogged
+
+
+@pytest.fixture
+def acme(operator: Operator) -> Operator:
+    operator.company("acme")
+    operator.connection.execute(TABLE.encode())
+    operator.connection.execute("select bds.register('data.stores')")
+    operator.write("acme", "insert into data.stores (code, city, size) values ('a', 'Ulm', 1)")
+    operator.write("acme", "insert into data.units (code, name) values ('a', 'A'), ('b', 'B')")
+    operator.rows("select * from bds.compare_log()")
+    assert problems(operator) == []
+    return operator
+
+
+def problems(operator: Operator) -> list[Any]:
+    return operator.rows("select kind, company_id, entity, object, detail, mend from bds.problems order by kind, object")
+
+
+def mend(operator: Operator) -> None:
+    for *_, statement in problems(operator):
+        operator.connection.execute(statement.encode())
+
+
+DETAILS = {
+    "add": "column manager is not registered",
+    "add with default": "column manager is not registered",
+    "rename": "column city was renamed to town",
+    "swap": "column code was renamed to city; column city was renamed to code",
+    "rename and fill": "column city was renamed to town; column city is not registered",
+    "type": "column size was integer, and is bigint",
+}
+
+
+@pytest.mark.parametrize("kind", DETAILS)
+def test_an_altered_table_is_listed_and_registered_again(acme: Operator, kind: str) -> None:
+    acme.connection.execute(ALTERATIONS[kind].encode())
+    [(found, company, entity, table, detail, statement)] = [p for p in problems(acme) if p[0] != "missing view"]
+    assert (found, company, entity, table, detail) == ("altered table", None, "stores", "data.stores", DETAILS[kind])
+    assert statement == "select bds.register('data.stores', entity => 'stores', singular => 'store')"
+    mend(acme)
+    assert problems(acme) == []
+
+
+def test_a_column_dropped_by_cascade_is_lost(acme: Operator) -> None:
+    acme.connection.execute("alter table data.stores drop column city cascade")
+    assert [(kind, detail) for kind, _, _, _, detail, _ in problems(acme)] == [
+        ("altered table", "column city was dropped"),
+        ("missing view", "the entity cannot be read through it"),
+        ("missing view", "the entity cannot be read through it"),
+    ]
+    mend(acme)
+    [(kind, _, entity, column, detail, statement)] = problems(acme)
+    assert (kind, entity, column) == ("lost column", "stores", "data.stores.city") and "are lost" in detail
+    acme.connection.execute(statement.encode())
+    assert problems(acme) == []
+
+
+def test_each_trigger_that_is_missing_or_disabled_is_listed(acme: Operator) -> None:
+    triggers = [
+        name for (name,) in acme.rows("select tgname from pg_trigger where tgrelid = 'data.stores'::regclass and not tgisinternal")
+    ]
+    acme.connection.execute("alter table data.stores disable trigger user")
+    assert sorted(p[3] for p in problems(acme)) == sorted(f"{name} on data.stores" for name in triggers)
+    assert {p[0] for p in problems(acme)} == {"disabled trigger"}
+    mend(acme)
+    assert problems(acme) == []
+    for name in triggers:
+        acme.connection.execute(f"drop trigger {name} on data.stores".encode())
+    assert {p[0] for p in problems(acme)} == {"missing trigger"} and len(problems(acme)) == len(triggers)
+    acme.connection.execute("alter table data.units enable replica trigger bds_log_insert")
+    assert ("disabled trigger", None, "units", "bds_log_insert on data.units") in [p[:4] for p in problems(acme)]
+    mend(acme)
+    assert problems(acme) == []
+
+
+def test_a_table_that_was_dropped_is_listed(acme: Operator) -> None:
+    acme.connection.execute("drop table data.stores cascade")
+    assert [p[:3] for p in problems(acme)] == [("missing table", None, "stores")]
+    mend(acme)
+    assert problems(acme) == []
+
+
+def test_unlogged_writes_are_listed_once_they_were_compared(acme: Operator) -> None:
+    unlogged(
+        acme.connection,
+        "update data.units set name = 'X'; insert into data.units (company_id, code, name) values ('nobody', 'n', 'N')",
+    )
+    assert problems(acme) == []
+    acme.rows("select * from bds.compare_log()")
+    assert [p[:4] for p in problems(acme)] == [
+        ("unknown company", "nobody", "units", "data.units"),
+        ("unlogged update", "acme", "units", "data.units"),
+    ]
+    assert problems(acme)[1][4].startswith("2 found 20")
+    mend(acme)
+    acme.rows("select * from bds.compare_log()")
+    assert [p[:4] for p in problems(acme)] == [("unlogged insert", "nobody", "units", "data.units")]
+    mend(acme)
+    assert problems(acme) == []
+
+
+def test_partitions_are_looked_after(acme: Operator) -> None:
+    months = acme.rows(
+        "select to_char(date_trunc('month', now() at time zone 'UTC') + make_interval(months => n), 'YYYY_MM') from generate_series(0, 1) n"
+    )
+    [this, following] = [f"bds.change_log_{month}" for (month,) in months]
+    acme.connection.execute(f"drop table {following}".encode())
+    assert [(p[0], p[3]) for p in problems(acme)] == [("missing partition", following)]
+    mend(acme)
+    assert problems(acme) == []
+    [(key,)] = acme.rows("select conname from pg_constraint where conrelid = %s::regclass and contype = 'p'", (this,))
+    acme.connection.execute(f"alter table {this} drop constraint {key}".encode())
+    assert [(p[0], p[3]) for p in problems(acme)] == [("partition without key", this)]
+    mend(acme)
+    assert problems(acme) == []
+
+
+def test_constraints_and_indexes_that_prove_nothing_are_listed(acme: Operator) -> None:
+    acme.connection.execute("alter table data.stores add constraint is_some check (size > 0) not valid")
+    acme.connection.execute("create index stores_city on data.stores (company_id, city)")
+    acme.connection.execute("update pg_index set indisvalid = false where indexrelid = 'data.stores_city'::regclass")
+    assert [p[:4] for p in problems(acme)] == [
+        ("invalid constraint", None, "stores", "is_some on data.stores"),
+        ("invalid index", None, "stores", "data.stores_city"),
+    ]
+    mend(acme)
+    assert problems(acme) == []
+
+
+def test_imports_without_a_sign_of_life_and_resting_hooks_are_listed(acme: Operator) -> None:
+    with acme.connection.transaction():
+        acme.connection.execute("select bds.set_context('acme', 'me')")
+        [(import_id,)] = acme.rows("select bds.import_begin('acme')")
+        [(hook,)] = acme.rows("select bds.create_hook('acme', 'units', 'https://example.com/hook')")
+    assert problems(acme) == []
+    acme.connection.execute("update bds.imports set heartbeat_at = now() - interval '1 hour'")
+    acme.connection.execute("update bds.hook_states set rests_until = now() + interval '1 hour'")
+    assert [p[:4] for p in problems(acme)] == [
+        ("resting hook", "acme", None, hook["id"]),
+        ("stuck import", "acme", None, str(import_id)),
+    ]
+    acme.connection.execute(problems(acme)[1][5].encode())
+    assert [p[0] for p in problems(acme)] == ["resting hook"]
+
+
+def test_problems_are_counted_for_monitoring(acme: Operator) -> None:
+    counts = "select counts from bds.problem_counts"
+    acme.connection.execute("alter table data.stores disable trigger bds_log_insert")
+    acme.connection.execute("set role bds_service; select bds.maintain()")
+    assert acme.rows(counts) == [({"disabled trigger": 1},)]
+    acme.connection.execute("reset role; alter table data.stores disable trigger bds_log_update; select bds.maintain()")
+    assert acme.rows(counts) == [({"disabled trigger": 1},)], "counted a moment ago"
+    acme.connection.execute("update bds.problem_counts set counted_at = now() - interval '1 hour'; select bds.maintain()")
+    assert acme.rows(counts) == [({"disabled trigger": 2},)]
