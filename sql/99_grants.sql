@@ -20,8 +20,8 @@ grant execute on function bds.api_time, bds.current_company, bds.is_operator, bd
 -- The reader: the views of the company that the session names ---------------------------------------------------------------------
 
 grant select on
-    bds.change_months, bds.change_values, bds.changes, bds.company_positions, bds.import_errors, bds.imports, bds.linkage_weights,
-    bds.mappers, bds.positions
+    bds.change_months, bds.change_values, bds.changes, bds.company_positions, bds.erasures, bds.import_errors, bds.imports,
+    bds.linkage_weights, bds.mappers, bds.positions
     to bds_operator, bds_reader, bds_writer;
 grant execute on function bds.first_change, bds.import_report, bds.open_import, bds.row_at, bds.row_history
     to bds_operator, bds_reader, bds_writer;
@@ -85,7 +85,7 @@ grant insert, update, delete on
     to bds_operator;
 grant select on bds.company_logins to bds_operator;
 grant execute on function
-    bds.compare_log, bds.create_company, bds.create_user, bds.delete_company, bds.delete_user, bds.grant_company,
+    bds.compare_log, bds.create_company, bds.create_user, bds.delete_company, bds.delete_user, bds.erase, bds.grant_company,
     bds.revoke_company, bds.set_retention, bds.turn_holders
     to bds_operator;
 

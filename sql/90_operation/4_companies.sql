@@ -10,8 +10,8 @@ create function bds_operation.company_tables(
 as $$
     with recursive tables as (
         select c.oid, n.nspname, c.relname, 'company_id = $1' as condition,
-            -- logins are of a server
-            c.relpersistence = 'p' and n.nspname <> 'staging' and c.relname <> 'company_logins' as is_dumped
+            -- logins and comparisons are of a server
+            c.relpersistence = 'p' and n.nspname <> 'staging' and c.relname not in ('company_logins', 'log_findings') as is_dumped
         from pg_class c
         join pg_namespace n on n.oid = c.relnamespace
         join pg_attribute a on a.attrelid = c.oid and a.attname = 'company_id' and not a.attisdropped

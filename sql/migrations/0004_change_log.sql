@@ -173,3 +173,35 @@ comment on column bds.problem_counts.is_only is 'Always true: the table has one 
 comment on column bds.problem_counts.counts is 'The number of problems of each kind that has any: {"disabled trigger": 1}';
 comment on column bds.problem_counts.counted_at is 'When bds.maintain counted them';
 insert into bds.problem_counts default values;
+
+-- Erasures -----------------------------------------------------------------------------------------------------------------------
+
+create table bds.erasures (
+    company_id  text collate "C" not null references bds.companies (id) on delete cascade,
+    number      bigint not null generated always as identity,
+    entity      text collate "C" not null,
+    row_id      bigint not null,
+    columns     text[] not null,
+    records     bigint not null,
+    erased_at   timestamptz not null default clock_timestamp(),
+    actor       text not null,
+    db_user     text not null,
+
+    primary key (company_id, number)
+);
+comment on table bds.erasures is 'Old values that were removed from the change log by bds.erase; they read as null';
+comment on column bds.erasures.company_id is 'The company';
+comment on column bds.erasures.number is 'Rises with each erasure';
+comment on column bds.erasures.entity is 'The entity''s API name';
+comment on column bds.erasures.row_id is 'The row''s id';
+comment on column bds.erasures.columns is 'The columns, by API names';
+comment on column bds.erasures.records is 'The number of change records that had such a value';
+comment on column bds.erasures.erased_at is 'When they were erased';
+comment on column bds.erasures.actor is 'The actor named by bds.set_context, else the database user';
+comment on column bds.erasures.db_user is 'The database user that the session logged in as (session_user)';
+create index erasures_of_a_row on bds.erasures (company_id, entity, row_id);
+
+alter table bds.erasures enable row level security;
+create policy own_company on bds.erasures to bds_reader, bds_writer
+    using (company_id = (select current_setting('bds.company', true)));
+create policy every_company on bds.erasures to bds_operator using (true);

@@ -57,6 +57,7 @@ RELATIONS: dict[str, tuple[str, str, str, str, str, str, str]] = {
     "bds.problems": ("", "", "", "", R, "", ""),
     "bds.table_problems": ("", "", "", "", R, "", ""),
     "bds.entity_positions": ("", "", "", R, R, "", R),
+    "bds.erasures": (R, R, "", R, R, R, R),
     "bds.fields": (R, R, R, R, R, R, R),
     "bds.hook_columns": ("", "", R, R, R, "", R),
     "bds.hook_filters": ("", "", R, R, W, "", W),
@@ -99,7 +100,7 @@ DEFINERS = {
     "bds_worker": """authenticate claim_deliveries count_changes count_rows first_change forget_deliveries record_attempts refit_hook release_leases renew_leases route_changes row_at row_history
         match_filters rows_where""",
     "bds_operator": """backlog claim_deliveries compare_log count_changes count_rows create_company create_hook create_key create_user delete_company delete_hook
-        delete_mapper delete_user first_change grant_company forget_deliveries forget_imports import_begin import_fail
+        delete_mapper delete_user erase first_change grant_company forget_deliveries forget_imports import_begin import_fail
         import_received import_run import_stage keys_of lock_company lock_hook maintain put_mapper reap_imports record_attempts
         refit_hook release_leases renew_leases retry_delivery revoke_company revoke_key route_changes row_at row_history set_context
         set_password set_retention test_hook turn_holders update_hook whole_tenants""",

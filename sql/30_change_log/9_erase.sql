@@ -1,0 +1,112 @@
+-- Erasing: old values of a row are taken out of the log and its archive, and it is kept that they were.
+
+create function bds_change_log.names_then(entity text, columns text[], at timestamptz)
+    returns text[]
+    language sql
+    stable
+    set search_path = pg_catalog, pg_temp
+    return (
+        select case
+            when n.names is null then columns
+            else array(select o.key from jsonb_each_text(n.names) o where o.value = any (columns))
+        end
+        from bds_change_log.names_at(entity, at) as n (names)
+    );
+comment on function bds_change_log.names_then(text, text[], timestamptz) is
+    'The names that columns, given by their present names, had at a time';
+
+create function bds_change_log.erase_values(
+    log regclass, company text, entity text, id bigint, columns text[], out records bigint, out "values" text[]
+)
+    returns record
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    execute format(
+        $sql$
+        with found as materialized (
+            select l.id, l.created_at, jsonb_object_agg(o.key, null) as erased, array_agg(o.value) as "values"
+            from %1$s l
+            cross join lateral jsonb_each_text(l.old) o
+            where l.company_id = $1 and l.row_id = $3 and l.entity = $2 and o.value is not null
+                and o.key = any (bds_change_log.names_then($2, $4, l.created_at))
+            group by l.id, l.created_at
+        ),
+        erased as (
+            update %1$s l set old = l.old || f.erased
+            from found f
+            where l.company_id = $1 and l.row_id = $3 and l.id = f.id and l.created_at = f.created_at
+            returning 1
+        )
+        select (select count(*) from erased), (select array_agg(distinct v) from found f cross join unnest(f."values") v)
+        $sql$,
+        log
+    )
+    into records, "values"
+    using company, entity, id, columns;
+    -- A hash of the row with the value could confirm a guess.  Rows are compared with their last record alone.
+    execute format(
+        'update %s l set row_hash = 0 where l.company_id = $1 and l.row_id = $3 and l.entity = $2 and l.row_hash <> 0 and l.id < ('
+        'select max(m.id) from bds.change_log m where m.company_id = $1 and m.row_id = $3 and m.entity = $2)',
+        log
+    )
+    using company, entity, id;
+end
+$$;
+comment on function bds_change_log.erase_values(regclass, text, text, bigint, text[]) is
+    'Sets old values of a row''s columns to null, in the log or its archive; returns the number of records and the values';
+
+create or replace function bds.erase(company text, entity text, id bigint, columns text[])
+    returns bigint
+    language plpgsql
+    security definer
+    set search_path = pg_catalog, pg_temp
+as $function$
+#variable_conflict use_variable
+declare
+    known   text[];
+    log     regclass;
+    part    record;
+    records bigint := 0;
+begin
+    if not bds.is_operator() then
+        raise exception using errcode = 'BD001', message = 'only the operator erases values of the change log';
+    end if;
+    perform bds.lock_company(company);  -- no writer logs another value meanwhile
+    select array_agg(k.name) into known
+    from (
+        select f.name from bds.fields f where f.entity = entity
+        union
+        select n.value from bds.column_history h cross join lateral jsonb_each_text(bds_change_log.names_at(entity, h.since)) n
+        where h.entity = entity
+    ) k
+    where k.name not in ('id', 'updatedAt');
+    if known is null then
+        raise exception using errcode = 'BD002', message = format('no such entity: %s', coalesce(quote_literal(entity), 'null'));
+    elsif columns is null or columns = '{}' or not columns <@ known then
+        raise exception using
+            errcode = 'BD005',
+            message = format('expected some of the columns %s, got %s', array_to_string(known, ', '), coalesce(columns::text, 'null'));
+    end if;
+    foreach log in array array['bds.change_log', 'bds.change_archive']::regclass[] loop
+        part := bds_change_log.erase_values(log, company, entity, id, columns);
+        records := records + part.records;
+        -- errors of imports quote the values of their records
+        update bds.import_errors e set message = 'erased', record = null
+        where e.company_id = company and exists (
+            select from unnest(part."values") v
+            where substr(e.record, strpos(e.record, ':') + 1) = v
+                -- a message quotes the first 100 characters
+                or strpos(replace(e.message, $$''$$, $$'$$), case when length(v) < 4 then quote_literal(v) else left(v, 100) end) > 0
+        );
+    end loop;
+    insert into bds.erasures (company_id, entity, row_id, columns, records, actor, db_user)
+    values (company, entity, id, columns, records, coalesce(nullif(current_setting('bds.actor', true), ''), session_user), session_user);
+    return records;
+end
+$function$;
+comment on function bds.erase(text, text, bigint, text[]) is
+    'Removes the old values of a row''s columns (API names) from the change log, its archive and errors of imports: they read as '
+    'null from then on. bds.erasures keeps that, when and by whom. The present row is not changed: change or delete it before. '
+    'Returns the number of records that had such a value';
