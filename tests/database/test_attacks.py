@@ -27,6 +27,8 @@ DENIED = "42501"
 ATTACKS: list[tuple[str, str, str]] = [
     # settings of the session, which anybody may set
     (WRITER, "set bds.turns = ',acme@,beta@,'; insert into data.units (company_id, code, name) values ('beta', 'x', 'x')", "BD001"),
+    (WRITER, "set bds.turns = ',acme@2100-01-01 00:00:00+00,'; update data.units set name = 'x'", "40001"),
+    (WRITER, "set bds.clock = '(0,9)'; update data.units set name = name", HARMLESS),
     (WRITER, "set bds.touching = 'items'; update data.units set name = name", HARMLESS),
     (WRITER, "set bds.change_set = 'x'; update data.units set name = 'x'", "22P02"),
     (READER, "reset bds.company; select * from bds.changes", HARMLESS),
@@ -161,6 +163,7 @@ ATTACKS: list[tuple[str, str, str]] = [
     (NOBODY, "listen bds_changes", REMAINS),
     (NOBODY, "notify bds_changes, 'beta'", REMAINS),
     (NOBODY, "select pg_advisory_lock(20261120)", REMAINS),
+    (ANALYST, "explain select * from my.products where name = 'beta'", REMAINS),
     (NOBODY, "notify bds_catalog", REMAINS),
     (NOBODY, "select lo_create(0)", REMAINS),
     (NOBODY, "create temp table mine as select generate_series(1, 1000)", REMAINS),
@@ -280,8 +283,8 @@ def test_an_attack_ends_as_expected_and_changes_nothing(place: Place, role: str,
 
 def test_what_remains_is_in_the_threat_model() -> None:
     remaining = {statements.split(";")[-1].split()[0] for _, statements, outcome in ATTACKS if outcome == REMAINS}
-    assert remaining == {"lock", "listen", "notify", "select", "create"}
-    text = (Path(__file__).parents[2] / "docs" / "security.md").read_text()
+    assert remaining == {"lock", "listen", "notify", "select", "create", "explain"}
+    text = " ".join((Path(__file__).parents[2] / "docs" / "security.md").read_text().split())
     for words in (
         "`lock table`",
         "`listen`",
@@ -290,5 +293,6 @@ def test_what_remains_is_in_the_threat_model() -> None:
         "temporary tables",
         "source of functions",
         "advisory locks",
+        "`explain`",
     ):
         assert words in text
