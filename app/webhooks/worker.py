@@ -188,10 +188,17 @@ class Worker:
         while rows := await self._call(STALE, (catalog.version,)):
             for *hook, entity, filter in rows:
                 compiled, problem = fit(catalog, entity, filter)
+                if problem and await self._is_outdated(catalog):
+                    return self._refit.set()
                 filters = json.dumps([each.members() for each in compiled])
                 await self._refit_hook(*hook, filters, catalog.version, problem)
             await self._look()  # changes that could not be matched before
         await _wait_for(self._refit, FORGET)
+
+    async def _is_outdated(self, catalog: Catalog) -> bool:
+        """Whether the model has changed; a notification of a hook may arrive before that of the model."""
+        await self._database.reload()
+        return self._database.catalog.version != catalog.version
 
     async def _refit_hook(self, *hook: Any) -> None:
         async with self._routes:  # it waits while the company's hooks are being matched
