@@ -101,6 +101,10 @@ create function bds_webhooks.match_filters(
 as $$
 begin
     return query execute format('execute %I (%L, %L, %L)', statement, company, changes, hooks);
+    -- A condition that sets search_path sets it for the callers of this function, too, which have more rights.
+    if pg_catalog.current_setting('search_path') operator(pg_catalog.<>) 'pg_catalog, pg_temp' then
+        raise exception using errcode = '42501', message = 'the condition of a hook has set search_path';
+    end if;
 end
 $$;
 comment on function bds_webhooks.match_filters(name, text, jsonb, jsonb) is

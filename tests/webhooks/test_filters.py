@@ -121,6 +121,29 @@ def test_a_condition_reads_what_a_reader_reads(queue: Queue, heard: psycopg.Conn
     assert list(heard.notifies(timeout=0)) == []
 
 
+def test_a_condition_does_not_change_where_names_are_looked_up(queue: Queue, heard: psycopg.Connection[Any]) -> None:
+    """SET in a function outlives the function's own search_path: operators of the session would then run as bds_dispatcher."""
+    queue.operator.connection.execute("create schema theirs; grant usage, create on schema theirs to bds_worker")
+    queue.worker.execute(f"""
+        create function theirs.same(text, text) returns boolean language plpgsql as
+            $$ begin perform pg_notify('leak', ({SECRETS})); return $1 operator(pg_catalog.=) $2; end $$;
+        create operator theirs.= (leftarg = text, rightarg = text, function = theirs.same);
+        grant usage on schema theirs to public
+    """)
+    hook = create(queue, "price > 1")
+    condition = "set_config('search_path', 'theirs, pg_catalog', false) is not null"
+    forged = [{"entity": "products", "joins": "", "condition": condition, "types": [], "values": []}]
+    queue.rows(
+        "select bds.refit_hook('acme', h.id, h.updated_at, %s, 'v1') from bds.hooks h where h.id = %s", (json.dumps(forged), hook)
+    )
+    queue.products("A")
+    with pytest.raises(psycopg.Error) as refused:
+        queue.route()
+    assert refused.value.sqlstate == "42501"
+    assert list(heard.notifies(timeout=0)) == []
+    assert queue.rows("show search_path") == [('"$user", public',)]
+
+
 def test_no_role_but_the_workers_stores_a_condition(queue: Queue, connect: Any) -> None:
     create(queue, "price > 1")
     for role in ("bds_reader", "bds_writer", "bds_service"):
