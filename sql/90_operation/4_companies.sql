@@ -79,6 +79,10 @@ begin
     -- the turn first: another writer may have it for long, and everybody else can go on meanwhile
     perform bds.lock_company(company);
     perform from bds.companies c where c.id = company for update;
+    -- Rows that others are inserting cannot be seen yet: who inserts rows of hooks holds one of these locks (see 60_webhooks/6_queue).
+    perform from (select from bds.hooks h where h.company_id = company order by h.id for update) locked;
+    perform from bds.hook_positions p where p.company_id = company for update;
+    perform from (select from bds.hook_states s where s.company_id = company order by s.hook_id for update) locked;
     select string_agg(i.id::text, ', ') into imports from bds.imports i where i.company_id = company and i.finished_at is null;
     if imports is not null then
         raise exception using

@@ -235,6 +235,43 @@ def test_a_writer_and_a_deletion_wait_for_each_other(filled: Operator, connect: 
         assert caught.value.sqlstate == "BD002"
 
 
+@pytest.mark.parametrize(
+    "work",
+    [
+        "select * from bds.route_changes('acme', '0 s')",
+        "select bds_webhooks.make_batches_of(array_agg(company_id), array_agg(hook_id), 'infinity') from bds.hook_states where company_id = 'acme'",
+        "select bds.test_hook('acme', id) from bds.hooks where company_id = 'acme'",
+        "with a as (select * from bds.claim_deliveries()) select bds.record_attempts(jsonb_agg(jsonb_build_object("
+        "'company', a.company, 'hook', a.hook, 'delivery', a.delivery, 'lease', a.lease_id, 'status', 200))) from a",
+    ],
+)
+def test_a_deletion_waits_for_the_worker_and_leaves_nothing_that_it_writes(filled: Operator, connect: Connect, work: str) -> None:
+    filled.write("acme", "insert into data.units (code, name) values ('new', 'n')")
+    filled.connection.execute("update bds.deliveries set next_attempt_at = now() where next_attempt_at is not null")
+    filled.connection.execute("update bds.hook_states set next_at = now()")
+    worker, other = connect(), connect()
+    with ThreadPoolExecutor() as threads:
+        with worker.transaction():
+            assert worker.execute(work.encode()).fetchall()
+            deletion = threads.submit(other.execute, b"select bds.delete_company('acme')")
+            wait_until_blocked(filled, other)
+        deletion.result(timeout=30)
+    assert {name for name, (count, _) in contents(filled, "acme").items() if count} == set()
+
+
+def test_a_result_of_a_delivery_whose_company_is_gone_is_ignored(filled: Operator) -> None:
+    filled.connection.execute("update bds.deliveries set next_attempt_at = now() where next_attempt_at is not null")
+    filled.connection.execute("update bds.hook_states set next_at = now()")
+    [(leases,)] = filled.rows(
+        "select jsonb_agg(jsonb_build_object('company', a.company, 'hook', a.hook, 'delivery', a.delivery, 'lease', a.lease_id, 'status', 200))"
+        " from bds.claim_deliveries() a where a.company = 'acme'"
+    )
+    filled.rows("select bds.delete_company('acme')")
+    assert filled.rows("select * from bds.record_attempts(%s)", (json.dumps(leases),)) == []
+    assert filled.rows("select * from bds.renew_leases(%s)", (json.dumps(leases),)) == []
+    assert filled.rows("select * from bds.route_changes('acme', '0 s')") == [(0, False)]
+
+
 def test_only_the_operator_deletes_and_only_the_owner_dumps(filled: Operator, connect: Connect) -> None:
     for role in ("bds_reader", "bds_writer", "bds_service", "bds_worker"):
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
