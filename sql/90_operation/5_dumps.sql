@@ -20,6 +20,28 @@ $$;
 comment on function bds_operation.company_shape() is
     'The tables of a dump with their entities, columns and types, which are the same where it is restored';
 
+create function bds_operation.past_names()
+    returns jsonb
+    language sql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
+    select jsonb_agg(to_jsonb(t) order by t.entity, t.since)
+    from (
+        select b.entity, b.at as since, lead(b.at, 1, 'infinity') over (partition by b.entity order by b.at) as until,
+            bds_change_log.names_at(b.entity, b.at) as names
+        from (
+            select h.entity, h.since as at from bds.column_history h
+            union
+            select h.entity, h.until from bds.column_history h where h.until < 'infinity'
+        ) b
+    ) t
+    where exists (select from jsonb_each_text(t.names) n where n.key <> n.value);
+$$;
+comment on function bds_operation.past_names() is
+    'The times in which columns had other names than now, with these names: [{entity, since, until, names}], see '
+    'bds_change_log.names_at; null if there are none';
+
 create function bds_operation.dump_header(company text)
     returns jsonb
     language plpgsql
@@ -31,6 +53,11 @@ declare
 begin
     select jsonb_build_object(
         'company', c.id, 'tenant', c.tenant_id, 'at', bds.api_time(now()), 'tables', bds_operation.company_shape(),
+        'names', bds_operation.past_names(),
+        'history', (
+            select jsonb_object_agg(h.entity, h.since)
+            from (select c.entity, min(c.since) as since from bds.column_history c group by c.entity) h
+        ),
         'change_log', (
             select jsonb_agg(m.month)
             from bds.change_months m join bds_change_log.partitions() p on p.name = bds_change_log.partition_of(m.month)
@@ -141,13 +168,56 @@ $$;
 comment on function bds_operation.begin_restore(jsonb) is
     'Checks that a company can be restored here, makes its tenant and months, and lets this transaction write without triggers';
 
-create function bds_operation.finish_restore(company text, with_hooks boolean)
+create function bds_operation.rename_restored(header jsonb)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    company text := header ->> 'company';
+    log     regclass;
+    hidden  text;
+begin
+    if header -> 'names' is distinct from coalesce(bds_operation.past_names(), 'null') then
+        foreach log in array array['bds.change_log', 'bds.change_archive']::regclass[] loop
+            execute format(
+                'update %s l set old = bds_change_log.old_at(l.old, n.names) '
+                'from jsonb_to_recordset(nullif($2, ''null'')) n (entity text, since timestamptz, until timestamptz, names jsonb) '
+                'where l.company_id = $1 and l.entity = n.entity and l.created_at >= n.since and l.created_at < n.until and l.old is not null',
+                log
+            )
+            using company, header -> 'names';
+        end loop;
+    end if;
+    select h.entity into hidden
+    from (select c.entity, min(c.since) as since from bds.column_history c group by c.entity) h
+    where h.since > (header -> 'history' ->> h.entity)::timestamptz and exists (
+        select from bds.change_log l
+        where l.company_id = company and l.entity = h.entity
+            and l.created_at < h.since and l.created_at >= (header -> 'history' ->> h.entity)::timestamptz
+    )
+    limit 1;
+    if hidden is not null then
+        raise exception using
+            errcode = 'BD005',
+            message = format('the history of %s begins later here than in the dump: changes before would be hidden', hidden),
+            hint = format('register its table while it is empty: select bds.unregister(%L), then bds.register', hidden);
+    end if;
+end
+$$;
+comment on function bds_operation.rename_restored(jsonb) is
+    'Gives old values of a restored log the present names of their columns, if columns were renamed there at other times than here';
+
+create function bds_operation.finish_restore(header jsonb, with_hooks boolean)
     returns void
     language plpgsql
     set search_path = pg_catalog, pg_temp
     set timezone = 'UTC'
 as $$
+declare
+    company text := header ->> 'company';
 begin
+    perform bds_operation.rename_restored(header);
     update bds.clocks k set transaction_id = null where k.company_id = company;  -- of another server
     -- what the other server no longer kept, and what came before it, is not kept here
     delete from bds.change_months m
@@ -170,7 +240,7 @@ begin
     perform pg_notify('bds_hooks', company);
 end
 $$;
-comment on function bds_operation.finish_restore(text, boolean) is
+comment on function bds_operation.finish_restore(jsonb, boolean) is
     'Fits a restored company to this server: clock, months and sequences; hooks are disabled unless they are wanted';
 
 create function bds_operation.advance_sequence(table_name regclass, column_name name, condition text, company text)

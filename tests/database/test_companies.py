@@ -345,6 +345,40 @@ def test_a_company_that_exists_is_not_restored(filled: Operator) -> None:
     )
 
 
+RENAME = "alter table data.warehouses rename column {} to {}; select bds.register('data.warehouses')"
+
+
+def test_history_that_was_recorded_under_old_names_is_read_under_the_present_ones(filled: Operator, elsewhere: Operator) -> None:
+    history = "select version, operation, row, old from bds.row_history('acme', 'warehouses', (select id from data.warehouses where company_id = 'acme')) order by 1"
+    for operator in (filled, elsewhere):
+        operator.connection.execute("alter table data.warehouses add column city text; select bds.register('data.warehouses')")
+    filled.write("acme", "update data.warehouses set city = 'Ulm' where company_id = 'acme'")
+    filled.write("acme", "update data.warehouses set city = 'Bonn' where company_id = 'acme'")
+    elsewhere.connection.execute(RENAME.format("city", "town").encode())  # before the dump, the other one after it
+    filled.connection.execute(RENAME.format("city", "town").encode())
+    filled.write("acme", "update data.warehouses set town = 'Rom' where company_id = 'acme'")
+    before = filled.rows(history)
+    assert [old for *_, old in before][1:] == [{"town": None}, {"town": "Ulm"}, {"town": "Bonn"}]
+    content = dumped(filled)
+    restore(elsewhere, content)
+    assert [each[3] for each in elsewhere.rows(history)] == [each[3] for each in before]
+    assert [(each[2] or {}).get("town") for each in elsewhere.rows(history)][2:] == ["Bonn", "Rom"]
+    logged = "select old from bds.change_log where company_id = 'acme' and entity = 'warehouses' order by id"
+    filled.rows("select bds.delete_company('acme')")
+    restore(filled, content)
+    assert filled.rows(history) == before
+    assert [old for (old,) in filled.rows(logged)][2] == {"city": "Ulm"}, "where the names were the same the log stays as it was"
+
+
+def test_a_restore_that_would_hide_history_is_refused(filled: Operator, elsewhere: Operator) -> None:
+    content = dumped(filled)
+    elsewhere.connection.execute("select bds.unregister('warehouses'); select bds.register('data.warehouses')")
+    with pytest.raises(psycopg.Error, match="history of warehouses begins later here") as caught:
+        restore(elsewhere, content)
+    assert caught.value.sqlstate == "BD005"
+    assert elsewhere.rows("select count(*) from bds.companies where id = 'acme'") == [(0,)]
+
+
 def test_a_table_that_differs_is_named(filled: Operator, elsewhere: Operator) -> None:
     elsewhere.connection.execute("alter table data.notes add column more text")
     with pytest.raises(psycopg.Error, match=r"table data\.notes differs") as caught:
