@@ -29,8 +29,8 @@ QUERY = ("filter", "select", "orderby", "expand", "top", "skip")  # options of a
 
 def migrate_database(options: argparse.Namespace, config: Config) -> int:
     url = config.database_url or embedded.start(config.data_dir)
-    for name in migrate.migrate(url):
-        stdio.message(f"sql/{name}")
+    for name in migrate.plan(url) if options.plan else migrate.migrate(url):
+        stdio.message(f"entity {name}" if ": " in name else f"sql/{name}")
     return 0
 
 

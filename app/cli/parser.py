@@ -103,8 +103,10 @@ Monitoring reads /healthz, /readyz and /metrics.""",
         "create or update the tables and functions of the database; prints the files applied",
         """\
   BDS_DATABASE_URL=postgresql://owner@db/bds bds migrate
+  bds migrate --plan                           applies everything in a transaction that is rolled back
 Safe to run at any time, also several times at once; a second run changes nothing. Run it after an update of the program and after
 restoring a backup.""",
+        (argument("--plan", action="store_true", help="print what would be applied, and change nothing"),),
     ),
     Command(
         "company create",

@@ -49,8 +49,8 @@ begin
     perform bds_registry.describe_navigations(name);
     perform bds_registry.install_entity(name);
     -- functions of its children name the table
-    perform bds_change_log.make_functions(e)
-    from bds.navigations n join bds.entities e on e.name = n.target
+    perform bds_registry.install_part(n.target, 'functions')
+    from bds.navigations n
     where n.entity = name and n.child and n.many;
     perform pg_notify('bds_catalog', '');
     return name;
@@ -201,17 +201,3 @@ end
 $$;
 comment on function bds.unregister(text) is
     'Removes an entity from the API: the reverse of bds.register. The table, its rows and its change log stay';
-
-create or replace function bds.refresh_entities()
-    returns void
-    language plpgsql
-    set search_path = pg_catalog, pg_temp
-as $$
-begin
-    -- DROP TABLE drops the view as well; the entity stays in the registry until bds.unregister
-    perform bds_registry.install_entity(e.name) from bds.entities e
-    where exists (select from pg_class c where c.oid = e.table_name) order by e.ordinal;
-end
-$$;
-comment on function bds.refresh_entities() is
-    'Regenerates views, policies, checks, indexes and triggers of every entity. bds migrate calls it';

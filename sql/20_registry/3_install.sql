@@ -1,6 +1,33 @@
 -- Makes the objects of an entity: its views, policies, checks and index; the triggers are in 30_change_log.  Removes them again.
 
-create function bds_registry.install_entity(entity_name text)
+create function bds_registry.parts()
+    returns text[]
+    language sql
+    immutable
+    return array[
+        'functions',  -- locks nothing
+        'views',      -- locks the views
+        'table'       -- locks the table: policies, checks, index, triggers
+    ];
+comment on function bds_registry.parts() is 'The parts of what an entity has, in the order in which they are installed';
+
+create function bds_registry.install_part(entity_name text, part text)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    lock table bds.entities in share row exclusive mode;  -- as bds.register does
+    perform bds_registry.generate(entity_name, part);
+    insert into bds.generated as g (entity, part, fingerprint)
+    values (entity_name, part, bds_registry.fingerprint(entity_name, part))
+    on conflict on constraint generated_pkey do update set fingerprint = excluded.fingerprint;
+end
+$$;
+comment on function bds_registry.install_part(text, text) is
+    'Installs a part of an entity, and stores the fingerprint of its statements';
+
+create function bds_registry.generate(entity_name text, part text)
     returns void
     language plpgsql
     set search_path = pg_catalog, pg_temp
@@ -9,14 +36,80 @@ declare
     this bds.entities;
 begin
     select * into strict this from bds.entities e where e.name = entity_name;
-    perform bds_registry.install_views(this);
-    perform bds_registry.install_policies(this);
-    perform bds_registry.install_checks(this);
-    perform bds_registry.install_index(this);
-    perform bds_change_log.install_triggers(this);
+    case part
+        when 'functions' then
+            perform bds_change_log.make_functions(this);
+        when 'views' then
+            perform bds_registry.install_views(this);
+        when 'table' then
+            perform bds_registry.install_policies(this);
+            perform bds_registry.install_checks(this);
+            perform bds_registry.install_index(this);
+            perform bds_change_log.install_triggers(this);
+    end case;
 end
 $$;
-comment on function bds_registry.install_entity(text) is 'Creates the views, policies, checks, index and triggers of an entity';
+comment on function bds_registry.generate(text, text) is 'Makes the statements of a part of an entity, and runs them';
+
+create function bds_registry.run(statement text)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    if current_setting('bds.noted', true) <> '' then
+        perform set_config('bds.noted', current_setting('bds.noted') || statement || E';\n', true);
+    else
+        execute statement;
+    end if;
+end
+$$;
+comment on function bds_registry.run(text) is 'Runs a generated statement, or only notes it for bds_registry.fingerprint';
+
+create function bds_registry.fingerprint(entity_name text, part text)
+    returns text
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    noted text;
+begin
+    perform set_config('bds.noted', format(E'-- %s of %s\n', part, entity_name), true);
+    perform bds_registry.generate(entity_name, part);
+    noted := current_setting('bds.noted');
+    perform set_config('bds.noted', '', true);
+    return md5(noted);
+end
+$$;
+comment on function bds_registry.fingerprint(text, text) is
+    'A hash of the statements that would install a part of an entity now; they are not run';
+
+create function bds_registry.install_entity(entity_name text)
+    returns void
+    language sql
+    set search_path = pg_catalog, pg_temp
+as $$
+    select bds_registry.install_part(entity_name, p.name) from unnest(bds_registry.parts()) p (name);
+$$;
+comment on function bds_registry.install_entity(text) is
+    'Creates the functions, views, policies, checks, index and triggers of an entity';
+
+create function bds_registry.due_parts()
+    returns table (entity text, part text)
+    language sql
+    volatile
+    set search_path = pg_catalog, pg_temp
+as $$
+    -- DROP TABLE drops the view as well; the entity stays in the registry until bds.unregister
+    select e.name, p.name
+    from bds.entities e
+    cross join unnest(bds_registry.parts()) with ordinality as p (name, n)
+    left join bds.generated g on g.entity = e.name and g.part = p.name
+    where exists (select from pg_class c where c.oid = e.table_name)
+        and g.fingerprint is distinct from bds_registry.fingerprint(e.name, p.name)
+    order by e.ordinal, p.n;
+$$;
+comment on function bds_registry.due_parts() is 'The parts of entities whose statements are not those that were installed';
 
 create function bds_registry.lock_views(entity_name text)
     returns void
@@ -60,21 +153,21 @@ begin
         E'as select company_id,\n    {columns}\nfrom {table}\nwhere company_id = current_setting(''bds.company'', true)',
         'columns', columns, 'table', this.table_name::text
     ));
-    execute format('grant select on api.%I to bds_reader, bds_writer, bds_operator', this.name);
-    execute format(
+    perform bds_registry.run(format('grant select on api.%I to bds_reader, bds_writer, bds_operator', this.name));
+    perform bds_registry.run(format(
         'comment on column api.%I.company_id is %L', this.name,
         (
             select col_description(a.attrelid, a.attnum) from pg_attribute a
             where a.attrelid = this.table_name and a.attname = 'company_id'
         )
-    );
+    ));
     -- A security barrier: no function of the reader sees a row before the view has filtered it.
     perform bds_registry.make_view('my', this, bds_impl.fill(
         E'with (security_barrier) as select\n    {columns}\nfrom {table}\nwhere company_id = (\n'
             '    select l.company_id from bds.company_logins l where l.role_name = session_user\n)',
         'columns', columns, 'table', this.table_name::text
     ));
-    execute format('grant select on my.%I to bds_analyst', this.name);
+    perform bds_registry.run(format('grant select on my.%I to bds_analyst', this.name));
 end
 $$;
 comment on function bds_registry.install_views(bds.entities) is
@@ -97,7 +190,7 @@ begin
         join pg_attribute a on a.attrelid = this.table_name and a.attname = d.name
         where col_description(a.attrelid, a.attnum) is null
     loop
-        execute format('comment on column %s.%I is %L', this.table_name, own.name, own.description);
+        perform bds_registry.run(format('comment on column %s.%I is %L', this.table_name, own.name, own.description));
     end loop;
 end
 $$;
@@ -114,17 +207,17 @@ declare
     field record;
 begin
     begin
-        execute format('create or replace view %s %s', view, definition);
+        perform bds_registry.run(format('create or replace view %s %s', view, definition));
     exception when invalid_table_definition then  -- a column was dropped or moved
-        execute format('drop view %s', view);
-        execute format('create view %s %s', view, definition);
+        perform bds_registry.run(format('drop view %s', view));
+        perform bds_registry.run(format('create view %s %s', view, definition));
     end;
-    execute format('alter view %s owner to bds_owner', view);
-    execute format('comment on view %s is %L', view, obj_description(this.table_name, 'pg_class'));
+    perform bds_registry.run(format('alter view %s owner to bds_owner', view));
+    perform bds_registry.run(format('comment on view %s is %L', view, obj_description(this.table_name, 'pg_class')));
     for field in
         select f.name, col_description(this.table_name, f.ordinal) as description from bds.fields f where f.entity = this.name
     loop
-        execute format('comment on column %s.%I is %L', view, field.name, field.description);
+        perform bds_registry.run(format('comment on column %s.%I is %L', view, field.name, field.description));
     end loop;
 end
 $$;
@@ -138,20 +231,22 @@ create function bds_registry.install_policies(this bds.entities)
     set client_min_messages = warning  -- without a notice for each policy that does not exist yet
 as $$
 begin
-    execute format('alter table %s enable row level security', this.table_name);
-    execute format('drop policy if exists own_company on %s', this.table_name);
-    execute format('drop policy if exists every_company on %s', this.table_name);
-    execute format(
+    perform bds_registry.run(format('alter table %s enable row level security', this.table_name));
+    perform bds_registry.run(format('drop policy if exists own_company on %s', this.table_name));
+    perform bds_registry.run(format('drop policy if exists every_company on %s', this.table_name));
+    perform bds_registry.run(format(
         'create policy own_company on %s to bds_writer using (company_id = (select current_setting(''bds.company'', true)))',
         this.table_name
-    );
-    execute format('create policy every_company on %s to bds_operator using (true)', this.table_name);
-    execute format('revoke all on %s from public, bds_reader, bds_writer', this.table_name);
-    execute format('grant select, insert, update, delete on %s to bds_writer, bds_operator', this.table_name);
+    ));
+    perform bds_registry.run(format('create policy every_company on %s to bds_operator using (true)', this.table_name));
+    perform bds_registry.run(format('revoke all on %s from public, bds_reader, bds_writer', this.table_name));
+    perform bds_registry.run(format('grant select, insert, update, delete on %s to bds_writer, bds_operator', this.table_name));
     -- imports analyze what they have filled; the right to do so is also that to rewrite a table, which no writer has
-    execute format('grant maintain on %s to bds_importer, bds_operator', this.table_name);
+    perform bds_registry.run(format('grant maintain on %s to bds_importer, bds_operator', this.table_name));
     -- imports take ids before they insert
-    execute format('grant usage on sequence %s to bds_writer, bds_operator', pg_get_serial_sequence(this.table_name::text, 'id'));
+    perform bds_registry.run(format(
+        'grant usage on sequence %s to bds_writer, bds_operator', pg_get_serial_sequence(this.table_name::text, 'id')
+    ));
 end
 $$;
 comment on function bds_registry.install_policies(bds.entities) is
@@ -180,12 +275,12 @@ begin
             when 'date' then '{column:I} between date ''0001-01-01'' and date ''9999-12-31'''
             else '{column:I} >= timestamptz ''0001-01-01 00:00:00+00'' and {column:I} < timestamptz ''10000-01-01 00:00:00+00'''
         end;
-        execute format(
+        perform bds_registry.run(format(
             'alter table %s add constraint %I check (%s) not valid',
             this.table_name, name, bds_impl.fill(condition, 'column', field.column_name)
-        );
+        ));
         begin
-            execute format('alter table %s validate constraint %I', this.table_name, name);
+            perform bds_registry.run(format('alter table %s validate constraint %I', this.table_name, name));
         exception when check_violation then
             raise warning using
                 message = format(
@@ -214,7 +309,9 @@ begin
                 order by n
             ) = array['company_id', 'updated_at']::name[]
     ) then
-        execute format('create index %I on %s (company_id, updated_at)', this.name || '_bds_updated_at', this.table_name);
+        perform bds_registry.run(format(
+            'create index %I on %s (company_id, updated_at)', this.name || '_bds_updated_at', this.table_name
+        ));
     end if;
 end
 $$;

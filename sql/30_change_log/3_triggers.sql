@@ -7,10 +7,9 @@ create function bds_change_log.install_triggers(this bds.entities)
     set search_path = pg_catalog, pg_temp
 as $$
 begin
-    perform bds_change_log.make_functions(this);
     -- New rows get their time from the default.  bds_2_stamp_new is for rows that bring a time, for a session that has named no
     -- company, and for a clock that went back.
-    execute bds_impl.fill(
+    perform bds_registry.run(bds_impl.fill(
         $sql$
 alter table {table} alter column updated_at set default clock_timestamp();
 create or replace trigger bds_1_lock before insert or update or delete on {table} for each statement
@@ -42,11 +41,11 @@ create or replace trigger bds_log_delete after delete on {table}
         'table', this.table_name::text, 'stamp', this.name || '_stamp',
         'turn_of_old', bds_change_log.has_turn('old'), 'turn_of_new', bds_change_log.has_turn('new'),
         'insert', this.name || '_insert', 'update', this.name || '_update', 'delete', this.name || '_delete'
-    );
+    ));
 end
 $$;
 comment on function bds_change_log.install_triggers(bds.entities) is
-    'Creates the triggers that take the turn, stamp and log the rows of an entity, and their functions';
+    'Creates the triggers that take the turn, stamp and log the rows of an entity, of the functions that make_functions makes';
 
 -- The check costs a statement nothing: it is called immutable, so the planner calls it, once for each plan of a log function, and
 -- ALTER TABLE discards these plans.  It must not query the catalog, which shows a transaction the columns of its snapshot.  A row
@@ -62,7 +61,7 @@ begin
     select array_agg(h order by h.ordinal) into columns
     from bds.column_history h
     where h.entity = this.name and h.until = 'infinity';
-    execute bds_impl.fill(
+    perform bds_registry.run(bds_impl.fill(
         $body$
 create or replace function bds_log.{function:I}() returns boolean language plpgsql immutable
 set search_path = pg_catalog, pg_temp as $function$
@@ -95,7 +94,7 @@ alter function bds_log.{function:I}() owner to bds_owner;
             select '{' || string_agg(to_json(c.column_name)::text || ':null', ',' order by c.ordinal) || '}' from unnest(columns) c
         ),
         'nulls', (select string_agg('null::' || c.type, ', ' order by c.ordinal) from unnest(columns) c)
-    );
+    ));
 end
 $$;
 comment on function bds_change_log.make_check_function(bds.entities) is
@@ -122,7 +121,7 @@ create function bds_change_log.make_row_function(this bds.entities)
     set search_path = pg_catalog, pg_temp
 as $$
 begin
-    execute bds_impl.fill(
+    perform bds_registry.run(bds_impl.fill(
         $body$
 create or replace function bds_log.{function:I}() returns trigger language plpgsql security definer
 set search_path = pg_catalog, pg_temp as $function$
@@ -168,7 +167,7 @@ alter function bds_log.{function:I}() owner to bds_owner;
             ),
             ''
         )
-    );
+    ));
 end
 $$;
 comment on function bds_change_log.make_row_function(bds.entities) is
@@ -255,7 +254,7 @@ declare
     -- the rows that the statement has written or, for a delete, removed
     rows_of   text := case operation when 'delete' then 'old_rows' else 'new_rows' end;
 begin
-    execute bds_impl.fill(
+    perform bds_registry.run(bds_impl.fill(
         bds_change_log.log_template(),
         'function', this.name || '_' || operation,
         'check', this.name || '_check',
@@ -285,9 +284,9 @@ begin
         'avoid_nestloop', case when is_update then E'perform set_config(''enable_nestloop'', ''off'', true);\n        ' else '' end,
         'allow_nestloop', case when is_update then E'\n        perform set_config(''enable_nestloop'', ''on'', true);' else '' end,
         'touch', case when this.parent_navigation is null then '' else bds_change_log.touch_statement(this, operation) end
-    );
-    execute format('revoke all on function bds_log.%I() from public', this.name || '_' || operation);
-    execute format('alter function bds_log.%I() owner to bds_owner', this.name || '_' || operation);
+    ));
+    perform bds_registry.run(format('revoke all on function bds_log.%I() from public', this.name || '_' || operation));
+    perform bds_registry.run(format('alter function bds_log.%I() owner to bds_owner', this.name || '_' || operation));
 end
 $$;
 comment on function bds_change_log.make_log_function(bds.entities, text) is

@@ -82,6 +82,18 @@ comment on column bds.column_history.type is 'Its type, without length or precis
 comment on column bds.column_history.is_lost is
     'The column was dropped by other means than bds.drop_column: values that no change record has are lost';
 
+create table bds.generated (
+    entity       text collate "C" not null references bds.entities (name) on delete cascade,
+    part         text collate "C" not null,
+    fingerprint  text not null,
+
+    primary key (entity, part)
+);
+comment on table bds.generated is 'What bds.register has generated for each entity: bds migrate generates only what differs';
+comment on column bds.generated.entity is 'The entity''s API name';
+comment on column bds.generated.part is 'functions, views, or table (its policies, checks, index and triggers)';
+comment on column bds.generated.fingerprint is 'A hash of the statements';
+
 create table bds.navigations (
     entity    text collate "C" not null references bds.entities (name) on delete cascade,
     name      text collate "C" not null,

@@ -94,7 +94,7 @@ def test_rows_are_staged_by_the_imports_own_company_alone(two: Operator, connect
 def test_only_the_operator_makes_companies_and_entities(two: Operator, connect) -> None:
     for role in ("bds_reader", "bds_writer", "bds_service"):
         connection = connect(role, "acme")
-        for call in ("bds.create_company('gamma')", "bds.register('data.products')", "bds.refresh_entities()"):
+        for call in ("bds.create_company('gamma')", "bds.register('data.products')", "bds.unregister('products')"):
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
                 connection.execute(f"select {call}".encode())
 

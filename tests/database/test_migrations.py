@@ -3,7 +3,6 @@
 import shutil
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psycopg
@@ -55,55 +54,6 @@ def test_functions_are_applied_again_when_their_file_changes(empty_url: str, own
     assert migrate.migrate(empty_url) == ["10_tenancy", "99_grants.sql"]
     with psycopg.connect(empty_url) as connection:
         assert connection.execute("select bds.newcomer()").fetchone() == (7,)
-
-
-@pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in (("LOCK_TIMEOUT", "200ms"), ("PAUSE", 0.2), ("TRIES", 3)):
-        monkeypatch.setattr(migrate, name, value, raising=False)
-
-
-def change_functions(own_sql: Path) -> None:
-    with (own_sql / "20_registry" / "3_install.sql").open("a") as file:
-        file.write("-- changed\n")
-
-
-def test_an_open_reader_delays_an_upgrade_and_the_upgrade_delays_no_other_reader(
-    empty_url: str, own_sql: Path, impatient: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    migrate.migrate(empty_url)
-    change_functions(own_sql)
-    monkeypatch.setattr(migrate, "TRIES", 1000, raising=False)
-    with (
-        psycopg.connect(empty_url) as reader,
-        psycopg.connect(empty_url, autocommit=True) as other,
-        ThreadPoolExecutor() as threads,
-    ):
-        reader.execute("select from api.products")
-        done = threads.submit(migrate.migrate, empty_url)
-        while not other.execute("select from pg_locks where not granted").fetchall():
-            assert not done.done()
-        try:
-            other.execute("set lock_timeout = '5s'")
-            other.execute("select from api.products, api.units")
-        finally:
-            reader.rollback()
-        assert done.result(timeout=60) == ["20_registry", migrate.LAST]
-
-
-def test_an_upgrade_that_gets_no_lock_gives_up_and_leaves_nothing(empty_url: str, own_sql: Path, impatient: None) -> None:
-    before = migrate.migrate(empty_url)
-    change_functions(own_sql)
-    with psycopg.connect(empty_url) as reader, ThreadPoolExecutor() as threads:
-        reader.execute("select from api.products")
-        done = threads.submit(migrate.migrate, empty_url)
-        try:
-            with pytest.raises(migrate.MigrationError, match="another session held a lock"):
-                done.result(timeout=30)
-        finally:
-            reader.rollback()
-    assert before and not migrate.is_current(empty_url)
-    assert migrate.migrate(empty_url) == ["20_registry", migrate.LAST]
 
 
 def test_a_migration_that_was_applied_may_not_change(empty_url: str, own_sql: Path) -> None:

@@ -198,7 +198,7 @@ POLLED = """
 
 
 def test_every_entity_has_one_index_for_polling_by_time(tickets: Operator) -> None:
-    tickets.connection.execute("select bds.register('data.support_tickets', entity => 'tickets'), bds.refresh_entities()")
+    tickets.connection.execute("select bds.register('data.support_tickets', entity => 'tickets'), bds.register('data.units')")
     names = {row[0] for row in tickets.rows("select name from bds.entities")}
     assert len(names) == 11 and dict(tickets.rows(POLLED)) == dict.fromkeys(names, 1)
     tickets.write("acme", "insert into data.units (code, name) select n::text, 'x' from generate_series(1, 2000) n")

@@ -50,6 +50,7 @@ RELATIONS: dict[str, tuple[str, str, str, str, str, str, str]] = {
     "bds.delivery_attempts": ("", "", R, R, W, "", W),
     "bds.column_history": ("", "", "", "", R, "", ""),
     "bds.entities": (R, R, R, R, R, R, R),
+    "bds.generated": ("", "", "", "", "", "", ""),
     "bds.log_comparisons": ("", "", "", "", R, "", ""),
     "bds.log_findings": ("", "", "", "", R, "", ""),
     "bds.log_problems": ("", "", "", "", R, "", ""),
@@ -321,7 +322,7 @@ def test_no_role_that_a_session_acts_as_looks_into_a_schema_of_internals(operato
 def test_a_public_function_may_be_called_by_somebody_and_says_what_it_does(operator: Operator) -> None:
     """\\df bds.* is the manual."""
     found = operator.rows(
-        "select p.proname, obj_description(p.oid, 'pg_proc') is not null, p.proname in ('after_restore', 'drop_column', 'refresh_entities', 'register', 'unregister')"
+        "select p.proname, obj_description(p.oid, 'pg_proc') is not null, p.proname in ('after_restore', 'drop_column', 'register', 'unregister')"
         " or exists (select from unnest(%s::text[]) r where has_function_privilege(r, p.oid, 'execute'))"
         " from pg_proc p where p.pronamespace = 'bds'::regnamespace",
         (list(ROLES),),

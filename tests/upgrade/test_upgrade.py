@@ -39,7 +39,7 @@ class Upgraded:
 
 
 def tables(connection: psycopg.Connection[Any]) -> dict[str, list[Any]]:
-    """Every row of every table but the runner's own."""
+    """Every row of every table but the runner's own: its list, and the fingerprints of what it has generated."""
     ordinal = " - 'ordinal'"  # navigations are numbered anew
     return {
         name: connection.execute(
@@ -47,7 +47,7 @@ def tables(connection: psycopg.Connection[Any]) -> dict[str, list[Any]]:
         ).fetchall()
         for (name,) in connection.execute(
             "select c.oid::regclass::text from pg_class c where c.relkind in ('r', 'p') and not c.relispartition"
-            " and c.relnamespace::regnamespace::text in ('bds', 'data', 'staging') order by 1"
+            " and c.relnamespace::regnamespace::text in ('bds', 'data', 'staging') and c.relname <> 'generated' order by 1"
         ).fetchall()
     }
 
@@ -92,7 +92,9 @@ def operator(upgraded: Upgraded) -> Iterator[Operator]:
 
 def test_every_unit_was_due_and_no_migration_twice(upgraded: Upgraded) -> None:
     assert upgraded.migrations[0] == migrate.FIRST
-    assert upgraded.applied == [unit.name for unit in migrate._units() if not unit.is_migration]
+    assert [name for name in upgraded.applied if ": " not in name] == [
+        unit.name for unit in migrate._units() if not unit.is_migration
+    ]
     assert len(upgraded.before["bds.change_log"]) > 100 and len(upgraded.before["data.warehouses"]) == 1
 
 

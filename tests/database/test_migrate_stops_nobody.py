@@ -1,0 +1,187 @@
+"""`bds migrate` and maintenance beside sessions that read and write: only what differs is touched, and nobody is stopped.
+
+A reader is open in all of these tests.  That a writer goes on is: its statement has finished while the reader was open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from app.database import migrate
+from tests.database.test_migrations import empty_url, own_sql, replace
+
+__all__ = ["empty_url", "own_sql"]  # fixtures
+
+ENTITIES = (
+    "units", "categories", "products", "productVariants", "customers", "orders", "orderItems", "invoices", "invoiceItems"
+)  # fmt: skip
+STATE = """
+    select 'g', entity, part || fingerprint from bds.generated union all
+    select 'm', name, checksum || applied_at from public.bds_migrations union all
+    select 'f', oid::regprocedure::text, md5(prosrc) || xmin::text from pg_proc where pronamespace::regnamespace::text ~ '^bds' union all
+    select 'p', polname, oid::text from pg_policy union all
+    select 'r', oid::regclass::text, xmin::text from pg_class where relnamespace::regnamespace::text ~ '^(bds|api|my|data)'
+    order by 1, 2, 3
+"""
+
+
+@pytest.fixture
+def url(empty_url: str, own_sql: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    for name, value in (("LOCK_TIMEOUT", "200ms"), ("PAUSE", 0.2), ("TRIES", 1000)):
+        monkeypatch.setattr(migrate, name, value)
+    migrate.migrate(empty_url)
+    with psycopg.connect(empty_url) as connection:
+        connection.execute("select bds.create_company('acme'), bds.create_company('beta')")
+    return empty_url
+
+
+@pytest.fixture
+def reader(url: str) -> Iterator[psycopg.Connection[Any]]:
+    with psycopg.connect(url) as connection:
+        connection.execute("select from bds.change_log")
+        connection.execute("select from api.products")
+        yield connection
+
+
+def write(url: str, company: str, *statements: str) -> None:
+    """Write in a session of its own, which gives up only after a minute."""
+    with psycopg.connect(url) as connection:
+        connection.execute("set statement_timeout = '60s'")
+        connection.execute("select bds.set_context(%s)", (company,))
+        for statement in statements:
+            connection.execute(statement.encode())
+
+
+def change_policies(own_sql: Path) -> None:
+    replace(own_sql / "20_registry" / "3_install.sql", "to bds_operator using (true)'", "to bds_operator using (1 = 1)'")
+
+
+def change_log_functions(own_sql: Path) -> None:
+    replace(
+        own_sql / "30_change_log" / "3_triggers.sql",
+        "    if changes = 1 then\n",
+        "    -- a word about it\n    if changes = 1 then\n",
+    )
+
+
+def wait_for_lock(url: str, done: Future[list[str]]) -> None:
+    with psycopg.connect(url, autocommit=True) as other:
+        waits = (
+            "select from pg_locks l join pg_stat_activity a using (pid) where not l.granted and a.application_name = 'bds migrate'"
+        )
+        while not other.execute(waits.encode()).fetchall():
+            assert not done.done()
+
+
+def test_what_changes_nothing_that_is_generated_touches_no_entity(reader: psycopg.Connection[Any], url: str, own_sql: Path) -> None:
+    for folder in ("05_impl", "20_registry", "30_change_log"):
+        with sorted((own_sql / folder).glob("*.sql"))[-1].open("a") as file:
+            file.write("-- changed\n")
+    assert migrate.migrate(url) == ["05_impl", "20_registry", "30_change_log", migrate.LAST]
+    assert reader.info.transaction_status == psycopg.pq.TransactionStatus.INTRANS
+
+
+def test_new_log_functions_wait_for_no_reader(reader: psycopg.Connection[Any], url: str, own_sql: Path) -> None:
+    change_log_functions(own_sql)
+    assert migrate.migrate(url) == ["30_change_log", migrate.LAST, *(f"{name}: functions" for name in ENTITIES)]
+    write(url, "acme", "insert into data.products (code, name) values ('a', 'A')", "update data.products set name = 'B'")
+    with psycopg.connect(url) as connection:
+        assert connection.execute(
+            "select prosrc ~ 'a word about it' from pg_proc where proname = 'products_update'"
+        ).fetchone() == (True,)
+        assert connection.execute("select count(*) from bds.changes where entity = 'products'").fetchone() == (2,)
+
+
+def test_a_change_to_a_table_that_is_read_waits_and_writers_go_on(reader: psycopg.Connection[Any], url: str, own_sql: Path) -> None:
+    change_policies(own_sql)
+    with ThreadPoolExecutor() as threads, psycopg.connect(url, autocommit=True) as other:
+        done = threads.submit(migrate.migrate, url)
+        wait_for_lock(url, done)
+        try:
+            # what comes before the table is installed and stays so; a try that waits makes others wait no longer than itself
+            assert other.execute("select count(*) from pg_policy where pg_get_expr(polqual, polrelid) = '(1 = 1)'").fetchone() == (
+                2,
+            )
+            write(url, "acme", "insert into data.units (code, name) values ('a', 'A')", "update data.units set name = 'B'")
+            write(url, "beta", "insert into data.products (code, name) values ('a', 'A')", "update data.products set name = 'B'")
+            write(url, "acme", "insert into data.orders (code, order_date) values ('a', now())")
+            other.execute("set statement_timeout = '60s'; select from api.products; select from bds.changes; select bds.maintain()")
+            assert not done.done()
+        finally:
+            reader.rollback()
+        assert done.result(timeout=120) == ["20_registry", migrate.LAST, *(f"{name}: table" for name in ENTITIES)]
+        assert other.execute("select count(*) from pg_policy where pg_get_expr(polqual, polrelid) = '(1 = 1)'").fetchone() == (9,)
+    assert migrate.is_current(url) and migrate.migrate(url) == []
+
+
+def test_an_upgrade_that_gets_no_lock_gives_up_and_is_finished_by_the_next(
+    reader: psycopg.Connection[Any], url: str, own_sql: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(migrate, "TRIES", 2)
+    change_policies(own_sql)
+    with pytest.raises(migrate.MigrationError, match=r"another session held a lock in each of 2 tries.*table of entity products"):
+        migrate.migrate(url)
+    assert not migrate.is_current(url)
+    reader.rollback()
+    assert migrate.migrate(url) == [migrate.LAST, *(f"{name}: table" for name in ENTITIES[2:])]
+    assert migrate.is_current(url)
+
+
+def test_an_upgrade_that_is_killed_between_two_entities_is_finished_by_the_next(
+    url: str, own_sql: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    change_policies(own_sql)
+    install = migrate._install_part
+
+    def die_at_customers(connection: psycopg.Connection[Any], entity: str, part: str) -> None:
+        if entity == "customers":
+            raise KeyboardInterrupt
+        install(connection, entity, part)
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(migrate, "_install_part", die_at_customers)
+        migrate.migrate(url)
+    assert not migrate.is_current(url)
+    assert migrate.migrate(url) == [migrate.LAST, *(f"{name}: table" for name in ENTITIES[4:])]
+    assert migrate.is_current(url)
+
+
+def state(url: str) -> list[tuple[Any, ...]]:
+    with psycopg.connect(url) as connection:
+        return connection.execute(STATE.encode()).fetchall()
+
+
+def test_a_plan_names_what_would_be_applied_and_changes_nothing(url: str, own_sql: Path) -> None:
+    assert migrate.plan(url) == []
+    change_policies(own_sql)
+    change_log_functions(own_sql)
+    (own_sql / "migrations" / "0099_table.sql").write_text("create table bds.newcomers (id int primary key);\n")
+    before = state(url)
+    planned = migrate.plan(url)
+    assert state(url) == before and not migrate.is_current(url)
+    assert planned[:4] == ["migrations/0099_table.sql", "20_registry", "30_change_log", migrate.LAST]
+    assert planned[4:] == [f"{name}: {part}" for part in ("functions", "table") for name in ENTITIES]
+    assert migrate.migrate(url) == planned
+
+
+def test_a_plan_for_an_empty_database_leaves_it_empty(empty_url: str) -> None:
+    planned = migrate.plan(empty_url)
+    with psycopg.connect(empty_url) as connection:
+        assert connection.execute("select to_regnamespace('bds'), to_regclass('public.bds_migrations')").fetchone() == (None, None)
+    assert migrate.migrate(empty_url) == planned
+
+
+def test_an_entity_whose_comment_changed_is_generated_again_alone(url: str, own_sql: Path) -> None:
+    with psycopg.connect(url) as connection:
+        connection.execute("comment on table data.units is 'What is measured in'")
+    with (own_sql / migrate.LAST).open("a") as file:
+        file.write("-- changed\n")
+    assert migrate.migrate(url) == [migrate.LAST, "units: views"]
+    with psycopg.connect(url) as connection:
+        assert connection.execute("select obj_description('api.units'::regclass)").fetchone() == ("What is measured in",)
