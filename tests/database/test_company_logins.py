@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import psycopg
@@ -260,6 +262,33 @@ def test_a_new_entity_and_a_new_column_are_there_at_once(two: Operator, login: C
     assert analyst.execute("select * from my.places").fetchall()[0][-1] is None
     two.connection.execute("select bds.unregister('places')")
     assert refused(analyst, "select * from my.places") == "42P01"
+
+
+@pytest.mark.slow
+def test_registering_does_not_deadlock_with_readers(two: Operator, login: Connect, connect: Connect) -> None:
+    """The views are locked before the table, as readers lock them."""
+    stop = threading.Event()
+
+    def read(connection: psycopg.Connection[Any], view: str) -> int:
+        count = 0
+        while not stop.is_set():
+            with connection.transaction():
+                connection.execute(f"select count(*) from {view}".encode())
+                connection.execute(f"select * from {view}".encode())
+            count += 1
+        return count
+
+    readers = [(login(), "my.units"), (login("other"), "my.units"), (connect("bds_reader", "acme"), "api.units")]
+    with ThreadPoolExecutor() as threads:
+        reading = [threads.submit(read, *reader) for reader in readers]
+        try:
+            for number in range(30):
+                two.connection.execute(
+                    f"comment on column data.units.code is '{number}'; select bds.register('data.units')".encode()
+                )
+        finally:
+            stop.set()
+        assert all(each.result() > 0 for each in reading)
 
 
 def test_a_revoked_login_reads_nothing(two: Operator, login: Connect) -> None:
