@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -10,11 +11,10 @@ from typing import Any
 
 import psycopg
 
-from app.changes.read import CHANGES, list_query
-from app.database.catalog import Catalog
-from app.database.connections import connect, read_catalog
-from app.query import sql_select
-from app.query.sql_rows import RECORDS
+from app.changes.read import read_changes
+from app.config import Config
+from app.database.connections import connect
+from app.database.database import Database
 from bench.place import Place
 from bench.table import Result, rate, say, timed
 
@@ -27,11 +27,12 @@ PAGE = 1_000
 # Of n: a company in turn, its next id, entities of which one is rare, rows that come back again and again.
 RECORDS_OF_A_MONTH = f"""
     insert into {{partition}} (
-        company_id, id, entity, row_id, operation, created_at, transaction_id, actor, change_set_id, last_updated_at, old
+        company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id, last_updated_at,
+        row_hash, old
     )
     select 'c' || n % {COMPANIES}, n / {COMPANIES} + 1, (array['orders', 'customers'])[1 + (n / {COMPANIES} % 100 = 0)::int],
         1 + hashint8(n / {COMPANIES})::bigint % {{rows}} + {{rows}}, 'update', {{since}} + (n - {{first}}) * interval '28 days' / {{amount}},
-        '1', 'bench', null, {{since}}, '{{{{"total": 12.3400, "status": "open"}}}}'
+        '1', 'bench', 'bench', null, {{since}}, 0, '{{{{"total": 12.3400, "status": "open"}}}}'
     from generate_series({{first}}, {{first}} + {{amount}} - 1) n
 """
 
@@ -51,22 +52,23 @@ def measure(place: Place, records: int) -> Iterator[Result]:
 
 
 def fill(url: str, size: int) -> None:
-    """A log of so many records in partitions of past months, loaded before they are attached."""
+    """A log of so many records in partitions of past months."""
     amount, rows = size // MONTHS, size // COMPANIES // VERSIONS
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("set synchronous_commit = off; set maintenance_work_mem = '256MB'; set timezone = 'UTC'")
         for month in range(MONTHS):
             if month % 4 == 0:
                 say(f"history: {size:,} records, month {month + 1} of {MONTHS}")
-            partition, year = f"bds.change_log_past_{month}", 2020 + month // 12
-            since, until = f"timestamptz '{year}-{month % 12 + 1}-01'", f"'{year + (month % 12 == 11)}-{(month + 1) % 12 + 1}-01'"
-            connection.execute(f"create table {partition} (like bds.change_log)".encode())
+            year, number = 2020 + month // 12, month % 12 + 1
+            partition, since = f"bds.change_log_{year}_{number:02}", f"timestamptz '{year}-{number}-01'"
+            connection.execute(f"select bds_change_log.make_month({since})".encode())
             statement = RECORDS_OF_A_MONTH.format(partition=partition, rows=rows, since=since, first=month * amount, amount=amount)
             connection.execute(statement.encode())
-            connection.execute(
-                f"alter table bds.change_log attach partition {partition} for values from ({since}) to ({until})".encode()
-            )
         connection.execute("update bds.clocks set last_id = %s", (size // COMPANIES,))
+        connection.execute(
+            "insert into bds.change_months (company_id, month, first_id)"
+            " select company_id, date_trunc('month', created_at, 'UTC'), min(id) from bds.change_log group by 1, 2"
+        )
         connection.execute("vacuum analyze bds.change_log")
         with connection.transaction():  # a row as it is now
             connection.execute("set local session_replication_role = replica")
@@ -79,15 +81,20 @@ def fill(url: str, size: int) -> None:
 def read(url: str, last: int) -> dict[str, list[float]]:
     """Seconds of each query, asked as the service asks."""
     chance = random.Random(1)
-    with connect(url, "bds_reader") as reader:
-        catalog = read_catalog(reader)
+    with connect(url, "bds_reader") as reader, asyncio.Runner() as runner:
+        database = runner.run(Database.open(Config(database_url=url)))
+
+        def page(filter: str, sort: str = "id") -> Any:
+            options = [("filter", filter), ("sort", sort), ("limit", str(PAGE))]
+            return runner.run(read_changes(database, "c1", options))
+
         reader.execute("select set_config('bds.company', 'c1', false)")
         rows = [row[0] for row in reader.execute("select id from api.orders").fetchall()]
         queries: dict[str, Callable[[], Any]] = {
-            "page by id": lambda: _page(reader, catalog, f"id > {chance.randrange(last)}"),
-            "page of a rare entity": lambda: _page(reader, catalog, f"entity = 'customers' and id > {chance.randrange(last)}"),
-            "newest page": lambda: _page(reader, catalog, "", sort="-id"),
-            "changes of a row": lambda: _page(reader, catalog, f"entity = 'orders' and rowId = '{chance.choice(rows)}'"),
+            "page by id": lambda: page(f"id > {chance.randrange(last)}"),
+            "page of a rare entity": lambda: page(f"entity = 'customers' and id > {chance.randrange(last)}"),
+            "newest page": lambda: page("", sort="-id"),
+            "changes of a row": lambda: page(f"entity = 'orders' and rowId = '{chance.choice(rows)}'"),
             "row_history": lambda: reader.execute(
                 "select * from bds.row_history('c1', 'orders', %s)", (chance.choice(rows),)
             ).fetchall(),
@@ -95,10 +102,6 @@ def read(url: str, last: int) -> dict[str, list[float]]:
                 "select bds.row_at('c1', 'orders', %s, %s)", (chance.choice(rows), chance.randrange(last))
             ).fetchall(),
         }
-        return {name: [timed(query)[0] for _ in range(ROUNDS)] for name, query in queries.items()}
-
-
-def _page(reader: psycopg.Connection[Any], catalog: Catalog, filter: str, sort: str = "id") -> Any:
-    query = list_query(catalog, CHANGES, [("filter", filter), ("sort", sort), ("limit", str(PAGE))])
-    statement = sql_select.listing(query, "c1", RECORDS, ties=False)
-    return psycopg.RawCursor(reader).execute(statement.text, statement.values).fetchone()
+        times = {name: [timed(query)[0] for _ in range(ROUNDS)] for name, query in queries.items()}
+        runner.run(database.close())
+        return times
