@@ -48,8 +48,8 @@ comment on function bds_change_log.install_triggers(bds.entities) is
     'Creates the triggers that take the turn, stamp and log the rows of an entity, of the functions that make_functions makes';
 
 -- The check costs a statement nothing: it is called immutable, so the planner calls it, once for each plan of a log function, and
--- ALTER TABLE discards these plans.  It must not query the catalog, which shows a transaction the columns of its snapshot.  A row
--- of nulls has the columns of now: as JSON it shows their names, and records of other types cannot be compared.
+-- ALTER TABLE discards these plans.  It must not query the catalog, which shows a transaction the columns of its snapshot: a row of
+-- nulls has the columns of now.
 create function bds_change_log.make_check_function(this bds.entities)
     returns void
     language plpgsql
@@ -67,15 +67,13 @@ create or replace function bds_log.{function:I}() returns boolean language plpgs
 set search_path = pg_catalog, pg_temp as $function$
 declare
     this bds.entities := (select e from bds.entities e where e.name = {entity:L});
-    row_of_nulls text := format('json_populate_record(null::%s, ''{}'')', this.table_name);
+    nulls text := format('(select t.* from (select) s left join %s t on false) n', this.table_name);
     is_as_registered boolean;
 begin
-    begin
-        execute format('select row_to_json(%1$s)::text = %2$L and %1$s = row(%3$s)', row_of_nulls, {names:L}, {nulls:L})
-        into is_as_registered;
-    exception when datatype_mismatch then
-        null;
-    end;
+    execute format('select row_to_json(n)::text = %L from %s', {names:L}, nulls) into is_as_registered;
+    if is_as_registered then
+        execute format('select array[%s] = %L::regtype[] from %s', {typed:L}, {types:L}, nulls) into is_as_registered;
+    end if;
     if is_as_registered then
         return true;
     end if;
@@ -93,7 +91,8 @@ alter function bds_log.{function:I}() owner to bds_owner;
         'names', (
             select '{' || string_agg(to_json(c.column_name)::text || ':null', ',' order by c.ordinal) || '}' from unnest(columns) c
         ),
-        'nulls', (select string_agg('null::' || c.type, ', ' order by c.ordinal) from unnest(columns) c)
+        'typed', (select string_agg(format('pg_typeof(n.%I)', c.column_name), ', ' order by c.ordinal) from unnest(columns) c),
+        'types', (select array_agg(c.type order by c.ordinal)::text from unnest(columns) c)
     ));
 end
 $$;

@@ -56,9 +56,9 @@ cross join unnest(array[
 left join pg_trigger g on g.tgrelid = t.table_name and g.tgname = n.name
 where g.tgname is null or g.tgenabled in ('D', 'R')
 union all
-select 'missing view', t.name, v.name, 'the entity cannot be read through it', t.again
-from tables t cross join lateral (values (format('api.%I', t.name)), (format('my.%I', t.name))) as v (name)
-where to_regclass(v.name) is null
+select 'missing view', t.name, format('%I.%I', n.nspname, t.name), 'the entity cannot be read through it', t.again
+from tables t cross join pg_namespace n
+where n.nspname in ('api', 'my') and not exists (select from pg_class c where c.relnamespace = n.oid and c.relname = t.name)
 union all
 select 'invalid constraint', t.name, format('%I on %s', k.conname, t.table_name), 'there may be rows that it does not allow',
     format('alter table %s validate constraint %I', t.table_name, k.conname)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import psycopg
@@ -286,6 +287,35 @@ def test_a_generated_column_under_a_new_name_is_refused_as_well(stores: Operator
     stores.connection.execute(hint.encode())
     stores.write("acme", "update data.stores set size = 3")
     assert history(stores, "doubled") == [("create", "absent", {}), ("update", 4, {"doubled": 2}), ("update", 6, {"doubled": 4})]
+
+
+def test_a_column_of_a_domain_without_null_is_no_alteration(stores: Operator) -> None:
+    stores.connection.execute(
+        'create domain data."a name" as text not null; alter table data.stores add column "Größe" data."a name" default \'x\';'
+        " select bds.register('data.stores')"
+    )
+    stores.write("acme", "insert into data.stores (code) values ('b')")
+    stores.write("acme", "update data.stores set \"Größe\" = 'y'")
+    assert history(stores, "Größe") == [("create", "absent", {}), ("update", "y", {"Größe": "x"})]
+    assert stores.rows("select * from bds.compare_log()") == []
+
+
+def test_a_column_is_dropped_beside_writers_of_the_table(stores: Operator, connect) -> None:
+    writer, dba = connect(company="acme"), connect()
+    writer.execute("begin; update data.stores set size = 2")
+    with ThreadPoolExecutor() as threads:
+        dropped = threads.submit(dba.execute, "select bds.drop_column('stores', 'city')")
+        while stores.rows("select count(*) from pg_locks where not granted") == [(0,)]:
+            assert not dropped.done()
+        # it waits for the turn before it locks the table, so the writer can go on
+        writer.execute("update data.stores set city = 'Bonn'; insert into data.stores (code, city) values ('b', 'Rom'); commit")
+        assert dropped.result(timeout=60).fetchall() == [(2,)]
+    assert history(stores, "city") == [
+        ("create", "Ulm", {}),
+        ("update", "Ulm", {}),
+        ("update", "Bonn", {"city": "Ulm"}),
+        ("update", None, {"city": "Bonn"}),
+    ]
 
 
 def test_a_transaction_whose_snapshot_is_older_than_the_alteration_is_refused(stores: Operator, connect) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from tests.conftest import Operator
 from tests.database.aging import age
+from tests.database.postgres_tools import run
 from tests.database.test_altered_tables import ALTERATIONS, TABLE
 
 
@@ -68,6 +69,23 @@ def test_a_write_without_a_record_is_found(acme: Operator, kind: str, way: str) 
     both = [("unlogged delete", "acme", "units", 1), ("unlogged insert", "acme", "units", 1)]
     assert found(acme) == ([expected] if expected else both)
     assert acme.rows("select count(*) from bds.log_comparisons") == [(9,)]
+
+
+def test_rows_restored_without_triggers_are_found(acme: Operator, database_url: str) -> None:
+    dump = run("pg_dump", "--dbname", database_url, "--format", "custom", "--data-only", "--table", "data.units")
+    acme.write("acme", "update data.units set name = 'C2' where code = 'c'")
+    acme.write("acme", "delete from data.units where code = 'a' and company_id = 'acme'")
+    acme.write("acme", "insert into data.units (code, name) values ('d', 'D')")
+    assert found(acme) == []
+    unlogged(acme.connection, "delete from data.units")
+    run("pg_restore", "--dbname", database_url, "--data-only", "--disable-triggers", "--superuser", "postgres", input=dump)
+    assert found(acme) == [
+        ("unlogged delete", "acme", "units", 1),  # D
+        ("unlogged insert", "acme", "units", 1),  # A, after the record of its deletion
+        ("unlogged update", "acme", "units", 1),  # C, as it was before its last record
+    ]
+    found(acme, "record => true")
+    assert found(acme) == []
 
 
 def test_a_row_that_comes_back_after_its_deletion_is_found(acme: Operator) -> None:

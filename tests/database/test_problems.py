@@ -73,6 +73,9 @@ def test_each_trigger_that_is_missing_or_disabled_is_listed(acme: Operator) -> N
     acme.connection.execute("alter table data.stores disable trigger user")
     assert sorted(p[3] for p in problems(acme)) == sorted(f"{name} on data.stores" for name in triggers)
     assert {p[0] for p in problems(acme)} == {"disabled trigger"}
+    acme.connection.execute("set role bds_operator")
+    assert {p[0] for p in problems(acme)} == {"disabled trigger"}
+    acme.connection.execute("reset role")
     mend(acme)
     assert problems(acme) == []
     for name in triggers:
