@@ -1,7 +1,7 @@
 -- Months: the log has a partition for each, and bds.change_months has the first change of each company in each.
 --
--- There is no default partition: a month can be added, or detached concurrently, while everybody reads and writes.  Maintenance adds
--- months ahead; a writer that finds none adds it itself.
+-- There is no default partition: a month can be added, or detached concurrently, while everybody reads and writes.  Maintenance
+-- adds months ahead; a writer that finds none adds it itself.
 
 create function bds_change_log.partition_of(month timestamptz, parent text default 'change_log')
     returns text
@@ -122,7 +122,8 @@ begin
     perform bds.require_company(company);
     select max(m.month) into lost
     from bds.change_months m
-    where m.company_id = company and bds_change_log.partition_of(m.month) <> all (array(select p.name from bds_change_log.partitions() p));
+    where m.company_id = company
+        and bds_change_log.partition_of(m.month) <> all (array(select p.name from bds_change_log.partitions() p));
     select min(m.first_id) into first
     from bds.change_months m
     where m.company_id = company and m.month > coalesce(lost, '-infinity');

@@ -30,9 +30,9 @@ begin
 end
 $$;
 comment on function bds.set_retention(interval, text, boolean) is
-    'Sets the minimum time for which changes are kept: of a company, or of all that have none of their own (null: unlimited). Older '
-    'months are dropped whole or, with archive, moved to bds.change_archive. For a company null is the retention of all, infinity '
-    'unlimited; a shorter one than that of other companies deletes its changes';
+    'Sets the minimum time for which changes are kept: of a company, or of all that have none of their own (null: unlimited). '
+    'Older months are dropped whole or, with archive, moved to bds.change_archive. For a company null is the retention of all, '
+    'infinity unlimited; a shorter one than that of other companies deletes its changes';
 
 create function bds_change_log.retention_of(company bds.companies)
     returns interval
@@ -77,8 +77,8 @@ begin
 end
 $$;
 comment on function bds_change_log.expire_changes() is
-    'Drops or archives months that are expired for every company, and deletes a company''s changes that only its own retention does '
-    'not keep; returns the number of months';
+    'Drops or archives months that are expired for every company, and deletes a company''s changes that only its own retention '
+    'does not keep; returns the number of months';
 
 create function bds_change_log.expire_months(cutoff timestamptz)
     returns bigint

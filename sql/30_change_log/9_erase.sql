@@ -87,7 +87,9 @@ begin
     elsif columns is null or columns = '{}' or not columns <@ known then
         raise exception using
             errcode = 'BD005',
-            message = format('expected some of the columns %s, got %s', array_to_string(known, ', '), coalesce(columns::text, 'null'));
+            message = format(
+                'expected some of the columns %s, got %s', array_to_string(known, ', '), coalesce(columns::text, 'null')
+            );
     end if;
     foreach log in array array['bds.change_log', 'bds.change_archive']::regclass[] loop
         part := bds_change_log.erase_values(log, company, entity, id, columns);
@@ -98,11 +100,16 @@ begin
             select from unnest(part."values") v
             where substr(e.record, strpos(e.record, ':') + 1) = v
                 -- a message quotes the first 100 characters
-                or strpos(replace(e.message, $$''$$, $$'$$), case when length(v) < 4 then quote_literal(v) else left(v, 100) end) > 0
+                or strpos(
+                    replace(e.message, $$''$$, $$'$$), case when length(v) < 4 then quote_literal(v) else left(v, 100) end
+                ) > 0
         );
     end loop;
     insert into bds.erasures (company_id, entity, row_id, columns, records, actor, db_user)
-    values (company, entity, id, columns, records, coalesce(nullif(current_setting('bds.actor', true), ''), session_user), session_user);
+    values (
+        company, entity, id, columns, records,
+        coalesce(nullif(current_setting('bds.actor', true), ''), session_user), session_user
+    );
     return records;
 end
 $function$;

@@ -79,7 +79,8 @@ begin
     -- the turn first: another writer may have it for long, and everybody else can go on meanwhile
     perform bds.lock_company(company);
     perform from bds.companies c where c.id = company for update;
-    -- Rows that others are inserting cannot be seen yet: who inserts rows of hooks holds one of these locks (see 60_webhooks/6_queue).
+    -- Rows that others are inserting cannot be seen yet.  A session that inserts rows of hooks holds one of these locks, see
+    -- 60_webhooks/6_queue.
     perform from (select from bds.hooks h where h.company_id = company order by h.id for update) locked;
     perform from bds.hook_positions p where p.company_id = company for update;
     perform from (select from bds.hook_states s where s.company_id = company order by s.hook_id for update) locked;
@@ -88,7 +89,9 @@ begin
         raise exception using
             errcode = 'BD004',
             message = format('company %L has imports under way: %s', company, imports),
-            hint = format('cancel each: begin; select bds.set_context(%L), bds.import_cancel(%L, ''<id>''); commit', company, company);
+            hint = format(
+                'cancel each: begin; select bds.set_context(%1$L), bds.import_cancel(%1$L, ''<id>''); commit', company
+            );
     end if;
     perform pg_notify('bds_keys', k.id::text) from bds.api_keys k where company = any (k.companies);
     update bds.api_keys k set companies = array_remove(k.companies, company)
@@ -122,7 +125,8 @@ begin
     perform bds_operation.close_company(company);
     is_silent := bds_operation.pass_over_triggers();
     for this in
-        select t.* from bds_operation.company_tables() with ordinality t (name, oid, condition, columns, is_dumped, n) order by t.n desc
+        select t.* from bds_operation.company_tables() with ordinality t (name, oid, condition, columns, is_dumped, n)
+        order by t.n desc
     loop
         execute format('delete from %s where %s', this.oid, this.condition) using company;
         get diagnostics rows = row_count;
@@ -143,5 +147,5 @@ begin
 end
 $$;
 comment on function bds.delete_company(text) is
-    'Deletes everything of a company, its change log too, and rows of a company that is no longer known; returns the number of rows '
-    'of each table. Raises BD004 while an import is under way. Not logged: nothing is left to log it in';
+    'Deletes everything of a company, its change log too, and rows of a company that is no longer known; returns the number of '
+    'rows of each table. Raises BD004 while an import is under way. Not logged: nothing is left to log it in';

@@ -93,7 +93,8 @@ as $$
     from bds_operation.company_tables() t
     where t.is_dumped;
 $$;
-comment on function bds_operation.dump_statements(text) is 'The COPY statements that read a company''s rows, in the order of a restore';
+comment on function bds_operation.dump_statements(text) is
+    'The COPY statements that read a company''s rows, in the order of a restore';
 
 create function bds_operation.restore_statements(out name text, out statement text)
     returns setof record
@@ -183,7 +184,8 @@ begin
             execute format(
                 'update %s l set old = bds_change_log.old_at(l.old, n.names) '
                 'from jsonb_to_recordset(nullif($2, ''null'')) n (entity text, since timestamptz, until timestamptz, names jsonb) '
-                'where l.company_id = $1 and l.entity = n.entity and l.created_at >= n.since and l.created_at < n.until and l.old is not null',
+                'where l.company_id = $1 and l.entity = n.entity and l.created_at >= n.since and l.created_at < n.until '
+                'and l.old is not null',
                 log
             )
             using company, header -> 'names';
@@ -250,7 +252,8 @@ create function bds_operation.advance_sequence(table_name regclass, column_name 
 as $$
 begin
     execute format(
-        'select setval(%1$L, m.last) from (select max(%2$I) as last from %3$s where %4$s) m where m.last > (select s.last_value from %1$s s)',
+        'select setval(%1$L, m.last) from (select max(%2$I) as last from %3$s where %4$s) m '
+        'where m.last > (select s.last_value from %1$s s)',
         pg_get_serial_sequence(table_name::text, column_name), column_name, table_name, condition
     )
     using company;
