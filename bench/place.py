@@ -106,14 +106,22 @@ def session(role: str, company: str = COMPANY) -> dict[str, str]:
     return os.environ | {"PGOPTIONS": f"-c role={role} -c bds.company={company} -c timezone=UTC"}
 
 
-def pgbench(url: str, script: Path, role: str, clients: int, duration: int, **variables: int) -> float:
-    """Transactions a second of a script, each client on a connection of its own, statements prepared."""
+def start_pgbench(
+    url: str, script: Path, role: str, clients: int, duration: int, company: str = COMPANY, **variables: int
+) -> subprocess.Popen[str]:
+    """Start pgbench with a script, each client on a connection of its own, statements prepared."""
     defined = [f"--define={name}={value}" for name, value in variables.items()]
     options = ["--no-vacuum", "--protocol=prepared", f"--client={clients}", f"--time={duration}", f"--file={script}"]
-    run = subprocess.run([tool("pgbench"), *options, *defined, url], env=session(role), capture_output=True, text=True)
-    found = re.search(r"tps = ([0-9.]+)", run.stdout)
+    command = [tool("pgbench"), *options, *defined, url]
+    return subprocess.Popen(command, env=session(role, company), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def pgbench_speed(run: subprocess.Popen[str]) -> float:
+    """Transactions a second, when pgbench has ended."""
+    out, errors = run.communicate()
+    found = re.search(r"tps = ([0-9.]+)", out)
     if run.returncode or not found:
-        raise RuntimeError(f"pgbench: {run.stdout}{run.stderr}")
+        raise RuntimeError(f"pgbench: {out}{errors}")
     return float(found[1])
 
 

@@ -67,6 +67,7 @@ grant execute on function
 
 grant select on bds.change_log, bds.companies, bds.entity_positions, bds.unfit_hooks to bds_operator, bds_worker;
 grant select on bds.clocks to bds_operator, bds_service, bds_worker;
+grant select, update on sequence bds.bell to bds_worker;
 grant execute on function
     bds.claim_deliveries, bds.companies_behind, bds.forget_deliveries, bds.next_due, bds.record_attempts, bds.refit_hook,
     bds.release_leases, bds.renew_leases, bds.route_changes

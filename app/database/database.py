@@ -18,7 +18,7 @@ from typing import LiteralString
 import psycopg
 
 from app.config import Config
-from app.database import pooler
+from app.database import bell, pooler
 from app.database.catalog import Catalog
 from app.database.connections import load_catalog, resolve
 from app.database.pools import Pool, Session, parameters
@@ -52,6 +52,7 @@ class Database:
             ]
         self._callbacks: dict[str, list[Callable[[str], None]]] = defaultdict(list)
         self._listener: asyncio.Task[None] | None = None
+        self._keeper: asyncio.Task[None] | None = None
         self._is_listening = False
         self._reloading = asyncio.Lock()
         self._reloads = 0  # of the catalog, since the process started
@@ -74,6 +75,7 @@ class Database:
             listening = asyncio.Event()
             self._listener = asyncio.create_task(self._listen(listening))
             await listening.wait()
+            self._keeper = asyncio.create_task(bell.keep(config.listen_database_url or url))
         except BaseException:
             await self.close()
             raise
@@ -93,8 +95,7 @@ class Database:
 
     async def close(self) -> None:
         """Close all connections."""
-        if self._listener:
-            await cancel_and_wait(self._listener)
+        await cancel_and_wait(*(task for task in (self._listener, self._keeper) if task))
         for pulse in self._pulses:
             await pulse.stop()
         for pool in (self._readers, self._services, self._workers):

@@ -31,6 +31,12 @@ comment on column bds.clocks.month is 'The month (UTC) of its last change';
 comment on column bds.clocks.month_id is 'The first change id of that month';
 comment on column bds.clocks.positions is 'The last change id of each entity, by its name: {"units": 17}; it never decreases';
 
+-- A time in milliseconds, until which the keeper of the bell is awake.  A sequence is read as it is now, whatever the transaction's
+-- snapshot, and setting it leaves no dead row and, unlogged, no trace in the WAL.
+create unlogged sequence bds.bell minvalue 0 start 0;
+comment on sequence bds.bell is
+    'Epoch in milliseconds until which a process of the service relays NOTIFY bds_changes, so that writers need not';
+
 create table bds.change_log (
     id               bigint not null,
     row_id           bigint not null,
