@@ -288,6 +288,8 @@ def test_a_restored_company_is_the_one_that_was_dumped_and_goes_on(filled: Opera
     filled.key(tenant="group")
     other = "beta" if place == "here" else "gamma"
     others = contents(target, other)
+    compared = "select kind, entity, number from bds.compare_log('acme')"
+    differences = filled.rows(compared)  # of the row whose record was made old
     before, content = contents(filled, "acme"), dumped(filled)
     if place == "here":
         filled.rows("select bds.delete_company('acme')")
@@ -298,6 +300,7 @@ def test_a_restored_company_is_the_one_that_was_dumped_and_goes_on(filled: Opera
     assert before["bds.change_archive"][0] == 1 and before["bds.api_keys"][0] == 1 and before["bds.delivery_attempts"][0] == 1
     assert target.rows("select count(*) from bds.api_keys where 'acme' = any (companies)") == [(1,)], "a key of this company alone"
     assert target.rows("select bds.first_change('acme')") == [(2,)]
+    assert target.rows(compared) == differences, "rows fit the hashes of the log as they did"
     # an import goes on: new ids, the next changes, nothing else
     [(last, row)] = target.rows(
         "select c.last_id, (select max(id) from data.products where company_id = 'acme') from bds.clocks c where company_id = 'acme'"

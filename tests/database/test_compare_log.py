@@ -12,6 +12,7 @@ from tests.conftest import Operator
 from tests.database.aging import age
 from tests.database.postgres_tools import run
 from tests.database.test_altered_tables import ALTERATIONS, TABLE
+from tests.upgrade.snapshot import run_import, stage
 
 
 @pytest.fixture
@@ -85,6 +86,15 @@ def test_rows_restored_without_triggers_are_found(acme: Operator, database_url: 
         ("unlogged update", "acme", "units", 1),  # C, as it was before its last record
     ]
     found(acme, "record => true")
+    assert found(acme) == []
+
+
+def test_imports_leave_nothing_to_find(acme: Operator) -> None:
+    acme.write("acme", "insert into data.products (code, name, price) values ('KNOWN', 'Old', 2)")
+    report = run_import(acme.connection, "acme", stage(acme.connection, "acme"))
+    assert report["entities"]["categories"]["created"] == 1
+    acme.write("acme", "insert into data.orders (code, order_date) values ('O1', '2026-11-20')")
+    acme.write("acme", "insert into data.order_items (order_id) select id from data.orders")
     assert found(acme) == []
 
 

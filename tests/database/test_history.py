@@ -158,6 +158,7 @@ def test_every_past_state_is_rebuilt_exactly(workshop: Operator, transactions: l
                 assert (row is None) == (operation == "delete")
     finally:
         writer.execute("reset role; reset bds.company")
+    assert workshop.rows("select * from bds.compare_log(%s)", (company,)) == []
 
 
 @pytest.fixture
