@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterator
 
-from bench import export, feed, history, linkage, log, mapper, memory, overview, peer, read, small, webhooks, whole
+from bench import company, export, feed, history, linkage, log, mapper, memory, overview, peer, read, small, webhooks, whole
 from bench.place import Place, place
 from bench.table import Result, describe, print_json, print_table, say
 
@@ -20,6 +20,7 @@ SUBJECTS: dict[str, Callable[[Place, argparse.Namespace], Iterator[Result]]] = {
     "small": lambda where, options: small.measure(where, options.rows // 2, options.items * 2),
     "log": lambda where, _: log.measure(where),
     "history": lambda where, options: history.measure(where, options.records),
+    "company": lambda where, options: company.measure(where, options.rows),
     "overview": lambda where, options: overview.measure(where, options.rows),
     "webhooks": lambda where, _: webhooks.measure(where),
     "export": lambda where, options: export.measure(where, options.rows),
