@@ -193,6 +193,14 @@ def test_the_first_change_of_a_month_is_kept_and_no_change_is_older_than_one_bef
     assert acme.rows("select count(*) from bds.change_months") == [(2,)]
 
 
+def test_a_reader_sees_the_months_of_its_company(acme: Operator, connect) -> None:
+    acme.company("beta")
+    for company, months in (("acme", 1), ("beta", 0)):
+        assert connect("bds_reader", company).execute("select count(*) from bds.change_months").fetchone() == (months,)
+    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+        connect("bds_operator").execute("delete from bds.change_months")
+
+
 def test_only_the_operator_sets_the_retention(acme: Operator, connect) -> None:
     for role in ("bds_reader", "bds_writer", "bds_service"):
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
