@@ -141,11 +141,14 @@ def stop(options: argparse.Namespace, config: Config) -> int:
 
 def import_file(options: argparse.Namespace, config: Config) -> int:
     stdio.require_output()  # checked first: the import cannot be undone if its report cannot be written
+    if options.mapper and options.entity:
+        options.refuse("expected --entity or --mapper, got both: a mapper names its entities itself")
     size = None if options.file == "-" else Path(options.file).stat().st_size
     with stdio.binary_input() if options.file == "-" else Path(options.file).open("rb") as file:
         url = connections.resolve(config)
         with interruptible():
-            report = run_import(url, config, options.company, file, size, dry_run=options.dry_run, mapper=options.mapper)
+            how = {"dry_run": options.dry_run, "mapper": options.mapper, "entity": options.entity}
+            report = run_import(url, config, options.company, file, size, **how)
     try:
         if options.json:
             stdio.write(json.dumps(report, ensure_ascii=not stdio.is_unicode(), indent=2) + "\n")

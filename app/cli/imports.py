@@ -11,6 +11,7 @@ from app.database import connections
 from app.feed.run import WAITING, Import
 from app.mapper import store
 from app.mapper.document import SourceConverter
+from app.mapper.exported import exported_mapper, format_of_content
 
 CHUNK = 1 << 20  # bytes read at once
 
@@ -30,6 +31,7 @@ def run_import(
     *,
     dry_run: bool = False,
     mapper: str | None = None,
+    entity: str | None = None,
 ) -> dict[str, Any]:
     """Import a document and show its progress; returns the report.  Raises ServiceError, psycopg.Error."""
     progress, started = Progress(), time.monotonic()
@@ -44,11 +46,17 @@ def run_import(
 
     with connections.connect(url, "bds_reader") as connection:
         catalog = connections.read_catalog(connection)
-    converter = SourceConverter(store.load_for_command(url, catalog, company, mapper)) if mapper else None
+    first, converter = b"", None
+    if mapper:
+        converter = SourceConverter(store.load_for_command(url, catalog, company, mapper))
+    elif entity:
+        first = file.read(CHUNK)
+        converter = SourceConverter(exported_mapper(catalog, entity, format_of_content(first)))
     feed = Import(url, catalog, company, dry_run=dry_run, limit=config.import_max, on_progress=on_progress, converter=converter)
     try:
         feed.begin()
-        while data := file.read(CHUNK):
+        while data := first or file.read(CHUNK):
+            first = b""
             feed.receive(data)
         return feed.run()
     except BaseException as error:

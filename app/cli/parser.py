@@ -252,11 +252,13 @@ All or nothing; a company that exists is refused. Ids, the log and its clock go 
         """\
   bds import feed.json --company acme --dry-run
   bds import catalog.xml --company acme --mapper catalog
+  bds import products.xlsx --company acme --entity products
   zcat feed.json.gz | bds import - --company acme --json""",
         (
             argument("file", metavar="FILE", help="a JSON import document, or the mapper's source; - for standard input"),
             COMPANY,
-            argument("--mapper", type=read_name, metavar="M", help="read XML, JSON or CSV with this mapper of the company"),
+            argument("--entity", metavar="E", help="read CSV, XML or Excel as `bds export E` writes it"),
+            argument("--mapper", type=read_name, metavar="M", help="read XML, JSON, CSV or Excel with this mapper of the company"),
             argument("--dry-run", action="store_true", help="report what would happen, write nothing"),
             argument("--json", action="store_true", help="print the whole report as JSON"),
         ),

@@ -90,6 +90,11 @@ class Entity:
         """Fields other than the id that identify a row of one company."""
         return (f for f in self.fields.values() if f.unique)
 
+    @property
+    def identifying_field(self) -> Field | None:
+        """The field by which other records refer to a row: the first unique and required one, None if only the id is."""
+        return next((f for f in self.fields.values() if f.unique and f.required), None)
+
 
 @dataclass(frozen=True, slots=True)
 class Catalog:

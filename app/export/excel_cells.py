@@ -9,6 +9,7 @@ from datetime import date, datetime, time
 from psycopg.sql import SQL, Composable, Composed, Literal
 
 from app.export.row_formats import (
+    FORMULA,
     LINE_ENDS,
     NOT_FINITE,
     PLAIN,
@@ -21,10 +22,11 @@ from app.export.row_formats import (
     without_formula,
 )
 from app.export.shape import ExportField
+from app.mapper.exported import CUT, LONGEST_CELL
 from app.query.tree import NUMBERS
 
 ROW_MARK = "\x03"  # stands for a row's number, which the workbook fills in
-LONGEST_CELL = 32_767  # UTF-16 units
+NOT_BARE = FORMULA + "|^$"  # an empty text gets a ', too, which tells it from null
 EXACT = 15  # digits that a spreadsheet's number keeps
 
 
@@ -81,18 +83,23 @@ def cell_text(text: Composable) -> Composed:
     # a character outside the basic plane takes two units
     cut = SQL(
         "case when octet_length({0}) <= {1} or length({0}) + regexp_count({0}, {2}) <= {1} then {0}"
-        " else left({0}, case when {0} ~ {2} then {3} else {4} end) || '…' end"
+        " else left({0}, case when {0} ~ {2} then {3} else {4} end) || {5} end"
     ).format(
-        text, Literal(LONGEST_CELL), Literal("[\U00010000-\U0010ffff]"), Literal(LONGEST_CELL // 2 - 1), Literal(LONGEST_CELL - 2)
+        text,
+        Literal(LONGEST_CELL),
+        Literal("[\U00010000-\U0010ffff]"),
+        Literal(LONGEST_CELL // 2 - 1),
+        Literal(LONGEST_CELL - 2),
+        Literal(CUT),
     )
-    safe = SQL("(select {} from (select {} as v offset 0) as c)").format(without_formula(SQL("c.v")), cut)
+    safe = SQL("(select {} from (select {} as v offset 0) as c)").format(without_formula(SQL("c.v"), NOT_BARE), cut)
     unusual = SQL("regexp_replace({}, '_(x[0-9A-Fa-f]{{4}}_)', {}, 'g')").format(with_entities(safe), Literal("_x005F_\\1"))
     return SQL("case when octet_length({0}) > {1} or {0} ~ {2} then {3} else {4} end").format(
         text,
         Literal(LONGEST_CELL),
         Literal(UNSAFE + "|_x[0-9A-Fa-f]{4}_"),
         without_controls(unusual, LINE_ENDS),
-        with_entities(without_formula(text)),
+        with_entities(without_formula(text, NOT_BARE)),
     )
 
 

@@ -23,6 +23,7 @@ from psycopg.sql import SQL, Composable, Composed, Literal
 
 from app.database.catalog import Navigation
 from app.export.shape import ExportField, RecordShape
+from app.mapper.exported import PREFIXED
 
 QUOTED = SQL("(format csv)")
 PLAIN = SQL("(format csv, quote e'\\x01', delimiter e'\\x02')")
@@ -32,8 +33,9 @@ CONTROLS = "".join(map(chr, (*range(1, 9), 11, 12, *range(14, 32), 0xFFFE, 0xFFF
 UNSAFE = "[\x01-\x1f\ufffe\uffff]"
 LINE_ENDS = {"\t": "&#9;", "\n": "&#10;", "\r": "&#13;"}
 
-# A spreadsheet reads a text with such a beginning as a formula.  All these characters sort before A or after the letters.
-FORMULA = "^[=+@\t\r\n＝＋－＠-]"
+# A spreadsheet reads a text with such a beginning as a formula, or it is the ' that keeps it from doing so.  All these characters
+# sort before A or after the letters.
+FORMULA = f"^[{PREFIXED}]"
 
 # Conditions on values that PostgreSQL can hold and an import document cannot.
 ENDLESS = "not ({0} >= '0001-01-01' and {0} < '10000-01-01')"
@@ -83,11 +85,11 @@ def or_empty(field: ExportField, text: Composable) -> Composable:
     return SQL("coalesce({}, '')").format(text) if field.nullable else text
 
 
-def without_formula(text: Composable) -> Composed:
-    """Return the text, with ' before a beginning that a spreadsheet would run as a formula."""
+def without_formula(text: Composable, pattern: str = FORMULA) -> Composed:
+    """Return the text, with ' before a beginning that a spreadsheet would run as a formula, so that an import can remove it."""
     return SQL(
         """case when ({0} collate "C" < 'A' or {0} collate "C" >= '＀') and {0} ~ {1} then '''' || {0} else {0} end"""
-    ).format(text, Literal(FORMULA))
+    ).format(text, Literal(pattern))
 
 
 # Text -----------------------------------------------------------------------------------------------------------------------------

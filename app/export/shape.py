@@ -127,11 +127,6 @@ def line_shape(query: Query) -> LineShape:
     return LineShape(tuple(fields), collection)
 
 
-def identifying_field(entity: Entity) -> Field | None:
-    """Return the field by which other records refer to a row: the first unique and required one, None if only the id is."""
-    return next((field for field in entity.fields.values() if field.unique and field.required), None)
-
-
 def singular(name: str) -> str:
     """Return the name of one record of a collection: variants -> variant, as SQL's singular_of does."""
     if name.endswith("ies"):
@@ -175,7 +170,7 @@ def _export_fields(
         if step is None:
             yield ExportField(prefix + field.name, Column(0, field.type, path, field, row))
             continue
-        key = identifying_field(catalog[step.target])
+        key = catalog[step.target].identifying_field
         if key is None:
             yield ExportField(prefix + step.name, Column(0, field.type, path, field, row), "id")
         else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any, Protocol
 from uuid import UUID
 
@@ -17,7 +18,7 @@ class Converter(Protocol):
 
     def feed(self, data: bytes) -> bytes: ...
 
-    def finish(self) -> bytes: ...
+    def finish(self) -> Iterator[bytes]: ...
 
     def close(self) -> None:
         """Release threads and files.  Nothing more will be read."""

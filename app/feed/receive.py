@@ -23,6 +23,7 @@ from app.feed import background
 from app.feed.run import Import, cancel_import
 from app.mapper import store
 from app.mapper.document import SourceConverter
+from app.mapper.exported import exported_mapper, format_of_type
 from app.wire.bodies import body_deadline
 from app.wire.coding import decoded
 from app.wire.urls import read_page
@@ -44,6 +45,9 @@ async def import_request(database: Database, request: web.Request, company: str,
         mapper = await store.load_source(database, company, request.query["mapper"])
         store.require_type(mapper, request.content_type)
         converter = SourceConverter(mapper, request.charset)
+    elif "entity" in request.query:
+        format = format_of_type(request.content_type)
+        converter = SourceConverter(exported_mapper(database.catalog, request.query["entity"], format), request.charset)
     else:
         _require_json(request)
     bodies = decoded(gathered(lambda: _read(request.content)), request.headers.get("Content-Encoding", ""))
@@ -151,8 +155,11 @@ def _with_id(error: BaseException, import_id: UUID | None) -> BaseException:
 
 def _options(request: web.Request) -> dict[str, bool]:
     for name in request.query:
-        if name not in ("dryRun", "mapper"):
-            raise ServiceError("malformed_request", f"expected dryRun or mapper, got {name}", target=name)
+        if name not in ("dryRun", "entity", "mapper"):
+            raise ServiceError("malformed_request", f"expected dryRun, entity or mapper, got {name}", target=name)
+    if "entity" in request.query and "mapper" in request.query:
+        message = "expected entity or mapper, got both: a mapper names its entities itself"
+        raise ServiceError("malformed_request", message, target="entity")
     dry_run = request.query.get("dryRun", "false").lower()
     if dry_run not in ("true", "false"):
         raise ServiceError("malformed_request", f"dryRun: expected true or false, got {dry_run}", target="dryRun")
@@ -162,7 +169,11 @@ def _options(request: web.Request) -> dict[str, bool]:
 def _require_json(request: web.Request) -> None:
     """Raises unsupported_media_type unless the body is declared as JSON, which is UTF-8 (RFC 8259)."""
     if request.content_type != "application/json":
-        raise ServiceError("unsupported_media_type", f"expected application/json, got {request.content_type}")
+        message = (
+            f"expected application/json, got {request.content_type};"
+            " add entity=<entity> for CSV, XML or Excel as an export writes it, or mapper=<name> for a file that this mapper reads"
+        )
+        raise ServiceError("unsupported_media_type", message)
     charset = request.charset or "utf-8"
     if charset.lower() not in ("utf-8", "utf8", "us-ascii", "ascii"):
         raise ServiceError("unsupported_media_type", f"expected JSON in UTF-8, got {charset}", target="Content-Type")

@@ -73,8 +73,9 @@ class Staging:
 
     def finish(self) -> None:
         """Stage the rest of the document, which has no more bytes, and wait until all of it is copied."""
-        for part in self._document.feed(self._converter.finish() if self._converter else b""):
-            self._add(part)
+        for data in self._converter.finish() if self._converter else ():
+            for part in self._document.feed(data):
+                self._add(part)
         for part in self._document.finish():
             self._add(part)
         self.directives.finish()

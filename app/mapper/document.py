@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import IO, Any
 
 import msgspec
@@ -33,10 +33,11 @@ class SourceConverter:
         self._source.feed(data)
         return self._take()
 
-    def finish(self) -> bytes:
-        """Return the end of the document.  Raises ServiceError."""
-        self._source.finish()
-        return self._take() + b"}\n"
+    def finish(self) -> Iterator[bytes]:
+        """Yield the rest of the document.  Raises ServiceError."""
+        for _ in self._source.finish():
+            yield self._take()
+        yield self._take() + b"}\n"
 
     def close(self) -> None:
         """Release the reader's resources."""
@@ -82,7 +83,9 @@ class Preview:
     def finish(self) -> bytes:
         """Return the document.  Raises ServiceError if the source ends too early."""
         if not all(self._full.values()):
-            self._source.finish()
+            for _ in self._source.finish():
+                if all(self._full.values()):
+                    break
         return msgspec.json.format(_encode(self._document), indent=2) + b"\n"
 
     def close(self) -> None:
@@ -103,7 +106,7 @@ def _head(mapper: Mapper) -> bytes:
         members["@atomic"] = mapper.atomic
     if mapper.mode is not None:
         members["@mode"] = mapper.mode
-    for block in mapper.blocks:
+    for block in mapper.blocks[:1] if mapper.is_exported else mapper.blocks:
         members[block.name] = []
         if block.remove_all is not None:
             members[block.name + "@removeAll"] = block.remove_all

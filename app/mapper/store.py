@@ -22,6 +22,7 @@ CONTENT_TYPES = {
     "xml": ("application/xml", "text/xml"),
     "json": ("application/json", "text/json"),
     "csv": ("text/csv", "application/csv", "text/tab-separated-values", "application/vnd.ms-excel"),
+    "excel": ("application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",),
 }
 # what clients send by default; accepted for each format
 UNTYPED = ("application/octet-stream", "text/plain", "application/x-www-form-urlencoded")

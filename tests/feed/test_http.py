@@ -139,6 +139,9 @@ REFUSALS = [
     ("/api/demo/import?mapper=x", {}, 404),
     ("/api/demo/import?dryRun=maybe", {}, 400),
     ("/api/demo/import?nothing=1", {}, 400),
+    ("/api/demo/import?entity=units", {}, 415),
+    ("/api/demo/import?entity=planets", {"Content_Type": "text/csv"}, 400),
+    ("/api/demo/import?entity=units&mapper=x", {"Content_Type": "text/csv"}, 400),
 ]
 
 
@@ -148,6 +151,28 @@ def test_a_refused_request_begins_no_import(service: Service, path: str, headers
     reply = send(service, GOOD, path, **headers)
     assert (reply.status, reply.headers["Content-Type"]) == (status, "application/problem+json")
     assert service.operator.rows("select count(*) from bds.imports") == before
+
+
+@pytest.mark.parametrize("type", ["text/csv", "application/xml", "application/octet-stream"])
+def test_another_type_names_what_would_read_it(service: Service, type: str) -> None:
+    detail = send(service, b"", Content_Type=type).json["detail"]
+    assert detail.startswith(f"expected application/json, got {type}; add entity=<entity> for CSV") and "mapper=<name>" in detail
+
+
+@pytest.mark.parametrize(("format", "type"), [
+    ("csv", "text/csv; charset=utf-8; header=present"),
+    ("xml", "application/xml"),
+    ("excel", "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"),
+])  # fmt: skip
+def test_an_export_comes_back_with_the_name_of_its_entity(service: Service, format: str, type: str) -> None:
+    send(service, GOOD)
+    exported = service.ask(f"/api/demo/units?export=true&format={format}")
+    reply = send(service, exported.body, "/api/demo/import?entity=units", Content_Type=type)
+    assert (reply.status, reply.json["state"]) == (200, "completed")
+    assert reply.json["entities"] == {
+        "units": {"created": 0, "updated": 0, "deleted": 0, "unchanged": len(units(service)), "failed": 0}
+    }
+    assert reply.json["progress"]["bytes"] == len(exported.body)
 
 
 @pytest.mark.parametrize("charset", ["utf-8", "UTF8", "us-ascii"])

@@ -33,7 +33,7 @@ def run(catalog: Catalog) -> Run:
         assert isinstance(mapper, Mapper)
         mapped = SourceConverter(mapper, charset)
         data = source.encode() if isinstance(source, str) else source
-        out = b"".join(mapped.feed(data[at : at + chunk]) for at in range(0, len(data), chunk)) + mapped.finish()
+        out = b"".join(mapped.feed(data[at : at + chunk]) for at in range(0, len(data), chunk)) + b"".join(mapped.finish())
         return document(out)
 
     return run

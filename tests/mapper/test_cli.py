@@ -28,6 +28,23 @@ def test_an_import_through_a_mapper(tmp_path: Path, operator: Operator, capsys: 
     assert operator.rows("select code, name from data.units") == [("A", "a")]
 
 
+@pytest.mark.parametrize("content", ["code,name\nA,a\n", "<units><unit><code>A</code><name>a</name></unit></units>"])
+def test_an_import_of_an_exported_entity(
+    tmp_path: Path, operator: Operator, capsys: pytest.CaptureFixture[str], content: str
+) -> None:
+    path = tmp_path / "units"
+    path.write_text(content)
+    assert main.main(["import", str(path), "--company", "acme", "--entity", "units"]) == 0
+    assert capsys.readouterr().out.splitlines()[1] == "units         1        0        0          0       0"
+    assert operator.rows("select code, name from data.units") == [("A", "a")]
+
+
+def test_an_entity_and_a_mapper_are_wrong_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as refused:
+        main.main(["import", str(tmp_path), "--company", "acme", "--entity", "units", "--mapper", "units"])
+    assert refused.value.code == 2 and "expected --entity or --mapper" in capsys.readouterr().err
+
+
 def test_errors_have_the_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "units.xml"
     path.write_text("<r>\n<u c='A'/></r>")

@@ -78,10 +78,10 @@ def test_the_thread_ends_with_the_document(mapper: Mapper, end: str) -> None:
         assert len(parsing() - before) == 1
     if end == "finished":
         mapped.feed(b"</units>")
-        mapped.finish()
+        b"".join(mapped.finish())
     elif end == "malformed at the end":
         with pytest.raises(ServiceError):
-            mapped.finish()
+            b"".join(mapped.finish())
     else:
         mapped.close()
     for thread in parsing() - before:

@@ -182,7 +182,7 @@ def test_errors_are_placed_by_the_lines_of_records_and_children(catalog: Any) ->
     mapped = SourceConverter(mapper)
     for piece in (b'no,note,who,what,many\n1,"a\nb",,p,1\n', b"1,,,q,2\n\n2,,,", b"p,3\n2,,,q,4"):
         mapped.feed(piece)
-    mapped.finish()
+    b"".join(mapped.finish())
     assert [mapped.place("invoices", n) for n in range(3)] == ["line 2", "line 6", None]
     assert [mapped.place("invoices", 0, n) for n in range(3)] == ["line 2", "line 4", "line 2"]
     assert [mapped.place("invoices", 1, n) for n in range(2)] == ["line 6", "line 7"]

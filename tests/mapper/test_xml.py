@@ -228,7 +228,7 @@ other = b"<other><deep><name>name</name></deep></other>\\n" * 5
 for block in range(100):
     mapped.feed(b"".join(record % (block * 2000 + n) + other for n in range(2000)))
 mapped.feed(b"</c>")
-mapped.finish()
+b"".join(mapped.finish())
 assert mapped.place("products", 199_999) == "line 1199995", mapped.place("products", 199_999)
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
@@ -263,6 +263,6 @@ def test_line_numbers_are_right_beyond_65535(catalog: Catalog, body: str) -> Non
     source = ("<c>\n" + "".join(body.format(number) for number in range(records)) + "</c>").encode()
     for at in range(0, len(source), 1 << 20):
         mapped.feed(source[at : at + (1 << 20)])
-    mapped.finish()
+    b"".join(mapped.finish())
     for number in (0, 1, records // 3, records // 2, records - 2):
         assert mapped.place("products", number) == f"line {2 + number * lines}"

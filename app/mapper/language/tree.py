@@ -13,7 +13,7 @@ from typing import Literal as Choice
 from app.database.catalog import Entity, Field
 from app.query.nodes import Node
 
-SourceFormat = Choice["xml", "json", "csv"]
+SourceFormat = Choice["xml", "json", "csv", "excel"]
 # `source` is the type of a path: text (in JSON also a number or a boolean), converted to the type that its context expects
 ValueType = Choice["source", "text", "number", "date", "timestamp", "bool", "null"]
 
@@ -125,8 +125,10 @@ class Mapper:
     delimiter: str | None = None  # this and the next three: CSV
     quote: str | None = None
     encoding: str | None = None
-    header: bool = True
+    header: bool = True  # CSV and Excel
+    sheet: str | None = None  # Excel: the name of the worksheet; None: the first
     namespaces: Mapping[str, str] = field(default_factory=dict)  # XML: prefix -> URI
+    is_exported: bool = False  # made by mapper/exported.py: the source is a file that an export wrote
 
     def block(self, entity: str) -> Block | None:
         """The first block that makes records of an entity."""

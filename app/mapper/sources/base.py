@@ -5,7 +5,7 @@ A reader works for one mapper.  It emits each record as soon as it is complete, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -24,11 +24,13 @@ FindFault = Callable[[Any], str | None]  # an element -> why it cannot become a 
 class SourceReader(Protocol):
     """The parser of one format.  feed and finish raise ServiceError if the source cannot be read."""
 
-    unit: str  # what the emitted number counts: "line" or "record"
+    unit: str  # what the emitted number counts: "line", "row" or "record"
 
     def feed(self, data: bytes) -> None: ...
 
-    def finish(self) -> None: ...
+    def finish(self) -> Iterable[None]:
+        """Read the rest.  A source that can be read only as a whole emits its records step by step."""
+        ...
 
     def close(self) -> None:
         """Release resources; most readers hold none."""

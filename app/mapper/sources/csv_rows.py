@@ -7,6 +7,7 @@ different values remain separate records, which the import reports as duplicate_
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from app.mapper.language.expressions import record_of
@@ -29,7 +30,7 @@ class _RowRecords:
             if each.remove_all is not None:
                 self._fixed[each.name + "@removeAll"] = each.remove_all
 
-    def record(self, row: list[str]) -> dict[str, Any]:
+    def record(self, row: Sequence[Any]) -> dict[str, Any]:
         """Make the record of one row; a nested block adds a child unless all its cells are empty."""
         record = record_of(self._members, row)
         for child in self.children:
@@ -82,7 +83,7 @@ class RowMerger:
         self._line = 0
         self._child_lines: list[int] = []  # of the first nested block
 
-    def add(self, row: list[str], line: int) -> None:
+    def add(self, row: Sequence[Any], line: int) -> None:
         """Add a row."""
         rows = self._rows
         record = rows.record(row)

@@ -5,17 +5,16 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Any
 
-from app.mapper.language.expressions import Evaluator, Getter
-from app.mapper.language.functions import ABSENT
+from app.mapper.exported import EMPTY
 from app.mapper.language.problems import source_error
-from app.mapper.language.tree import Mapper, paths_of
-from app.mapper.sources.base import Emit, RecordMaker, SourceReader
-from app.mapper.sources.csv_rows import RowMerger
+from app.mapper.language.tree import Mapper
+from app.mapper.sources.base import Emit
 from app.mapper.sources.decoder import TextDecoder
+from app.mapper.sources.table import TableSource
 
 LARGEST_ROW = 16 << 20  # characters of one row
 DELIMITERS = ",;\t|"
@@ -30,36 +29,29 @@ class _Incomplete(Exception):
     """The text ends inside a row."""
 
 
-class CsvSource(SourceReader):
+class CsvSource(TableSource):
     """Reads the complete rows, and keeps the text of an incomplete one for the next piece."""
 
     unit = "line"
 
     def __init__(self, mapper: Mapper, emit: Emit, charset: str | None = None) -> None:
-        self._mapper = mapper
-        self._emit = emit
+        super().__init__(mapper, emit)
         self._text = TextDecoder(mapper.encoding or charset, mapper.language)
         self._delimiter = mapper.delimiter
         self._quote = mapper.quote
         self._pending = ""
         self._wait = 0  # characters; a shorter pending text is not parsed again, so that a long row takes linear time
         self._line = 0  # lines before the pending text
-        self._wanted = {path for block in mapper.blocks for path in paths_of(block)}
-        self._width = -1  # columns of the header; -1 before it is read, 0 without one
-        self._columns: dict[str, int] = {}
-        self._mergers: list[RowMerger] = []
 
     def feed(self, data: bytes) -> None:
         """Parse bytes; emit the records that they complete."""
         self._take(self._text.decode(data))
 
-    def finish(self) -> None:
+    def finish(self) -> Iterable[None]:
         """Parse the rest; emit the last records."""
         self._take(self._text.decode(b"", final=True), final=True)
-        if self._width < 0:
-            raise source_error("expected a header with column names", line=1)
-        for merger in self._mergers:
-            merger.close()
+        self._close_records()
+        return ()
 
     def _take(self, text: str, final: bool = False) -> None:
         self._pending += text
@@ -82,6 +74,8 @@ class CsvSource(SourceReader):
 
     def _read(self, text: str, final: bool) -> int:
         """Read complete rows; return the number of characters at the end that belong to an incomplete row."""
+        if self._mapper.is_exported and 2 * (self._quote or '"') in text:
+            text = self._marked(text)
         reader, whole = self._reader(text), 0
         try:
             for row in reader:
@@ -98,6 +92,13 @@ class CsvSource(SourceReader):
         self._line += whole
         self._wait = 2 * len(rest) if not whole else 0
         return len(rest)
+
+    def _marked(self, text: str) -> str:
+        """Put EMPTY in place of quoted empty cells, which the csv module does not tell from cells without anything."""
+        quote, delimiter = re.escape(self._quote or '"'), re.escape(self._delimiter or ",")
+        cell = rf"{quote}(?:[^{quote}]|{quote}{quote})*+(?:{quote}|\Z)|[^{quote}{delimiter}\r\n][^{delimiter}\r\n]*"
+        empty = 2 * (self._quote or '"')
+        return re.sub(cell, lambda match: EMPTY if match[0] == empty else match[0], text)
 
     def _reader(self, text: str) -> Any:
         lines = chain(io.StringIO(text, newline=""), _end())
@@ -119,48 +120,8 @@ class CsvSource(SourceReader):
         candidates = [(d, q) for q in self._quote or QUOTES for d in self._delimiter or DELIMITERS]
         self._delimiter, self._quote = max(candidates, key=lambda each: _fit(first, each[0], each[1], self._wanted))
         if not self._mapper.header:
-            self._open({str(number): number - 1 for number in range(1, 1 + max(map(int, self._wanted), default=0))}, 0)
+            self._open_numbered()
         return True
-
-    def _row(self, row: list[str], line: int) -> None:
-        if self._width < 0:
-            self._read_header(row, line)
-            return
-        if len(row) > self._width > 0 and any(row[self._width :]):
-            for merger in self._mergers:
-                merger.reject(line, f"expected at most {self._width} cells as in the header, got {len(row)}")
-            return
-        for merger in self._mergers:
-            merger.add(row, line)
-
-    def _read_header(self, row: list[str], line: int) -> None:
-        names, wanted = [name.strip() for name in row], self._wanted
-        twice = next((name for name in names if name in wanted and names.count(name) > 1), None)
-        if twice is not None:
-            raise source_error(f"the column {twice} appears twice", line=line, code="invalid_document")
-        if wanted and not wanted & set(names):
-            message = f"the header has none of the mapper's columns, expected {_listed(sorted(wanted))}, got {_listed(names)}"
-            raise source_error(message, line=line, code="invalid_document")
-        self._open({name: number for number, name in enumerate(names)}, len(names))
-
-    def _open(self, columns: dict[str, int], width: int) -> None:
-        self._columns, self._width = columns, width
-        evaluator = Evaluator(self._mapper, self._getter)
-        makers = [RecordMaker.of(block, evaluator, lambda path: lambda row: [row]) for block in self._mapper.blocks]
-        self._mergers = [RowMerger(maker, self._emit) for maker in makers]
-
-    def _getter(self, column: str) -> Getter:
-        index = self._columns.get(column)
-        if index is None:
-            return lambda row: ABSENT
-
-        def get(row: list[str]) -> Any:
-            try:
-                return row[index] or None
-            except IndexError:
-                return ABSENT
-
-        return get
 
 
 def _end() -> Iterator[str]:
@@ -183,7 +144,3 @@ def _fit(line: str, delimiter: str, quote: str, wanted: set[str]) -> tuple[int, 
     except csv.Error:
         return -1, 0
     return len(wanted & {cell.strip() for cell in cells}), len(cells)
-
-
-def _listed(names: list[str]) -> str:
-    return ", ".join(names[:20]) + (", ..." if len(names) > 20 else "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from decimal import DecimalException
 from typing import Any
 
@@ -61,7 +62,7 @@ class JsonSource(SourceReader):
             if self._walker.grow(len(piece)) > LARGEST_RECORD:
                 raise source_error(f"a record is larger than {LARGEST_RECORD >> 20} MB", line=self._line, code="invalid_document")
 
-    def finish(self) -> None:
+    def finish(self) -> Iterable[None]:
         """End the document.  Raises ServiceError."""
         if self._start:
             self._send(self._start)
@@ -72,6 +73,7 @@ class JsonSource(SourceReader):
         if not self._walker.found:
             message = f"the document has none of the mapper's paths, expected {', '.join(dict.fromkeys(self._paths))}"
             raise source_error(message, code="invalid_document")
+        return ()
 
     def _send(self, piece: bytes) -> None:
         try:

@@ -16,6 +16,10 @@ def open_source(mapper: Mapper, emit: Emit, charset: str | None = None) -> Sourc
         from app.mapper.sources.json_source import JsonSource
 
         return JsonSource(mapper, emit)
+    if mapper.format == "excel":
+        from app.mapper.sources.excel_source import ExcelSource
+
+        return ExcelSource(mapper, emit)
     from app.mapper.sources.csv_source import CsvSource
 
     return CsvSource(mapper, emit, charset)

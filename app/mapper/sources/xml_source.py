@@ -7,7 +7,7 @@ entity is an error.  The parser's own limits on depth, text length and amplifica
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -17,10 +17,11 @@ from app.errors import ServiceError
 from app.mapper.language import xpath
 from app.mapper.language.expressions import Evaluator
 from app.mapper.language.problems import source_error
-from app.mapper.language.tree import Mapper
+from app.mapper.language.tree import Block, Mapper
 from app.mapper.language.xpath import XmlBlockPath
 from app.mapper.sources.base import LARGEST_RECORD, Emit, RecordMaker
 from app.mapper.sources.decoder import require_encoding
+from app.mapper.sources.exported_xml import ExportedRecords
 from app.mapper.sources.xml_values import XmlElement, XmlPaths, local_name
 
 SLICE = 256 << 10  # bytes that are parsed before complete elements are dropped
@@ -29,6 +30,8 @@ PROLOG_STEP = 1 << 10  # bytes
 COUNTED = 65_535  # lines; libxml2 keeps the line of an element in 16 bits
 # a byte order mark, UTF-16, or a declaration with the encoding
 DECLARED = re.compile(rb"(?:\xef\xbb\xbf|\xff\xfe|\xfe\xff|<\0|\0<|\s*<\?xml[^>]*encoding)")
+
+Maker = RecordMaker | ExportedRecords
 
 
 class XmlSource:
@@ -47,10 +50,12 @@ class XmlSource:
         self._namespaces = mapper.namespaces
         paths = XmlPaths(mapper.namespaces)
         evaluator = Evaluator(mapper, paths.value)
-        self._blocks = [
-            (xpath.block_path(block.path.text), RecordMaker.of(block, evaluator, paths.elements)) for block in mapper.blocks
-        ]
-        self._by_name: dict[str, list[tuple[XmlBlockPath, RecordMaker]]] = {}
+
+        def maker_of(block: Block) -> Maker:
+            return ExportedRecords(block) if mapper.is_exported else RecordMaker.of(block, evaluator, paths.elements)
+
+        self._blocks = [(xpath.block_path(block.path.text), maker_of(block)) for block in mapper.blocks]
+        self._by_name: dict[str, list[tuple[XmlBlockPath, Maker]]] = {}
         for each, maker in self._blocks:
             self._by_name.setdefault(each.steps[-1].rpartition(":")[2], []).append((each, maker))
         self._parser: Any = None
@@ -59,7 +64,7 @@ class XmlSource:
         self._prolog: Any = None
         self._root: Any = None
         self._parent: Any = None  # of the last matched element
-        self._matches: dict[str, list[RecordMaker]] = {}  # by local name, for children of that parent
+        self._matches: dict[str, list[Maker]] = {}  # by local name, for children of that parent
         self._open: Any = None  # an incomplete record
         self._open_size = 0  # bytes
 
@@ -67,12 +72,13 @@ class XmlSource:
         """Parse bytes; emit the records that they complete."""
         self._thread.submit(self._parse, data).result()
 
-    def finish(self) -> None:
+    def finish(self) -> Iterable[None]:
         """Parse the rest; emit the last records.  Ends the thread."""
         try:
             self._thread.submit(self._parse_end).result()
         finally:
             self.close()
+        return ()
 
     def close(self) -> None:
         """End the thread."""
@@ -151,7 +157,7 @@ class XmlSource:
             for maker in makers:
                 self._emit(maker.block.name, maker.make(XmlElement(element)), _line(element), ())
 
-    def _makers(self, element: Any) -> Iterator[RecordMaker]:
+    def _makers(self, element: Any) -> Iterator[Maker]:
         for block_path, maker in self._by_name.get(local_name(element), ()):
             if self._matches_path(element, block_path):
                 yield maker

@@ -1,0 +1,123 @@
+"""Files that an export wrote, read without a stored mapper: one is made from the catalog, and the changes of the export are undone.
+
+What an export changes, and how each is read:
+  null              CSV, Excel: an empty cell; XML: xsi:nil
+  an empty text     CSV: "" in quotes; Excel: a cell that holds only '; XML: an element without content
+  'text             CSV, Excel: the ' keeps a spreadsheet from running the text as a formula; it is removed
+  infinity, NaN     no import accepts them: the stored value is left alone
+  U+FFFD, cut text  XML, Excel: stand for what the format cannot hold: the stored value is left alone
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from datetime import date
+from typing import Any
+
+from app.database.catalog import Catalog, Entity, Field
+from app.errors import ServiceError
+from app.mapper.language.functions import ABSENT, to_text
+from app.mapper.language.tree import NUMERIC, Block, Mapper, Rule, SourceFormat, SourcePath
+
+EMPTY = "\0\0"  # a quoted empty cell of CSV; no stored text holds U+0000
+# A spreadsheet reads a text with such a beginning as a formula; an export puts ' before it, and before another '.
+PREFIXED = "=+@\t\r\n＝＋－＠'-"
+PREFIX = re.compile(f"'(?=[{PREFIXED}])")
+SPECIAL = re.compile(r"[+-]?inf(?:inity)?|nan|\d{5,}-.*|.* BC", re.IGNORECASE)  # numbers and dates that no import accepts
+LONGEST_CELL = 32_767  # UTF-16 units of a cell of Excel
+CUT = "…"  # ends a text that was cut to fit a cell
+MEDIA_TYPES = {
+    "text/csv": "csv",
+    "application/csv": "csv",
+    "text/xml": "xml",
+    "application/xml": "xml",
+    "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet": "excel",
+}
+EXPECTED = "expected text/csv, application/xml or the type of an Excel workbook (.xlsx)"
+
+Restore = Callable[[Any], Any]
+
+
+def exported_mapper(catalog: Catalog, entity: str, format: SourceFormat) -> Mapper:
+    """Return the mapper that reads an entity's export.  Raises ServiceError if there is no such entity."""
+    if entity not in catalog:
+        expected = ", ".join(catalog.entities)
+        raise ServiceError("malformed_request", f"no such entity: {entity}, expected one of {expected}", target="entity")
+    if format == "xml":
+        # an export with $expand has several collections, inside <document>
+        blocks = [_records(catalog, catalog[entity], f"/{entity}/{catalog[entity].singular}")]
+        blocks += [_records(catalog, each, f"/document/{each.name}/{each.singular}") for each in catalog.entities.values()]
+        return Mapper(format, tuple(blocks), "", is_exported=True)
+    fields = (*_rules(catalog, catalog[entity], with_lookups=True),)
+    block = Block(1, entity, catalog[entity], SourcePath(1, "row"), fields, (), None, None)
+    return Mapper(format, (block,), "", quote='"', is_exported=True)
+
+
+def format_of_type(content_type: str) -> SourceFormat:
+    """Return the format of a media type.  Raises unsupported_media_type."""
+    if content_type not in MEDIA_TYPES:
+        raise ServiceError("unsupported_media_type", f"{EXPECTED} beside entity=, got {content_type}")
+    return MEDIA_TYPES[content_type]  # type: ignore[return-value]
+
+
+def format_of_content(start: bytes) -> SourceFormat:
+    """Return the format of a file by its first bytes."""
+    if start.startswith(b"PK\x03\x04"):
+        return "excel"
+    return "xml" if start.lstrip(b"\xef\xbb\xbf\xff\xfe\0 \t\r\n").startswith(b"<") else "csv"
+
+
+def _records(catalog: Catalog, entity: Entity, path: str, above: tuple[str, ...] = ()) -> Block:
+    """The block of records with their children inside; an entity that is among its own ancestors ends the descent."""
+    inside = [step for step in entity.children if step.target not in (*above, entity.name)]
+    children = [_records(catalog, catalog[step.target], step.name, (*above, entity.name)) for step in inside]
+    rules = tuple(_rules(catalog, entity, with_lookups=False))
+    return Block(1, path if above else entity.name, entity, SourcePath(1, path), rules, tuple(children), None, None)
+
+
+def _rules(catalog: Catalog, entity: Entity, *, with_lookups: bool) -> Iterator[Rule]:
+    """A rule for each column of an export, and for ids of references.  with_lookups: a reference is a code alone."""
+    for field in entity.fields.values():
+        step = entity.navigations.get(field.reference) if field.reference else None
+        if step is not None:
+            key = catalog[step.target].identifying_field
+            kind = (key.name if key else "id") if with_lookups else None
+            yield Rule(1, step.name, kind, SourcePath(1, step.name), None)
+        yield Rule(1, field.name, None, SourcePath(1, field.name), field)
+
+
+def restorer(mapper: Mapper, column: str) -> Restore | None:
+    """Return what undoes an export's changes of a column's values; None if the source is not an export."""
+    if not mapper.is_exported:
+        return None
+    rule = next(each for each in mapper.blocks[0].rules if each.name == column)
+    is_special = rule.field is not None and _has_special(rule.field)
+    is_excel = mapper.format == "excel"
+
+    def restore(value: Any) -> Any:
+        if not isinstance(value, str):
+            return to_text(value) if isinstance(value, date) else value
+        if value == EMPTY or (is_excel and value == "'"):
+            return ""
+        if is_special and SPECIAL.fullmatch(value):
+            return ABSENT
+        return ABSENT if is_excel and is_lossy(value) else PREFIX.sub("", value, count=1) if value[0] == "'" else value
+
+    return restore
+
+
+def restored_element(rule: Rule, text: str) -> Any:
+    """Return the value of an element of XML."""
+    if "\ufffd" in text or (rule.field is not None and _has_special(rule.field) and SPECIAL.fullmatch(text)):
+        return ABSENT
+    return text
+
+
+def is_lossy(text: str) -> bool:
+    """Whether a cell's text stands for one that a cell of Excel cannot hold."""
+    return "\ufffd" in text or (text.endswith(CUT) and len(text) >= LONGEST_CELL // 2)
+
+
+def _has_special(field: Field) -> bool:
+    return field.type in NUMERIC or field.type in ("date", "timestamptz")
