@@ -22,8 +22,8 @@ from app.database.pools import parameters
 
 log = logging.getLogger("bds.db")
 
-PAUSE = 0.01  # seconds between two reads of an awake keeper
-QUIET = 5  # reads without a change after which it goes to sleep
+PAUSE = 0.015  # seconds between two reads of an awake keeper
+QUIET = 4  # reads without a change after which it goes to sleep
 LEASE = 250  # milliseconds
 TRY = 1.0  # seconds between two attempts to become the keeper
 
@@ -37,7 +37,7 @@ RELAY: LiteralString = """
         select count(pg_notify('bds_changes', c.company_id))
         from bds.clocks c
         where not pg_visible_in_snapshot(c.transaction_id, %s::pg_snapshot)
-    )
+    ), case when %s > 0 then setval('bds.bell', (extract(epoch from clock_timestamp()) * 1000)::bigint + %s) end
 """
 # what a keeper that died awake may not have relayed
 RECOVER: LiteralString = """
@@ -96,8 +96,7 @@ class Keeper:
         while quiet < QUIET:
             async for _ in self._connection.notifies(timeout=PAUSE):
                 pass  # its own, or of writers that ring although it is awake
-            await _value(self._connection, WAKE, (LEASE,))
-            quiet = 0 if await self._relay() else quiet + 1
+            quiet = 0 if await self._relay(LEASE) else quiet + 1
 
     async def _sleep(self) -> None:
         """Return awake, as soon as a writer rings."""
@@ -112,12 +111,12 @@ class Keeper:
                 self._seen = await _value(self._connection, WAKE, (LEASE,))
                 return
             if await self._rung(PAUSE):
-                await _value(self._connection, WAKE, (LEASE,))
+                await self._relay(LEASE)
                 return
 
-    async def _relay(self) -> bool:
-        """Notify of every company that has changed since the last call; whether there was one."""
-        row = await (await self._connection.execute(RELAY, (self._seen,))).fetchone()
+    async def _relay(self, lease: int = 0) -> bool:
+        """Notify of every company that has changed since the last call; whether there was one.  Prolongs the time awake."""
+        row = await (await self._connection.execute(RELAY, (self._seen, lease, lease))).fetchone()
         assert row is not None
         self._seen = row[0]
         return bool(row[1])

@@ -338,7 +338,7 @@ create function bds_change_log.old_value(this bds.entities, operation text)
         when 'delete' then (
             select E'json_object(\n                ' || string_agg(
                 format('%L : r.%I', f.name, f.column_name), E',\n                ' order by f.ordinal
-            ) || E'\n                returning json\n            )::jsonb'
+            ) || E'\n                returning jsonb\n            )'
             from bds.fields f
             where f.entity = this.name
         )
