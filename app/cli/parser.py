@@ -280,6 +280,13 @@ All or nothing; a company that exists is refused. Ids, the log and its clock go 
                 help="json, xml, csv, excel, pdf, html, custom, or xsd (the XML's schema)",
             ),
             argument("--mapper", type=read_name, metavar="M", help="a template, or an import mapping to run in reverse"),
+            argument(
+                "--no-ids",
+                dest="ids",
+                action="store_const",
+                const="false",
+                help="leave ids out, to restore rows or for another company",
+            ),
             argument("--output", "-o", metavar="FILE", help="file to write (standard output); it appears when it is complete"),
             *(
                 argument(

@@ -6,11 +6,11 @@ Uses nothing but the parameters and the catalog.  A wrong parameter raises a Ser
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from app.database.catalog import Catalog, Entity
 from app.errors import ServiceError
-from app.export.shape import line_shape
+from app.export.shape import line_shape, record_shape
 from app.query.query import EXPORT, Query, parse_query
 
 
@@ -37,7 +37,7 @@ FILE_TYPES = {
     SCHEMA: FileType("application/xml", "xsd"),
 }
 FORMATS = (*(name for name in FILE_TYPES if name != SCHEMA), "custom")  # custom: a mapper chooses the file type
-PARAMETERS = ("format", "export", "companyId", "mapper")
+PARAMETERS = ("format", "export", "companyId", "mapper", "ids")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,15 @@ def read_request(catalog: Catalog, entity: Entity, company: str, given: dict[str
     if mapper == "":
         raise ServiceError("malformed_request", "expected the name of a mapper, got ''", target="mapper")
     options = [(option, value) for option, value in given.items() if option.startswith("$")]
-    export = ExportRequest(company, parse_query(catalog, entity, options, takes=EXPORT), name, mapper)
-    if mapper is None and FILE_TYPES[name].is_flat:
-        line_shape(export.query)  # raises if no flat table can hold the query
-    return export
+    query = replace(parse_query(catalog, entity, options, takes=EXPORT), ids=_read_ids(given.get("ids", "true")))
+    # line_shape raises if no flat table can hold the query
+    shape = line_shape(query) if mapper is None and FILE_TYPES[name].is_flat else record_shape(query)
+    if not shape.fields:
+        raise ServiceError("malformed_request", "ids=false leaves no field: expected another one in $select", target="ids")
+    return ExportRequest(company, query, name, mapper)
+
+
+def _read_ids(text: str) -> bool:
+    if text not in ("true", "false"):
+        raise ServiceError("malformed_request", f"ids: expected true or false, got {text!r}", target="ids")
+    return text == "true"

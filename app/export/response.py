@@ -143,8 +143,16 @@ async def find_format(connection: AsyncConnection[Any], export: ExportRequest) -
     if export.format != "custom":
         message = f"{export.mapper} is a template: expected format=custom, got {export.format}"
         raise ServiceError("malformed_request", message, target="format")
-    extension = (mimetypes.guess_extension(mapper.media_type, strict=False) or ".txt").removeprefix(".")
-    return ExportFormat(_with_charset(mapper.media_type), extension, mapper=mapper)
+    return ExportFormat(_with_charset(mapper.media_type), extension_of(mapper.media_type), mapper=mapper)
+
+
+def extension_of(media_type: str) -> str:
+    """Return the extension of a file of a media type: of the formats of exports as they have it."""
+    media_type = media_type.lower()
+    known = {type.media_type.partition(";")[0]: type.extension for name, type in FILE_TYPES.items() if name != SCHEMA}
+    guessed = mimetypes.guess_extension(media_type.replace("text/xml", "application/xml"), strict=False) or ""
+    of_syntax = media_type.rpartition("+")[2] if media_type.endswith(("+xml", "+json")) else "txt"
+    return known.get(media_type.replace("text/xml", "application/xml")) or guessed.removeprefix(".") or of_syntax
 
 
 def _with_charset(media_type: str) -> str:
@@ -176,7 +184,7 @@ def write_export(export: ExportRequest, reader: Reader, format: ExportFormat, sc
 
 def schema_url(url: str, given: dict[str, str]) -> str:
     """Return the URL of the schema of an XML export: the same query in the format xsd."""
-    kept = [name for name in ("companyId", "$select", "$expand") if name in given]
+    kept = [name for name in ("companyId", "ids", "$select", "$expand") if name in given]
     return f"{url}?format={SCHEMA}&export=true" + "".join(f"&{quote(name, safe='$')}={quote(given[name])}" for name in kept)
 
 

@@ -19,12 +19,22 @@ import msgspec
 from jinja2 import StrictUndefined, TemplateError, TemplateSyntaxError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+HEAD = 1  # line of the mapper's text before the template: its type
 WRITE = 64 << 10  # characters from which pieces are written
 READERS = {"date": date.fromisoformat, "timestamptz": datetime.fromisoformat, "time": time.fromisoformat, "numeric": Decimal}
 ENCODER = msgspec.json.Encoder(decimal_format="number")
 TEMPLATE = "<template>"  # the file name in tracebacks that Jinja2 gives a template
 
 Row = dict[str, Any]
+
+
+class RowEnvironment(ImmutableSandboxedEnvironment):
+    """`row.items` is the row's collection of that name if it has one, not the method of the dict."""
+
+    def getattr(self, obj: Any, attribute: str) -> Any:
+        if isinstance(obj, dict) and attribute in obj:
+            return obj[attribute]
+        return super().getattr(obj, attribute)
 
 
 class OutputLimitExceeded(Exception):
@@ -39,20 +49,20 @@ def main() -> None:
     try:
         render(description)
     except TemplateSyntaxError as error:
-        fail(f"line {error.lineno} of the template: {error.message}", error.lineno)
+        fail(f"line {error.lineno + HEAD}: {error.message}", error.lineno + HEAD)
     except MemoryError:
         fail(f"the template exceeded its limit of {memory >> 20} MB of memory")
     except OutputLimitExceeded as error:
         fail(str(error))
     except (TemplateError, ArithmeticError, LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
         line = line_of(error)
-        where = f"line {line} of the template: " if line else ""
+        where = f"line {line}: " if line else ""
         fail(f"{where}{str(error) or type(error).__name__}", line)
 
 
 def render(description: dict[str, Any]) -> None:
     """Write the rendered template to standard output, in pieces."""
-    environment = ImmutableSandboxedEnvironment(
+    environment = RowEnvironment(
         autoescape=description["escape"],
         undefined=StrictUndefined,
         finalize=lambda value: "" if value is None else value,
@@ -132,9 +142,9 @@ def convert(type: str | None, value: Any) -> Any:
 
 
 def line_of(error: BaseException) -> int | None:
-    """Return the line of the template that raised an error."""
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == TEMPLATE]
-    return lines[-1] if lines else None
+    """Return the line of the mapper's text that raised an error."""
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == TEMPLATE and frame.lineno]
+    return lines[-1] + HEAD if lines else None
 
 
 def fail(message: str, line: int | None = None) -> None:

@@ -35,6 +35,10 @@ class ExportField:
     def nullable(self) -> bool:
         return self.outer or self.column.nullable
 
+    @property
+    def is_id(self) -> bool:
+        return self.lookup is None and self.column.field.name == "id"
+
 
 @dataclass(frozen=True, slots=True)
 class RecordShape:
@@ -48,6 +52,11 @@ class RecordShape:
     row: int
     fields: tuple[ExportField, ...]
     children: tuple[ChildShape, ...] = ()
+
+    def without_ids(self) -> RecordShape:
+        """Return the shape without the ids of records."""
+        children = tuple(replace(child, record=child.record.without_ids()) for child in self.children)
+        return replace(self, fields=tuple(field for field in self.fields if not field.is_id), children=children)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +89,8 @@ def record_shape(query: Query) -> RecordShape:
     whole = query.select is None and not query.expand
     steps = tuple(entity.children) if whole else tuple(step for step in query.expand if step.child)
     children = (_child_shape(query.catalog, step, numbers, (entity.name,)) for step in steps)
-    return RecordShape(entity.singular, entity, 0, _record_fields(query.catalog, entity, query.select, 0), tuple(children))
+    shape = RecordShape(entity.singular, entity, 0, _record_fields(query.catalog, entity, query.select, 0), tuple(children))
+    return shape if query.ids else shape.without_ids()
 
 
 def template_shape(query: Query) -> RecordShape:
@@ -104,7 +114,8 @@ def related_shapes(query: Query) -> tuple[RelatedShape, ...]:
     for step in query.expand:
         if not step.child:
             steps.setdefault(step.target, []).append(step)
-    return tuple(_related_shape(query.catalog, query.catalog[name], tuple(each)) for name, each in steps.items())
+    shapes = (_related_shape(query.catalog, query.catalog[name], tuple(each)) for name, each in steps.items())
+    return tuple(shape if query.ids else replace(shape, record=shape.record.without_ids()) for shape in shapes)
 
 
 def line_shape(query: Query) -> LineShape:
@@ -124,7 +135,7 @@ def line_shape(query: Query) -> LineShape:
         collection = step
         columns = _export_fields(catalog, target, _fields_except(target, step.field), NESTED, (), f"{step.name}.")
         fields += (replace(column, outer=True) for column in columns)
-    return LineShape(tuple(fields), collection)
+    return LineShape(tuple(field for field in fields if query.ids or not field.is_id), collection)
 
 
 def singular(name: str) -> str:

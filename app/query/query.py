@@ -56,6 +56,7 @@ class Query:
     single: bool = False  # whether a key restricts the query to one row
     origin: Origin | None = None  # the row at which a navigation begins that leads to these rows
     nested: bool = False  # whether child collections come inside each row
+    ids: bool = True  # whether an export has the ids of rows
     groups: Groups | None = None  # of the rows; order, page and count then apply to groups
     key: Constant | None = None  # the value of the key in the path
     parts: tuple[Expression, ...] = field(init=False)  # all expressions of the filter, the order, the groups and the origin
@@ -87,6 +88,7 @@ class Query:
             *(self.catalog.version, self.entity.name, self.filter, self.order),
             *(self.select, self.expand, self.top is None, self.skip == 0, self.count, self.single, self.groups, self.origin),
             self.entities,
+            self.ids,
         )
 
 

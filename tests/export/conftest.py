@@ -58,8 +58,8 @@ class Shop:
     feed: Feed
 
     def get(self, entity: str, format: str | None = None, **options: Any) -> Reply:
-        """Request an export.  options: those of OData without $, or the parameters mapper and companyId."""
-        names = {name: name if name in ("mapper", "companyId") else f"${name}" for name in options}
+        """Request an export.  options: those of OData without $, or the parameters mapper, companyId and ids."""
+        names = {name: name if name in ("mapper", "companyId", "ids") else f"${name}" for name in options}
         query = "".join(f"&{names[name]}={quote(str(value))}" for name, value in options.items())
         return self.service.ask(f"/api/demo/{entity}?export=true" + (f"&format={format}" if format else "") + query)
 

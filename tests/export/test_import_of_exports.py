@@ -11,27 +11,14 @@ from openpyxl import Workbook, load_workbook
 
 from app.errors import ServiceError
 from app.export import to_excel
-from app.mapper.document import SourceConverter
-from app.mapper.exported import exported_mapper, format_of_content
 from tests.export.conftest import TEXTS, Shop, allow_all
+from tests.export.exported import send
 from tests.export.test_round_trip import ENTITIES
 from tests.feed.conftest import Feed, counts
 
 pytestmark = pytest.mark.slow
 
 FORMATS = ("csv", "xml", "excel")
-
-
-def send(feed: Feed, entity: str, body: bytes, chunk: int = 1 << 20) -> dict[str, Any]:
-    """Import a file as `?entity=` does; return the report."""
-    importing = feed.begin(converter=SourceConverter(exported_mapper(feed.catalog, entity, format_of_content(body))))
-    try:
-        for at in range(0, len(body), chunk):
-            importing.receive(body[at : at + chunk])
-        return importing.run()
-    except BaseException as error:
-        importing.fail(error)
-        raise
 
 
 def table(rows: list[list[Any]], format: str) -> bytes:

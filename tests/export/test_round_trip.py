@@ -10,7 +10,8 @@ import pytest
 from lxml import etree
 
 from tests.export.conftest import TEXTS, Shop, allow_all
-from tests.feed.conftest import counts
+from tests.export.exported import send
+from tests.feed.conftest import Feed, counts
 
 pytestmark = pytest.mark.slow
 
@@ -39,6 +40,50 @@ def test_importing_an_export_into_another_company_creates_the_same_rows(shop: Sh
         other.good(shop.good(entity, "json"))
     fields = ("code", "name", "description", "price", "active")
     assert other.rows("products", *fields, order="code") == shop.feed.rows("products", *fields, order="code")
+
+
+@pytest.mark.parametrize("format", ["json", "xml"])
+def test_without_ids_an_export_restores_after_a_delete_and_in_another_company(shop: Shop, format: str) -> None:
+    line = {"product": "code:P0", "quantity": 2, "price": "0.1"}
+    invoice = {
+        "code": "R1",
+        "invoiceDate": "2026-11-20",
+        "customer": "code:C1",
+        "order": "code:O1",
+        "items": [line, line, {"description": "="}],
+    }
+    shop.feed.good(invoices=[invoice])
+    body = shop.good("invoices", format, ids="false", expand="items,customer,order", filter="code eq 'R1'")
+    assert b'"id"' not in body and b"<id>" not in body
+    query = """select p.code, i.description, i.quantity, i.price from api."invoices" v join api."invoiceItems" i on i."invoiceId" = v.id
+        left join api.products p on p.id = i."productId" where v.code = 'R1' order by i.id"""
+    before = shop.feed.ask(query)
+    shop.feed.good(invoices=[{"@operation": "delete", "code": "R1"}])
+    assert shop.feed.ask(query) == []
+    report = again(shop.feed, body, format)
+    assert (report["state"], counts(report)["invoiceItems"]) == ("completed", {"created": 3})
+    assert shop.feed.ask(query) == before
+    assert all(set(each) == {"unchanged"} for each in counts(again(shop.feed, body, format)).values())
+    other = Feed(shop.feed.url, shop.feed.catalog, shop.service.operator.company(f"restored-{format}"), shop.feed.operator)
+    other.good(products=[{"code": "P0", "name": "p"}])
+    report = again(other, body, format)
+    assert (report["state"], report["errors"]) == ("completed", []) and other.ask(query) == before
+    shop.feed.good(invoices=[{"@operation": "delete", "code": "R1"}])
+
+
+def again(feed: Feed, body: bytes, format: str) -> dict[str, Any]:
+    """Import an export of invoices; return the report."""
+    return send(feed, "invoices", body) if format == "xml" else feed.send(body)
+
+
+def test_without_ids_a_flat_export_creates_the_rows_of_another_company(shop: Shop) -> None:
+    other = Feed(shop.feed.url, shop.feed.catalog, shop.service.operator.company("flat"), shop.feed.operator)
+    for entity in ("units", "categories", "customers"):
+        body = shop.good(entity, "csv", ids="false")
+        assert not body.decode("utf-8-sig").startswith("id,")
+        assert set(counts(send(other, entity, body))[entity]) == {"created"}
+    fields = ("code", "name", "email")
+    assert other.rows("customers", *fields, order="code") == shop.feed.rows("customers", *fields, order="code")
 
 
 def test_texts_are_exported_unchanged(shop: Shop) -> None:

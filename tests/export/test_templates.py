@@ -18,6 +18,8 @@ from app.export import custom
 from app.export.custom import ExportMapper, ExportTemplate, TemplateLimits
 from app.export.read import Reader
 from app.export.request import read_parameters, read_request
+from app.export.response import extension_of
+from app.export.sandbox import RowEnvironment
 from tests.export.conftest import TEXTS, Shop, put_mapper
 
 pytestmark = pytest.mark.processes
@@ -88,6 +90,26 @@ def test_expanded_rows_are_nested(shop: Shop) -> None:
     assert rendered(shop, ExportTemplate(PLAIN, text), expand="category,variants", top=2, orderby="id") == "- 2;Odd 0;"
 
 
+def test_a_collection_may_be_named_as_a_method_of_dicts(shop: Shop) -> None:
+    text = "{% for row in rows %}{% for item in row.items %}{{ item.product or '-' }} {% endfor %};{% endfor %}"
+    assert rendered(shop, ExportTemplate(PLAIN, text), "invoices", orderby="code") == "P0 P0 - ;;"
+    names = ("items", "keys", "values", "get", "copy", "pop", "update")
+    text = "{% for row in rows %}" + "".join(f"{{{{ row.{name} }}}}" for name in names) + "{% endfor %}"
+    environment = RowEnvironment()
+    row = {name: name[0] for name in names}
+    assert environment.from_string(text).render(rows=[row]) == "ikvgcpu"
+    assert environment.from_string("{% for k, v in row.items() %}{{ k }}{% endfor %}").render(row={"a": 1}) == "a"
+
+
+@pytest.mark.parametrize(("media_type", "extension"), [
+    ("application/xml", "xml"), ("text/xml", "xml"), ("Application/XML", "xml"), ("text/html", "html"), ("text/plain", "txt"),
+    ("text/csv", "csv"), ("application/json", "json"), ("application/vnd.acme+xml", "xml"), ("application/problem+json", "json"),
+    ("image/svg+xml", "svg"), ("application/x-unknown", "txt"),
+])  # fmt: skip
+def test_a_rendered_file_has_the_extension_of_its_media_type(media_type: str, extension: str) -> None:
+    assert extension_of(media_type) == extension
+
+
 def test_texts_are_rendered_unchanged_and_escaped_in_markup(shop: Shop) -> None:
     text = "{% for row in rows %}{{ row.name }}\x00{% endfor %}".replace("\x00", "\N{SYMBOL FOR NULL}")
     assert rendered(shop, ExportTemplate(PLAIN, text), orderby="id").split("\N{SYMBOL FOR NULL}")[:-1] == list(TEXTS)
@@ -98,23 +120,23 @@ def test_texts_are_rendered_unchanged_and_escaped_in_markup(shop: Shop) -> None:
 @pytest.mark.parametrize(
     ("text", "expected", "line"),
     [
-        ("a\n{% for row in rows %}", "line 2 of the template: Unexpected end of template", 2),
-        ("{{ row.code }}", "line 1 of the template: 'row' is undefined", 1),
-        ("\n\n{% for row in rows %}{{ row.nope }}{% endfor %}", "line 3 of the template: 'dict object' has no attribute 'nope'", 3),
-        ("{{ 1 / 0 }}", "line 1 of the template: division by zero", 1),
-        ("{{ rows|length }}", "has no len()", 1),
-        ("{% include 'x' %}", "no loader for this environment", 1),
-        ("{{ ''.__class__.__mro__ }}", "access to attribute '__class__' of 'str' object is unsafe", 1),
-        ("{{ rows.gi_frame.f_globals }}", "access to attribute 'gi_frame' of 'generator' object is unsafe", 1),
-        ("{{ cycler.__init__.__globals__.os.environ }}", "is unsafe", 1),
-        ("{% for x in range(10 ** 9) %}{% endfor %}", "range", 1),
+        ("a\n{% for row in rows %}", "line 3: Unexpected end of template", 3),
+        ("{{ row.code }}", "line 2: 'row' is undefined", 2),
+        ("\n\n{% for row in rows %}{{ row.nope }}{% endfor %}", "line 4: 'dict object' has no attribute 'nope'", 4),
+        ("{{ 1 / 0 }}", "line 2: division by zero", 2),
+        ("{{ rows|length }}", "has no len()", 2),
+        ("{% include 'x' %}", "no loader for this environment", 2),
+        ("{{ ''.__class__.__mro__ }}", "access to attribute '__class__' of 'str' object is unsafe", 2),
+        ("{{ rows.gi_frame.f_globals }}", "access to attribute 'gi_frame' of 'generator' object is unsafe", 2),
+        ("{{ cycler.__init__.__globals__.os.environ }}", "is unsafe", 2),
+        ("{% for x in range(10 ** 9) %}{% endfor %}", "range", 2),
         (
             "{% set ns = namespace(a='x' * 1000) %}{% for i in range(60) %}{% set ns.a = ns.a ~ ns.a %}{% endfor %}",
             "MB of memory",
             None,
         ),
         ("{{ 'x' * 10 ** 10 }}", "MB of memory", None),
-        ("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "recursion", 1),
+        ("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "recursion", 2),
     ],
 )
 def test_an_error_in_a_template_is_reported_with_its_line(shop: Shop, text: str, expected: str, line: int | None) -> None:
@@ -160,7 +182,7 @@ def test_a_rendered_template_is_sent_as_a_file_that_cannot_run_scripts(shop: Sho
 def test_an_error_in_a_template_is_an_http_error(shop: Shop) -> None:
     put_mapper(shop.service, "page", f"type template {PLAIN}\n{{{{ nope }}}}")
     reply = shop.get("products", "custom", mapper="page")
-    assert (reply.status, reply.json["line"]) == (400, 1) and "'nope' is undefined" in reply.json["detail"]
+    assert (reply.status, reply.json["line"]) == (400, 2) and "'nope' is undefined" in reply.json["detail"]
 
 
 def test_a_template_that_fails_midway_cuts_the_connection(shop: Shop) -> None:
