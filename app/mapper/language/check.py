@@ -17,6 +17,7 @@ from app.mapper.language.tree import (
     BlockSyntax,
     FieldSyntax,
     Mapper,
+    MapperExpression,
     MapperSyntax,
     Rule,
     SettingSyntax,
@@ -151,6 +152,7 @@ class _Check:
         rules: list[Rule] = []
         blocks: list[Block] = []
         directives: dict[str, Any] = {}
+        condition: MapperExpression | None = None
         seen: set[str] = set()
         for item in block.items:
             if item.name in seen:
@@ -159,6 +161,8 @@ class _Check:
             match item:
                 case SettingSyntax():
                     directives |= self._directive(item)
+                case FieldSyntax(name="when", kind=None):
+                    condition = self._condition(item, depth)
                 case FieldSyntax():
                     rules.append(self._rule(item, entity, depth))
                 case BlockSyntax():
@@ -174,6 +178,7 @@ class _Check:
             tuple(blocks),
             directives.get("@removeAll"),
             directives.get("@operation"),
+            condition,
         )
 
     def _child(self, item: BlockSyntax, entity: Entity, children: dict[str, Navigation], depth: int) -> Block:
@@ -190,6 +195,13 @@ class _Check:
             return {item.name: BOOLEANS[self._one_of(item, ("true", "false"))]}
         return {item.name: self._one_of(item, OPERATIONS)}
 
+    def _condition(self, item: FieldSyntax, depth: int) -> MapperExpression:
+        self._paths(item.expression, depth)
+        found = type_of(item.expression, self._text)
+        if found not in TAKES["bool"]:
+            raise self._error(item.expression.at, f"when: expected a condition, got a {found}")
+        return item.expression
+
     # Fields.
 
     def _rule(self, item: FieldSyntax, entity: Entity, depth: int) -> Rule:
@@ -200,10 +212,7 @@ class _Check:
             raise self._error(item.at, f"{entity.name} has no field {item.name}, expected one of {known}")
         if item.kind is not None:
             self._kind(item, entity, target)
-        for path in paths_in(item.expression):
-            self._path(path, paths.check_value, depth)
-            if not self._header and not (path.text.isascii() and path.text.isdigit() and 0 < int(path.text[:9]) <= MAX_COLUMNS):
-                raise self._error(path.at, f"expected a column number from 1, because @header is 'false', got {path.text!r}")
+        self._paths(item.expression, depth)
         found = type_of(item.expression, self._text)
         if item.kind is None and field is not None and item.name != "id":
             expected: str = "number" if field.type in NUMERIC else field.type
@@ -213,6 +222,12 @@ class _Check:
         if found not in takes:
             raise self._error(item.expression.at, f"{item.name}: expected {_with_article(expected)}, got a {found}")
         return Rule(item.at, item.name, item.kind, item.expression, field)
+
+    def _paths(self, expression: MapperExpression, depth: int) -> None:
+        for path in paths_in(expression):
+            self._path(path, paths.check_value, depth)
+            if not self._header and not (path.text.isascii() and path.text.isdigit() and 0 < int(path.text[:9]) <= MAX_COLUMNS):
+                raise self._error(path.at, f"expected a column number from 1, because @header is 'false', got {path.text!r}")
 
     def _kind(self, item: FieldSyntax, entity: Entity, target: str | None) -> None:
         if item.name != "id" and target is None:

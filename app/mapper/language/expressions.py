@@ -13,6 +13,7 @@ from app.mapper.language.problems import InvalidValue
 from app.mapper.language.tree import NUMERIC, FunctionCall, LiteralValue, Mapper, MapperExpression, Rule, SourcePath
 
 Getter = Callable[[Any], Any]  # an element of the source -> a value, None, or ABSENT; raises InvalidValue
+Condition = Callable[[Any], bool]
 INVALID = "@invalid"  # {"@invalid": message} replaces a value that could not be read
 
 
@@ -34,6 +35,10 @@ class Evaluator:
         if rule.kind is not None:
             return _lookup(get, rule.kind)
         return self._converted(get, rule)
+
+    def condition(self, expression: MapperExpression | None) -> Condition | None:
+        """The condition of a block; null and absent count as false.  Raises InvalidValue where it cannot be evaluated."""
+        return None if expression is None else self._condition(self.expression(expression))
 
     def expression(self, expression: MapperExpression) -> Getter:
         match expression:

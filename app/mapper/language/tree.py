@@ -104,6 +104,7 @@ class Block(Node):
     children: tuple[Block, ...]
     remove_all: bool | None
     operation: str | None
+    condition: MapperExpression | None = None  # only elements that satisfy it become records
 
     @property
     def identity(self) -> tuple[Rule, ...]:
@@ -146,6 +147,8 @@ class TemplateMapper:
 
 def paths_of(block: Block) -> Iterator[str]:
     """The text of each path in the fields of a block and of its nested blocks."""
+    if block.condition is not None:
+        yield from (path.text for path in paths_in(block.condition))
     for rule in block.rules:
         yield from (path.text for path in paths_in(rule.expression))
     for child in block.children:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from app.errors import ServiceError
-from app.mapper.language.tree import Mapper
+from app.mapper.language.tree import Block, Mapper
 from app.mapper.reverse.base import ReverseWriter
 from app.mapper.reverse.plan import ReverseBlock
 
@@ -14,6 +16,9 @@ def open_writer(mapper: Mapper, entity: str) -> ReverseWriter:
     if block is None:
         names = ", ".join(dict.fromkeys(each.entity.name for each in mapper.blocks))
         raise ServiceError("invalid_mapper", f"the mapper has no block for {entity}, only for {names}", target="mapper")
+    if any(each.condition is not None for each in (block, *_nested(block))):
+        message = f"the block {block.name} has a condition (when), which cannot be run in reverse"
+        raise ServiceError("invalid_mapper", message, target="mapper")
     reverse = ReverseBlock.of(mapper, block)
     if mapper.format == "xml":
         from app.mapper.reverse.xml_writer import XmlWriter
@@ -26,3 +31,9 @@ def open_writer(mapper: Mapper, entity: str) -> ReverseWriter:
     from app.mapper.reverse.csv_writer import CsvWriter
 
     return CsvWriter(mapper, reverse)
+
+
+def _nested(block: Block) -> Iterator[Block]:
+    for child in block.children:
+        yield child
+        yield from _nested(child)

@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from app.mapper.language.expressions import INVALID, Evaluator, Getter, record_of
+from app.mapper.language.expressions import INVALID, Condition, Evaluator, Getter, record_of
 from app.mapper.language.functions import ABSENT
+from app.mapper.language.problems import InvalidValue
 from app.mapper.language.tree import Block
 
 LARGEST_RECORD = 64 << 20  # bytes of one record's text in the source
@@ -45,6 +46,7 @@ class RecordMaker:
     members: tuple[tuple[str, Getter], ...]
     children: tuple[tuple[FindElements, RecordMaker], ...]
     find_fault: FindFault | None
+    condition: Condition | None = None
 
     @classmethod
     def of(
@@ -55,18 +57,23 @@ class RecordMaker:
         fault_finder: Callable[[Block], FindFault | None] = lambda block: None,
     ) -> RecordMaker:
         children = tuple((finder(child.path.text), cls.of(child, evaluator, finder, fault_finder)) for child in block.children)
-        return cls(block, evaluator.members(block.rules), children, fault_finder(block))
+        return cls(block, evaluator.members(block.rules), children, fault_finder(block), evaluator.condition(block.condition))
 
-    def make(self, element: Any) -> dict[str, Any]:
-        """Make the record of an element, with its children."""
+    def make(self, element: Any) -> dict[str, Any] | None:
+        """Make the record of an element, with its children; None if the block's condition leaves it out."""
         if self.find_fault is not None and (reason := self.find_fault(element)) is not None:
             return invalid(self.block, reason)
+        try:
+            if self.condition is not None and not self.condition(element):
+                return None
+        except InvalidValue as error:
+            return invalid(self.block, f"when: {error}")
         record = record_of(self.members, element)
         for find, maker in self.children:
             items, block = find(element), maker.block
             if items is ABSENT and block.remove_all is None:
                 continue
-            record[block.name] = [maker.make(item) for item in items or ()]
+            record[block.name] = [made for item in items or () if (made := maker.make(item)) is not None]
             if block.remove_all is not None:
                 record[block.name + "@removeAll"] = block.remove_all
         if self.block.operation is not None:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from app.mapper.language.expressions import record_of
+from app.mapper.language.problems import InvalidValue
 from app.mapper.language.tree import paths_in
 from app.mapper.sources.base import Emit, RecordMaker, invalid
 
@@ -22,6 +23,7 @@ class _RowRecords:
         block = maker.block
         self.name = block.name
         self._members = maker.members
+        self._condition = maker.condition
         self._fixed: dict[str, Any] = {} if block.operation is None else {"@operation": block.operation}
         self._identity = tuple(rule.name for rule in block.identity)
         self._read = tuple(rule.name for rule in block.rules if any(paths_in(rule.expression)))
@@ -34,10 +36,14 @@ class _RowRecords:
         """Make the record of one row; a nested block adds a child unless all its cells are empty."""
         record = record_of(self._members, row)
         for child in self.children:
-            item = child.record(row)
-            record[child.name] = [item] if child.has_values(item) else []
+            item = child.record(row) if child.selects(row) else {}
+            record[child.name] = [item] if item and child.has_values(item) else []
         record.update(self._fixed)
         return record
+
+    def selects(self, row: Sequence[Any]) -> bool:
+        """Whether the block's condition lets the row become a record.  Raises InvalidValue."""
+        return self._condition is None or self._condition(row)
 
     def has_values(self, record: dict[str, Any]) -> bool:
         """Whether the row has a value for this record."""
@@ -86,7 +92,13 @@ class RowMerger:
     def add(self, row: Sequence[Any], line: int) -> None:
         """Add a row."""
         rows = self._rows
-        record = rows.record(row)
+        try:
+            if not rows.selects(row):
+                return
+            record = rows.record(row)
+        except InvalidValue as error:
+            self.reject(line, f"when: {error}")
+            return
         if not rows.children:
             if self._record != record or not rows.is_same(record, record):
                 self._emit(rows.name, record, line, ())

@@ -109,8 +109,8 @@ class Walker:
                 if each is None and at and at[-1] is not None and _base(block_path) == block_path.steps:
                     continue  # null instead of an array: no records
                 self._seen[number] += 1
-                if block_path.filter is None or block_path.filter.find([each]):
-                    self._emit(maker.block.name, maker.make(each), self._seen[number], ())
+                if (block_path.filter is None or block_path.filter.find([each])) and (record := maker.make(each)) is not None:
+                    self._emit(maker.block.name, record, self._seen[number], ())
 
     def _walk(self, path: tuple[str | None, ...], value: Any) -> Iterator[tuple[tuple[str | None, ...], Any]]:
         """Yield a value and all values in it, each with its path."""

@@ -155,7 +155,8 @@ class XmlSource:
             if makers is None:
                 makers = self._matches[name] = list(self._makers(element))
             for maker in makers:
-                self._emit(maker.block.name, maker.make(XmlElement(element)), _line(element), ())
+                if (record := maker.make(XmlElement(element))) is not None:
+                    self._emit(maker.block.name, record, _line(element), ())
 
     def _makers(self, element: Any) -> Iterator[Maker]:
         for block_path, maker in self._by_name.get(local_name(element), ()):
