@@ -1,4 +1,4 @@
-"""Mappers turn a supplier's XML, JSON or CSV into an import document, and stored rows back into the supplier's format.
+"""Mappers turn a supplier's XML, JSON, CSV or Excel into an import document, and stored rows back into the supplier's format.
 
     text of a mapper    language/parse.py (grammars/mapper.lark) -> language/check.py -> language/tree.py: Mapper
     source to document  document.py: SourceConverter passes bytes to a reader from sources/open.py;

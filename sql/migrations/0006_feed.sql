@@ -128,7 +128,7 @@ create table bds.mappers (
 
     primary key (company_id, name),
     constraint name_fits_a_path check (name ~ '^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$'),
-    constraint format_is_known check (format in ('xml', 'json', 'csv', 'template'))
+    constraint format_is_known check (format in ('xml', 'json', 'csv', 'excel', 'template'))
 );
 comment on table bds.mappers is
     'Mappers of a company, which turn XML, JSON or CSV into import documents, and its export templates';

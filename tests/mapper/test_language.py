@@ -50,7 +50,7 @@ WRONG = [
     ("", 1, 1, "expected type"),
     ("products = 'row' { code = 'a' }", 1, 1, "expected type, got 'products'"),
     ("type", 1, 5, "expected a name"),
-    ("type yaml products = 'row' { code = 'a' }", 1, 6, "expected xml, json, csv or template, got yaml"),
+    ("type yaml products = 'row' { code = 'a' }", 1, 6, "expected xml, json, csv, excel or template, got yaml"),
     ("type csv", 1, 9, "expected a block: products"),
     ("type csv\ncode = 'a'", 2, 1, "code is not inside a block, expected a block: code = 'path' { ... }"),
     ("type csv\nplanets = 'row' { code = 'a' }", 2, 1, "unknown entity planets, expected one of units, categories, products"),

@@ -27,7 +27,7 @@ from app.mapper.language.tree import (
     paths_in,
 )
 
-FORMATS = ("xml", "json", "csv")
+FORMATS = ("xml", "json", "csv", "excel")
 OPERATIONS = ("create", "update", "upsert", "delete")
 MAX_COLUMNS = 10_000  # of CSV without a header
 BOOLEANS = {"true": True, "false": False}
@@ -107,6 +107,7 @@ class _Check:
     def _setting(self, item: SettingSyntax) -> Any:
         known = ["@atomic", "@mode", "@language"]
         known += ["@delimiter", "@quote", "@encoding", "@header"] if self._format == "csv" else []
+        known += ["@sheet", "@header"] if self._format == "excel" else []
         known += ["@namespace[...]"] if self._format == "xml" else []
         match item.name:
             case "@atomic":
@@ -120,6 +121,8 @@ class _Check:
                 raise self._error(item.at, f"unknown setting {name}, expected {_any(known)}")
             case "@header":
                 return BOOLEANS[self._one_of(item, ("true", "false"))]
+            case "@sheet":
+                return item.value
             case "@encoding":
                 return self._value(item, paths.check_encoding)
         value = {"tab": "\t", "\\t": "\t"}.get(item.value, item.value)

@@ -21,7 +21,7 @@ def check_collection(format: SourceFormat, text: str) -> None:
     elif format == "json":
         jsonpath.block_path(text)
     elif text != ROW:
-        raise PathError(f"expected '{ROW}', the path of each csv block, got {text!r}")
+        raise PathError(f"expected '{ROW}', the path of each {format} block, got {text!r}")
 
 
 def check_children(format: SourceFormat, text: str, inside: int) -> int:
@@ -36,7 +36,7 @@ def check_children(format: SourceFormat, text: str, inside: int) -> int:
     if format == "json":
         jsonpath.query(text)
     elif text != SAME_ROW:
-        raise PathError(f"expected '{SAME_ROW}' (the same row), the path of each nested csv block, got {text!r}")
+        raise PathError(f"expected '{SAME_ROW}' (the same row), the path of each nested {format} block, got {text!r}")
     return 0
 
 

@@ -16,6 +16,9 @@ def open_writer(mapper: Mapper, entity: str) -> ReverseWriter:
     if block is None:
         names = ", ".join(dict.fromkeys(each.entity.name for each in mapper.blocks))
         raise ServiceError("invalid_mapper", f"the mapper has no block for {entity}, only for {names}", target="mapper")
+    if mapper.format == "excel":
+        message = "a mapper of excel cannot be run in reverse: expected format=excel without a mapper, or a mapper of csv"
+        raise ServiceError("invalid_mapper", message, target="mapper")
     if any(each.condition is not None for each in (block, *_nested(block))):
         message = f"the block {block.name} has a condition (when), which cannot be run in reverse"
         raise ServiceError("invalid_mapper", message, target="mapper")

@@ -20,8 +20,8 @@ from app.mapper.sources.base import Emit
 from app.mapper.sources.table import TableSource, listed
 
 IN_MEMORY = 8 << 20  # bytes of a workbook that are kept in memory
-LARGEST_TEXTS = 256 << 20  # bytes of the table of texts that a workbook's cells share, which is read into memory
-SHARED_TEXTS = "xl/sharedStrings.xml"
+LARGEST_PART = 256 << 20  # bytes of the table of texts that cells share, or another part that is read into memory
+SHEETS = "xl/worksheets/"  # parts that are not
 STEP = 1_000  # rows after which their records are passed on
 MIDNIGHT = time()
 
@@ -58,11 +58,13 @@ class ExcelSource(TableSource):
 
     def _read(self) -> Iterator[None]:
         try:
-            texts = next((each.file_size for each in ZipFile(self._file).infolist() if each.filename == SHARED_TEXTS), 0)
+            largest = max(
+                (part.file_size for part in ZipFile(self._file).infolist() if not part.filename.startswith(SHEETS)), default=0
+            )
         except BadZipFile:
             raise source_error("expected an Excel workbook (.xlsx), which is a zip file") from None
-        if texts > LARGEST_TEXTS:
-            raise source_error(f"the workbook has more than {LARGEST_TEXTS >> 20} MB of texts", code="invalid_document")
+        if largest > LARGEST_PART:
+            raise source_error(f"the workbook has more than {LARGEST_PART >> 20} MB of texts", code="invalid_document")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of styles and extensions that openpyxl does not read
             book = load_workbook(self._file, read_only=True, data_only=True, keep_links=False)
@@ -74,6 +76,7 @@ class ExcelSource(TableSource):
             for number, cells in enumerate(sheet.iter_rows(), 1):
                 row = [_value(cell) for cell in cells]
                 if any(cell is not None for cell in row):
+                    row += [None] * (len(self._columns) - len(row))  # cells after the last one of a row are empty, too
                     self._row(row, number)
                 if not number % STEP:
                     yield

@@ -1,0 +1,140 @@
+"""Excel sources: a worksheet is read as CSV is read, with the types of its cells."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pytest
+import xlsxwriter
+from openpyxl import Workbook
+
+from app.database.catalog import Catalog
+from app.errors import ServiceError
+from app.mapper.document import Preview
+from app.mapper.language.parse import read
+from app.mapper.language.tree import Mapper
+from app.mapper.reverse.open import open_writer
+from app.mapper.sources import excel_source
+from tests.mapper.conftest import Run
+
+PRODUCTS = "type excel {} products = 'row' {{ code = 'Code' name = 'Name' price = 'Price' active = 'Active' }}"
+ROWS = [
+    ["Code", "Name", "Price", "Active"],
+    ["A", "a", 1.5, True],
+    [7, None, 12, False],
+    [None, None, None, None],
+    ["B", " b ", "0.1", None],
+]
+
+
+def workbook(sheets: Mapping[str, Sequence[Sequence[Any]]]) -> bytes:
+    book, data = Workbook(), io.BytesIO()
+    book.remove(book.worksheets[0])
+    for name, rows in sheets.items():
+        sheet = book.create_sheet(name)
+        for row in rows:
+            sheet.append(list(row))
+    book.save(data)
+    return data.getvalue()
+
+
+def shared(*texts: str) -> bytes:
+    """A workbook whose cells refer to a table of texts, as spreadsheets write it."""
+    data = io.BytesIO()
+    with xlsxwriter.Workbook(data) as book:
+        sheet = book.add_worksheet()
+        for number, text in enumerate(texts):
+            sheet.write_string(number, 0, text)
+    return data.getvalue()
+
+
+@pytest.mark.parametrize("chunk", [1000, 1 << 20])
+def test_cells_keep_their_types(run: Run, chunk: int) -> None:
+    assert run(PRODUCTS.format(""), workbook({"Any": ROWS}), chunk=chunk)["products"] == [
+        {"code": "A", "name": "a", "price": "1.5", "active": True},
+        {"code": 7, "name": None, "price": 12, "active": False},
+        {"code": "B", "name": " b ", "price": "0.1", "active": None},
+    ]
+
+
+def test_the_language_of_the_mapper_reads_texts_and_not_numbers(run: Run) -> None:
+    rows = [["Code", "Price"], ["A", 1.5], ["B", "1.234,5"]]
+    found = run(PRODUCTS.format("@language = 'de'"), workbook({"Any": rows}))["products"]
+    assert [Decimal(each["price"]) for each in found] == [Decimal("1.5"), Decimal("1234.5")]
+
+
+def test_dates_are_dates(run: Run) -> None:
+    rows = [["c", "d"], ["A", date(2026, 11, 20)], ["B", datetime(2026, 11, 20, 8, 15)], ["C", "20.11.2026"]]
+    text = "type excel @language = 'de' orders = 'row' { code = 'c' orderDate = 'd' }"
+    assert [each["orderDate"] for each in run(text, workbook({"s": rows}))["orders"]] == ["2026-11-20"] * 3
+    text = "type excel orders = 'row' { code = 'c' orderDate = 'd' }"
+    assert [each["orderDate"] for each in run(text, workbook({"s": rows[:2]}))["orders"]] == ["2026-11-20"]
+
+
+def test_a_sheet_is_chosen_by_its_name_or_is_the_first(run: Run) -> None:
+    book = workbook({"first": [["Code"], ["1"]], "second": [["Code"], ["2"]]})
+    assert [each["code"] for each in run(PRODUCTS.format(""), book)["products"]] == ["1"]
+    assert [each["code"] for each in run(PRODUCTS.format("@sheet = 'second'"), book)["products"]] == ["2"]
+    with pytest.raises(ServiceError) as refused:
+        run(PRODUCTS.format("@sheet = 'third'"), book)
+    assert refused.value.message == "the workbook has no worksheet third, only first, second"
+
+
+def test_columns_without_a_header_have_numbers(run: Run) -> None:
+    text = "type excel @header = 'false' units = 'row' { code = '1' name = '3' }"
+    assert run(text, workbook({"s": [["A", "x", "a"], ["B", "x", "b"]]}))["units"] == [
+        {"code": "A", "name": "a"}, {"code": "B", "name": "b"},
+    ]  # fmt: skip
+
+
+def test_rows_of_one_record_are_one_record_with_children(run: Run) -> None:
+    rows = [["no", "what", "many"], ["I1", "A", 1], ["I1", "B", 2.5], ["I2", None, None]]
+    text = "type excel invoices = 'row' { code = 'no' items = '.' { when = 'many' > 1 or 'many' = null  product[code] = 'what' quantity = 'many' } }"
+    assert run(text, workbook({"s": rows}))["invoices"] == [
+        {"code": "I1", "items": [{"product": "code:B", "quantity": "2.5"}]},
+        {"code": "I2", "items": []},
+    ]
+
+
+def test_a_preview_ends_early(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(excel_source, "STEP", 10)
+    mapper: Any = read("type excel units = 'row' { code = 'c' }", catalog)
+    preview = Preview(mapper, 2)
+    preview.feed(workbook({"s": [["c"], *([number] for number in range(100))]}))
+    assert preview.finish().split() == b'{ "units": [ { "code": 0 }, { "code": 1 } ] }'.split()
+
+
+REFUSED = [
+    (b"", "expected an Excel workbook (.xlsx), which is a zip file"),
+    (b"PK\x05\x06" + bytes(18), "expected an Excel workbook (.xlsx), got a file that cannot be read"),
+    (workbook({"s": []}), "row 1: expected a header with column names"),
+    (workbook({"s": [["x", "y"], [1, 2]]}), "row 1: the header has none of the mapper's columns"),
+]
+
+
+@pytest.mark.parametrize(("source", "message"), REFUSED, ids=range(len(REFUSED)))
+def test_an_unreadable_source_is_refused(run: Run, source: bytes, message: str) -> None:
+    with pytest.raises(ServiceError) as refused:
+        run(PRODUCTS.format(""), source)
+    assert refused.value.status == 400 and refused.value.message.startswith(message)
+
+
+def test_a_large_table_of_texts_is_refused(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "type excel units = 'row' { code = 'c' }"
+    assert run(text, shared("c", "'A", "a\nb"))["units"] == [{"code": code} for code in ("'A", "a\nb")]
+    monkeypatch.setattr(excel_source, "LARGEST_PART", 20_000)
+    assert run(text, shared("c", "A"))["units"] == [{"code": "A"}]
+    with pytest.raises(ServiceError) as refused:
+        run(text, shared("c", *(f"{number} of many texts" for number in range(1000))))
+    assert refused.value.code == "invalid_document"
+
+
+def test_it_cannot_be_run_in_reverse(catalog: Catalog) -> None:
+    mapper: Any = read(PRODUCTS.format(""), catalog)
+    assert isinstance(mapper, Mapper)
+    with pytest.raises(ServiceError):
+        open_writer(mapper, "products")
