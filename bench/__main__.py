@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterator
 
-from bench import company, export, feed, history, linkage, log, mapper, memory, overview, peer, read, small, webhooks, whole
+from bench import company, export, feed, history, linkage, log, mapper, memory, orders, overview, peer, read, small, webhooks, whole
 from bench.place import Place, place
 from bench.table import Result, describe, print_json, print_table, say
 
 SUBJECTS: dict[str, Callable[[Place, argparse.Namespace], Iterator[Result]]] = {
     "feed": lambda where, options: feed.measure(where, options.rows, options.items),
+    "orders": lambda where, _: orders.measure(where),
     "whole": lambda where, options: whole.measure(where, options.scale),
     "linkage": lambda where, options: linkage.measure(where, options.items // 5),
     "dlt": lambda where, options: peer.measure(where, options.rows),

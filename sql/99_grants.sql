@@ -7,7 +7,8 @@
 revoke all on all tables in schema bds
     from public, bds_dispatcher, bds_importer, bds_operator, bds_reader, bds_service, bds_worker, bds_writer;
 revoke all on all functions in schema bds from public, bds_operator, bds_reader, bds_service, bds_worker, bds_writer;
-revoke all on all functions in schema bds_accounts, bds_change_log, bds_feed, bds_impl, bds_log, bds_operation, bds_registry, bds_webhooks
+revoke all on all functions in schema
+    bds_accounts, bds_change_log, bds_feed, bds_impl, bds_import, bds_log, bds_operation, bds_registry, bds_webhooks
     from public;
 
 -- Everybody ----------------------------------------------------------------------------------------------------------------------
@@ -92,8 +93,9 @@ grant execute on function
 
 -- The importer: runs imports with the writer's rights, and owns what is staged; no session is it ----------------------------------
 
-grant usage on schema bds_impl to bds_importer;
+grant usage on schema bds_feed, bds_impl, bds_import to bds_importer;
 grant execute on all functions in schema bds_feed, bds_impl to bds_importer;
+grant select on all tables in schema bds_feed to bds_importer;
 grant create on schema staging to bds_importer;
 grant usage on schema bds_log to bds_importer;
 grant execute on function bds_log.check_staging_company to bds_importer;  -- the trigger of the tables that it makes

@@ -23,6 +23,7 @@ from app.database.catalog import Catalog
 from app.database.connections import load_catalog, resolve
 from app.database.pools import Pool, Session, parameters
 from app.database.pulse import Pulse
+from app.database.writers import Writers
 from app.tasks import cancel_and_wait, in_daemon
 
 log = logging.getLogger("bds.db")
@@ -43,6 +44,7 @@ class Database:
         self._readers = Pool(config, reading, "bds_reader", config.pool_size)
         self._services = Pool(config, pooled, "bds_service", 4)
         self._workers = Pool(config, pooled, "bds_worker", 4)  # opened at the first use
+        self.writers = Writers(url)
         if reading == pooled:
             self._pulses = [Pulse("the database", pooled, self._services, self._workers, self._readers)]
         else:
@@ -100,6 +102,7 @@ class Database:
             await pulse.stop()
         for pool in (self._readers, self._services, self._workers):
             await pool.close()
+        await asyncio.to_thread(self.writers.close)
 
     async def answers(self) -> bool:
         """Whether every database that the service needs answers; returns within a second."""

@@ -59,11 +59,13 @@ DEPENDENTS = """
         select 'pg_proc'::regclass, oid from pg_proc where pronamespace = to_regnamespace(%(schema)s)
         union all select 'pg_class'::regclass, oid from pg_class where relnamespace = to_regnamespace(%(schema)s)
         union all select 'pg_type'::regclass, oid from pg_type where typnamespace = to_regnamespace(%(schema)s)
+        union all select 'pg_constraint'::regclass, oid from pg_constraint where connamespace = to_regnamespace(%(schema)s)
         union all select 'pg_namespace'::regclass, to_regnamespace(%(schema)s)::oid
     )
     select distinct pg_describe_object(d.classid, d.objid, 0)
     from pg_depend d join inside i on (i.classid, i.objid) = (d.refclassid, d.refobjid)
-    where (d.classid, d.objid) not in (select classid, objid from inside) order by 1
+    where (d.classid, d.objid) not in (select classid, objid from inside)
+        and not (d.classid = 'pg_class'::regclass and d.objid::regclass::text ^@ 'pg_toast.') order by 1
 """
 OVERLOADED = """
     select 'bds.' || quote_ident(proname), string_agg(oid::regprocedure::text, ' and ' order by oid)

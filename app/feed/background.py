@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Coroutine
@@ -55,6 +56,8 @@ def _reason(importing: Import, error: BaseException) -> BaseException:
         return cancelled() if importing.look_if_cancelled() else error
     if isinstance(error, ServiceError | psycopg.Error | ConnectionError):
         return error
+    with contextlib.suppress(psycopg.Error):
+        importing.begin()  # so that there is one to look for
     return ServiceError("internal", f"the service failed; see its log for import {importing.id}")
 
 

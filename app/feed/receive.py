@@ -70,9 +70,18 @@ async def import_body(
     The work has a task of its own, because the request's task is cancelled when its client leaves.  Raises as import_request.
     """
     limit = database.config.import_max
-    importing = Import(database.url, database.catalog, company, actor=actor, dry_run=dry_run, limit=limit, converter=converter)
+    importing = Import(
+        database.url,
+        database.catalog,
+        company,
+        actor=actor,
+        dry_run=dry_run,
+        limit=limit,
+        converter=converter,
+        writers=database.writers.session,
+    )
     arrived = asyncio.Event()
-    work = background.start(importing, _import(importing, bodies, arrived))
+    work = background.start(importing, _import(importing, bodies, arrived, is_async))
     try:
         if is_async and await _has_arrived(work, arrived):
             background.log_failure(importing, work)
@@ -102,9 +111,13 @@ _threads = ThreadPoolExecutor(32, thread_name_prefix="import")
 _ends = ThreadPoolExecutor(4, thread_name_prefix="import end")  # for the ends of imports, which must not wait for running ones
 
 
-async def _import(importing: Import, bodies: AsyncIterator[bytes], arrived: asyncio.Event) -> dict[str, Any]:
-    """Stage a body, set `arrived`, compare and write; returns the report.  After any error nothing stays."""
-    await _in_thread(importing.begin)
+async def _import(importing: Import, bodies: AsyncIterator[bytes], arrived: asyncio.Event, is_async: bool) -> dict[str, Any]:
+    """Stage a body, set `arrived`, compare and write; returns the report.  After any error nothing stays.
+
+    An import that waits for something, or whose client does not wait for its end, begins at once, so that it can be watched.
+    """
+    if is_async:
+        await _in_thread(importing.begin)
     # Imports of one company queue for this lock, which costs no thread and no connection.
     turn = _turns.setdefault((asyncio.get_running_loop(), importing.company), asyncio.Lock())
     try:
@@ -123,11 +136,15 @@ async def _import(importing: Import, bodies: AsyncIterator[bytes], arrived: asyn
 
 
 async def _unless_ended(importing: Import, work: Awaitable[T]) -> T:
-    """Wait for something that may take long.  Raises ServiceError `cancelled` or `aborted` once the import has to end."""
+    """Wait for something.  If that takes long, the import begins.
+
+    Raises ServiceError `cancelled` or `aborted` once the import has to end.
+    """
     task = asyncio.ensure_future(work)
     try:
         while not (await asyncio.wait({task}, timeout=CHECK))[0]:
             importing.raise_if_ended()
+            await _in_thread(importing.begin)
         return task.result()
     finally:
         task.cancel()

@@ -231,7 +231,7 @@ class Rows:
         """Note an error of a row; without a name it is about the whole row."""
         values = (entity, str(ordinal), ABSENT if name is None else name, code, message)
         line = DELIMITER.join(v if v is ABSENT else v.translate(_ERROR_ESCAPES) for v in values)
-        self.errors.append(line + "\n")
+        self.errors.append(f"{line}{DELIMITER}t\n")  # kept, whatever the comparison finds
         self.size += len(line)
 
 

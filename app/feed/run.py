@@ -1,5 +1,8 @@
 """One import from its first byte to its report: stage the whole document, then let the database compare and write.
 
+A small document (staging.py) is imported in one transaction (small.py); nothing is to be seen of it before.  The others, and those
+that are told to begin(), are staged in as many transactions as it takes, and may be watched and cancelled.
+
 The states of an import, and what moves it on:
 
     begin() --> receiving --- received() ---> running --- run() ---> completed | partial | failed
@@ -20,6 +23,7 @@ rows, in one transaction.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import threading
 from collections.abc import Callable
@@ -34,6 +38,7 @@ from app.errors import SQLSTATES, ServiceError
 from app.feed.converter import Converter, note_places
 from app.feed.heartbeat import Heartbeat, show_progress
 from app.feed.idle_connection import IdleConnection
+from app.feed.small import NotSmall, Writers, run_small, small_import
 from app.feed.staging import Staging
 
 STOP_TIMEOUT = 8.0  # seconds that an import has to end when the service stops
@@ -46,7 +51,9 @@ OnProgress = Callable[[str, int, int, int], None]  # phase, bytes, records, done
 class Import:
     """An import of one document into one company.  The calls are synchronous, for a worker thread or a command.
 
-    begin(), receive() the bytes, run().  After any exception call fail(): it removes everything that was staged.
+    receive() the bytes, run(); begin() before makes the import one that can be watched.  After any exception call fail(): it
+    removes everything that was staged, and keeps why.  writers: lends a session of bds_writer for small imports; by default one is
+    opened.
     """
 
     def __init__(
@@ -60,6 +67,7 @@ class Import:
         limit: int | None = None,
         on_progress: OnProgress | None = None,
         converter: Converter | None = None,
+        writers: Writers | None = None,
     ) -> None:
         self.company = company
         self.dry_run = dry_run
@@ -69,25 +77,35 @@ class Import:
         self._on_progress = on_progress or (lambda *_: None)
         self._converter = converter
         self._connection = IdleConnection(self._connect)
-        self._staging = Staging(self._connection, catalog, company, limit, converter)
+        self._staging = Staging(self._connection, self._begin, catalog, company, limit, converter)
+        self._writers: Writers = writers or self._connect
         self._heartbeat = Heartbeat(self._connect, company, self._progress)
         self._done = 0  # records compared and written
         self._waiting_for: str | None = None  # the turn of the company, and its holder
         self._is_received = False
+        self._is_staged = False
         self._is_stopped = False
         self._lock = threading.Lock()  # fail() waits for a call that is staging
 
     def begin(self) -> UUID:
-        """Begin: the import is receiving.  Raises psycopg.Error BD002 if there is no such company."""
+        """Begin, if that is not done yet: the import is receiving.  Raises psycopg.Error BD002 if there is no such company."""
+        if self.id is None:
+            self._begin()
+        assert self.id is not None
+        return self.id
+
+    def _begin(self) -> tuple[UUID, int]:
+        """Begin; returns the import's id and number."""
         with self._connection.use() as connection, connection.transaction():
             connection.execute("select bds.set_context(%s, %s)", (self.company, self._actor))
-            import_id: UUID = _value(connection, "select bds.import_begin(%s, %s, %s)", (self.company, self._actor, self.dry_run))
-            self.id = import_id
-            self._staging.begin(
-                import_id, _value(connection, "select number from bds.open_import(%s, %s)", (self.company, import_id))
+            import_id = self.id or _value(
+                connection, "select bds.import_begin(%s, %s, %s)", (self.company, self._actor, self.dry_run)
             )
-        self._heartbeat.start(import_id)
-        return import_id
+            number = _value(connection, "select number from bds.open_import(%s, %s)", (self.company, import_id))
+        if self.id is None:
+            self.id = import_id
+            self._heartbeat.start(import_id)
+        return import_id, number
 
     def receive(self, data: bytes) -> None:
         """Stage the next bytes of the document.
@@ -100,48 +118,77 @@ class Import:
         self._show("receiving")
 
     def received(self) -> None:
-        """Stage the rest of the document, which has no more bytes: the import is running.  Raises as receive; may be repeated."""
+        """Read the rest of the document, which has no more bytes, and stage it unless it is small.
+
+        Raises as receive; may be repeated.
+        """
         with self._lock:
             if self._is_received:
                 return
             self._staging.finish()
             self.raise_if_ended()
-            staged, directives = self._staging, self._staging.directives
-            with self._connection.use() as connection:
-                connection.execute(
-                    "select bds.import_received(%s, %s, %s, %s, %s, %s)",
-                    (self.company, self.id, directives.atomic, staged.bytes, staged.records, directives.remove_all),
-                )
             self._is_received = True
+            if self.id is not None or not self._staging.is_small:
+                self._stage()
+
+    def _stage(self) -> None:
+        """Stage what is not staged yet: the import is running."""
+        self._staging.flush()
+        self.raise_if_ended()
+        staged, directives = self._staging, self._staging.directives
+        with self._connection.use() as connection:
+            connection.execute(
+                "select bds.import_received(%s, %s, %s, %s, %s, %s)",
+                (self.company, self.id, directives.atomic, staged.bytes, staged.records, directives.remove_all),
+            )
+        self._is_staged = True
 
     def run(self) -> dict[str, Any]:
         """Compare and write; returns the report: the import is completed, partial or failed.  Raises as receive."""
         self.received()
+        try:
+            report = self._run()
+        except psycopg.errors.QueryCanceled:
+            self.look_if_cancelled()
+            self.raise_if_ended()
+            raise
+        self._show("done", self._staging.records)
+        self._heartbeat.stop()
+        return report
+
+    def _run(self) -> dict[str, Any]:
+        if self.id is None:
+            with contextlib.suppress(NotSmall):
+                return self._run_small()
+        if not self._is_staged:
+            self._stage()
+        return self._run_large()
+
+    def _run_small(self) -> dict[str, Any]:
+        with (
+            small_import(self._writers, self._staging, self.company, self._actor, self.dry_run) as (connection, import_id),
+            self._heartbeat.watch(connection),
+        ):
+            self.raise_if_ended()
+            report = run_small(connection, import_id, self._staging, self.company, self._converter)
+        self.id = import_id
+        return report
+
+    def _run_large(self) -> dict[str, Any]:
         try:
             with self._connection.use() as connection:
                 connection.add_notice_handler(self._on_notice)
                 connection.execute("set temp_buffers = '128MB'")  # for the comparison's temporary tables
                 # PostgreSQL ends the session, and with it the company's turn, soon after this process has died
                 connection.execute("set client_connection_check_interval = '2s'")
-                with self._heartbeat.watch(connection):
+                with self._heartbeat.watch(connection), connection.transaction():
                     self.raise_if_ended()
-                    report = self._run(connection)
-        except psycopg.errors.QueryCanceled:
-            self.look_if_cancelled()
-            self.raise_if_ended()
-            raise
+                    report: dict[str, Any] = _value(connection, "select bds.import_run(%s, %s)", (self.company, self.id))
+                    if self._converter and note_places(connection, self.company, self.id, self._converter):
+                        report = _value(connection, "select bds.import_report(%s, %s)", (self.company, self.id))
+                    return report
         finally:
             self._connection.close()
-        self._show("done", self._staging.records)
-        self._heartbeat.stop()
-        return report
-
-    def _run(self, connection: psycopg.Connection[Any]) -> dict[str, Any]:
-        with connection.transaction():
-            report: dict[str, Any] = _value(connection, "select bds.import_run(%s, %s)", (self.company, self.id))
-            if self._converter and note_places(connection, self.company, self.id, self._converter):
-                report = _value(connection, "select bds.import_report(%s, %s)", (self.company, self.id))
-        return report
 
     def fail(self, reason: BaseException | None = None) -> None:
         """Drop what was staged and keep the reason: the import is cancelled, if that is the reason's code, else failed.
@@ -150,6 +197,9 @@ class Import:
         """
         code, message = _describe(reason)
         self._heartbeat.stop()
+        if self.id is None and not (isinstance(reason, psycopg.Error) and reason.sqlstate == "BD002"):  # there is no such company
+            self._begin()
+            self._heartbeat.stop()
         if self.id is None:
             return
         with self._lock:
@@ -174,7 +224,7 @@ class Import:
 
     def look_if_cancelled(self) -> bool:
         """Ask the database, without waiting for the heartbeat, whether the import was cancelled.  Raises psycopg.Error."""
-        return self._heartbeat.look()
+        return self.id is not None and self._heartbeat.look()
 
     def _connect(self) -> psycopg.Connection[Any]:
         return connect_writer(self._url, self.company)

@@ -1,10 +1,13 @@
 """Stages a document: its bytes become records, lines of text, and rows of the import's staging tables, block by block.
 
 Blocks are copied by a thread of their own, each while the next one is read, over a connection that closes while the client is slow.
+A document that is small enough is not staged block by block: its lines stay here until copy_small() puts them into the temporary
+tables of the session that imports it (small.py).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
 from uuid import UUID
@@ -22,18 +25,24 @@ from app.feed.idle_connection import IdleConnection
 from app.feed.rows import COPY_OPTIONS, Rows
 
 STAGE_BYTES = 8 << 20  # bytes of lines that are collected before they are copied
-ERROR_COLUMNS = ("entity", "ordinal", "field", "code", "message")
+SMALL_ROWS = 1000  # rows of a small document, children included
+SMALL_LINE = 4000  # bytes of its longest line: temporary tables of a small import hold no values that do not fit into a page
+ERROR_COLUMNS = ("entity", "ordinal", "field", "code", "message", "is_kept")
+
+Block = tuple[str, tuple[str, ...], bytes]  # entity, columns, lines
 
 
 class Staging:
-    """The staged records of one import: begin(), receive() the document's bytes, finish(); close() in any case.
+    """The staged records of one import: receive() the document's bytes, finish(), flush() or copy_small(); close() in any case.
 
-    receive and finish raise ServiceError about the document, psycopg.Error of an earlier block.
+    receive and flush raise ServiceError about the document, psycopg.Error of an earlier block.  begin: called before anything is
+    copied, gives the id and the number of the import.
     """
 
     def __init__(
         self,
         connection: IdleConnection,
+        begin: Callable[[], tuple[UUID, int]],
         catalog: Catalog,
         company: str,
         limit: int | None = None,
@@ -41,9 +50,11 @@ class Staging:
     ) -> None:
         self.bytes = 0  # received so far
         self._connection = connection
+        self._begin = begin
         self._company = company
         self._import_id: UUID | None = None
         self._number = 0  # of the import: part of the names of its staging tables
+        self._last: tuple[list[Block], bytes] = [], b""  # lines and errors that are not copied yet, once the document is read
         self._limit = limit  # bytes of a document
         self._converter = converter  # of the received bytes into those of a document; None: they are one
         self._document = Document()
@@ -58,11 +69,6 @@ class Staging:
         """Top-level records read so far."""
         return self._rows.records
 
-    def begin(self, import_id: UUID, number: int) -> None:
-        """Name the import that the records belong to."""
-        self._import_id = import_id
-        self._number = number
-
     def receive(self, data: bytes) -> None:
         """Read the next bytes.  Raises ServiceError `too_large` beyond the limit."""
         self.bytes += len(data)
@@ -72,16 +78,45 @@ class Staging:
             self._add(part)
 
     def finish(self) -> None:
-        """Stage the rest of the document, which has no more bytes, and wait until all of it is copied."""
+        """Read the rest of the document, which has no more bytes."""
         for data in self._converter.finish() if self._converter else ():
             for part in self._document.feed(data):
                 self._add(part)
         for part in self._document.finish():
             self._add(part)
         self.directives.finish()
-        self._copy_lines()
+        self._last = self._take()
+
+    @property
+    def is_small(self) -> bool:
+        """Whether the whole document, which is read, waits here and may be imported in one transaction."""
+        blocks, errors = self._last
+        rows = sum(data.count(b"\n") for _, _, data in blocks) + errors.count(b"\n")
+        return (
+            self._import_id is None
+            and rows <= SMALL_ROWS
+            and all(len(line) <= SMALL_LINE for _, _, data in blocks for line in data.split(b"\n"))
+        )
+
+    @property
+    def entities(self) -> list[str]:
+        """The entities of the records that wait here."""
+        return [entity for entity, _, _ in self._last[0]]
+
+    def flush(self) -> None:
+        """Copy what waits here, and wait for it."""
+        self._copy(*self._last)
         self._await_copy()
+        self._last = [], b""
         self._copier.shutdown()
+
+    def copy_small(self, connection: psycopg.Connection[Any]) -> None:
+        """Copy what waits here into the temporary tables of a small import.  It stays, in case that has to be done otherwise."""
+        blocks, errors = self._last
+        for entity, columns, data in blocks:
+            _copy(connection, sql.Identifier("pg_temp", f"staged_{entity}"), columns, data)
+        if errors:
+            _copy(connection, sql.Identifier("pg_temp", "feed_errors"), ERROR_COLUMNS, errors)
 
     def close(self) -> None:
         """Read no more, and wait for the block that is being copied: it would come after its tables are dropped."""
@@ -98,25 +133,30 @@ class Staging:
         self.directives.note(part.collection)
         self._rows.add(part.collection, part.records, part.has_control_escapes)
         if self._rows.size > STAGE_BYTES:
-            self._copy_lines()
+            self._copy(*self._take())
 
-    def _copy_lines(self) -> None:
-        """Hand the collected lines to the copier, once it has copied the block before.  Raises the errors of that one."""
+    def _take(self) -> tuple[list[Block], bytes]:
+        """Remove and return the collected lines and errors."""
+        return [(entity, table.columns, data) for entity, table, data in self._rows.take()], self._rows.take_errors()
+
+    def _copy(self, blocks: list[Block], errors: bytes) -> None:
+        """Hand lines to the copier, once it has copied the block before.  Raises the errors of that one."""
         self._await_copy()
-        blocks = [(entity, table.columns, data) for entity, table, data in self._rows.take()]
-        self._copying = self._copier.submit(self._copy_blocks, blocks, self._rows.take_errors(), self.bytes, self.records)
+        if self._import_id is None:
+            self._import_id, self._number = self._begin()
+        self._copying = self._copier.submit(self._copy_blocks, blocks, errors, self.bytes, self.records)
 
     def _await_copy(self) -> None:
         copying, self._copying = self._copying, None
         if copying is not None:
             copying.result()
 
-    def _copy_blocks(self, blocks: list[tuple[str, tuple[str, ...], bytes]], errors: bytes, size: int, records: int) -> None:
+    def _copy_blocks(self, blocks: list[Block], errors: bytes, size: int, records: int) -> None:
         with self._connection.use() as connection:
             for entity, columns, data in blocks:
-                _copy(connection, self._table(connection, entity), columns, data)
+                _copy(connection, sql.SQL(self._table(connection, entity)), columns, data)
             if errors:
-                _copy(connection, f"staging.i{self._number}_errors", ERROR_COLUMNS, errors)
+                _copy(connection, sql.Identifier("staging", f"i{self._number}_errors"), ERROR_COLUMNS, errors)
             show_progress(connection, self._company, self._import_id, size, records)
 
     def _table(self, connection: psycopg.Connection[Any], entity: str) -> str:
@@ -128,10 +168,8 @@ class Staging:
         return self._tables[entity]
 
 
-def _copy(connection: psycopg.Connection[Any], table: str, columns: tuple[str, ...], data: bytes) -> None:
-    """Copy lines into a table, whose name is quoted already."""
-    statement = sql.SQL("copy {} ({}) from stdin " + COPY_OPTIONS).format(
-        sql.SQL(table), sql.SQL(", ").join(map(sql.Identifier, columns))
-    )
+def _copy(connection: psycopg.Connection[Any], table: sql.Composable, columns: tuple[str, ...], data: bytes) -> None:
+    """Copy lines into a table."""
+    statement = sql.SQL("copy {} ({}) from stdin " + COPY_OPTIONS).format(table, sql.SQL(", ").join(map(sql.Identifier, columns)))
     with connection.cursor().copy(statement) as copy:
         copy.write(data)

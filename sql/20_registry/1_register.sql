@@ -48,6 +48,7 @@ begin
     perform bds_registry.describe_columns(name, table_name, is_another => previous is distinct from table_name);
     perform bds_registry.describe_navigations(name);
     perform bds_registry.install_entity(name);
+    perform bds_feed.install(name);
     -- functions of its children name the table
     perform bds_registry.install_part(n.target, 'functions')
     from bds.navigations n
@@ -183,6 +184,7 @@ begin
         'drop function if exists bds_log.%I, bds_log.%I, bds_log.%I, bds_log.%I, bds_log.%I',
         entity || '_check', entity || '_stamp', entity || '_insert', entity || '_update', entity || '_delete'
     );
+    perform bds_feed.uninstall(entity);
     delete from bds.entities e where e.name = entity;
     -- references to it become plain fields
     for referrer in
@@ -196,6 +198,7 @@ begin
         perform bds_registry.describe_fields(e.name, e.table_name), bds_registry.describe_navigations(e.name)
         from bds.entities e where e.name = referrer;
     end loop;
+    perform bds_feed.install();
     perform pg_notify('bds_catalog', '');
 end
 $$;

@@ -70,7 +70,7 @@ declare
     nulls text := format('(select t.* from (select) s left join %s t on false) n', this.table_name);
     is_as_registered boolean;
 begin
-    execute format('select row_to_json(n)::text = %L from %s', {names:L}, nulls) into is_as_registered;
+    execute format('select row_to_json(n.*)::text = %L from %s', {names:L}, nulls) into is_as_registered;
     if is_as_registered then
         execute format('select array[%s] = %L::regtype[] from %s', {typed:L}, {types:L}, nulls) into is_as_registered;
     end if;

@@ -39,39 +39,23 @@ create function bds_feed.parent_of(entity_name text)
         join bds.navigations n on n.entity = e.name and n.name = e.parent_navigation and not n.many
         where e.name = entity_name
     );
-comment on function bds_feed.parent_of(text) is 'The entity that a child entity''s rows are nested in, or null';
+comment on function bds_feed.parent_of(text) is 'The entity in whose records those of a child entity are nested, or null';
 
-create function bds_feed.root_of(entity_name text)
-    returns text
+create function bds_feed.ancestors(entity_name text)
+    returns table (name text, depth int, is_root boolean)
     language sql
     stable
-    return (
+    set search_path = pg_catalog, pg_temp
+    begin atomic
         with recursive up (name, depth) as (
             select entity_name collate "C", 0
             union all
-            select n.target, up.depth + 1
-            from up
-            join bds.entities e on e.name = up.name
-            join bds.navigations n on n.entity = e.name and n.name = e.parent_navigation and not n.many
-            where up.depth < 10
+            select bds_feed.parent_of(up.name) collate "C", up.depth + 1
+            from up where bds_feed.parent_of(up.name) is not null and up.depth < 10
         )
-        select name from up order by depth desc limit 1
-    );
-comment on function bds_feed.root_of(text) is 'The entity in whose rows those of this one are nested, itself if there is none';
-
-create function bds_feed.depth_of(entity_name text)
-    returns int
-    language sql
-    stable
-    return (
-        with recursive up (name, depth) as (
-            select entity_name collate "C", 0
-            union all
-            select bds_feed.parent_of(up.name) collate "C", up.depth + 1 from up where bds_feed.parent_of(up.name) is not null and up.depth < 10
-        )
-        select max(depth) from up
-    );
-comment on function bds_feed.depth_of(text) is 'How deep in the rows of others those of the entity are nested: 0 for a root';
+        select up.name, up.depth, up.depth = max(up.depth) over () from up;
+    end;
+comment on function bds_feed.ancestors(text) is 'An entity, the one that its records are nested in, and so on up to the root';
 
 create function bds_feed.reach(required_only boolean)
     returns table (name text, target text)
@@ -80,7 +64,7 @@ create function bds_feed.reach(required_only boolean)
     set search_path = pg_catalog, pg_temp
     begin atomic
         with recursive root (entity, name) as materialized (
-            select e.name, bds_feed.root_of(e.name) from bds.entities e
+            select e.name, u.name from bds.entities e cross join lateral bds_feed.ancestors(e.name) u where u.is_root
         ),
         link (name, target) as (
             select distinct r.name, t.name
@@ -100,7 +84,7 @@ comment on function bds_feed.reach(boolean) is
     'The roots to which each root''s references lead, and theirs, and so on, itself included; all of them, or the required ones alone';
 
 create function bds_feed.families()
-    returns table (name text, family int, depth int)
+    returns table (name text, family int)
     language sql
     stable
     set search_path = pg_catalog, pg_temp
@@ -114,12 +98,13 @@ create function bds_feed.families()
             from reach r join bds.entities e on e.name = r.target
             group by r.name
         )
-        select e.name, dense_rank() over (order by k.reached, k.circle)::int, (e.name <> k.name)::int
-        from bds.entities e join ranked k on k.name = bds_feed.root_of(e.name);
+        select e.name, dense_rank() over (order by k.reached, k.circle)::int
+        from bds.entities e cross join lateral bds_feed.ancestors(e.name) u join ranked k on k.name = u.name
+        where u.is_root;
     end;
 comment on function bds_feed.families() is
     'Entities that are compared together: a root with its children, and roots that refer to one another in a circle; family numbers them, '
-    'each after those that it refers to; depth is 0 for a root';
+    'each after those that it refers to';
 
 create function bds_feed.children_of(entity_name text)
     returns table (collection text, target text, table_name regclass, column_name name)
@@ -183,16 +168,6 @@ create function bds_feed.has_keys(entity_name text)
     return exists (select from bds.import_columns c where c.entity = entity_name and c.is_unique);
 comment on function bds_feed.has_keys(text) is 'Whether rows of the entity can be told by a unique field';
 
-create function bds_feed.refers_outside(entity_name text, members text[], columns text[])
-    returns boolean
-    language sql
-    stable
-    return not exists (
-        select from bds.import_columns c where c.entity = entity_name and c.target = any (members) and c.name = any (columns)
-    );
-comment on function bds_feed.refers_outside(text, text[], text[]) is
-    'Whether the entity''s columns refer to none of these: then what they refer to is known before its own rows';
-
 create function bds_feed.reference_name(entity_name text, reference text)
     returns text
     language sql
@@ -204,9 +179,50 @@ create function bds_feed.reference_name(entity_name text, reference text)
     );
 comment on function bds_feed.reference_name(text, text) is 'What tables about a reference of an entity are called, in part';
 
-create function bds_feed.reference_alias(entity_name text, reference text)
-    returns text
+-- What an import needs to know of an entity, kept because working out the families takes longer than a small import.
+
+create table bds_feed.entities (
+    name        text collate "C" primary key,
+    place       int not null,
+    family      int not null,
+    root        text not null,
+    depth       int not null,
+    parent      text,
+    table_name  regclass not null,
+    beside      text[] not null,
+    has_keys    boolean not null,
+    children    boolean not null
+);
+comment on table bds_feed.entities is 'Entities as imports see them: order, families, parents; bds_feed.install keeps it';
+comment on column bds_feed.entities.name is 'The entity';
+comment on column bds_feed.entities.place is 'In the order of writing: each after those that it refers to';
+comment on column bds_feed.entities.family is 'Entities of one family are compared together';
+comment on column bds_feed.entities.root is 'The entity in whose records those of this one stand, itself if there is none';
+comment on column bds_feed.entities.depth is 'Levels below the root';
+comment on column bds_feed.entities.parent is 'The entity that it is a child of';
+comment on column bds_feed.entities.table_name is 'The table';
+comment on column bds_feed.entities.beside is 'Entities whose map_ its statements read';
+comment on column bds_feed.entities.has_keys is 'Whether its rows can be told by a unique field';
+comment on column bds_feed.entities.children is 'Whether others are nested in it';
+
+create function bds_feed.note_entities()
+    returns void
     language sql
-    immutable
-    return 'ref_' || bds_feed.reference_name(entity_name, reference);
-comment on function bds_feed.reference_alias(text, text) is 'What bds_feed.reference_join calls that table';
+    set search_path = pg_catalog, pg_temp
+    begin atomic
+        delete from bds_feed.entities;
+        insert into bds_feed.entities (name, place, family, root, depth, parent, table_name, beside, has_keys, children)
+        select f.name,
+            -- in a circle what is required comes first: what is not can wait
+            row_number() over (order by f.family, n.needed, r.ordinal, u.depth, e.ordinal),
+            f.family, r.name, u.depth, bds_feed.parent_of(f.name), e.table_name,
+            array(select v.target from bds.navigations v where v.entity = f.name and (v.child or not v.many) group by v.target),
+            bds_feed.has_keys(f.name), exists (select from bds.navigations v where v.entity = f.name and v.child)
+        from bds_feed.families() f
+        join bds.entities e on e.name = f.name
+        join lateral bds_feed.ancestors(f.name) u on u.is_root
+        join bds.entities r on r.name = u.name
+        join (select q.name, count(*) as needed from bds_feed.reach(true) q group by q.name) n on n.name = r.name
+        where exists (select from pg_class c where c.oid = e.table_name);
+    end;
+comment on function bds_feed.note_entities() is 'Works out bds_feed.entities anew';

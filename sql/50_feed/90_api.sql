@@ -1,42 +1,115 @@
--- Imports as a SQL API: begin, stage rows with COPY, run.
+-- Imports as a SQL API.  A small document is staged, compared and written in one transaction:
 --
---     begin; select bds.set_context('acme', 'me'); select bds.import_begin('acme'); commit;           -- the import's id
---     select bds.import_stage('acme', <id>, 'products');                                              -- a table to copy into
+--     begin;
+--     select bds.import_begin('acme', 'me', entities => '{products}');             -- the import's id
+--     \copy pg_temp."staged_products" (code, name, price) from products.csv csv
+--     select bds.import_run('acme', <id>);                                         -- the report
+--     commit;
+--
+-- One of any size is staged in as many transactions as it takes, and run in another:
+--
+--     select bds.import_begin('acme', 'me');
+--     select bds.import_stage('acme', <id>, 'products');                           -- a table to copy into
 --     \copy staging.i1_products (code, name, price) from products.csv csv
---     begin; select bds.import_run('acme', <id>); commit;                                             -- the report
+--     begin; select bds.import_run('acme', <id>); commit;
 --
 -- A staged row holds text by the names of the import document: absent is null, the document's null is chr(1), a reference or the
 -- row's own "@id" is a lookup such as code:X.  "@operation" is create, update, upsert or delete; "@where", with update or delete, is a
 -- condition in SQL over the entity's view that says which rows are meant.
 --
 -- What is staged belongs to the role bds_importer, and the functions that touch it run as that role, under the row level security of
--- whoever writes: callers may put rows in, of the company that they have named, and no more.
+-- the caller's company: callers may put rows in, of the company that they have named, and no more.
 
-create or replace function bds.import_begin(company text, actor text default null, dry_run boolean default false)
+create function bds_feed.enter_company(company text)
+    returns void
+    language plpgsql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    perform bds.require_company(company);
+    if company is distinct from bds.current_company() then  -- the operator need not have named it: row level security wants it named
+        perform set_config('bds.company', company, true);
+    end if;
+end
+$$;
+comment on function bds_feed.enter_company(text) is 'Raises BD001 as bds.require_company does; names the company until the end of the transaction where the operator has not';
+
+create or replace function bds.open_import(company text, import_id uuid, wanted_state text default null)
+    returns bds.imports
+    language plpgsql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    found_import bds.imports;
+begin
+    if current_user = 'bds_importer' then
+        perform bds_feed.enter_company(company);
+    else
+        perform bds.require_company(company);
+    end if;
+    select * into found_import from bds.imports i where i.company_id = company and i.id = import_id;
+    if not found then
+        raise exception using errcode = 'BD002', message = format('company %s has no import %s', company, import_id);
+    end if;
+    if found_import.state <> wanted_state then
+        raise exception using
+            errcode = 'BD004',
+            message = format('import %s is %s, not %s', import_id, found_import.state, wanted_state);
+    elsif wanted_state = 'running' and found_import.is_cancelled then
+        raise exception using errcode = 'query_canceled', message = format('import %s was cancelled', import_id);
+    end if;
+    return found_import;
+end
+$$;
+comment on function bds.open_import(text, uuid, text) is
+    'The import; raises BD002 if there is none, BD004 if its state is not the wanted one, and ends one that goes on although it was cancelled';
+
+create or replace function bds.import_begin(company text, actor text default null, dry_run boolean default false, entities text[] default null)
     returns uuid
     language plpgsql
     security definer
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    import_id     uuid;
-    import_number bigint;
+    import bds.imports;
 begin
     perform bds_feed.enter_company(company);
-    insert into bds.imports (company_id, actor, dry_run)
-    values (company, coalesce(actor, nullif(current_setting('bds.actor', true), ''), session_user), dry_run)
-    returning id, number into import_id, import_number;
-    -- what is wrong with which row: both the reader of the document and the comparison write here; what is kept outlives a comparison
-    execute format(
-        'create unlogged table %s (entity text not null, ordinal bigint, field text, code text not null, message text not null, '
-        'path text, record text, is_late boolean not null default false, is_kept boolean not null default true) with (autovacuum_enabled = off)',
-        bds_feed.staging_table(import_number, 'errors')
-    );
-    perform bds_feed.open_staging(company, bds_feed.staging_table(import_number, 'errors'));
-    return import_id;
+    insert into bds.imports (company_id, actor, dry_run, is_small)
+    values (company, coalesce(actor, nullif(current_setting('bds.actor', true), ''), session_user), dry_run, entities is not null)
+    returning * into import;
+    if import.is_small then
+        perform bds_feed.open_small(import, entities);
+    else
+        perform bds_feed.make_staging(import, bds_feed.staging_table(import.number, 'errors'), t.definition)
+        from bds_feed.tables t where t.name = 'feed_errors';
+    end if;
+    return import.id;
 end
 $$;
-comment on function bds.import_begin(text, text, boolean) is 'Begins an import and returns its id';
+comment on function bds.import_begin(text, text, boolean, text[]) is
+    'Begins an import and returns its id; with the names of entities a small one, whose records go into pg_temp."staged_<entity>" in the same transaction';
+
+create function bds_feed.open_small(import bds.imports, entity_names text[])
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    unknown text := (select n from unnest(entity_names) n where not exists (select from bds_feed.tables t where t.name = 'staged_' || n) limit 1);
+begin
+    if unknown is not null then
+        raise exception using errcode = 'BD002', message = format('no such entity: %L', unknown);
+    end if;
+    perform bds_feed.open_tables(import, entity_names);
+    if exists (select from pg_temp.feed_entities) then  -- of an earlier import of this transaction
+        perform bds_feed.empty_tables(array(select f.name from pg_temp.feed_entities f), true);
+    end if;
+    insert into pg_temp.feed_entities (name, place, family) select e.name, e.place, e.family from bds_feed.entities e where e.name = any (entity_names);
+end
+$$;
+comment on function bds_feed.open_small(bds.imports, text[]) is 'Makes the temporary tables of an import ready; BD002 for an unknown entity';
 
 create or replace function bds.import_stage(company text, import_id uuid, entity_name text)
     returns text
@@ -45,36 +118,27 @@ create or replace function bds.import_stage(company text, import_id uuid, entity
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    import  bds.imports := bds.open_import(company, import_id, 'receiving');
-    target  text := bds_feed.staging_table(import.number, entity_name);
-    columns text;
+    import     bds.imports := bds.open_import(company, import_id, 'receiving');
+    target     text := bds_feed.staging_table(import.number, entity_name);
+    definition text := (select t.definition from bds_feed.tables t where t.entity = entity_name and t.name = 'staged_' || entity_name);
 begin
-    if to_regclass(target) is not null then
+    if definition is null then
+        raise exception using errcode = 'BD002', message = format('no such entity: %L', entity_name);
+    elsif import.is_small then
+        perform bds_feed.open_tables(import, array[entity_name]);
+        insert into pg_temp.feed_entities (name, place, family)
+        select e.name, e.place, e.family from bds_feed.entities e
+        where e.name = entity_name and not exists (select from pg_temp.feed_entities f where f.name = entity_name);
+        return format('pg_temp.%I', 'staged_' || entity_name);
+    elsif to_regclass(target) is not null then
         return target;
     end if;
-    select string_agg(format('%I text', c.name), ', ' order by c.ordinal) into columns
-    from bds.import_columns c where c.entity = entity_name;
-    if columns is null then
-        raise exception using errcode = 'BD002', message = format('no such entity: %L', entity_name);
-    end if;
-    -- whoever ends the import waits, or comes back, until the table is there to be dropped
+    -- a session that ends the import waits, or tries again, until the table is there to be dropped
     perform from bds.imports i where i.company_id = company and i.id = import_id and i.finished_at is null for key share;
     if not found then
         raise exception using errcode = 'BD004', message = format('import %s has ended', import_id);
     end if;
-    columns := columns || coalesce((
-        select string_agg(format(', %I boolean', n.name || '@present'), '' order by n.ordinal)
-        from bds.navigations n where n.entity = entity_name and n.child
-    ), '');
-    execute format(
-        'create unlogged table %s ('
-        '"@ordinal" bigint generated by default as identity (minvalue 0), "@parent" bigint, "@position" bigint, "@id" text, '
-        '"@operation" text, "@where" text, %s) '
-        -- an autovacuum at work would make the drop wait a second until it is cancelled, table by table
-        'with (autovacuum_enabled = off)',
-        target, columns
-    );
-    perform bds_feed.open_staging(company, target);
+    perform bds_feed.make_staging(import, target, definition);
     return target;
 end
 $$;
@@ -94,11 +158,10 @@ declare
     import bds.imports := bds.open_import(company, import_id, 'receiving');
 begin
     -- staging tables are not logged: a database that crashed and came back has lost what was in them
-    if bds_feed.count_staged(import.number) < records then
+    if bds_feed.count_staged(import) < records then
         raise exception using errcode = 'BD003', message = 'the database was restarted while the document arrived: send it again';
     end if;
     perform bds.import_stage(company, import_id, e.name) from unnest(remove_all) as e (name);
-    execute format('alter table %s alter column is_kept set default false', bds_feed.staging_table(import.number, 'errors'));
     update bds.imports i
     set state = 'running', atomic = import_received.atomic, bytes = import_received.bytes, records = import_received.records,
         remove_all = import_received.remove_all, heartbeat_at = clock_timestamp()
@@ -142,8 +205,8 @@ $$;
 comment on function bds.import_cancel(text, uuid) is
     'Asks for the end of an import: whoever runs it sees to that, and nothing of it is written. BD004 if it has ended';
 
--- Imports, the run: everything is compared before anything is written.  Written are upserts in the order of dependency, then mass
--- updates, then deletes against that order, then removals; all in one transaction, so that a crash leaves nothing.
+-- The run: everything is compared before anything is written.  Written are upserts in the order of dependency, then mass updates, then
+-- deletes against that order, then removals; all in one transaction, so that a crash leaves nothing.
 --
 -- What only the writing shows (a rule of a table that no check knows) undoes what was written, is found by halving, becomes an error
 -- of the records that cause it, and everything is compared again without them.
@@ -155,123 +218,104 @@ create or replace function bds.import_run(company text, import_id uuid, atomic t
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    import   bds.imports := bds.open_import(company, import_id);
-    counts   jsonb;
-    outcome  text;
-    problems jsonb;
+    import bds.imports := bds.open_import(company, import_id);
+    result record;
 begin
     if import.state = 'receiving' then
-        perform bds.import_received(company, import_id, atomic, 0, bds_feed.count_staged(import.number), remove_all);
-    elsif import.records > 0 and not bds_feed.is_staged(import.number) then
+        perform bds.import_received(company, import_id, atomic, 0, bds_feed.count_staged(import), remove_all);
+    elsif import.records > 0 and bds_feed.count_staged(import, true) = 0 then
         -- it waited, and the database crashed meanwhile
         raise exception using errcode = 'BD003', message = 'the database was restarted while the import waited: send it again';
     end if;
-    loop
-        perform bds_feed.import_prepare(company, import_id);
-        if not bds_feed.import_may_write(company, import_id) then
-            counts := bds_feed.count_failed(import.number, '{}');
-            outcome := 'failed';
-            exit;
-        end if;
-        begin
-            counts := bds_feed.import_apply(company, import_id);
-            outcome := bds_feed.import_outcome(import.number, counts);
-            exit when not import.dry_run;
-            problems := bds_feed.late_errors(import.number);
-            raise exception using errcode = 'BDF02', message = 'dry run';
-        exception
-            when sqlstate 'BDF02' then  -- what was written is undone, what was found out is kept
-                perform bds_feed.add_errors(import.number, problems);
-                exit;
-            when sqlstate 'BDF01' then
-                get stacked diagnostics problems = pg_exception_detail;
-            when others then
-                problems := case when bds_feed.is_fault_of_rows(sqlstate) then bds_feed.find_culprits(company, import_id) end;
-                if problems is null then
-                    raise;
-                end if;
-        end;
-        perform bds_feed.add_errors(import.number, problems);
-    end loop;
-    return bds_feed.import_finish(company, import_id, counts, outcome);
+    import := bds.open_import(company, import_id, 'running');
+    perform bds.set_context(company, import.actor, import_id);
+    if import.is_small then
+        perform bds.lock_company(company);  -- as long as the session waits for locks
+    else
+        perform bds_feed.take_turn(company);
+    end if;
+    perform bds_feed.begin_run(import);
+    result := bds_feed.run(import);
+    return bds_feed.finish(import, result.counts, result.outcome);
 end
 $$;
 comment on function bds.import_run(text, uuid, text, text[]) is
-    'Compares the staged rows with the stored ones, writes what differs, returns the report; rows of the entities in remove_all that the feed lacks go';
+    'Compares the staged rows with the stored ones, writes what differs, returns the report; rows of the entities in remove_all that the document lacks go';
 
-create function bds_feed.import_apply(company text, import_id uuid)
-    returns jsonb
+create function bds_feed.take_turn(company text)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+    set lock_timeout = 0  -- imports queue without a limit
+as $$
+begin
+    perform bds.lock_company(company);
+end
+$$;
+comment on function bds_feed.take_turn(text) is 'Waits for the company''s turn, however long';
+
+create function bds_feed.run(import bds.imports, out counts jsonb, out outcome text)
     language plpgsql
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    import      bds.imports := bds.open_import(company, import_id, 'running');
-    ordered     text[] := bds_feed.import_order(import.number);
-    backwards   text[] := array(select o.name from unnest(ordered) with ordinality as o (name, n) order by o.n desc);
-    entity_name text;
-    members     text[];
-    counts      jsonb := '{}';
-    done        bigint := 0;
-    total       bigint := (select sum(bds_feed.counted(o.name, 'rows')) from unnest(ordered) as o (name));
-    problems    jsonb;
+    problems jsonb;
 begin
-    foreach entity_name in array ordered loop
-        raise notice 'writing %: % of % rows done', entity_name, done, total;
-        counts := bds_feed.add_counts(counts, entity_name, bds_feed.import_write(company, import_id, entity_name));
-        done := done + bds_feed.counted(entity_name, 'rows');
+    loop
+        perform bds_feed.compare(import);
+        if import.atomic = 'true' and bds_feed.has_errors() then
+            counts := bds_feed.count_failed('{}');
+            outcome := 'failed';
+            return;
+        end if;
+        begin
+            counts := bds_feed.apply(import);
+            outcome := bds_feed.outcome(counts);
+            exit when not import.dry_run;
+            problems := bds_feed.late_errors();
+            raise exception using errcode = 'BDF02', message = 'dry run';
+        exception
+            when sqlstate 'BDF02' then  -- what was written is undone, what was found out is kept
+                perform bds_feed.keep_errors(problems);
+                return;
+            when sqlstate 'BDF01' then
+                get stacked diagnostics problems = pg_exception_detail;
+            when others then
+                problems := case when bds_feed.is_fault_of_rows(sqlstate) then bds_feed.find_culprits(import) end;
+                if problems is null then
+                    raise;
+                end if;
+        end;
+        perform bds_feed.empty_tables(array(select f.name from pg_temp.feed_entities f), false);
+        perform bds_feed.keep_errors(problems);
     end loop;
-    -- entities that refer to one another in a circle: what had to wait for the other's rows
-    perform bds_feed.merge_diff(company, o.name)
-    from unnest(ordered) as o (name) where bds_feed.put_off(o.name) <> '{}';
-    foreach entity_name in array ordered loop
-        counts := bds_feed.add_counts(counts, entity_name, bds_feed.import_mass_update(company, import_id, entity_name));
-    end loop;
-    for members in select * from bds_feed.family_members() loop
-        counts := bds_feed.import_delete(company, import_id, members, counts);
-    end loop;
-    foreach entity_name in array backwards loop
-        counts := bds_feed.import_remove(company, import_id, entity_name, counts);
-    end loop;
-    for members in select * from bds_feed.family_members() loop
-        counts := bds_feed.import_remove_all(company, import_id, members, counts);
-    end loop;
-
-    problems := bds_feed.late_errors(import.number);
-    if import.atomic = 'true' and problems is not null then
-        raise exception using errcode = 'BDF01', message = 'all or nothing', detail = problems;
-    end if;
-    return bds_feed.count_failed(import.number, counts);
 end
 $$;
-comment on function bds_feed.import_apply(text, uuid) is
-    'Writes what was compared, phase by phase; returns {entity: {created, updated, deleted, unchanged, failed}}; BDF01 has in its detail '
-    'errors without which nothing can be written';
+comment on function bds_feed.run(bds.imports) is 'Compares and writes, again as long as the writing finds records that it refuses; returns the counts and the state in which the import ends';
 
-create function bds_feed.import_finish(company text, import_id uuid, counts jsonb, outcome text)
+create function bds_feed.finish(import bds.imports, counts jsonb, outcome text)
     returns json
     language plpgsql
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    import   bds.imports := bds.open_import(company, import_id, 'running');
-    problems bigint;
+    problems bigint := case when bds_feed.has_errors() then bds_feed.collect_errors(import) else 0 end;
 begin
     -- every entity with every count
     select coalesce(jsonb_object_agg(c.key, '{"created": 0, "updated": 0, "deleted": 0, "unchanged": 0, "failed": 0}'::jsonb || c.value), '{}')
     into counts from jsonb_each(counts) c;
-    problems := bds_feed.import_collect_errors(company, import_id);
     perform bds_feed.analyze_changed(counts);
-    perform bds_feed.import_drop_staging(import.number);
+    perform bds_feed.drop_staging(import);
     update bds.imports i
     set finished_at = clock_timestamp(), state = outcome, entities = counts, error_count = i.error_count + problems, done = i.records
-    where i.company_id = company and i.id = import_id and not i.is_cancelled;
+    where i.company_id = import.company_id and i.id = import.id and not i.is_cancelled;
     if not found then
-        perform bds.open_import(company, import_id, 'running');  -- says that it was cancelled
+        perform bds.open_import(import.company_id, import.id, 'running');  -- says that it was cancelled
     end if;
-    return bds.import_report(company, import_id);
+    return bds.import_report(import.company_id, import.id);
 end
 $$;
-comment on function bds_feed.import_finish(text, uuid, jsonb, text) is 'Ends an import that has run, keeps its errors, drops what it staged; returns the report';
+comment on function bds_feed.finish(bds.imports, jsonb, text) is 'Ends an import that has run, keeps its errors, drops what it staged; returns the report';
 
 create or replace function bds.import_fail(
     company text, import_id uuid, new_state text default 'failed', code text default null, message text default null
@@ -288,7 +332,7 @@ begin
         return;
     end if;
     perform from bds.imports i where i.company_id = company and i.id = import_id for update;
-    perform bds_feed.import_drop_staging(import.number);
+    perform bds_feed.drop_staging(import);
     insert into bds.import_errors (company_id, import_id, n, path, code, message)
     select company, import_id, import.error_count + 1, 'document', import_fail.code, import_fail.message
     where import_fail.code is not null;
@@ -355,7 +399,7 @@ begin
         for update skip locked
     loop
         begin
-            perform bds_feed.import_drop_staging(dead.number);
+            perform bds_feed.drop_staging(dead);
             insert into bds.import_errors (company_id, import_id, n, path, code, message)
             values (dead.company_id, dead.id, dead.error_count + 1, 'document', 'aborted', 'the process that ran the import stopped responding');
             update bds.imports i

@@ -1,4 +1,4 @@
--- The nine business tables of the service; sql/40_entities registers them.
+-- The nine business tables of the service; sql/55_entities registers them.
 
 create table data.units (
     company_id  text collate "C" not null,

@@ -8,6 +8,7 @@ create table bds.imports (
     state         text not null default 'receiving',
     atomic        text not null default 'batch',
     dry_run       boolean not null default false,
+    is_small      boolean not null default false,
     actor         text not null,
     started_at    timestamptz not null default clock_timestamp(),
     heartbeat_at  timestamptz not null default clock_timestamp(),
@@ -42,6 +43,7 @@ comment on column bds.imports.number is 'Order of imports; part of the names of 
 comment on column bds.imports.state is 'receiving, running, completed, partial, failed or cancelled';
 comment on column bds.imports.atomic is 'What a failing record takes along: its batch, the whole import (true), or nothing (false)';
 comment on column bds.imports.dry_run is 'Whether everything is rolled back at the end';
+comment on column bds.imports.is_small is 'Whether it is staged in temporary tables of its session, in the transaction that runs it';
 comment on column bds.imports.actor is 'Who has sent it';
 comment on column bds.imports.started_at is 'Time of the first byte';
 comment on column bds.imports.heartbeat_at is 'Last sign of life; an import without one for 20 seconds is taken for dead';
@@ -99,11 +101,11 @@ comment on column bds.linkage_weights.u is
     'Probability that it agrees in different rows of one parent; disagreement weighs log2((1-m)/(1-u))';
 
 insert into bds.linkage_weights (entity, field, m, u) values
-    ('*', 'product', 0.95, 0.05),
-    ('*', 'description', 0.90, 0.05),
-    ('*', 'price', 0.90, 0.10),
-    ('*', 'quantity', 0.80, 0.20),
-    ('*', '*', 0.90, 0.20);
+    ('*', 'product', 0.98, 0.05),
+    ('*', 'description', 0.80, 0.05),
+    ('*', 'price', 0.80, 0.10),
+    ('*', 'quantity', 0.70, 0.20),
+    ('*', '*', 0.80, 0.20);
 
 alter table bds.imports enable row level security;
 alter table bds.import_errors enable row level security;

@@ -109,7 +109,7 @@ ATTACKS: list[tuple[str, str, str]] = [
     # internals
     (READER, "select bds_change_log.advance('acme', 'units', 5, now(), now())", DENIED),
     (WORKER, "select bds_webhooks.match_filters('x', 'acme', '[]', '[]')", DENIED),
-    (WRITER, "select bds_feed.rows_where('beta', 'products', 'true', true)", DENIED),
+    (WRITER, "select bds_feed.rows_where('beta', 'products', 'true')", DENIED),
     (OPERATOR, "select bds.register('data.units')", DENIED),
     # secrets and accounts
     *((role, "select * from bds.hook_secrets", DENIED) for role in (READER, WRITER, SERVICE, WORKER, OPERATOR)),

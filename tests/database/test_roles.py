@@ -76,6 +76,9 @@ RELATIONS: dict[str, tuple[str, str, str, str, str, str, str]] = {
     "bds.positions": (R, R, "", R, R, R, R),
     "bds.company_positions": (R, R, "", R, R, R, R),
     "bds.turns": ("", "", "", "", R, "", ""),
+    "bds_feed.entities": ("", "", "", "", "", R, ""),
+    "bds_feed.state": ("", "", "", "", "", R, ""),
+    "bds_feed.tables": ("", "", "", "", "", R, ""),
     "bds.unfit_hooks": ("", "", "", R, R, "", ""),
     "bds.secrets": ("", "", "", "", "", "", ""),
     "bds.sessions": ("", "", "", "", R, "", ""),
@@ -129,7 +132,8 @@ SCHEMAS = {  # schema -> roles with USAGE; with CREATE
     "bds": (SESSIONS, ()),
     "bds_accounts": ((), ()),
     "bds_change_log": ((), ()),
-    "bds_feed": (("bds_importer",), ("bds_importer",)),
+    "bds_feed": (("bds_importer",), ()),
+    "bds_import": (("bds_importer",), ()),
     "bds_impl": (("bds_importer", "bds_dispatcher"), ()),
     "bds_log": (("bds_importer",), ()),
     "bds_operation": ((), ()),
@@ -306,7 +310,17 @@ def test_definer_functions_have_a_fixed_path_and_belong_to_the_owner(operator: O
     assert loose == []
 
 
-INTERNALS = ("bds_accounts", "bds_change_log", "bds_feed", "bds_impl", "bds_log", "bds_operation", "bds_registry", "bds_webhooks")
+INTERNALS = (
+    "bds_accounts",
+    "bds_change_log",
+    "bds_feed",
+    "bds_impl",
+    "bds_import",
+    "bds_log",
+    "bds_operation",
+    "bds_registry",
+    "bds_webhooks",
+)
 
 
 def test_no_role_that_a_session_acts_as_looks_into_a_schema_of_internals(operator: Operator) -> None:

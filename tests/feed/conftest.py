@@ -42,19 +42,19 @@ class Feed:
         """Import a document (bytes, or a value to encode) or the named collections; returns the report."""
         document = collections if document is None else document
         data = document if isinstance(document, bytes) else json.dumps(document).encode()
-        feed = self.begin(dry_run=dry_run)
+        feed = Import(self.url, self.catalog, self.company, dry_run=dry_run)
         try:
             for at in range(0, len(data), chunk):
                 feed.receive(data[at : at + chunk])
             return feed.run()
-        except BaseException:
-            feed.fail()
+        except BaseException as error:
+            feed.fail(error)
             raise
 
     def good(self, document: Any = None, /, **collections: Any) -> dict[str, Any]:
         """The same, and nothing may fail.  Returns the counts by entity, without zeros."""
         report = self.send(document, **collections)
-        assert report["state"] == "completed", report
+        assert report["state"] == "completed", report["errors"]
         assert not report["errors"]
         return counts(report)
 

@@ -53,11 +53,8 @@ def in_parallel(operator: Operator, workers: int) -> Iterator[None]:
     name = sql.Identifier(operator.connection.info.dbname)
     for setting, value in (("min_parallel_table_scan_size", 0), ("max_parallel_workers_per_gather", workers)):
         operator.connection.execute(sql.SQL("alter database {} set {} = {}").format(name, sql.Identifier(setting), value))
-    for step in ("map_by_keys", "resolve_references", "look_through"):
-        for setting in ("parallel_setup_cost", "parallel_tuple_cost"):
-            operator.connection.execute(
-                sql.SQL("alter routine bds_feed.{} set {} = 0").format(sql.Identifier(step), sql.Identifier(setting))
-            )
+    for setting in ("parallel_setup_cost", "parallel_tuple_cost"):
+        operator.connection.execute(sql.SQL("alter database {} set {} = 0").format(name, sql.Identifier(setting)))
     yield
     operator.connection.execute(sql.SQL("alter database {} reset all").format(name))
 

@@ -128,13 +128,13 @@ def test_a_condition_that_breaks_out_of_its_parentheses_matches_only_rows_of_the
 def test_other_temporary_tables_of_the_session_are_kept(staged: Staged) -> None:
     with psycopg.connect(staged.feed.url, autocommit=True) as session:
         session.execute(
-            "create temporary table map_notes (n int); create temporary table rest_of (n int); create temporary table open_orders (n int)"
+            "create temporary table map_notes (n int); create temporary table rest_of (n int); create temporary table map_categories (n int)"
         )
         session.execute("insert into map_notes values (7)")
         with pytest.raises(psycopg.Error) as refused:
             staged.run(session)
-        assert refused.value.sqlstate == "BD004" and "open_orders" in str(refused.value)
-        session.execute("drop table open_orders")
+        assert refused.value.sqlstate == "BD004" and "map_categories" in str(refused.value)
+        session.execute("drop table map_categories")
         assert staged.run(session)["state"] == "completed"
         assert session.execute("select n from map_notes").fetchall() == [(7,)]
         assert session.execute("select count(*) from rest_of").fetchall() == [(0,)]
@@ -149,3 +149,24 @@ def test_the_operator_need_not_name_the_company(feed: Feed) -> None:
         assert report["entities"]["units"]["created"] == 1
         [(number,)] = operator.execute("select bds.import_begin(%s)", (feed.company,)).fetchall()
         operator.execute("select bds.import_fail(%s, %s)", (feed.company, number))
+
+
+@pytest.mark.parametrize("operation", ["update", "delete"])
+def test_a_condition_does_not_change_where_names_are_looked_up(staged: Staged, operation: str) -> None:
+    """SET in a function outlives the function's own search_path: operators of the session would then run as bds_importer."""
+    connection = staged.feed.operator.connection
+    connection.execute(
+        "create schema theirs; create function theirs.same(text, text) returns boolean language plpgsql as"
+        " $$ begin perform pg_notify('leak', current_user); return $1 operator(pg_catalog.=) $2; end $$;"
+        "create operator theirs.= (leftarg = text, rightarg = text, function = theirs.same); grant usage on schema theirs to public"
+    )
+    try:
+        connection.execute("listen leak")
+        staged.writer.execute(
+            f'insert into {staged.table} ("@operation", "@where", name) values (%s, %s, %s)'.encode(),
+            (operation, "set_config('search_path', 'theirs, pg_catalog', false) is not null", "hit"),
+        )
+        assert errors(staged.run(connection)) == [("products[1].@where", "invalid_directive")]
+        assert list(connection.notifies(timeout=0)) == []
+    finally:
+        connection.execute("unlisten leak; drop schema theirs cascade; reset search_path")

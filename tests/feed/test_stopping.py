@@ -161,20 +161,28 @@ def accepts(port: int) -> bool:
 
 
 @pytest.fixture
-def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Imports raise an unexpected error, once the returned function is called."""
-    may_fail = threading.Event()
+def runs(monkeypatch: pytest.MonkeyPatch) -> tuple[threading.Event, threading.Event]:
+    """Imports raise an unexpected error: (set when one runs, to be set when it may fail)."""
+    running, may_fail = threading.Event(), threading.Event()
 
     def run(_importing: Import) -> Any:
+        running.set()
         assert may_fail.wait(PATIENCE)
         raise ZeroDivisionError
 
     monkeypatch.setattr(Import, "run", run)
-    return may_fail.set
+    return running, may_fail
+
+
+@pytest.fixture
+def failing(runs: tuple[threading.Event, threading.Event]) -> Callable[[], None]:
+    """Imports raise an unexpected error, once the returned function is called."""
+    return runs[1].set
 
 
 def failure(operator: Operator, caplog: pytest.LogCaptureFixture) -> logging.LogRecord:
     """The log record of the one failed import."""
+    wait_until(lambda: operator.rows("select state from bds.imports") == [("failed",)])
     [(number,)] = operator.rows("select id::text from bds.imports")
     assert ended(operator) == ("failed", "internal", f"the service failed; see its log for import {number}")
     wait_until(lambda: bool(logged(caplog, f"import {number} of demo failed")))
@@ -184,10 +192,10 @@ def failure(operator: Operator, caplog: pytest.LogCaptureFixture) -> logging.Log
 
 
 def test_an_unexpected_error_is_logged_after_the_client_has_left(
-    service: Service, failing: Callable[[], None], caplog: pytest.LogCaptureFixture
+    service: Service, failing: Callable[[], None], runs: tuple[threading.Event, threading.Event], caplog: pytest.LogCaptureFixture
 ) -> None:
     with begin(service, len(DOCUMENT), DOCUMENT):
-        wait_until(lambda: bool(service.operator.rows("select from bds.imports")))
+        assert runs[0].wait(PATIENCE)
     wait_until(lambda: b"\nbds_http_requests_in_progress 1.0" in service.ask("/metrics", authorization=None).body)
     failing()
     failure(service.operator, caplog)

@@ -39,6 +39,6 @@ BUILT = {
         select n.nspname, p.oid::regprocedure::text, p.prosecdef, p.proconfig::text, pg_get_userbyid(p.proowner), pg_get_function_result(p.oid), md5(p.prosrc),
             array(select x::text from unnest(p.proacl) x order by 1)::text
         from pg_proc p join pg_namespace n on n.oid = p.pronamespace
-        where n.nspname ~ '^bds' and p.proname !~ '^warehouses' order by 1, 2""",
+        where n.nspname ~ '^bds' and p.proname !~ 'warehouses' order by 1, 2""",
     "schemas": "select nspname, array(select x::text from unnest(nspacl) x order by 1)::text from pg_namespace where nspname ~ '^bds' or nspname in ('data', 'api', 'my', 'staging') order by 1",
 }  # fmt: skip

@@ -1,0 +1,140 @@
+"""What an order costs that is sent alone, as an ERP sends each document when it is posted.
+
+The floor is the same order and item inserted by a session of psycopg in a transaction of its own, triggers included.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from http.client import HTTPConnection
+from statistics import median
+from typing import Any
+
+import psycopg
+
+from app import auth
+from app.database import connections
+from bench.place import COMPANY, Place, Service, service, settle
+from bench.table import Result, say
+
+WARM, ROUNDS = 20, 200  # orders
+DURATION = 5.0  # seconds of several clients
+COMPANIES = [COMPANY, *(f"{COMPANY}{n}" for n in range(2, 9))]
+WAL = "select (pg_current_wal_insert_lsn() - '0/0')::float8"
+CATALOG = (
+    "select sum(pg_stat_get_tuples_inserted(oid))::float8 from pg_class where relname in ('pg_class', 'pg_attribute', 'pg_type')"
+)
+
+_numbers = itertools.count()
+
+
+def measure(place: Place) -> Iterator[Result]:
+    """Milliseconds, WAL and catalog rows of one order; orders a second of eight clients."""
+    with place.database(*COMPANIES) as url, psycopg.connect(url, autocommit=True) as operator:
+        settle(url)
+        with service(url, place.directory) as running:
+            keys = {company: _key(operator, company) for company in COMPANIES}
+            say("orders: one by one")
+            ours, floor = _one_by_one(running, keys, url)
+            note = f"floor: the same rows by psycopg; target <= 15; p99 {sorted(ours)[len(ours) * 99 // 100] * 1e3:.1f}"
+            yield Result("orders, one", "ms", median(ours) * 1e3, median(floor) * 1e3, median(floor) / median(ours), note)
+            yield from _traces(running, keys, operator)
+            hundred = _times(running, keys, COMPANY, 20, 100)
+            yield Result("orders, a hundred in a document", "ms", median(hundred) * 1e3, note="target <= 40")
+            for companies, target in (([COMPANY], 100), (COMPANIES, 300)):
+                say(f"orders: 8 clients, {len(companies)} companies")
+                rate = _side_by_side(running, keys, companies)
+                yield Result(f"orders, 8 clients, {len(companies)} companies", "orders/s", rate, note=f"target >= {target}")
+
+
+def _key(operator: psycopg.Connection[Any], company: str) -> str:
+    key = auth.make_key()
+    operator.execute("select bds.create_key(%s, 'orders', %s, null, '{import}')", (auth.hash_key(key), [company]))
+    return key
+
+
+def _document(orders: int) -> bytes:
+    items = [{"description": "a line", "quantity": "2", "price": "3.5"}]
+    numbers = itertools.islice(_numbers, orders)
+    return json.dumps({"orders": [{"code": f"B{n}", "orderDate": "2026-01-01", "items": items} for n in numbers]}).encode()
+
+
+def _send(connection: HTTPConnection, key: str, company: str, body: bytes) -> None:
+    headers = {"Content-Type": "application/json", "X-API-Key": key}
+    connection.request("POST", f"/api/{company}/import", body, headers)
+    answer = json.load(connection.getresponse())
+    if answer.get("state") != "completed":
+        raise RuntimeError(f"{answer}")
+
+
+def _times(running: Service, keys: dict[str, str], company: str, rounds: int, orders: int = 1) -> list[float]:
+    """Seconds of each of so many imports."""
+    connection = HTTPConnection(running.host, running.port)
+    found = []
+    for n in range(WARM + rounds if orders == 1 else 3 + rounds):
+        body = _document(orders)
+        started = time.perf_counter()
+        _send(connection, keys[company], company, body)
+        if n >= (WARM if orders == 1 else 3):
+            found.append(time.perf_counter() - started)
+    connection.close()
+    return found
+
+
+def _one_by_one(running: Service, keys: dict[str, str], url: str) -> tuple[list[float], list[float]]:
+    """Seconds of orders over HTTP, and of the same rows inserted."""
+    ours = _times(running, keys, COMPANY, ROUNDS)
+    floor = []
+    with connections.connect(url, "bds_writer") as writer:
+        for n in range(WARM + ROUNDS):
+            started = time.perf_counter()
+            with writer.transaction():
+                writer.execute("select bds.set_context(%s, 'bench')", (COMPANY,))
+                order = "insert into data.orders (company_id, code, order_date) values (%s, %s, '2026-01-01') returning id"
+                row = writer.execute(order, (COMPANY, f"F{n}")).fetchone()
+                assert row is not None
+                item = "insert into data.order_items (company_id, order_id, description, quantity, price) values (%s, %s, 'a line', 2, 3.5)"
+                writer.execute(item, (COMPANY, row[0]))
+            if n >= WARM:
+                floor.append(time.perf_counter() - started)
+    return ours, floor
+
+
+def _traces(running: Service, keys: dict[str, str], operator: psycopg.Connection[Any]) -> Iterator[Result]:
+    """What an order leaves in the WAL and in the catalog."""
+    rounds = 50
+    before = [_number(operator, query) for query in (WAL, CATALOG)]
+    _times(running, keys, COMPANY, rounds)
+    time.sleep(1.5)  # the sessions' counts come once in a second
+    after = [_number(operator, query) for query in (WAL, CATALOG)]
+    yield Result("orders, WAL of one", "kB", (after[0] - before[0]) / (WARM + rounds) / 1e3, note="target <= 40")
+    yield Result("orders, catalog rows of one", "rows", (after[1] - before[1]) / (WARM + rounds), note="target 0")
+
+
+def _number(operator: psycopg.Connection[Any], query: str) -> float:
+    row = operator.execute(query.encode()).fetchone()
+    assert row is not None
+    return float(row[0])
+
+
+def _side_by_side(running: Service, keys: dict[str, str], companies: Sequence[str]) -> float:
+    """Orders a second of eight clients."""
+    counts = [0] * 8
+    end = time.monotonic() + DURATION
+
+    def client(n: int) -> None:
+        connection, company = HTTPConnection(running.host, running.port), companies[n % len(companies)]
+        while time.monotonic() < end:
+            _send(connection, keys[company], company, _document(1))
+            counts[n] += 1
+
+    threads = [threading.Thread(target=client, args=(n,)) for n in range(len(counts))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return sum(counts) / DURATION

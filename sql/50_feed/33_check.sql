@@ -1,0 +1,222 @@
+-- Checking: what is wrong with a record by itself, and what it says twice.
+
+create function bds_feed.make_check(entity_name text)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    perform bds_feed.make(
+        entity_name, format('%I(import bds.imports, given text[])', 'check_values_' || entity_name), 'void',
+        'finds every staged text that is not a value of its field''s type', bds_feed.check_values_body(entity_name));
+    perform bds_feed.make(
+        entity_name, format('%I(import bds.imports, given text[])', 'check_' || entity_name), 'void',
+        'finds wrong directives, rows that exist or do not exist against them, contradictory lookups, missing fields',
+        bds_impl.fill(
+            $sql$
+begin
+    if $2 && '{@operation,@where}' then{operations}
+    end if;
+    if '@id' = any ($2) then{names}
+    end if;{required}
+end$sql$,
+            'operations', bds_feed.check_operations_step(entity_name),
+            'names', coalesce((
+                select string_agg(bds_feed.check_name_step(c), '' order by c.ordinal)
+                from bds.import_columns c where c.entity = entity_name and c.is_unique), E'\n        null;'),
+            'required', bds_feed.check_required_step(entity_name)));
+    perform bds_feed.make(
+        entity_name, format('%I(import bds.imports, given text[])', 'check_rows_' || entity_name), 'void',
+        'finds rows nested in one parent that name another, and rows that would break a check constraint',
+        bds_impl.fill(
+            E'begin{nesting}{rules}\nend', 'nesting', bds_feed.check_nesting_step(entity_name),
+            'rules', coalesce((select string_agg(bds_feed.check_rule_step(entity_name, r.name, r.field, r.expression), '' order by r.name) from bds_feed.rules_of(entity_name) r), '')));
+end
+$$;
+comment on function bds_feed.make_check(text) is 'Generates check_values_<entity>, check_<entity> and check_rows_<entity>';
+
+create function bds_feed.check_values_body(entity_name text)
+    returns text
+    language plpgsql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    return coalesce((
+        select bds_impl.fill(
+            $sql$
+begin
+    insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
+    select {entity:L}, s."@ordinal", v.field, 'invalid_value',
+        format('expected %s, got %s', v.expected, quote_literal(left({shown}, 100)))
+    from pg_temp.{staged:I} s
+    cross join lateral (values
+        {values}
+    ) as v (field, given, is_valid, expected, identifies)
+    where not ({valid}) and v.given <> e'\x01' and not v.is_valid and (v.identifies or not {identifies_only});
+end$sql$,
+            'entity', entity_name, 'staged', 'staged_' || entity_name, 'valid', bds_feed.valid_values(entity_name),
+            'values', string_agg(format($sql$(%1$L, s.%1$I, %2$s, %3$L, %4$L::boolean)$sql$,
+                c.name, bds_feed.staged_is_valid(format('s.%I', c.name), c.type, c.sql_type), bds_feed.expected_value(c.type, c.sql_type), c.is_unique),
+                E',\n        ' order by c.ordinal),
+            'shown', bds_feed.staged_text('v.given'), 'identifies_only', bds_feed.only_identifies(entity_name))
+        from bds.import_columns c
+        where c.entity = entity_name and c.target is null and c.sql_type <> 'text'
+        having count(*) > 0
+    ), E'begin\nend');
+end
+$$;
+comment on function bds_feed.check_values_body(text) is 'The body of check_values_<entity>';
+
+create function bds_feed.check_operations_step(entity_name text)
+    returns text
+    language plpgsql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    return bds_impl.fill(
+        $sql$
+        insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
+        select {entity:L}, m.ordinal, v.field, v.code, v.message
+        from pg_temp.{map:I} m join pg_temp.{staged:I} s on s."@ordinal" = m.ordinal
+        cross join lateral (values
+            (m.operation not in ('create', 'update', 'upsert', 'delete'), '@operation', 'invalid_directive',
+                format('expected create, update, upsert or delete, got %L', left(m.operation, 100))),
+            (s."@where" is not null and m.operation not in ('update', 'delete'), '@where', 'invalid_directive',
+                'expected only with "@operation": "update" or "delete"'),
+            (s."@where" is not null and s."@id" is not null, '@where', 'invalid_directive',
+                'expected an id or @where, got both'),
+            (s."@where" is not null and s."@parent" is not null, '@where', 'invalid_directive', 'expected only in a record at the top level'),
+            (s."@where" is not null and m.phase = 2 and ({has_children}), '@where', 'invalid_directive',
+                'expected no children beside a condition'),
+            (s."@where" = '', '@where', 'invalid_directive', 'expected a condition, got nothing'),
+            (m.operation = 'create' and m.phase = 1 and not m.is_new, null, 'already_exists', format('it is row %s', m.target)),
+            (m.operation in ('update', 'delete') and m.is_new and s."@where" is null, null, 'not_found',
+                format('there is no row to %s', m.operation))
+        ) as v (is_wrong, field, code, message)
+        where (m.operation <> 'upsert' or s."@where" is not null) and v.is_wrong and not exists (
+            select from pg_temp.feed_errors e where e.entity = {entity:L} and e.ordinal = m.ordinal and e.code = v.code
+        );$sql$,
+        'entity', entity_name, 'map', 'map_' || entity_name, 'staged', 'staged_' || entity_name,
+        'has_children', coalesce((
+            select string_agg(format('s.%I is not null', n.name || '@present'), ' or ')
+            from bds.navigations n where n.entity = entity_name and n.child
+        ), 'false')
+    );
+end
+$$;
+comment on function bds_feed.check_operations_step(text) is 'The step of check_<entity> for @operation and @where';
+
+create function bds_feed.check_name_step(key bds.import_columns)
+    returns text
+    language plpgsql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    return bds_impl.fill(
+        $sql$
+        insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
+        select {entity:L}, m.ordinal, {field:L}, 'invalid_value', format('expected the value of the id, which matches no row: %s', left(m.id, 100))
+        from pg_temp.{map:I} m
+        where m.is_new and m.id_kind = {field:L} and m.operation in ('create', 'upsert') and m.{key:I} <> {named}
+            and not exists (select from pg_temp.feed_errors e where e.entity = {entity:L} and e.ordinal = m.ordinal and e.field = {field:L});$sql$,
+        'entity', key.entity, 'field', key.name, 'map', 'map_' || key.entity, 'key', 'key_' || key.name,
+        'named', bds_feed.named_value(bds_feed.lookup_value('m.id'), key.type, key.sql_type)
+    );
+end
+$$;
+comment on function bds_feed.check_name_step(bds.import_columns) is
+    'The step of check_<entity> for new rows whose lookup and whose field give two values: id code:Q, code R';
+
+create function bds_feed.check_required_step(entity_name text)
+    returns text
+    language plpgsql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    return coalesce((
+        select bds_impl.fill(
+            $sql$
+    insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
+    select {entity:L}, m.ordinal, v.field, 'required', format('%s is required', v.field)
+    from pg_temp.{map:I} m
+    join pg_temp.{staged:I} s on s."@ordinal" = m.ordinal
+    cross join lateral (values {missing}) as v (field, is_missing)
+    where m.phase < 3 and ({any_missing}) and v.is_missing and not exists (
+        -- what its own lookup does not find is not a new row, and what was refused was not missing
+        select from pg_temp.feed_errors e
+        where e.entity = {entity:L} and e.ordinal = m.ordinal and e.field in ('id', '@operation', '@where', v.field)
+    );$sql$,
+            'entity', entity_name, 'map', 'map_' || entity_name, 'staged', 'staged_' || entity_name,
+            'missing', string_agg(format('(%L, %s)', c.name, m.condition), ', ' order by c.ordinal),
+            'any_missing', string_agg(m.condition, ' or ' order by c.ordinal))
+        from bds.import_columns c
+        cross join lateral (select format(
+            -- null where something is required; of a new row also nothing at all, unless its lookup or its parent says it
+            $sql$s.%1$I = e'\x01' or (m.is_new and m.operation <> 'update' and s.%1$I is null%2$s%3$s)$sql$,
+            c.name,
+            case when c.is_unique then format(' and m.%I is null', 'key_' || c.name) else '' end,
+            case when c.is_parent then ' and s."@parent" is null' else '' end
+        )) as m (condition)
+        where c.entity = entity_name and c.required and c.default_expression is null
+        having count(*) > 0
+    ), '');
+end
+$$;
+comment on function bds_feed.check_required_step(text) is 'The step of check_<entity> for required fields that are null, or that a new row lacks';
+
+create function bds_feed.check_nesting_step(entity_name text)
+    returns text
+    language plpgsql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    return coalesce((
+        select bds_impl.fill(
+            $sql$
+    if {field:L} = any ($2) then
+        insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
+        select {entity:L}, s."@ordinal", {field:L}, 'invalid_value',
+            format('expected the row of %s that contains the record, got %s', {parent:L}, left(r.lookup, 100))
+        from pg_temp.{staged:I} s
+        join pg_temp.{ref:I} r on r.lookup = s.{field:I}
+        join pg_temp.{map:I} p on p.ordinal = s."@parent"
+        where r.id <> p.target;
+    end if;$sql$,
+            'field', c.name, 'entity', entity_name, 'parent', c.target, 'staged', 'staged_' || entity_name, 'map', 'map_' || c.target,
+            'ref', 'ref_' || bds_feed.reference_name(entity_name, c.name))
+        from bds.import_columns c where c.entity = entity_name and c.is_parent
+    ), '');
+end
+$$;
+comment on function bds_feed.check_nesting_step(text) is 'The step of check_rows_<entity> for rows nested in one parent that name another as theirs';
+
+create function bds_feed.check_rule_step(entity_name text, rule text, field text, expression text)
+    returns text
+    language plpgsql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    return bds_impl.fill(
+        $sql$
+    begin
+        insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
+        select {entity:L}, d."@ordinal", {field}, 'invalid_value', {message:L}
+        from pg_temp.{diff:I} d
+        where (select not ({expression}) from (select import.company_id as company_id, d.*) as row_to_be);
+    exception when others then  -- of some record the rule is not even false: the writing finds which
+        if not bds_feed.is_fault_of_rows(sqlstate) then
+            raise;
+        end if;
+    end;$sql$,
+        'entity', entity_name, 'field', coalesce(quote_literal(field), 'null'), 'message', format('it breaks the rule %s', rule),
+        'diff', 'diff_' || entity_name, 'expression', expression
+    );
+end
+$$;
+comment on function bds_feed.check_rule_step(text, text, text, text) is 'The step of check_rows_<entity> for one check constraint';

@@ -1,0 +1,173 @@
+-- Comparing and writing: the rows that are new or differ, as they are to become, and the statements that write them.
+
+create function bds_feed.make_diff(entity_name text)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    this bds_feed.entities;
+    list record;
+begin
+    select * into strict this from bds_feed.entities e where e.name = entity_name;
+    select
+        string_agg(format('v.%I', c.column_name), ', ' order by c.ordinal) as names,
+        string_agg(format('%s as %I, t.%I as %I', bds_feed.diff_value(c), c.column_name, c.column_name, 'stored ' || c.column_name), E',\n        ' order by c.ordinal) as values,
+        string_agg(format('(%s) and v.%I is distinct from v.%I',
+            case when c.is_parent then 'true' when c.is_unique then bds_feed.gives(c.name, '@id') else bds_feed.gives(c.name) end,
+            c.column_name, 'stored ' || c.column_name), E'\n    or ' order by c.ordinal) as differences
+    into list
+    from bds.import_columns c where c.entity = entity_name;
+    perform bds_feed.make(
+        entity_name, format('%I(company text, given text[], is_valid boolean)', 'differing_' || entity_name),
+        'table (' || replace(bds_feed.diff_definition(entity_name), '{storage}', '') || ')',
+        'the rows that are new or differ from what is stored, as they are to become',
+        bds_impl.fill(
+            $sql$
+select v."@ordinal", v.id, v."@new", {names}
+from (
+    select m.ordinal as "@ordinal", m.target as id, m.is_new as "@new",
+        {values}
+    from pg_temp.{map:I} m
+    join pg_temp.{staged:I} s on s."@ordinal" = m.ordinal
+    left join {table} t on t.company_id = (select $1) and t.id = m.target and not m.is_new
+    {joins}
+    where m.phase = 1 and not m.is_same
+    offset 0
+) v
+where v."@new" or {differences}$sql$,
+            'names', list.names, 'values', list.values, 'differences', list.differences, 'table', this.table_name::text,
+            'map', 'map_' || entity_name, 'staged', 'staged_' || entity_name,
+            'joins', concat_ws(E'\n', nullif(bds_feed.parent_join(entity_name, 's."@parent"', 'true'), ''), bds_feed.reference_joins(entity_name, 's.%I', 'true'))
+        ));
+    perform bds_feed.make(
+        entity_name, format('%I(import bds.imports, given text[], is_valid boolean)', 'diff_' || entity_name), 'void',
+        'keeps the rows that are new or differ from what is stored',
+        bds_impl.fill(
+            $sql$
+begin
+    if exists (select from pg_temp.{map:I} m where m.phase = 1 and not m.is_same) then
+        insert into pg_temp.{diff:I} select * from bds_import.{differing:I}(import.company_id, $2, $3);
+        perform bds_feed.filled(import, {diff:L});
+    end if;
+end$sql$,
+            'map', 'map_' || entity_name, 'diff', 'diff_' || entity_name, 'differing', 'differing_' || entity_name));
+end
+$$;
+comment on function bds_feed.make_diff(text) is 'Generates diff_<entity> and its query';
+
+create function bds_feed.diff_value(c bds.import_columns)
+    returns text
+    language sql
+    immutable
+    return (
+        select case when c.is_parent then format('coalesce(p.target, %s)', v.given) else v.given end
+        -- what a row that does not give the column keeps or gets
+        from (select case when c.default_expression is null then format('t.%I', c.column_name)
+            else format('case when m.is_new then %s else t.%I end', c.default_expression, c.column_name) end) as o (otherwise)
+        cross join lateral (select bds_feed.written_value(
+            c, format('s.%I', c.name), o.otherwise, case when c.is_unique then format('m.%I', 'key_' || c.name) end)) as v (given)
+    );
+comment on function bds_feed.diff_value(bds.import_columns) is 'SQL for the value that a column of a row is to have';
+
+create function bds_feed.make_write(entity_name text)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    list record;
+begin
+    select
+        string_agg(format('%I', c.column_name), ', ' order by c.ordinal) as columns,
+        string_agg(v.value, ', ' order by c.ordinal) as values,
+        string_agg(format('%I = %s', c.column_name, v.value), ', ' order by c.ordinal) as changes
+    into list
+    from bds.import_columns c
+    cross join lateral (select
+        -- In a circle of entities the other row may be written later: such a reference is null at first, and written again.
+        case when bds_feed.may_wait(c) then format(
+            'case when %L = any ($4) and d.%I in (select w.target from pg_temp.%I w where w.is_new) then null else d.%2$I end',
+            c.target, c.column_name, 'map_' || c.target)
+        else format('d.%I', c.column_name) end) as v (value)
+    where c.entity = entity_name;
+    perform bds_feed.make(
+        entity_name, format('%I(company text, first bigint, last bigint, later text[], out created bigint, out updated bigint)', 'write_' || entity_name),
+        'record', 'writes the differing rows from $2 to $3, without references to new rows of the entities in $4',
+        bds_impl.fill(
+            $sql$
+begin
+    insert into {table} (company_id, id, {columns})
+    select $1, d.id, {values}
+    from pg_temp.{diff:I} d
+    where d."@new" and d."@ordinal" between $2 and $3;
+    get diagnostics created = row_count;
+    -- after the new rows, to which it may refer
+    update {table} t set {changes}
+    from pg_temp.{diff:I} d
+    where t.company_id = (select $1) and t.id = d.id and not d."@new" and d."@ordinal" between $2 and $3;
+    get diagnostics updated = row_count;
+end$sql$,
+            'table', (select e.table_name::text from bds_feed.entities e where e.name = entity_name), 'diff', 'diff_' || entity_name,
+            'columns', list.columns, 'values', list.values, 'changes', list.changes));
+end
+$$;
+comment on function bds_feed.make_write(text) is 'Generates write_<entity>';
+
+create function bds_feed.may_wait(c bds.import_columns)
+    returns boolean
+    language sql
+    stable
+    set search_path = pg_catalog, pg_temp
+    return c.target is not null and not c.required and exists (
+        select from bds_feed.entities this join bds_feed.entities other on other.family = this.family
+        where this.name = c.entity and other.name = c.target and other.place > this.place
+    );
+comment on function bds_feed.may_wait(bds.import_columns) is 'Whether a reference leads to rows that are written later, and need not be set at once';
+
+create function bds_feed.make_remove(entity_name text)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    child  record;
+    finds  text := '';
+    drops  text := '';
+begin
+    for child in select * from bds_feed.children_of(entity_name) loop
+        finds := finds || bds_impl.fill(
+            $sql$
+    if exists (select from pg_temp.{staged:I} s where s.{whole:I}) then
+        insert into pg_temp.feed_gone (entity, id, cause, ticket)
+        select {child:L}, c.id, {entity:L}, c.ordinal
+        from (
+            select t.id, p.ordinal
+            from pg_temp.{map:I} p join pg_temp.{staged:I} s on s."@ordinal" = p.ordinal
+            join {table} t on t.company_id = (select $1) and t.{column:I} = p.target
+            where s.{whole:I} and p.phase = 1 and not p.failed and not p.is_new
+            offset 0
+        ) c
+        -- a record that failed protects its row, too
+        where not exists (select from pg_temp.{children:I} m where m.target = c.id);
+    end if;$sql$,
+            'staged', 'staged_' || entity_name, 'whole', child.collection || '@present', 'child', child.target, 'entity', entity_name,
+            'map', 'map_' || entity_name, 'table', child.table_name::text, 'column', child.column_name, 'children', 'map_' || child.target);
+        drops := drops || bds_impl.fill(
+            $sql$
+    delete from {table} t using pg_temp.feed_gone g
+    where t.company_id = (select $1) and t.id = g.id and g.entity = {child:L} and g.ticket between $2 and $3;
+    get diagnostics removed = row_count;
+    counts := counts || jsonb_build_object({child:L}, removed);$sql$,
+            'table', child.table_name::text, 'child', child.target);
+    end loop;
+    perform bds_feed.make(
+        entity_name, format('%I(company text)', 'find_removed_' || entity_name), 'void',
+        'puts the children that their parents'' arrays, given whole, no longer contain into feed_gone, by the parent record', format(E'begin%s\nend', finds));
+    perform bds_feed.make(
+        entity_name, format('%I(company text, first bigint, last bigint, out counts jsonb)', 'remove_' || entity_name), 'jsonb',
+        'deletes what find_removed has found for the parents from $2 to $3; returns {entity: rows}',
+        format(E'declare\n    removed bigint;\nbegin\n    counts := ''{}'';%s\nend', drops));
+end
+$$;
+comment on function bds_feed.make_remove(text) is 'Generates find_removed_<entity> and remove_<entity>';

@@ -1,0 +1,287 @@
+-- Failures: a record that is wrong takes along what cannot be without it, and in batch mode its batch.
+
+create function bds_feed.has_errors(entity_names text[] default null)
+    returns boolean
+    language plpgsql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    return exists (select from pg_temp.feed_errors e where entity_names is null or e.entity = any (entity_names));
+end
+$$;
+comment on function bds_feed.has_errors(text[]) is 'Whether anything is wrong with the records of an import, or with those of some entities';
+
+create function bds_feed.late_errors()
+    returns jsonb
+    language plpgsql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    return (select jsonb_agg(to_jsonb(e)) from pg_temp.feed_errors e where e.is_late);
+end
+$$;
+comment on function bds_feed.late_errors() is 'The errors that the writing has found, to outlive what was written; null if there are none';
+
+create function bds_feed.keep_errors(errors jsonb)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    insert into pg_temp.feed_errors (entity, ordinal, field, code, message, path, record, is_late, is_kept)
+    select e.entity, e.ordinal, e.field, e.code, e.message, e.path, e.record, coalesce(e.is_late, false), true
+    from jsonb_to_recordset(errors) as e (
+        entity text, ordinal bigint, field text, code text, message text, path text, record text, is_late boolean);
+end
+$$;
+comment on function bds_feed.keep_errors(jsonb) is 'Adds errors, as late_errors gives them, which outlive the comparison';
+
+create function bds_feed.note_late(entity_name text, problems jsonb[])
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    insert into pg_temp.feed_errors (entity, ordinal, field, code, message, is_late)
+    select entity_name, (p ->> 'ordinal')::bigint, p ->> 'field', p ->> 'code', p ->> 'message', true from unnest(problems) as p;
+end
+$$;
+comment on function bds_feed.note_late(text, jsonb[]) is 'Notes {ordinal, field, code, message} that the writing has found out of records of an entity';
+
+create function bds_feed.fail_late(import bds.imports, entity_name text)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    execute format(
+        'update pg_temp.%I m set failed = true from pg_temp.feed_errors e where e.entity = $1 and e.ordinal = m.ordinal and e.is_late and not m.failed',
+        'map_' || entity_name
+    ) using entity_name;
+    if import.atomic = 'batch' then
+        perform bds_feed.fail_batches(entity_name, true);
+    end if;
+    perform bds_feed.count_map(entity_name);
+end
+$$;
+comment on function bds_feed.fail_late(bds.imports, text) is 'Fails the records whose errors were found late, and in batch mode their batches';
+
+create function bds_feed.mark_known(members text[])
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    entity_name text;
+begin
+    foreach entity_name in array members loop
+        execute format(
+            'update pg_temp.%I m set failed = true from pg_temp.feed_errors e where e.entity = $1 and e.ordinal = m.ordinal and not m.failed',
+            'map_' || entity_name
+        ) using entity_name;
+    end loop;
+end
+$$;
+comment on function bds_feed.mark_known(text[]) is 'Marks the records of a family that have errors of their own';
+
+create function bds_feed.fail_batches(entity_name text, is_late boolean default false)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    execute bds_impl.fill(
+        $sql$
+        with numbered as (
+            select m.ordinal, m.phase, m.position, m.failed,
+                (row_number() over (partition by m.phase order by m.ordinal) - 1) / 10000 as number
+            from pg_temp.{map:I} m where m.parent is null
+        ),
+        batch as (
+            select n.phase, n.number, min(n.ordinal) as first, min(n.position) as low, max(n.position) as high,
+                count(*) filter (where n.failed) as failures
+            from numbered n group by n.phase, n.number having bool_or(n.failed)
+        ),
+        marked as (
+            update pg_temp.{map:I} m set failed = true
+            from numbered n join batch b on b.phase = n.phase and b.number = n.number
+            where m.ordinal = n.ordinal and not m.failed
+        )
+        insert into pg_temp.feed_errors (entity, ordinal, code, is_late, message)
+        select $1, b.first, 'batch_failed', $2, format(
+            'the batch %s[%s..%s] was not written, because of %s in it that failed', $1, b.low, b.high,
+            case b.failures when 1 then 'a record' else b.failures || ' records' end)
+        from batch b
+        where not exists (select from pg_temp.feed_errors e where e.entity = $1 and e.ordinal = b.first and e.code = 'batch_failed')
+        $sql$,
+        'map', 'map_' || entity_name
+    ) using entity_name, is_late;
+end
+$$;
+comment on function bds_feed.fail_batches(text, boolean) is 'Fails every batch, 10,000 top-level records of one phase, in which one fails';
+
+create function bds_feed.mark_failed(import bds.imports, members text[])
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    entity_name text;
+begin
+    if not bds_feed.has_errors(members) then
+        return;
+    end if;
+    loop
+        perform bds_feed.mark_known(members);
+        perform bds_feed.spread_failures(import, members);
+        -- records of the same family that refer to what will not come to be
+        exit when not bds_feed.fail_orphans(members);
+    end loop;
+    foreach entity_name in array members loop
+        execute format(
+            'delete from pg_temp.%I d using pg_temp.%I m where m.ordinal = d."@ordinal" and m.failed', 'diff_' || entity_name, 'map_' || entity_name);
+    end loop;
+end
+$$;
+comment on function bds_feed.mark_failed(bds.imports, text[]) is 'Marks the records of a family that fail, with those that fail because of them';
+
+create function bds_feed.spread_failures(import bds.imports, members text[])
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    child bds_feed.entities;
+    pairs constant text := 'update pg_temp.%I a set failed = true from pg_temp.%I b where %s and b.failed and not a.failed';
+begin
+    -- a failing child fails its parent: from the leaves up
+    for child in select * from bds_feed.entities e where e.name = any (members) and e.parent = any (members) order by e.place desc loop
+        execute format(pairs, 'map_' || child.parent, 'map_' || child.name, 'a.ordinal = b.parent');
+    end loop;
+    if import.atomic = 'batch' then
+        perform bds_feed.fail_batches(m.name) from unnest(members) as m (name);
+    end if;
+    -- and a failing parent its children: from the root down
+    for child in select * from bds_feed.entities e where e.name = any (members) and e.parent = any (members) order by e.place loop
+        execute format(pairs, 'map_' || child.name, 'map_' || child.parent, 'a.parent = b.ordinal');
+    end loop;
+end
+$$;
+comment on function bds_feed.spread_failures(bds.imports, text[]) is 'A failing child fails its parent, that its other children, and in batch mode its batch';
+
+create function bds_feed.fail_orphans(members text[])
+    returns boolean
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    reference bds.import_columns;
+    names     constant text := 'case r.kind when ''id'' then true %s end';
+    found_any boolean := false;
+    changed   bigint;
+begin
+    for reference in select * from bds.import_columns c where c.entity = any (members) and c.target = any (members) loop
+        execute (
+            select bds_impl.fill(
+                $sql$
+                insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
+                select {entity:L}, s."@ordinal", {field:L}, 'lookup_not_found',
+                    format('%s has no row %s: the record of this document failed', {target:L}, r.lookup)
+                from pg_temp.{staged:I} s
+                join pg_temp.{ref:I} r on r.lookup = s.{field:I}
+                join pg_temp.{targets:I} t on t.target = r.id and t.failed
+                join pg_temp.{map:I} m on m.ordinal = s."@ordinal" and not m.failed
+                where (t.is_new or not exists (select from {table} x where x.id = t.target and {stored_name}))
+                    -- a second record of the row, which is refused, takes no name from the first
+                    and not exists (select from pg_temp.{targets:I} o where o.target = t.target and not o.failed and {staged_name})
+                $sql$,
+                'entity', reference.entity, 'field', reference.name, 'target', reference.target, 'staged', 'staged_' || reference.entity,
+                'ref', 'ref_' || bds_feed.reference_name(reference.entity, reference.name), 'targets', 'map_' || reference.target,
+                'map', 'map_' || reference.entity, 'table', (select e.table_name::text from bds_feed.entities e where e.name = reference.target),
+                'stored_name', format(names, string_agg(format('when %L then x.%I = %s', c.name, c.column_name, v.named), ' ')),
+                'staged_name', format(names, string_agg(format('when %L then o.%I = %s', c.name, 'key_' || c.name, v.named), ' ')))
+            from bds.import_columns c
+            cross join lateral (select bds_feed.named_value(bds_feed.lookup_value('r.lookup'), c.type, c.sql_type)) as v (named)
+            where c.entity = reference.target and c.is_unique
+        );
+        get diagnostics changed = row_count;
+        found_any := found_any or changed > 0;
+    end loop;
+    return found_any;
+end
+$$;
+comment on function bds_feed.fail_orphans(text[]) is
+    'Fails records that refer to a failed record of the same family by a name that it would only have got; true if there were any';
+
+create function bds_feed.collect_errors(import bds.imports)
+    returns bigint
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    entity_name text;
+    place       record;
+    added       bigint;
+    problems    bigint := 0;
+begin
+    for entity_name in
+        select e.name from bds.entities e where exists (select from pg_temp.feed_errors s where s.entity = e.name) order by e.ordinal
+    loop
+        place := bds_feed.place_of_rows(entity_name);
+        execute bds_impl.fill(
+            $sql$
+            insert into bds.import_errors (company_id, import_id, n, path, record, code, message)
+            select $1, $2, $3 + row_number() over (order by e.ordinal, e.code = 'batch_failed', e.field nulls first, e.code, e.record),
+                coalesce(e.path, ({path}) || coalesce('.' || e.field, '')), coalesce(e.record, {record}), e.code, e.message
+            from pg_temp.feed_errors e
+            left join pg_temp.{staged:I} r0 on r0."@ordinal" = e.ordinal
+            {joins}
+            where e.entity = {entity:L}
+            $sql$,
+            'path', place.path, 'record', place.record, 'joins', place.joins, 'staged', 'staged_' || entity_name, 'entity', entity_name
+        ) using import.company_id, import.id, import.error_count + problems;
+        get diagnostics added = row_count;
+        problems := problems + added;
+    end loop;
+    return problems;
+end
+$$;
+comment on function bds_feed.collect_errors(bds.imports) is 'Keeps the errors of an import, each with its path in the document; returns how many';
+
+create function bds_feed.place_of_rows(entity_name text, out path text, out record text, out joins text)
+    language plpgsql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    level  int := 0;
+    this   bds_feed.entities;
+    own    text;
+    place  text;
+    closed text := '';
+begin
+    -- r0 is the record, r1 its parent, and so on up; a record without parent stands in the collection of its entity
+    joins := '';
+    path := '';
+    loop
+        select * into strict this from bds_feed.entities e where e.name = coalesce(this.parent, entity_name);
+        place := format('coalesce(r%1$s."@position", r%1$s."@ordinal")', level);
+        select string_agg(format('%L || (%s)', c.name || ':', bds_feed.staged_text(format('r%s.%I', level, c.name))), ', ' order by c.ordinal) into own
+        from bds.import_columns c where c.entity = this.name and c.is_unique;
+        record := concat_ws(', ', record, bds_feed.staged_text(format('r%s."@id"', level)), own);
+        exit when this.parent is null or not exists (select from pg_temp.feed_entities f where f.name = this.parent);
+        path := path || format('case when r%s."@parent" is null then %L || %s || %L else ', level, this.name || '[', place, ']');
+        closed := format(' || %L || %s || %L end', '.' || (select e.collection from bds.entities e where e.name = this.name) || '[', place, ']')
+            || closed;
+        joins := joins || format(
+            E'left join pg_temp.%I r%s on r%s."@ordinal" = r%s."@parent"\n', 'staged_' || this.parent, level + 1, level + 1, level);
+        level := level + 1;
+    end loop;
+    path := path || format('%L || %s || %L', this.name || '[', place, ']') || closed;
+    record := format('coalesce(%s)', record);
+end
+$$;
+comment on function bds_feed.place_of_rows(text) is
+    'SQL for the path of staged records in the document (products[3].variants[0]), for the lookup they go by, and the joins that both need';

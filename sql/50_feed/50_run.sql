@@ -1,0 +1,330 @@
+-- The run of an import: everything is compared, family by family, those first on which others depend; then everything is written.
+
+create function bds_feed.add_counts(counts jsonb, entity_name text, more jsonb)
+    returns jsonb
+    language sql
+    immutable
+    set search_path = pg_catalog, pg_temp
+    return case when more is null then counts else counts || jsonb_build_object(entity_name, coalesce(counts -> entity_name, '{}') || (
+        select coalesce(jsonb_object_agg(m.key, m.value::bigint + coalesce((counts -> entity_name ->> m.key)::bigint, 0)), '{}')
+        from jsonb_each_text(more) m
+    )) end;
+comment on function bds_feed.add_counts(jsonb, text, jsonb) is 'Adds {created: 1, ...} to the counts of an entity';
+
+create function bds_feed.count_map(entity_name text)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    execute format('select bds_import.%I()', 'count_' || entity_name);
+end
+$$;
+comment on function bds_feed.count_map(text) is 'Counts what there is to do for an entity; to be called when records have failed';
+
+create function bds_feed.begin_run(import bds.imports)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    staged text[] := bds_feed.staged_entities(import);
+begin
+    -- A row that is looked up costs four microseconds, one of an index or table that is read whole a third of one.  The defaults, made
+    -- for disks, tell the planner a ratio of a hundred and more; these tell it seventeen.
+    perform set_config('seq_page_cost', '0.1', true), set_config('random_page_cost', '0.1', true), set_config('cpu_operator_cost', '0.001', true);
+    if not import.is_small then
+        perform set_config('work_mem', case
+            when pg_size_bytes(current_setting('work_mem')) < 96 << 20 then '96MB' else current_setting('work_mem') end, true);
+        perform bds_feed.open_tables(import, staged);
+        perform bds_feed.analyze_staged(import, staged);
+    end if;
+    insert into pg_temp.feed_entities (name, place, family)
+    select e.name, e.place, e.family from bds_feed.entities e
+    where e.name = any (staged) and not exists (select from pg_temp.feed_entities f where f.name = e.name);
+end
+$$;
+comment on function bds_feed.begin_run(bds.imports) is 'Sets the planner for an import, until the end of the transaction, and notes what is staged';
+
+create function bds_feed.plan(import bds.imports, is_comparison boolean)
+    returns text
+    language sql
+    set search_path = pg_catalog, pg_temp
+    -- A small import has few rows and its plans ready.  A large one is compared by the statistics of what it has staged and for the
+    -- columns that it gives; while it writes, the checks of foreign keys must not be planned anew for each row.
+    return set_config('plan_cache_mode',
+        case when import.is_small then 'force_generic_plan' when is_comparison then 'force_custom_plan' else 'auto' end, true);
+comment on function bds_feed.plan(bds.imports, boolean) is 'Sets which plans the comparison, or the writing, of an import uses';
+
+create function bds_feed.compare(import bds.imports)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    members text[];
+    done    bigint := 0;
+begin
+    perform bds_feed.plan(import, true);
+    for members in
+        select array_agg(f.name order by f.place) from pg_temp.feed_entities f group by f.family order by f.family
+    loop
+        perform bds_feed.show_progress(import, 'comparing ' || members[1], done);
+        perform bds_feed.compare_family(import, members);
+        perform bds_feed.count_map(m.name) from unnest(members) as m (name);
+        done := done + (select coalesce(sum(f.rows), 0) from pg_temp.feed_entities f where f.name = any (members));
+    end loop;
+end
+$$;
+comment on function bds_feed.compare(bds.imports) is 'Compares all that was staged with what is stored';
+
+create function bds_feed.show_progress(import bds.imports, phase text, done bigint)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    staged bigint;
+begin
+    if not import.is_small then
+        select coalesce(sum(f.rows), 0) into staged from pg_temp.feed_entities f;
+        raise notice '%: % of % rows done', phase, done, greatest(staged, done, 1);
+    end if;
+end
+$$;
+comment on function bds_feed.show_progress(bds.imports, text, bigint) is 'Tells the program how many of the staged records a phase has done';
+
+create function bds_feed.compare_family(import bds.imports, members text[])
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    this    bds_feed.entities;
+    looked  record;
+    outside boolean;  -- what it refers to is known before its own rows
+begin
+    for this in select e.* from bds_feed.entities e where e.name = any (members) order by e.place loop
+        execute format('select bds_import.%I()', 'look_at_' || this.name);
+        select * into looked from pg_temp.feed_entities f where f.name = this.name;
+        if not looked.is_valid then
+            execute format('select bds_import.%I($1, $2)', 'check_values_' || this.name) using import, looked.columns;
+        end if;
+        outside := bds_feed.refers_outside(this.name, members, looked.columns);
+        if outside then
+            execute format('select bds_import.%I($1, $2)', 'refer_' || this.name) using import, looked.columns;
+        end if;
+        if this.has_keys then
+            execute format('select bds_import.%I($1, $2, $3, $4)', 'match_' || this.name) using import, looked.columns, looked.is_valid,
+                -- where its parent's rows are not mapped yet, it is not known either whether it has moved to another
+                outside and not exists (select from bds_feed.entities p where p.name = this.parent and p.name = any (members) and (not p.has_keys or p.name = this.name));
+            execute format('select bds_import.%I($1, $2)', 'check_' || this.name) using import, looked.columns;
+        end if;
+    end loop;
+    if bds_feed.has_errors(members) then
+        perform bds_feed.mark_known(members);  -- what a record that is refused says of itself is not a name for others
+    end if;
+    for this in select e.* from bds_feed.entities e where e.name = any (members) order by e.place loop
+        select * into looked from pg_temp.feed_entities f where f.name = this.name;
+        if not bds_feed.refers_outside(this.name, members, looked.columns) then
+            execute format('select bds_import.%I($1, $2)', 'refer_' || this.name) using import, looked.columns;
+        end if;
+        if not this.has_keys then
+            execute format('select bds_import.%I($1, $2)', 'link_' || this.name) using import, looked.columns;
+            execute format('select bds_import.%I($1, $2)', 'check_' || this.name) using import, looked.columns;
+        end if;
+        execute format('select bds_import.%I($1, $2, $3)', 'diff_' || this.name) using import, looked.columns, looked.is_valid;
+        execute format('select bds_import.%I($1, $2)', 'check_rows_' || this.name) using import, looked.columns;
+    end loop;
+    perform bds_feed.mark_failed(import, members);
+end
+$$;
+comment on function bds_feed.compare_family(bds.imports, text[]) is 'Compares the staged records of a family';
+
+create function bds_feed.refers_outside(entity_name text, members text[], columns text[])
+    returns boolean
+    language sql
+    stable
+    set search_path = pg_catalog, pg_temp
+    return not exists (
+        select from bds.navigations n
+        where n.entity = entity_name and not n.many and n.target = any (members) and n.name = any (columns)
+    );
+comment on function bds_feed.refers_outside(text, text[], text[]) is 'Whether these columns of the entity refer to none of these entities';
+
+create function bds_feed.apply(import bds.imports)
+    returns jsonb
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    this     record;
+    members  text[];
+    counts   jsonb := '{}';
+    done     bigint := 0;
+    problems jsonb;
+begin
+    perform bds_feed.plan(import, false);
+    for this in select * from pg_temp.feed_entities f order by f.place loop
+        perform bds_feed.show_progress(import, 'writing ' || this.name, done);
+        counts := bds_feed.add_counts(counts, this.name, bds_feed.write(import, this.name, this.writes));
+        done := done + this.rows;
+    end loop;
+    perform bds_feed.write_again(import);
+    if exists (select from pg_temp.feed_entities f where f.updates > 0 or f.deletes > 0) then
+        for this in select * from pg_temp.feed_entities f where f.updates > 0 order by f.place loop
+            counts := bds_feed.add_counts(counts, this.name, bds_feed.mass_update(import, this.name));
+        end loop;
+        for members in select array_agg(f.name order by f.place) from pg_temp.feed_entities f group by f.family order by f.family desc loop
+            counts := bds_feed.delete_records(import, members, counts);
+        end loop;
+    end if;
+    for this in
+        select e.name from pg_temp.feed_entities f join bds_feed.entities e on e.name = f.name where e.children order by e.place desc
+    loop
+        counts := bds_feed.remove_children(import, this.name, counts);
+    end loop;
+    if import.remove_all <> '{}' then
+        for members in select array_agg(f.name order by f.place) from pg_temp.feed_entities f group by f.family order by f.family desc loop
+            counts := bds_feed.remove_all(import, members, counts);
+        end loop;
+    end if;
+
+    problems := bds_feed.late_errors();
+    if import.atomic = 'true' and problems is not null then
+        raise exception using errcode = 'BDF01', message = 'all or nothing', detail = problems;
+    end if;
+    return bds_feed.count_failed(counts);
+end
+$$;
+comment on function bds_feed.apply(bds.imports) is
+    'Writes what was compared, phase by phase; returns {entity: {created, updated, deleted, unchanged, failed}}; BDF01 has in its detail '
+    'errors without which nothing can be written';
+
+create function bds_feed.write(import bds.imports, entity_name text, writes bigint)
+    returns jsonb
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    later   text[] := bds_feed.written_later(entity_name);
+    written record;
+begin
+    execute format('select * from bds_import.%I($1, 0, $2, $3)', 'write_' || entity_name)
+        into written using import.company_id, 9223372036854775807, later;
+    if later <> '{}' then  -- what differs in a reference to a row that is written later alone is written in the second round
+        execute format('select $1 as created, count(*) as updated from pg_temp.%I where not "@new"', 'diff_' || entity_name) into written using written.created;
+    end if;
+    return jsonb_build_object('created', written.created, 'updated', written.updated, 'unchanged', writes - written.created - written.updated);
+end
+$$;
+comment on function bds_feed.write(bds.imports, text, bigint) is 'Writes the rows of an entity that are new or differ; returns {created, updated, unchanged}';
+
+create function bds_feed.written_later(entity_name text)
+    returns text[]
+    language plpgsql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    return array(
+        select distinct o.name from pg_temp.feed_entities this
+        join pg_temp.feed_entities o on o.family = this.family and o.place > this.place
+        join bds.navigations n on n.entity = this.name and n.target = o.name and not n.many and not n.required
+        where this.name = entity_name
+    );
+end
+$$;
+comment on function bds_feed.written_later(text) is 'Staged entities of a circle to whose new rows references are null at first';
+
+create function bds_feed.write_again(import bds.imports)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    entity_name text;
+begin
+    for entity_name in select f.name from pg_temp.feed_entities f where bds_feed.written_later(f.name) <> '{}' order by f.place loop
+        execute format('update pg_temp.%I set "@new" = false where "@new"', 'diff_' || entity_name);
+        execute format('select bds_import.%I($1, 0, $2, ''{}'')', 'write_' || entity_name) using import.company_id, 9223372036854775807;
+    end loop;
+end
+$$;
+comment on function bds_feed.write_again(bds.imports) is 'Sets the references of a circle that had to wait for the other''s rows';
+
+create function bds_feed.count_failed(counts jsonb)
+    returns jsonb
+    language plpgsql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    this record;
+begin
+    for this in
+        -- and rows that could not be removed
+        select f.name, f.failed + (select count(*) from pg_temp.feed_errors e where e.entity = f.name and e.ordinal is null) as failed
+        from pg_temp.feed_entities f order by f.place
+    loop
+        counts := bds_feed.add_counts(counts, this.name, jsonb_build_object('failed', this.failed));
+    end loop;
+    return counts;
+end
+$$;
+comment on function bds_feed.count_failed(jsonb) is 'The counts, with those of the records that failed';
+
+create function bds_feed.outcome(counts jsonb)
+    returns text
+    language plpgsql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    failed  bigint;
+    records bigint;
+    kept    bigint := (select count(*) from pg_temp.feed_errors e where e.ordinal is null);
+    deleted bigint := (select sum((c.value ->> 'deleted')::bigint) from jsonb_each(counts) c);
+begin
+    select coalesce(sum(f.failed), 0), sum(f.rows) into failed, records from pg_temp.feed_entities f;
+    return case
+        when failed + kept = 0 then 'completed'
+        when failed > 0 and failed = records and coalesce(deleted, 0) = 0 then 'failed'
+        else 'partial'
+    end;
+end
+$$;
+comment on function bds_feed.outcome(jsonb) is 'The state in which an import that has written ends';
+
+create function bds_feed.analyze_staged(import bds.imports, entity_names text[])
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    entity_name text;
+begin
+    foreach entity_name in array entity_names loop
+        execute 'analyze ' || bds_feed.staging_table(import.number, entity_name);
+    end loop;
+end
+$$;
+comment on function bds_feed.analyze_staged(bds.imports, text[]) is 'Gives the planner the statistics of what a large import has staged';
+
+create function bds_feed.analyze_changed(counts jsonb)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    changed regclass;
+begin
+    for changed in
+        select e.table_name from jsonb_each(counts) c join bds.entities e on e.name = c.key
+        where (c.value ->> 'created')::bigint + (c.value ->> 'updated')::bigint > 10000
+    loop
+        execute 'analyze (skip_locked) ' || changed;  -- another import may be at it, and keeps the table until it commits
+    end loop;
+end
+$$;
+comment on function bds_feed.analyze_changed(jsonb) is 'Refreshes the statistics of tables that an import has filled: readers come before autovacuum does';

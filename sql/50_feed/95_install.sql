@@ -1,0 +1,3 @@
+-- What is generated for the entities that are registered already.
+
+select bds_feed.install();

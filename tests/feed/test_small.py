@@ -1,0 +1,179 @@
+"""Small documents: one transaction, no table, no catalog row; the same result as if they were large."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable, Iterator
+from threading import Thread
+from typing import Any
+
+import psycopg
+import pytest
+
+from app.database import connections
+from app.feed.run import Import
+from tests.feed.conftest import Feed, counts, errors
+from tests.service.serving import wait_until
+
+
+def order(code: str, **more: Any) -> dict[str, Any]:
+    return {"orders": [{"code": code, "orderDate": "2026-01-01", "items": [{"quantity": 1, "description": "x"}], **more}]}
+
+
+class Session:
+    """One session that lends itself to every import, as the service's pool does."""
+
+    def __init__(self, feed: Feed) -> None:
+        self.feed = feed
+        self.connection = connections.connect(feed.url, "bds_writer")
+        self.uses = 0
+
+    @contextlib.contextmanager
+    def lend(self) -> Iterator[psycopg.Connection[Any]]:
+        self.uses += 1
+        yield self.connection
+
+    def send(self, document: dict[str, Any]) -> dict[str, Any]:
+        importing = Import(self.feed.url, self.feed.catalog, self.feed.company, writers=self.lend)
+        importing.receive(json.dumps(document).encode())
+        return importing.run()
+
+    def tables(self) -> list[Any]:
+        return self.connection.execute(
+            "select oid, relname from pg_class where relnamespace = pg_my_temp_schema() order by oid"
+        ).fetchall()
+
+
+@pytest.fixture
+def session(feed: Feed) -> Iterator[Session]:
+    session = Session(feed)
+    yield session
+    session.connection.close()
+
+
+def test_the_second_import_of_a_session_makes_no_table_and_writes_little(session: Session) -> None:
+    session.send(order("O0"))
+    tables = session.tables()
+    position = "select pg_current_wal_insert_lsn() - '0/0'"
+    made = "select sum(pg_stat_get_tuples_inserted(oid)) from pg_class where relname in ('pg_class', 'pg_attribute', 'pg_type')"
+    session.connection.execute("select pg_stat_force_next_flush()")
+    before, sizes = session.feed.operator.rows(made), []
+    for n in range(1, 6):
+        start = session.feed.operator.rows(position)[0][0]
+        assert session.send(order(f"O{n}"))["entities"]["orderItems"]["created"] == 1
+        sizes.append(session.feed.operator.rows(position)[0][0] - start)
+    assert session.tables() == tables
+    session.connection.execute("select pg_stat_force_next_flush()")
+    assert session.feed.operator.rows(made) == before
+    assert sorted(sizes)[2] < 40_000  # bytes of WAL
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        order("O"),
+        {"orders": [{"code": "O", "orderDate": "never", "items": [{"product": "code:none"}]}]},
+        {
+            "@atomic": False,
+            "categories": [{"code": "C", "name": "c", "parent": "code:D"}, {"code": "D", "name": "d"}, {"code": "D"}],
+        },
+        {"products": [{"code": "P", "name": "p", "variants": [{"code": "V"}]}], "products@removeAll": True},
+        {"units": [{"code": "U", "name": "u", "colour": "red"}, {"@operation": "delete", "code": "none"}]},
+        {"units": []},
+        {},
+    ],
+    ids=range(7),
+)
+def test_a_small_document_gives_what_a_large_one_gives(companies: Callable[[], Feed], document: dict[str, Any]) -> None:
+    found = []
+    for is_large in (False, True):
+        feed = companies()
+        importing = Import(feed.url, feed.catalog, feed.company)
+        if is_large:
+            importing.begin()
+        importing.receive(json.dumps(document).encode())
+        report = importing.run()
+        assert feed.ask("select is_small from bds.imports where id = %s", importing.id) == [(not is_large,)]
+        stored = {entity: [row[3:] for row in rows] for entity, rows in feed.stored().items()}
+        found.append((report["state"], counts(report), errors(report), report["errors"], stored.keys(), len(feed.log())))
+        assert feed.staged() == 0
+    assert found[0] == found[1]
+
+
+def test_imports_of_one_session_know_nothing_of_each_other(session: Session) -> None:
+    assert session.send({"units": [{"code": "A", "name": None}]})["state"] == "failed"
+    report = session.send({"units": [{"code": "B", "name": "b"}]})
+    assert (report["state"], report["errors"], report["entities"]["units"]["created"]) == ("completed", [], 1)
+    with session.connection.transaction():  # two in one transaction
+        session.connection.execute("select set_config('bds.company', %s, true)", (session.feed.company,))
+        for code in "CD":
+            begin = "select bds.import_begin(%s, 'me', false, '{units}')"
+            [(number,)] = session.connection.execute(begin, (session.feed.company,)).fetchall()
+            session.connection.execute("insert into pg_temp.staged_units (code, name) values (%s, 'n')", (code,))
+            [(report,)] = session.connection.execute("select bds.import_run(%s, %s)", (session.feed.company, number)).fetchall()
+            assert report["entities"]["units"]["created"] == report["progress"]["records"] == 1
+    assert session.feed.rows("units", "code", order="code") == [("B",), ("C",), ("D",)]
+
+
+def test_a_registered_table_is_known_to_a_session_that_has_imported(session: Session) -> None:
+    session.send(order("O0"))
+    session.feed.operator.connection.execute("alter table data.orders add column shelf text")
+    session.feed.operator.connection.execute("select bds.register('data.orders')")
+    with connections.connect(session.feed.url) as reader:
+        catalog = connections.read_catalog(reader)
+    importing = Import(session.feed.url, catalog, session.feed.company, writers=session.lend)
+    importing.receive(json.dumps(order("O1", shelf="S")).encode())
+    assert importing.run()["state"] == "completed"
+    assert session.feed.rows("orders", "code", "shelf", order="code") == [("O0", None), ("O1", "S")]
+
+
+LONG = "x" * 20_000
+
+
+def test_a_value_that_fits_into_no_page_is_imported(session: Session) -> None:
+    for description in (LONG, LONG + "y"):
+        assert session.send({"products": [{"code": "P", "name": "p", "description": description}]})["state"] == "completed"
+    # a stored one goes through the import with the rest of its row
+    report = session.send({"products": [{"code": "P", "price": 2}]})
+    assert report["entities"]["products"]["updated"] == 1
+    assert session.feed.rows("products", "description", "price") == [(LONG + "y", 2)]
+
+
+def test_an_import_that_has_to_wait_is_listed(session: Session) -> None:
+    feed = session.feed
+    with psycopg.connect(feed.url) as holder:
+        holder.execute("select bds.set_context(%s, 'holder')", (feed.company,))
+        holder.execute("insert into data.units (code, name) values ('H', 'h')")
+        importing = Import(feed.url, feed.catalog, feed.company, writers=session.lend)
+        importing.receive(json.dumps({"units": [{"code": "H", "name": "new"}]}).encode())
+        reports: list[dict[str, Any]] = []
+        work = Thread(target=lambda: reports.append(importing.run()))
+        work.start()
+        wait_until(
+            lambda: feed.ask("select state, is_small from bds.imports where company_id = %s", feed.company) == [("running", False)]
+        )
+        holder.commit()
+        work.join()
+    assert reports[0]["entities"]["units"] == {"created": 0, "updated": 1, "deleted": 0, "unchanged": 0, "failed": 0}
+
+
+def test_a_temporary_table_in_the_way_is_gone_round(session: Session) -> None:
+    session.connection.execute("create temporary table map_orders (n int)")
+    assert session.send(order("O"))["state"] == "completed"
+    assert session.connection.execute("select count(*) from map_orders").fetchall() == [(0,)]
+
+
+def test_what_a_session_stages_is_its_companys(session: Session, companies: Callable[[], Feed]) -> None:
+    other = companies()
+    connection = session.connection
+    connection.execute("select set_config('bds.company', %s, false)", (session.feed.company,))
+    with pytest.raises(psycopg.Error) as refused:
+        connection.execute("select bds.import_begin(%s, 'me', false, '{units}')", (other.company,))
+    assert refused.value.sqlstate == "BD001"
+    with connection.transaction():
+        connection.execute("select bds.import_begin(%s, 'me', false, '{units}')", (session.feed.company,))
+        connection.execute("insert into pg_temp.staged_units (code, name) values ('A', 'a')")
+        for statement in ("select * from pg_temp.staged_units", "delete from pg_temp.map_units", "drop table pg_temp.map_units"):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege), connection.transaction():
+                connection.execute(statement.encode())
