@@ -95,7 +95,7 @@ WRONG = [
     ("type csv\nproducts = 'rows' { code = 'a' }", 2, 12, "expected 'row', the path of each csv block, got 'rows'"),
     ("type csv\nproducts = 'row' { variants = 'row' { code = 'a' } }", 2, 31, "expected '.' (the same row)"),
     ("type csv\nproducts = 'row' { code = '' }", 2, 27, "expected a path"),
-    ("type xml\nproducts = '/a[1]/b' { code = 'a' }", 2, 12, "expected a plain element path or //name"),
+    ("type xml\nproducts = '/a[1]/b' { code = 'a' }", 2, 12, "expected an element path or //name"),
     ("type xml\nproducts = '//p' { code = '/a/b' }", 2, 27, "expected a path relative to the block's element"),
     ("type xml\nproducts = '//p' { code = 'a[' }", 2, 27, "invalid XPath 1.0"),
     ("type xml\nproducts = '//p' { code = 'matches(a)' }", 2, 27, "XPath 1.0 has no function matches"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from app.errors import ServiceError
+from app.mapper.language import xpath
 from app.mapper.language.tree import Block, Mapper
 from app.mapper.reverse.base import ReverseWriter
 from app.mapper.reverse.plan import ReverseBlock
@@ -21,6 +22,9 @@ def open_writer(mapper: Mapper, entity: str) -> ReverseWriter:
         raise ServiceError("invalid_mapper", message, target="mapper")
     if any(each.condition is not None for each in (block, *_nested(block))):
         message = f"the block {block.name} has a condition (when), which cannot be run in reverse"
+        raise ServiceError("invalid_mapper", message, target="mapper")
+    if mapper.format == "xml" and any(xpath.block_path(block.path.text).tests):
+        message = f"the path of the block {block.name} tests attributes, which cannot be run in reverse"
         raise ServiceError("invalid_mapper", message, target="mapper")
     reverse = ReverseBlock.of(mapper, block)
     if mapper.format == "xml":

@@ -64,7 +64,7 @@ class XmlSource:
         self._prolog: Any = None
         self._root: Any = None
         self._parent: Any = None  # of the last matched element
-        self._matches: dict[str, list[Maker]] = {}  # by local name, for children of that parent
+        self._matches: dict[str, list[tuple[XmlBlockPath, Maker]]] = {}  # by local name, for children of that parent
         self._open: Any = None  # an incomplete record
         self._open_size = 0  # bytes
 
@@ -151,22 +151,27 @@ class XmlSource:
             if parent is not self._parent or parent is None:
                 self._parent, self._matches = parent, {}
             name = local_name(element)
-            makers = self._matches.get(name)
-            if makers is None:
-                makers = self._matches[name] = list(self._makers(element))
-            for maker in makers:
+            found = self._matches.get(name)
+            if found is None:
+                found = self._matches[name] = [each for each in self._by_name.get(name, ()) if self._matches_path(element, each[0])]
+            for path, maker in found:
+                if not all(test.holds(element) for test in path.tests[-1]):
+                    continue
                 if (record := maker.make(XmlElement(element))) is not None:
                     self._emit(maker.block.name, record, _line(element), ())
 
     def _makers(self, element: Any) -> Iterator[Maker]:
         for block_path, maker in self._by_name.get(local_name(element), ()):
-            if self._matches_path(element, block_path):
+            if self._matches_path(element, block_path) and all(test.holds(element) for test in block_path.tests[-1]):
                 yield maker
 
     def _matches_path(self, element: Any, block_path: XmlBlockPath) -> bool:
-        """Whether an element is at the end of a block's path."""
-        for step in reversed(block_path.steps):
-            if element is None or not self._is(element, step):
+        """Whether an element is at the end of a block's path.  Its own attributes are not tested."""
+        last = len(block_path.steps) - 1
+        for number in range(last, -1, -1):
+            if element is None or not self._is(element, block_path.steps[number]):
+                return False
+            if number < last and not all(test.holds(element) for test in block_path.tests[number]):
                 return False
             element = element.getparent()
         return block_path.anywhere or element is None
