@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from app.errors import ServiceError
 from app.feed.document import Directive
-from app.feed.rows import Rows
+from app.feed.rows import SWITCH, Rows
 
-ATOMIC = {"batch": "batch", True: "true", False: "false"}  # value -> mode of the import
+ATOMIC = {"batch": "batch", True: "true", False: "false", "true": "true", "false": "false"}  # value -> mode of the import
 
 
 class Directives:
@@ -39,11 +39,11 @@ class Directives:
                 raise _invalid(name, "expected before the first collection")
             self._rows.merge = value == "merge"
         elif name.endswith("@removeAll") and not name.startswith("@"):
-            if not isinstance(value, bool):
+            if not isinstance(value, (str, bool)) or value not in SWITCH:
                 raise _invalid(name, "expected true or false")
             entity = name.removesuffix("@removeAll")
             self._rows.table(entity)
-            self.remove_all = [*(each for each in self.remove_all if each != entity), *([entity] if value else [])]
+            self.remove_all = [*(each for each in self.remove_all if each != entity), *([entity] if SWITCH[value] else [])]
             self._removals.add(entity)
         else:
             raise _invalid(name, "no such directive, expected @atomic, @mode or <collection>@removeAll")

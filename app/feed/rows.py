@@ -32,6 +32,7 @@ OPERATION = -5
 WHERE = -6
 DIRECTIVE = -7
 DIRECTIVES = {"@operation": OPERATION, "@where": WHERE}
+SWITCH = {True: True, False: False, "true": True, "false": False}  # what a directive takes for yes and no
 
 WIDEST_SHAPE = 200  # members; entities have a few dozen fields, so wider shapes are not worth keeping
 
@@ -187,12 +188,12 @@ class Rows:
         collection = member.partition("@")[0]
         if value is None:
             return {}
-        if not isinstance(value, bool):
+        if not isinstance(value, (str, bool)) or value not in SWITCH:
             self.error(entity, ordinal, member, "invalid_directive", f"expected true or false, got {_kind(value)}")
         elif collection not in record:
             self.error(entity, ordinal, member, "invalid_directive", f"expected an array {collection} in the same record")
         else:
-            return {collection: value}
+            return {collection: SWITCH[value]}
         return {}
 
     def _other_value(self, entity: str, ordinal: int, table: Table, slot: int, member: str, value: Any) -> str:

@@ -121,9 +121,10 @@ begin
                 when s.n > 1 then 'an earlier record of this document names the same row' else format('no such row: %s', s."@id") end
         from (
             select s.*, row_number() over (partition by s.id order by s."@ordinal") as n
-            from (select s."@ordinal", s."@id", case when {kind} = 'id' then {id} end as id from pg_temp."staged_{entity}" s where s."@id" is not null) s
+            from (select s."@ordinal", s."@id", s."@operation", case when {kind} = 'id' then {id} end as id from pg_temp."staged_{entity}" s where s."@id" is not null) s
         ) s
-        where s.n > 1 or not exists (select from pg_temp."named_{entity}" n where n.ordinal = s."@ordinal");
+        where s.n > 1 or (s.id is null or s."@operation" is distinct from 'delete')
+            and not exists (select from pg_temp."named_{entity}" n where n.ordinal = s."@ordinal");
     end if;
     insert into pg_temp."map_{entity}" (ordinal, parent, position, phase, operation, target, is_new, is_ambiguous, is_same, failed, id)
     select i."@ordinal", i."@parent", coalesce(i."@position", i."@ordinal"),

@@ -224,7 +224,7 @@ begin
         from pg_temp.{map:I} m
         cross join lateral (values
             (m.id_kind <> all ({kinds:L}), 'id', 'invalid_value', format('expected a lookup (%s), got %L', {known:L}, left({shown}, 100))),
-            (m.id_kind = 'id' and m.is_new, 'id', 'not_found', format('no such row: %s', m.id)),
+            (m.id_kind = 'id' and m.is_new and m.operation <> 'delete', 'id', 'not_found', format('no such row: %s', m.id)),
             (m.is_ambiguous, null, 'lookup_ambiguous', 'its unique fields name different rows')
         ) as v (is_wrong, field, code, message)
         where (m.id_kind <> all ({kinds:L}) or m.id_kind = 'id' and m.is_new or m.is_ambiguous) and v.is_wrong;

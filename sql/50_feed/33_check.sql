@@ -92,13 +92,17 @@ begin
                 'expected no children beside a condition'),
             (s."@where" = '', '@where', 'invalid_directive', 'expected a condition, got nothing'),
             (m.operation = 'create' and m.phase = 1 and not m.is_new, null, 'already_exists', format('it is row %s', m.target)),
-            (m.operation in ('update', 'delete') and m.is_new and s."@where" is null, null, 'not_found',
-                format('there is no row to %s', m.operation))
+            (m.operation = 'update' and m.is_new and s."@where" is null, null, 'not_found', 'there is no row to update'),
+            -- a row that is gone already may be deleted again
+            (m.operation = 'delete' and m.is_new and coalesce({identity}) is null, null, 'required', 'expected {known} of the row to delete')
         ) as v (is_wrong, field, code, message)
         where (m.operation <> 'upsert' or s."@where" is not null) and v.is_wrong and not exists (
             select from pg_temp.feed_errors e where e.entity = {entity:L} and e.ordinal = m.ordinal and e.code = v.code
         );$sql$,
         'entity', entity_name, 'map', 'map_' || entity_name, 'staged', 'staged_' || entity_name,
+        'identity', concat_ws(', ', 's."@id"', 's."@where"', (
+            select string_agg(format('s.%I', c.name), ', ' order by c.ordinal) from bds.import_columns c where c.entity = entity_name and c.is_unique)),
+        'known', array_to_string(bds_feed.lookup_kinds(entity_name), ' or '),
         'has_children', coalesce((
             select string_agg(format('s.%I is not null', n.name || '@present'), ' or ')
             from bds.navigations n where n.entity = entity_name and n.child

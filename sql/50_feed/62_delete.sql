@@ -7,13 +7,18 @@ create function bds_feed.delete_records(import bds.imports, members text[], coun
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    entity_name text;
+    entity_name  text;
+    gone_already jsonb;
 begin
     if not exists (select from pg_temp.feed_entities f where f.name = any (members) and f.deletes > 0) then
         return counts;
     end if;
     for entity_name in select f.name from pg_temp.feed_entities f where f.name = any (members) and f.deletes > 0 order by f.place loop
         perform bds_feed.show_progress(import, 'deleting ' || entity_name, 1);
+        execute format(
+            'select jsonb_build_object(''unchanged'', count(*)) from pg_temp.%I m where m.phase = 3 and m.is_new and not m.failed', 'map_' || entity_name
+        ) into gone_already;
+        counts := bds_feed.add_counts(counts, entity_name, gone_already);
         execute format(
             'insert into pg_temp.feed_gone (entity, id, cause, ticket) '
             'select $1, m.target, $1, m.ordinal from pg_temp.%I m where m.phase = 3 and m.target is not null and not m.failed', 'map_' || entity_name

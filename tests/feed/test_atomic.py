@@ -104,7 +104,7 @@ def test_an_empty_document_is_not_a_failure(feed: Feed, document: bytes) -> None
 
 
 @pytest.mark.parametrize(("document", "code"), [
-    ({"@atomic": "yes"}, "invalid_directive"), ({"@atomic": "true"}, "invalid_directive"), ({"@atomic": 1}, "invalid_directive"),
+    ({"@atomic": "yes"}, "invalid_directive"), ({"@atomic": "TRUE"}, "invalid_directive"), ({"@atomic": 1}, "invalid_directive"),
     ({"@mode": "none"}, "invalid_directive"), ({"units": [], "@mode": "merge"}, "invalid_directive"), ({"@nothing": 1}, "invalid_directive"),
     ({"units@removeAll": True}, "invalid_directive"), ({"units": [], "units@removeAll": "yes"}, "invalid_directive"), ({"@operation": "delete"}, "invalid_directive"),
     ({"units": units("A"), "planets": []}, "unknown_entity"), ({"units": [*units("A"), "B"]}, "invalid_document"), ({"units": [[]]}, "invalid_document"),

@@ -43,14 +43,34 @@ def test_create_update_upsert_and_delete(shop: Feed) -> None:
     assert shop.rows("products", "code", "name", order="code") == [("A", "new"), ("B", "new"), ("D", "d"), ("N", "n")]
 
 
+@pytest.mark.parametrize("identity", [{"code": "none"}, {"id": "code:none"}, {"id": 999999999}, {"id": "999999999"}])
+def test_a_row_that_is_gone_may_be_deleted_again(shop: Feed, identity: dict[str, Any]) -> None:
+    before, log = shop.stored(), shop.log()
+    assert shop.good(products=[{"@operation": "delete", **identity}]) == {"products": {"unchanged": 1}}
+    if "code" not in str(identity):
+        assert shop.good(orderItems=[{"@operation": "delete", **identity}]) == {"orderItems": {"unchanged": 1}}
+    assert (shop.stored(), shop.log()) == (before, log)
+
+
+@pytest.mark.parametrize("yes", [True, "true"])
+def test_directives_take_text(shop: Feed, yes: Any) -> None:
+    no = "false" if yes == "true" else False
+    report = shop.send({"@atomic": no, "units@removeAll": no, "units": [{"code": "U", "name": None}, {"code": "V", "name": "v"}]})
+    assert (report["state"], report["atomic"], report["entities"]["units"]["created"]) == ("partial", False, 1)
+    assert shop.send({"@atomic": yes, "units": [{"code": "U", "name": None}, {"code": "W", "name": "w"}]})["state"] == "failed"
+    assert shop.good({"units@removeAll": yes, "units": [{"code": "X", "name": "x"}]})["units"] == {"created": 1, "deleted": 1}
+    shop.good(products=[{"code": "A", "variants@removeAll": no, "variants": [{"code": "A-1"}]}])
+    assert shop.good(products=[{"code": "A", "variants@removeAll": yes, "variants": []}])["productVariants"]["deleted"] >= 1
+
+
 @pytest.mark.parametrize(("record", "error"), [
     ({"@operation": "create", "code": "A", "name": "x"}, ("products[0]", "already_exists")),
     ({"@operation": "create", "id": "code:A", "name": "x"}, ("products[0]", "already_exists")),
     ({"@operation": "update", "code": "none", "name": "x"}, ("products[0]", "not_found")),
     ({"@operation": "update", "name": "x"}, ("products[0]", "not_found")),
     ({"@operation": "update", "id": 999999999, "name": "x"}, ("products[0].id", "not_found")),
-    ({"@operation": "delete", "code": "none"}, ("products[0]", "not_found")),
-    ({"@operation": "delete", "id": "999999999"}, ("products[0].id", "not_found")),
+    ({"@operation": "delete", "name": "x"}, ("products[0]", "required")),
+    ({"@operation": "delete", "id": "colour:red"}, ("products[0].id", "invalid_value")),
     ({"@operation": "Delete", "code": "A"}, ("products[0].@operation", "invalid_directive")),
     ({"@operation": "remove", "code": "A"}, ("products[0].@operation", "invalid_directive")),
     ({"@operation": True, "code": "A"}, ("products[0].@operation", "invalid_directive")),

@@ -155,7 +155,7 @@ def test_a_delete_uses_only_the_identity(feed: Feed, record: dict[str, Any], oth
 
 @pytest.mark.parametrize(("record", "error"), [
     ({"id": "nothing:A"}, ("products[0].id", "invalid_value")),
-    ({"code": "B"}, ("products[0]", "not_found")), ({"code": "A", "colour": "red"}, ("products[0].colour", "unknown_field")),
+    ({}, ("products[0]", "required")), ({"code": "A", "colour": "red"}, ("products[0].colour", "unknown_field")),
 ])  # fmt: skip
 def test_the_identity_of_a_delete_is_checked(feed: Feed, record: dict[str, Any], error: tuple[str, str]) -> None:
     feed.good(products=[{"code": "A", "name": "a"}])
