@@ -10,6 +10,8 @@ import pytest
 
 from tests.conftest import Operator
 
+pytestmark = pytest.mark.slow
+
 TABLE = """
     create table data.stores (
         company_id  text collate "C" not null,

@@ -18,6 +18,8 @@ from psycopg.conninfo import make_conninfo
 
 from tests.conftest import Operator
 
+pytestmark = pytest.mark.slow
+
 HARMLESS, REMAINS = "harmless", "remains"
 READER, WRITER, SERVICE, WORKER, OPERATOR = "bds_reader", "bds_writer", "bds_service", "bds_worker", "bds_operator"
 ANALYST, NOBODY = "bds_analyst", ""  # a login that is bound to acme; one that may connect and no more

@@ -18,6 +18,8 @@ from app.database import bell
 from tests.conftest import Operator
 from tests.service.serving import wait_until
 
+pytestmark = pytest.mark.slow
+
 Connect = Callable[..., "psycopg.Connection"]
 INSERT = "insert into data.units (code, name) values (%s, 'unit')"
 PATIENCE = 20.0  # seconds after which a bell counts as missing

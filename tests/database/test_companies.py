@@ -18,6 +18,8 @@ from tests.conftest import Operator, _database
 from tests.database.aging import age
 from tests.upgrade.snapshot import HASH, WAREHOUSES, run_import, stage
 
+pytestmark = pytest.mark.slow
+
 Connect = Callable[..., psycopg.Connection[Any]]
 TABLES = """
     select n.nspname || '.' || c.relname

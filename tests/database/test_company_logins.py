@@ -13,6 +13,8 @@ from psycopg.conninfo import make_conninfo
 
 from tests.conftest import Operator
 
+pytestmark = pytest.mark.slow
+
 Connect = Callable[..., psycopg.Connection[Any]]
 LOGINS = ("analyst", "other", "stranger")
 ENTITIES = (

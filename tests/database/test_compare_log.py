@@ -14,6 +14,8 @@ from tests.database.postgres_tools import run
 from tests.database.test_altered_tables import ALTERATIONS, TABLE
 from tests.upgrade.snapshot import run_import, stage
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def acme(operator: Operator) -> Operator:

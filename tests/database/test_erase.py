@@ -10,6 +10,8 @@ import pytest
 from tests.conftest import Operator
 from tests.database.aging import age
 
+pytestmark = pytest.mark.slow
+
 ERASED = "select bds.erase('acme', 'customers', %s, %s)"
 
 

@@ -16,6 +16,8 @@ import pytest
 from app.database import migrate
 from tests.database.test_migrations import empty_url, own_sql, replace
 
+pytestmark = pytest.mark.slow
+
 __all__ = ["empty_url", "own_sql"]  # fixtures
 
 ENTITIES = (

@@ -10,6 +10,8 @@ from tests.conftest import Operator
 from tests.database.test_altered_tables import ALTERATIONS, TABLE
 from tests.database.test_compare_log import unlogged
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def acme(operator: Operator) -> Operator:

@@ -10,6 +10,8 @@ import pytest
 from tests.conftest import Operator
 from tests.database.aging import age
 
+pytestmark = pytest.mark.slow
+
 PARTITIONS = "select inhrelid::regclass::text from pg_inherits where inhparent = 'bds.{}'::regclass order by 1"
 NEW = "insert into data.units (code, name) values ('{}', 'x') returning id"
 

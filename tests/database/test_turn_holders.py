@@ -12,6 +12,8 @@ from app.database import embedded, migrate
 from tests.conftest import Operator
 from tests.database.test_turn import in_background, wait_for
 
+pytestmark = pytest.mark.slow
+
 Connect = Callable[..., "psycopg.Connection"]
 INSERT = "insert into data.units (code, name) values (%s, 'unit')"
 TURNS = "select company_id, pid, actor, db_user, application_name, runs, statement, waiters from bds.turns"

@@ -15,6 +15,8 @@ from tests.service.serving import wait_until
 from tests.webhooks.conftest import DAY, Queue, working
 from tests.webhooks.receiving import Receiver
 
+pytestmark = pytest.mark.slow
+
 CREATE = "select bds.create_hook('acme', %s, %s, %s) ->> 'id'"
 
 
