@@ -77,8 +77,8 @@ $function$;
 comment on function bds_import.{signature} is {purpose:L}
         $sql$,
         'signature', signature, 'result', result, 'purpose', entity_name || ': ' || purpose, 'body', body,
-        'language', case when result ^@ 'setof' or result ^@ 'table' then 'sql' else 'plpgsql' end,
-        'volatility', case when result ^@ 'setof' or result ^@ 'table' then 'stable' else 'volatile' end
+        'language', case when result ^@ 'table' then 'sql' else 'plpgsql' end,
+        'volatility', case when result ^@ 'table' then 'stable' else 'volatile' end
     );
 end
 $$;

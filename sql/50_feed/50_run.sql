@@ -175,7 +175,7 @@ begin
         for this in select * from pg_temp.feed_entities f where f.updates > 0 order by f.place loop
             counts := bds_feed.add_counts(counts, this.name, bds_feed.mass_update(import, this.name));
         end loop;
-        for members in select array_agg(f.name order by f.place) from pg_temp.feed_entities f group by f.family order by f.family desc loop
+        for members in select * from bds_feed.families_in_delete_order() loop
             counts := bds_feed.delete_records(import, members, counts);
         end loop;
     end if;
@@ -185,7 +185,7 @@ begin
         counts := bds_feed.remove_children(import, this.name, counts);
     end loop;
     if import.remove_all <> '{}' then
-        for members in select array_agg(f.name order by f.place) from pg_temp.feed_entities f group by f.family order by f.family desc loop
+        for members in select * from bds_feed.families_in_delete_order() loop
             counts := bds_feed.remove_all(import, members, counts);
         end loop;
     end if;
@@ -200,6 +200,19 @@ $$;
 comment on function bds_feed.apply(bds.imports) is
     'Writes what was compared, phase by phase; returns {entity: {created, updated, deleted, unchanged, failed}}; BDF01 has in its detail '
     'errors without which nothing can be written';
+
+create function bds_feed.families_in_delete_order()
+    returns setof text[]
+    language plpgsql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    return query
+        select array_agg(f.name order by f.place) from pg_temp.feed_entities f group by f.family order by f.family desc;
+end
+$$;
+comment on function bds_feed.families_in_delete_order() is 'The staged entities of each family, those families first that refer to others';
 
 create function bds_feed.write(import bds.imports, entity_name text, writes bigint)
     returns jsonb

@@ -47,7 +47,7 @@ begin
     end loop;
     -- these see to their own errors
     perform bds_feed.mass_update(import, f.name) from pg_temp.feed_entities f where f.updates > 0;
-    for members in select array_agg(f.name order by f.place) from pg_temp.feed_entities f group by f.family order by f.family desc loop
+    for members in select * from bds_feed.families_in_delete_order() loop
         perform bds_feed.delete_records(import, members, '{}');
     end loop;
     for this in select f.name from pg_temp.feed_entities f order by f.place desc loop
