@@ -49,7 +49,7 @@ def measure(place: Place, rows: int) -> Iterator[Result]:
             idle = running.memory()
             for format in FLOORS:
                 yield _against_copy(url, running, format, rows)
-            for format in ("xml", "html", "excel"):
+            for format in ("xml", "html", "excel", "parquet"):
                 yield _alone(running, format, rows)
             note = f"of the service, all formats so far; idle {idle:.0f}; target < {TARGET_MEMORY}"
             yield Result("export, memory", "MB", running.memory(), note=note)

@@ -175,7 +175,7 @@ def export_rows(options: argparse.Namespace, config: Config) -> int:
     given = {name: value for name, value in given.items() if value is not None}
     if options.output is None:
         stdio.require_output()
-    if options.output is None and sys.stdout.isatty() and options.format in ("excel", "pdf"):
+    if options.output is None and sys.stdout.isatty() and options.format in ("excel", "pdf", "parquet"):
         return fail(f"{options.format} cannot be shown on a terminal: expected --output FILE")
     progress = Progress()
 

@@ -277,7 +277,7 @@ All or nothing; a company that exists is refused. Ids, the log and its clock go 
                 "--format",
                 type=read_format,
                 metavar="F",
-                help="json, xml, csv, excel, pdf, html, custom, or xsd (the XML's schema)",
+                help="json, xml, csv, excel, pdf, html, parquet, custom, or xsd (the XML's schema)",
             ),
             argument("--mapper", type=read_name, metavar="M", help="a template, or an import mapping to run in reverse"),
             argument(

@@ -7,7 +7,8 @@ From a request to bytes:
   statements.py    shape -> a COPY statement, in which a row format makes each row's text
   row_formats.py   what row formats have to do, and the SQL that they share
   read.py          Reader: runs the statement, yields blocks of rows
-  to_*.py          one module for each format: its row format, and write(), which yields the file (Excel's rows: excel_cells.py)
+  to_*.py          one module for each format: its row format, and write(), which yields the file (Excel's rows: excel_cells.py;
+                   Parquet's file format: parquet.py)
   custom.py        mappers: templates, and import mappings in reverse
   process.py       runs layout.py (PDF pages, with typeface.py) and sandbox.py (templates) as child processes
 

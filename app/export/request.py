@@ -34,6 +34,7 @@ FILE_TYPES = {
     ),
     "pdf": FileType("application/pdf", "pdf", is_flat=True, is_compressed=True),
     "html": FileType("text/html; charset=utf-8", "html", is_flat=True),
+    "parquet": FileType("application/vnd.apache.parquet", "parquet", is_flat=True, is_compressed=True),
     SCHEMA: FileType("application/xml", "xsd"),
 }
 FORMATS = (*(name for name in FILE_TYPES if name != SCHEMA), "custom")  # custom: a mapper chooses the file type

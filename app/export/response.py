@@ -20,7 +20,7 @@ from psycopg import AsyncConnection
 from app.auth import Identity
 from app.database.database import Database
 from app.errors import ServiceError
-from app.export import custom, to_csv, to_excel, to_html, to_json, to_pdf, to_xml
+from app.export import custom, to_csv, to_excel, to_html, to_json, to_parquet, to_pdf, to_xml
 from app.export.custom import ExportMapper, ExportTemplate
 from app.export.read import Reader
 from app.export.request import FILE_TYPES, SCHEMA, ExportRequest, check_export, read_parameters, read_request
@@ -179,6 +179,8 @@ def write_export(export: ExportRequest, reader: Reader, format: ExportFormat, sc
             return to_pdf.write(export, reader, now)
         case "html":
             return to_html.write(export, reader, now)
+        case "parquet":
+            return to_parquet.write(export, reader)
     raise ValueError(f"no writer for {export.format}")
 
 

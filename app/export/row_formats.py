@@ -12,6 +12,7 @@ delimiter U+0002, which no format leaves in its text.
     HtmlLines           to_html.py
     ExcelLines          excel_cells.py
     PdfLines            to_pdf.py
+    ParquetLines        to_parquet.py
 """
 
 from __future__ import annotations

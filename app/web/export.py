@@ -19,6 +19,7 @@ FORMATS = (
     ("xml", "XML", "the same structure, with a schema"),
     ("pdf", "PDF", "for printing, up to 10,000 rows"),
     ("html", "HTML", "one page with one table"),
+    ("parquet", "Parquet", "typed columns for DuckDB, pandas, Spark"),
     ("mapper", "Mapper", "a template, or an import mapper in reverse"),
 )
 OPTIONS = {"filter": "$filter", "orderby": "$orderby", "top": "$top"}

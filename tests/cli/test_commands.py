@@ -152,7 +152,7 @@ def test_a_wrong_port_is_wrong_usage(environment: dict[str, str], port: str) -> 
     assert refused.returncode == 2 and "expected a port from 0 to 65535" in refused.stderr
 
 
-FORMATS = "json, xml, csv, excel, pdf, html, custom, xsd"
+FORMATS = "json, xml, csv, excel, pdf, html, parquet, custom, xsd"
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ FORMATS = "json, xml, csv, excel, pdf, html, custom, xsd"
         (("--format", "csv", "--skip", "1.5"), "argument --skip: expected a whole number from 0, got '1.5'"),
         (("--format", "csv", "--mapper", ""), "argument --mapper: expected a name, got an empty one"),
         (("--format", "custom"), "--format custom: expected --mapper"),
-        ((), "expected --mapper, or --format: one of json, xml, csv, excel, pdf, html, custom"),
+        ((), "expected --mapper, or --format: one of json, xml, csv, excel, pdf, html, parquet, custom"),
     ],
 )
 def test_wrong_options_of_an_export_are_reported_before_connecting(options: tuple[str, ...], message: str) -> None:

@@ -17,6 +17,7 @@ KINDS = {
     "excel": ("application/vnd.openxmlformats-officedocument.spreadsheetml.sheet", "products.xlsx"),
     "pdf": ("application/pdf", "products.pdf"),
     "html": ("text/html; charset=utf-8", "products.html"),
+    "parquet": ("application/vnd.apache.parquet", "products.parquet"),
     "JsOn": ("application/json", "products.json"),
 }
 # path, status, code, target, part of the detail
@@ -24,7 +25,7 @@ BAD = [
     ("/api/demo/products?format=json", 400, "malformed_request", "export", "expected export=true"),
     ("/api/demo/products?format=json&export=false", 400, "malformed_request", "export", "export=true, got 'false'"),
     ("/api/demo/products?format=json&export=TRUE", 400, "malformed_request", "export", "export=true, got 'TRUE'"),
-    ("/api/demo/products?export=true", 400, "malformed_request", "format", "missing: expected one of json, xml, csv, excel, pdf, html, custom"),
+    ("/api/demo/products?export=true", 400, "malformed_request", "format", "missing: expected one of json, xml, csv, excel, pdf, html, parquet, custom"),
     ("/api/demo/products?export=true&format=doc", 400, "malformed_request", "format", "got 'doc'"),
     ("/api/demo/products?export=true&format=", 400, "malformed_request", "format", "got ''"),
     ("/api/demo/products?export=true&format=custom", 400, "malformed_request", "mapper", "needs a mapper"),

@@ -15,6 +15,7 @@ from app.export.row_formats import LineFormat, RecordFormat
 from app.export.to_csv import CsvLines
 from app.export.to_html import HtmlLines
 from app.export.to_json import JsonRecords
+from app.export.to_parquet import ParquetLines
 from app.export.to_pdf import PdfLines
 from app.export.to_xml import XmlRecords
 from app.query.query import EXPORT, Query, parse_query
@@ -30,7 +31,7 @@ OPTIONS = [
     [("$expand", "order,items"), ("$filter", f"startswith(note,'{HOSTILE}')"), ("$select", "code,customer")],
 ]
 RECORDS: list[RecordFormat] = [JsonRecords(), TemplateRecords(), XmlRecords()]
-LINES: list[LineFormat] = [CsvLines(), HtmlLines(), ExcelLines(), PdfLines()]
+LINES: list[LineFormat] = [CsvLines(), HtmlLines(), ExcelLines(), PdfLines(), ParquetLines()]
 
 
 class Found(Visitor):
@@ -54,7 +55,7 @@ def compiled(query: Query, format: RecordFormat | LineFormat) -> list[Statement]
     if isinstance(format, JsonRecords | XmlRecords):
         related = (statements.related(query, "demo", format, each) for each in shape.related_shapes(query))
         return [statements.records(query, "demo", format), *related]
-    assert isinstance(format, CsvLines | HtmlLines | ExcelLines | PdfLines)
+    assert isinstance(format, CsvLines | HtmlLines | ExcelLines | PdfLines | ParquetLines)
     return [statements.lines(query, "demo", format)]
 
 

@@ -1,0 +1,112 @@
+"""Parquet: typed columns in row groups, each sent when it is full.
+
+PostgreSQL makes each row an array of JSON with values as Parquet stores them: days, microseconds, decimals without their point.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from typing import Any
+
+import msgspec
+from psycopg.sql import SQL, Composable, Literal
+
+from app.export import parquet
+from app.export.parquet import MOST_DIGITS, ColumnType, ParquetWriter
+from app.export.read import Reader
+from app.export.request import ExportRequest
+from app.export.row_formats import ENDLESS, PLAIN, row_column
+from app.export.shape import ExportField, line_shape
+
+ROWS = 1 << 16  # of a row group
+SIZE = 8 << 20  # bytes of JSON from which a row group is full
+
+# The JSON of a value, and null for a value that the type cannot hold: infinity, NaN, 24:00, years outside 1 to 9999.
+EXACT = "trunc(nullif({{0}}, 'NaN') * {})::text"  # times a power of ten
+TEMPLATES = {
+    "text": "to_json({0})::text",
+    "float8": "('x' || encode(float8send({0}), 'hex'))::bit(64)::int8::text",
+    "date": f"case when {ENDLESS} then null else ({{0}} - date '1970-01-01')::text end",
+    "time": "case when {0} < '24:00' then (extract(epoch from {0}) * 1000000)::int8::text end",
+    "timestamptz": f"case when {ENDLESS} then null else (extract(epoch from {{0}}) * 1000000)::int8::text end",
+    **dict.fromkeys(("bool", "int2", "int4", "int8"), "{0}::text"),
+}
+TYPES = {
+    "bool": parquet.BOOLEAN,
+    "int2": parquet.INT16,
+    "int4": parquet.INT32,
+    "int8": parquet.INT64,
+    "float8": parquet.DOUBLE,
+    "date": parquet.DATE,
+    "time": parquet.TIME,
+    "timestamptz": parquet.TIMESTAMP,
+}
+
+_decode = msgspec.json.Decoder().decode
+
+
+class ParquetLines:
+    """Arrays of JSON, each with a comma before it."""
+
+    copy = PLAIN
+
+    def columns(self, fields: Sequence[ExportField], columns: Sequence[Composable]) -> Composable:
+        parts: list[Composable] = []
+        for field, column in zip(fields, columns, strict=True):
+            parts += [Literal("," if parts else ",["), self.value(field, column)]
+        return row_column([*parts, Literal("]")])
+
+    def value(self, field: ExportField, column: Composable) -> Composable:
+        digits = decimal_digits(field)
+        exact = EXACT.format(10 ** digits[1]) if digits else None
+        template = exact or TEMPLATES.get(field.type, "to_json({0}::text)::text")
+        return SQL("coalesce({}, 'null')").format(SQL(template).format(column))
+
+
+def decimal_digits(field: ExportField) -> tuple[int, int] | None:
+    """Return precision and scale of a decimal that Parquet can hold, else None: then its text is exact."""
+    precision, scale = field.column.field.precision, field.column.field.scale
+    if field.type != "numeric" or precision is None or scale is None or not 0 <= scale <= precision <= MOST_DIGITS:
+        return None
+    return precision, scale
+
+
+def column_type(field: ExportField) -> ColumnType:
+    digits = decimal_digits(field)
+    return TYPES.get(field.type, parquet.STRING) if digits is None else parquet.decimal(*digits)
+
+
+async def write(export: ExportRequest, reader: Reader) -> AsyncGenerator[bytes, None]:
+    """Yield the row groups, then the footer."""
+    table = ParquetTable(line_shape(export.query).fields)
+    yield table.writer.begin()
+    async for block in reader.lines(export, ParquetLines()):
+        yield await asyncio.to_thread(table.add, block)
+    yield await asyncio.to_thread(table.close)
+
+
+class ParquetTable:
+    """Collects rows until they fill a row group."""
+
+    def __init__(self, fields: Sequence[ExportField]) -> None:
+        self.writer = ParquetWriter({field.name: column_type(field) for field in fields})
+        self._columns: list[list[Any]] = [[] for _ in fields]
+        self._size = 0  # bytes of JSON
+
+    def add(self, block: bytes) -> bytes:
+        """Add rows.  Returns the row group that they fill, if they do."""
+        rows = _decode(b"[" + block[1:] + b"]")
+        for column, values in zip(self._columns, zip(*rows, strict=True), strict=True):
+            column += values
+        self._size += len(block)
+        return self._flush() if len(self._columns[0]) >= ROWS or self._size >= SIZE else b""
+
+    def close(self) -> bytes:
+        """Return the last row group and the footer."""
+        return (self._flush() if self._columns[0] else b"") + self.writer.end()
+
+    def _flush(self) -> bytes:
+        group = self.writer.row_group(self._columns)
+        self._columns, self._size = [[] for _ in self._columns], 0
+        return group
