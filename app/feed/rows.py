@@ -7,6 +7,7 @@ the same codes as the errors that the database finds.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -211,22 +212,24 @@ class Rows:
         elif slot == DIRECTIVE:
             self.error(entity, ordinal, member, "invalid_directive", f"no such directive: {member}")
         elif slot == WHERE:
-            row[table.slots[member]] = self._condition(entity, ordinal, value)
+            row[table.slots[member]], row[table.slots["@lookups"]] = self._condition(entity, ordinal, value)
         elif isinstance(value, str):
             row[table.slots[member]] = value
         else:
             self.error(entity, ordinal, member, "invalid_directive", f"expected text, got {_kind(value)}")
 
-    def _condition(self, entity: str, ordinal: int, text: Any) -> str:
-        """The condition of a @where in SQL; notes an error if it is not one."""
+    def _condition(self, entity: str, ordinal: int, text: Any) -> tuple[str, str]:
+        """The condition of a @where in SQL, and the lookups in it as JSON; notes an error if it is not one."""
         try:
             if isinstance(text, str):
-                return sql_condition(self._catalog, self._catalog[entity], text)
+                condition = sql_condition(self._catalog, self._catalog[entity], text)
+                lookups = [[each.entity, each.field, each.value] for each in condition.lookups]
+                return condition.sql, json.dumps(lookups, ensure_ascii=False) if lookups else ABSENT
             problem = f"expected text, got {_kind(text)}"
         except QueryError as error:
             problem = str(error)
         self.error(entity, ordinal, "@where", "invalid_directive", problem)
-        return "false"
+        return "false", ABSENT
 
     def error(self, entity: str, ordinal: int, name: str | None, code: str, message: str) -> None:
         """Note an error of a row; without a name it is about the whole row."""
@@ -240,7 +243,17 @@ def _table(entity: Entity) -> Table:
     fields = [f for f in entity.fields.values() if f.name not in ("id", "updatedAt") and not f.generated]
     children = {n.name: n for n in entity.children}
     names = [f.reference or f.name for f in fields]
-    columns = ("@ordinal", "@parent", "@position", "@id", "@operation", "@where", *names, *(f"{name}@present" for name in children))
+    columns = (
+        "@ordinal",
+        "@parent",
+        "@position",
+        "@id",
+        "@operation",
+        "@where",
+        "@lookups",
+        *names,
+        *(f"{name}@present" for name in children),
+    )
     slots = {name: slot for slot, name in enumerate(columns) if slot > 2}
     slots["id"] = slots.pop("@id")
     for each in fields:

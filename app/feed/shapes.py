@@ -2,14 +2,14 @@
 
 Most records hold only texts, numbers, booleans and nulls for columns.  A function generated for their shape writes them in two
 thirds of the time; it contains column numbers, never text of a document.  For records {"code", "price", "active"} of a table with
-the columns ordinal, parent, position, @id, @operation, @where, code, name, price, active it is
+the columns ordinal, parent, position, @id, @operation, @where, @lookups, code, name, price, active it is
 
     def write(ordinal, parent, position, values):
-     v6, v8, v9,  = values
-     if type(v6) is not str: v6 = str(v6) if type(v6) is int else other(v6)
-     if type(v8) is not str: v8 = str(v8) if type(v8) is int else other(v8)
-     if type(v9) is not str: v9 = 'true' if v9 is True else 'false' if v9 is False else str(v9) if type(v9) is int else other(v9)
-     return join((ordinal, parent, position, absent, absent, absent, v6, absent, v8, v9))
+     v7, v9, v10,  = values
+     if type(v7) is not str: v7 = str(v7) if type(v7) is int else other(v7)
+     if type(v9) is not str: v9 = str(v9) if type(v9) is int else other(v9)
+     if type(v10) is not str: v10 = 'true' if v10 is True else 'false' if v10 is False else ...
+     return join((ordinal, parent, position, absent, absent, absent, absent, v7, absent, v9, v10))
 
 where other() returns NULL for null and raises Unwritable for anything else.
 """

@@ -6,18 +6,28 @@ Null is SQL's unknown, with one exception: `= null` is the same as IS NULL, wher
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TypeVar, cast
 
-from app.database.catalog import Field, Navigation
+from app.database.catalog import Catalog, Entity, Field, Navigation
 from app.errors import QueryError
 from app.query import literals
 from app.query.check import Checker, call, column, unknown
 from app.query.functions import PATTERNS
 from app.query.nodes import Literal, Name, Operation, Path
-from app.query.tree import NUMBERS, Column, Constant, Expression, Junction
+from app.query.tree import NUMBERS, Column, Comparison, Constant, Expression, Junction, Membership
 from app.query.types import TYPE_NAMES
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """What `kind:value` in a condition names: the row of an entity whose unique field has the value."""
+
+    entity: str
+    field: str
+    value: str
 
 
 class WhereChecker(Checker):
@@ -25,17 +35,24 @@ class WhereChecker(Checker):
 
     null_is_value = False
 
+    def __init__(self, catalog: Catalog, entity: Entity) -> None:
+        super().__init__(catalog, entity)
+        self.lookups: dict[Lookup, None] = {}  # of the conditions checked so far, in their order
+
     def operation(self, node: Operation) -> Expression:
-        path, *values = node.operands
+        path, *operands = node.operands
         assert isinstance(path, Path)
+        values = cast("list[Literal]", operands)
         name = path.names[0]
         step = _find(self.entity.navigations, name.text)
         if step and not step.many:
-            return self.lookup(node, name, step, cast("list[Literal]", values))
+            return self.lookup(node, name, (step,), values)
         field = self.path(path)
         if node.operator in PATTERNS:
-            return self.like(node, field, cast(Literal, values[0]))
-        constants = [_typed(cast(Literal, value), field.field) for value in values]
+            return self.like(node, field, values[0])
+        if field.field.name == "id" and any(map(_is_lookup, values)):
+            return self.lookup(node, name, (), values)
+        constants = [_typed(value, field.field) for value in values]
         if node.operator == "in":
             return self.member(node.at, field, constants)
         return self.compare(node.at, node.operator, field, constants[0])
@@ -60,28 +77,39 @@ class WhereChecker(Checker):
             raise QueryError("the pattern ends with an unfinished escape", position=pattern.at)
         return call(node.at, PATTERNS[node.operator], (text, value))
 
-    def lookup(self, node: Operation, name: Name, step: Navigation, values: Sequence[Literal]) -> Expression:
-        """A comparison of a reference: `category = 'code:X'` tests the referenced row, `category = 12` its id."""
+    def lookup(self, node: Operation, name: Name, path: tuple[Navigation, ...], values: Sequence[Literal]) -> Expression:
+        """A comparison with lookups: of a reference, `category = 'code:X'`, or of the row itself, `id = 'code:X'`.
+
+        A reference that is null compares as null; a row whose unique field is null is another row than any lookup names.
+        """
         if node.operator not in ("eq", "ne", "in"):
-            raise QueryError(f"{name.text} is a reference: expected =, != or IN", position=node.at)
-        target = self.catalog[step.target]
+            raise QueryError(f"{name.text} is compared with a row: expected =, != or IN", position=node.at)
+        target = self.catalog[path[0].target] if path else self.entity
         kinds: dict[str, list[Constant]] = {}
         for value in values:
-            kind, text = value.text.split(":", 1) if value.kind == "text" and ":" in value.text else ("id", value.text)
+            kind, text = value.text.split(":", 1) if _is_lookup(value) else ("id", value.text)
             field = _find(target.fields, kind.strip())
             if field is None or not (field.unique or field.name == "id"):
                 known = ", ".join(dict.fromkeys(("id", *(field.name for field in target.alternate_keys))))
                 raise QueryError(f"{kind!r} is not a lookup of {target.name}: expected one of {known}", position=value.at)
-            plain = value if text is value.text else Literal(value.at, "text", text)
-            kinds.setdefault(field.name, []).append(_typed(plain, field))
+            constant = _typed(Literal(value.at, "text", text) if _is_lookup(value) else value, field)
+            kinds.setdefault(field.name, []).append(constant)
+            if _is_lookup(value):
+                self.lookups[Lookup(target.name, field.name, cast(str, constant.value))] = None
         tests = []
         for kind, constants in kinds.items():
-            referred = column(name.at, self.catalog, self.entity, (step,), target.fields[kind])
+            named = column(name.at, self.catalog, self.entity, path, target.fields[kind])
             if node.operator == "in":
-                tests.append(self.member(node.at, referred, constants))
+                tests.append(self.member(node.at, named, constants))
             else:
-                tests.append(self.compare(node.at, node.operator, referred, constants[0]))
+                tests.append(self.compare(node.at, node.operator, named, constants[0]))
+        if not path:
+            tests = [replace(each, null_is_value=True) if isinstance(each, Comparison | Membership) else each for each in tests]
         return tests[0] if len(tests) == 1 else Junction(node.at, "bool", "or", tuple(tests))
+
+
+def _is_lookup(literal: Literal) -> bool:
+    return literal.kind == "text" and ":" in literal.text
 
 
 def _typed(literal: Literal, field: Field) -> Constant:

@@ -14,7 +14,7 @@ from psycopg.sql import SQL, Composed, Identifier, Literal
 from app.database.catalog import Catalog, Entity, Navigation
 from app.errors import QueryError
 from app.query import parse_where
-from app.query.check_where import WhereChecker
+from app.query.check_where import Lookup, WhereChecker
 from app.query.sql_expressions import CASTS, Compiler
 from app.query.sql_rows import view
 from app.query.tree import Column, Comparison, Constant, Expression, Membership, Type, walk
@@ -62,28 +62,34 @@ def compile_any(catalog: Catalog, entity: str | None, text: str) -> list[Conditi
     return compiled
 
 
-def sql_condition(catalog: Catalog, entity: Entity, text: str) -> str:
-    """Compile the filter of a mass update to SQL on a row `v` of the entity's view, with its values as literals.
+@dataclass(frozen=True, slots=True)
+class MassCondition:
+    """The condition of a mass update: SQL on a row `v` of the entity's view, with values as literals; $1 is the company."""
 
-    The company is parameter $1.  Raises QueryError.
-    """
+    sql: str
+    lookups: tuple[Lookup, ...]  # that have to name a row when it is evaluated
+
+
+def sql_condition(catalog: Catalog, entity: Entity, text: str) -> MassCondition:
+    """Compile the filter of a mass update.  Raises QueryError."""
     parsed = parse_where.parse_filter(text)
     if parsed is None:
         raise QueryError("expected a condition, got nothing", position=1)
-    filter = WhereChecker(catalog, entity).condition(parsed)
+    checker = WhereChecker(catalog, entity)
+    filter = checker.condition(parsed)
     direct = _LiteralCompiler({})
     condition = direct.compile(filter, loose=True).as_string()
-    if len(direct.aliases) == 1:
-        return condition
-    compiled = compile_condition(catalog, entity, filter)
-    values = ", ".join(
-        f"{Literal(value).as_string()}::{type} as p{n}"
-        for n, (value, type) in enumerate(zip(compiled.values, compiled.types, strict=True))
-    )
-    return (
-        f"id in (select t.id from {view(entity.name).as_string()} as t{compiled.joins}"
-        f" cross join (select {values}) as h where t.company_id = $1 and {compiled.condition})"
-    )
+    if len(direct.aliases) > 1:
+        compiled = compile_condition(catalog, entity, filter)
+        values = ", ".join(
+            f"{Literal(value).as_string()}::{type} as p{n}"
+            for n, (value, type) in enumerate(zip(compiled.values, compiled.types, strict=True))
+        )
+        condition = (
+            f"id in (select t.id from {view(entity.name).as_string()} as t{compiled.joins}"
+            f" cross join (select {values}) as h where t.company_id = $1 and {compiled.condition})"
+        )
+    return MassCondition(condition, tuple(checker.lookups))
 
 
 def compile_condition(catalog: Catalog, entity: Entity, filter: Expression) -> Condition:

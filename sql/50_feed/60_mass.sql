@@ -1,6 +1,6 @@
 -- Conditions: what a record with a "@where" says goes to every row that fulfils it, record by record in their order, each in one
 -- statement over mass_<entity>:
---     @ordinal, @where, @hits, @written, and for each column that any of them gives: whether this one does ("given <column>"), the value
+--     @ordinal, @where, @lookups, @hits, @written, and for each column that any of them gives: whether this one does ("given <column>"), the value
 
 create function bds_feed.rows_where(company text, entity_name text, condition text)
     returns setof bigint
@@ -27,6 +27,35 @@ end
 $$;
 comment on function bds_feed.rows_where(text, text, text) is
     'Ids of the company''s rows that fulfil a condition; BDF01 has in its detail what is wrong with one that cannot be evaluated';
+
+create function bds_feed.require_rows(company text, lookups text)
+    returns void
+    language plpgsql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    lookup   record;
+    is_found boolean;
+begin
+    for lookup in
+        select e.table_name, f.column_name, e.name as entity, f.name as field, l ->> 2 as value
+        from jsonb_array_elements(lookups::jsonb) l
+        join bds.entities e on e.name = l ->> 0
+        join bds.fields f on f.entity = e.name and f.name = l ->> 1
+    loop
+        execute format('select exists (select from %s t where t.company_id = $1 and t.%I = %L)', lookup.table_name, lookup.column_name, lookup.value)
+            into is_found using company;
+        if not is_found then
+            raise exception using errcode = 'BDF01', message = 'a condition names a row that does not exist',
+                detail = jsonb_build_array(jsonb_build_object('field', '@where', 'code', 'lookup_not_found',
+                    'message', format('%s has no row %s:%s', lookup.entity, lookup.field, lookup.value)));
+        end if;
+    end loop;
+end
+$$;
+comment on function bds_feed.require_rows(text, text) is
+    'Raises BDF01 unless each lookup of a condition, [[entity, field, value], ...], names a row of the company; null is no lookup';
 
 create function bds_feed.know_company(entity_name text, conditions bigint)
     returns void
@@ -99,7 +128,7 @@ begin
     from bds.import_columns c where c.entity = entity_name and c.name = any (given);
     execute bds_impl.fill(
         'create temporary table {mass:I} as '
-        'select m.ordinal as "@ordinal", s."@where", 0::bigint as "@hits", 0::bigint as "@written"{names} '
+        'select m.ordinal as "@ordinal", s."@where", s."@lookups", 0::bigint as "@hits", 0::bigint as "@written"{names} '
         'from pg_temp.{map:I} m join pg_temp.{staged:I} s on s."@ordinal" = m.ordinal {joins} where m.phase = 2 and not m.failed',
         'mass', 'mass_' || entity_name, 'names', names, 'map', 'map_' || entity_name, 'staged', 'staged_' || entity_name,
         'joins', replace(bds_feed.reference_joins(entity_name, 's.%I', 'true'), '$2', quote_literal(given) || '::text[]'));
@@ -228,11 +257,14 @@ create function bds_feed.write_mass(company text, entity_name text, statement te
 as $$
 declare
     ordinal bigint;
+    lookups text;
     result  record;
 begin
-    for ordinal in execute format('select m."@ordinal" from pg_temp.%I m where m."@ordinal" between $1 and $2 order by 1', 'mass_' || entity_name)
+    for ordinal, lookups in
+        execute format('select m."@ordinal", m."@lookups" from pg_temp.%I m where m."@ordinal" between $1 and $2 order by 1', 'mass_' || entity_name)
         using first, last
     loop
+        perform bds_feed.require_rows(company, lookups);
         execute statement into result using company, ordinal;
         if result.problems is not null then
             raise exception using errcode = 'BDF01', message = 'a mass update would break a rule', detail = result.problems;

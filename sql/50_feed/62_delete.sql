@@ -43,11 +43,12 @@ declare
 begin
     perform bds_feed.know_company(entity_name, bds_feed.conditions(entity_name));
     for mass in execute format(
-        'select m.ordinal, s."@where" as condition from pg_temp.%I m join pg_temp.%I s on s."@ordinal" = m.ordinal '
+        'select m.ordinal, s."@where" as condition, s."@lookups" as lookups from pg_temp.%I m join pg_temp.%I s on s."@ordinal" = m.ordinal '
         'where m.phase = 3 and s."@where" is not null and not m.failed order by m.ordinal',
         'map_' || entity_name, 'staged_' || entity_name)
     loop
         begin
+            perform bds_feed.require_rows(import.company_id, mass.lookups);
             insert into pg_temp.feed_gone (entity, id, cause, ticket)
             select entity_name, w.id, entity_name, mass.ordinal from bds_feed.rows_where(import.company_id, entity_name, mass.condition) as w (id);
         exception when sqlstate 'BDF01' then

@@ -14,7 +14,7 @@ from tests.query.test_where import PAIRS
 
 ALLOWED = (
     *(ast.SelectStmt, ast.JoinExpr, ast.RangeSubselect, ast.RangeVar, ast.Alias, ast.ResTarget, ast.A_Star, ast.A_Const, ast.String, ast.Integer),
-    *(ast.ColumnRef, ast.ParamRef, ast.A_Expr, ast.BoolExpr, ast.NullTest, ast.CollateClause, ast.Boolean, ast.TypeCast, ast.TypeName, ast.RawStmt),
+    *(ast.ColumnRef, ast.ParamRef, ast.A_Expr, ast.BoolExpr, ast.NullTest, ast.CollateClause, ast.Boolean, ast.TypeCast, ast.TypeName, ast.RawStmt, ast.CoalesceExpr),
 )  # fmt: skip
 
 
@@ -65,7 +65,7 @@ def test_values_are_never_part_of_the_text(catalog: Catalog) -> None:
 
 def test_literals_of_a_mass_update_are_unchanged(catalog: Catalog) -> None:
     condition = sql_condition(catalog, catalog["products"], "name = 'it''s \"$1\" %% %s {0}' or name like '100\\%%'")
-    assert condition == """(("v"."name" = 'it''s "$1" %% %s {0}'::text) or ("v"."name" like  E'100\\\\%%'::text))"""
+    assert condition.sql == """(("v"."name" = 'it''s "$1" %% %s {0}'::text) or ("v"."name" like  E'100\\\\%%'::text))"""
 
 
 def test_a_filter_without_an_entity_is_compiled_for_each_entity_that_it_fits(catalog: Catalog) -> None:
