@@ -81,38 +81,3 @@ def test_a_block_with_a_condition_cannot_be_run_in_reverse(catalog: Catalog) -> 
     with pytest.raises(ServiceError) as refused:
         open_writer(mapper, "orders")
     assert "when" in refused.value.message
-
-
-TYPED = """<d k='1'><g kind='in'><p type="a" c="1"/><p type='b' c="2"/><p c="3"/></g><g kind='out'><p type='a' c="4"><p type="b" c="5"/></p></g></d>"""
-PATHS = [
-    ("//p", "12354"),
-    ('//p[@type="a"]', "14"),
-    ("//p[ @type = ''a'' ]", "14"),
-    ("//p[@type]", "1254"),
-    ('//p[@type!="a"]', "25"),
-    ('//p[@type][@c="2"]', "2"),
-    ('/d/g[@kind="in"]/p', "123"),
-    ('/d[@k="1"]/g[@kind="out"]/p[@type="a"]', "4"),
-    ('/d[@k="2"]/g/p', ""),
-    ('//g[@kind="in"]/p[@type="b"]', "2"),
-]
-
-
-@pytest.mark.parametrize("chunk", [1, 1 << 20])
-@pytest.mark.parametrize(("path", "codes"), PATHS)
-def test_a_path_of_xml_may_test_attributes(run: Run, path: str, codes: str, chunk: int) -> None:
-    found = run(f"type xml units = '{path}' {{ code = '@c' }}", TYPED, chunk=chunk)["units"]
-    assert "".join(each["code"] for each in found) == codes
-
-
-@pytest.mark.parametrize("path", ["//p[1]", "//p[name]", "//p | //q", "//p[@a=1]", "//p[@a=", "//*"])
-def test_other_predicates_are_refused(catalog: Catalog, path: str) -> None:
-    with pytest.raises(ServiceError) as refused:
-        read(f"type xml units = '{path}' {{ code = '@c' }}", catalog)
-    assert "expected an element path" in refused.value.message and "when" in refused.value.message
-
-
-def test_a_path_that_tests_attributes_cannot_be_run_in_reverse(catalog: Catalog) -> None:
-    mapper: Any = read("""type xml units = '/d/u[@t="a"]' { code = 'c' }""", catalog)
-    with pytest.raises(ServiceError):
-        open_writer(mapper, "units")

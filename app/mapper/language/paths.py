@@ -6,6 +6,7 @@ from lxml import etree
 
 from app.mapper.language import jsonpath, xpath
 from app.mapper.language.tree import SourceFormat
+from app.mapper.language.xml_blocks import block_paths
 from app.mapper.language.xpath import PathError
 from app.mapper.sources.decoder import find_encoding
 
@@ -17,7 +18,7 @@ ROW, SAME_ROW = "row", "."
 def check_collection(format: SourceFormat, text: str) -> None:
     """Check the path of a top-level block.  Raises PathError."""
     if format == "xml":
-        xpath.block_path(text)
+        block_paths(text)
     elif format == "json":
         jsonpath.block_path(text)
     elif text != ROW:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from lxml import etree
 
@@ -19,9 +18,6 @@ TOKEN = re.compile(
     rf"""(?P<literal>"[^"]*"|'[^']*')|(?P<number>\d+(?:\.\d*)?|\.\d+)|(?P<name>{NAME}(?::(?!:)(?:{NAME}|\*))?)"""
     r"|(?P<sign>//|::|\.\.|!=|<=|>=|[()\[\]@,/|+\-=<>*.$])|(?P<space>\s+)"
 )
-ATTRIBUTE_TEST = rf"""\[\s*@(?P<name>{QNAME})\s*(?:(?P<sign>!?=)\s*(?P<value>"[^"]*"|'[^']*')\s*)?\]"""
-STEP = re.compile(rf"({QNAME})((?:{re.sub('[?]P<[a-z]+>', '?:', ATTRIBUTE_TEST)})*)")
-COLLECTION = re.compile(rf"(?P<depth>//|/)?(?P<steps>{STEP.pattern}(?:/{STEP.pattern})*)")
 PLAIN = re.compile(rf"(?:\./)?(?P<steps>{NAME}(?:/{NAME})*)?(?P<slash>/)?(?:@(?P<attribute>{NAME})|(?P<self>\.|text\(\)))?")
 OPERATORS = frozenset(("and", "or", "div", "mod"))
 OPENING = frozenset(("/", "//", "|", "(", "[", ",", "@", "::", "+", "-", "=", "!=", "<", "<=", ">", ">=", "*op", *OPERATORS))
@@ -49,58 +45,12 @@ class PathError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class AttributeTest:
-    """A predicate of a block's path: [@name], [@name="value"] or [@name!="value"], each false without the attribute."""
-
-    name: str
-    sign: str | None
-    value: str
-
-    def holds(self, element: Any) -> bool:
-        """Whether an element satisfies it."""
-        value = element.get(self.name)
-        if value is None:
-            local = self.name.rpartition(":")[2]
-            value = next((v for k, v in element.attrib.items() if k.rpartition("}")[2] == local), None)
-        return value is not None and (self.sign is None or (value == self.value) is (self.sign == "="))
-
-
-@dataclass(frozen=True, slots=True)
-class XmlBlockPath:
-    """The path of a block: its elements are at the end of these steps, from the root or (anywhere) at any depth.
-
-    tests: for each step what its element has to satisfy.
-    """
-
-    anywhere: bool
-    steps: tuple[str, ...]
-    tests: tuple[tuple[AttributeTest, ...], ...]
-
-
-@dataclass(frozen=True, slots=True)
 class PlainPath:
     """Child elements by local name, with their text or an attribute at the end."""
 
     steps: tuple[str, ...]
     attribute: str | None
     text_only: bool = False  # text(): without the text of nested elements
-
-
-def block_path(text: str) -> XmlBlockPath:
-    """Parse the path of a top-level block.  Raises PathError."""
-    match = COLLECTION.fullmatch(text)
-    if not match:
-        message = (
-            "expected an element path or //name as a block's path, whose steps may test attributes, such as '/catalog/product'"
-        )
-        raise PathError(message + """ or '//product[@type="new"]'; conditions on anything else are written with when""")
-    steps = STEP.findall(match["steps"])
-    tests = tuple(tuple(_attribute_test(each) for each in re.finditer(ATTRIBUTE_TEST, tested)) for _, tested in steps)
-    return XmlBlockPath(match["depth"] == "//", tuple(name for name, _ in steps), tests)
-
-
-def _attribute_test(match: re.Match[str]) -> AttributeTest:
-    return AttributeTest(match["name"], match["sign"], (match["value"] or "''")[1:-1])
 
 
 def plain(text: str) -> PlainPath | None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from app.errors import ServiceError
-from app.mapper.language import xpath
 from app.mapper.language.tree import Block, Mapper
+from app.mapper.language.xml_blocks import XmlBlockPath, block_paths
 from app.mapper.reverse.base import ReverseWriter
 from app.mapper.reverse.plan import ReverseBlock
 
@@ -23,8 +23,8 @@ def open_writer(mapper: Mapper, entity: str) -> ReverseWriter:
     if any(each.condition is not None for each in (block, *_nested(block))):
         message = f"the block {block.name} has a condition (when), which cannot be run in reverse"
         raise ServiceError("invalid_mapper", message, target="mapper")
-    if mapper.format == "xml" and any(xpath.block_path(block.path.text).tests):
-        message = f"the path of the block {block.name} tests attributes, which cannot be run in reverse"
+    if mapper.format == "xml" and not _is_plain(block_paths(block.path.text)):
+        message = f"the path of the block {block.name} has predicates, * or |, which cannot be run in reverse: {block.path.text!r}"
         raise ServiceError("invalid_mapper", message, target="mapper")
     reverse = ReverseBlock.of(mapper, block)
     if mapper.format == "xml":
@@ -38,6 +38,10 @@ def open_writer(mapper: Mapper, entity: str) -> ReverseWriter:
     from app.mapper.reverse.csv_writer import CsvWriter
 
     return CsvWriter(mapper, reverse)
+
+
+def _is_plain(paths: tuple[XmlBlockPath, ...]) -> bool:
+    return len(paths) == 1 and paths[0].is_plain
 
 
 def _nested(block: Block) -> Iterator[Block]:

@@ -12,6 +12,7 @@ from app.errors import ServiceError
 from app.mapper.language import xpath
 from app.mapper.language.problems import mapper_error
 from app.mapper.language.tree import Mapper
+from app.mapper.language.xml_blocks import block_paths
 from app.mapper.reverse.base import PathUse, check_overlaps, check_paths, children_of
 from app.mapper.reverse.plan import Record, ReverseBlock
 
@@ -35,13 +36,13 @@ class XmlWriter:
         self.lookups = reverse.lookups()
         self.children = tuple(child.block.name for child in reverse.children)
         self._reverse = reverse
-        path = xpath.block_path(reverse.block.path.text)
-        if not all(map(self._is_name, path.steps)):
+        (path,) = block_paths(reverse.block.path.text)  # one, of names only, as open_writer has checked
+        steps = [step.name for step in path.steps]
+        if not all(map(self._is_name, steps)):
             raise mapper_error(mapper.text, reverse.block.path.at, "a prefix of this path is not declared with @namespace[prefix]")
-        parents = path.steps[:-1]
-        self._parents = (reverse.block.entity.name, *parents) if path.anywhere else parents
+        self._parents = [reverse.block.entity.name, *steps[:-1]] if path.anywhere else steps[:-1]
         self._written = 0
-        self._name = path.steps[-1]
+        self._name = steps[-1]
 
     def begin(self) -> bytes:
         declared = "".join(f' xmlns:{prefix}="{_escaped(uri)}"' for prefix, uri in self._namespaces.items())

@@ -7,21 +7,20 @@ entity is an error.  The parser's own limits on depth, text length and amplifica
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from lxml import etree
 
 from app.errors import ServiceError
-from app.mapper.language import xpath
 from app.mapper.language.expressions import Evaluator
 from app.mapper.language.problems import source_error
 from app.mapper.language.tree import Block, Mapper
-from app.mapper.language.xpath import XmlBlockPath
 from app.mapper.sources.base import LARGEST_RECORD, Emit, RecordMaker
 from app.mapper.sources.decoder import require_encoding
 from app.mapper.sources.exported_xml import ExportedRecords
+from app.mapper.sources.xml_matcher import XmlMatcher
 from app.mapper.sources.xml_values import XmlElement, XmlPaths, local_name
 
 SLICE = 256 << 10  # bytes that are parsed before complete elements are dropped
@@ -47,24 +46,18 @@ class XmlSource:
         self._emit = emit
         self._thread = ThreadPoolExecutor(1, "xml")
         self._charset = charset  # used only if the document declares no encoding
-        self._namespaces = mapper.namespaces
         paths = XmlPaths(mapper.namespaces)
         evaluator = Evaluator(mapper, paths.value)
 
         def maker_of(block: Block) -> Maker:
             return ExportedRecords(block) if mapper.is_exported else RecordMaker.of(block, evaluator, paths.elements)
 
-        self._blocks = [(xpath.block_path(block.path.text), maker_of(block)) for block in mapper.blocks]
-        self._by_name: dict[str, list[tuple[XmlBlockPath, Maker]]] = {}
-        for each, maker in self._blocks:
-            self._by_name.setdefault(each.steps[-1].rpartition(":")[2], []).append((each, maker))
+        self._matcher = XmlMatcher([(block.path.text, maker_of(block)) for block in mapper.blocks], mapper.namespaces)
         self._parser: Any = None
         self._waiting = b""  # the bytes up to the start of the root element
         self._encoding: str | None = None  # None: as the document declares
         self._prolog: Any = None
         self._root: Any = None
-        self._parent: Any = None  # of the last matched element
-        self._matches: dict[str, list[tuple[XmlBlockPath, Maker]]] = {}  # by local name, for children of that parent
         self._open: Any = None  # an incomplete record
         self._open_size = 0  # bytes
 
@@ -132,64 +125,34 @@ class XmlSource:
         document = root.getroottree().docinfo
         if document.internalDTD is not None and next(document.internalDTD.iterentities(), None) is not None:
             raise source_error("the document declares entities, which are not allowed", line=1, code="invalid_document")
-        if not any(each.anywhere or self._is(root, each.steps[0]) for each, _ in self._blocks):
-            expected = ", ".join(dict.fromkeys(each.steps[0] for each, _ in self._blocks))
-            message = f"expected the root element {expected}, got {local_name(root)}"
+        if expected := self._matcher.roots(root):
+            message = f"expected the root element {', '.join(expected)}, got {local_name(root)}"
             raise source_error(message, line=root.sourceline, code="invalid_document")
-        names = {*self._by_name, local_name(root)}
-        self._parser, self._prolog = _new_parser(("start", "end"), tuple("{*}" + name for name in names), self._encoding), None
+        names = self._matcher.names
+        tags = None if names is None else tuple("{*}" + name for name in {*names, local_name(root)})
+        self._parser, self._prolog = _new_parser(("start", "end"), tags, self._encoding), None
 
     # Records.
 
     def _drain(self) -> None:
         for event, element in self._parser.read_events():
-            parent = element.getparent()
             if event == "start":
-                if parent is None:
+                if element.getparent() is None:
                     self._root = element
                 continue
-            if parent is not self._parent or parent is None:
-                self._parent, self._matches = parent, {}
-            name = local_name(element)
-            found = self._matches.get(name)
-            if found is None:
-                found = self._matches[name] = [each for each in self._by_name.get(name, ()) if self._matches_path(element, each[0])]
-            for path, maker in found:
-                if not all(test.holds(element) for test in path.tests[-1]):
-                    continue
+            for maker in self._matcher.find(element):
                 if (record := maker.make(XmlElement(element))) is not None:
                     self._emit(maker.block.name, record, _line(element), ())
-
-    def _makers(self, element: Any) -> Iterator[Maker]:
-        for block_path, maker in self._by_name.get(local_name(element), ()):
-            if self._matches_path(element, block_path) and all(test.holds(element) for test in block_path.tests[-1]):
-                yield maker
-
-    def _matches_path(self, element: Any, block_path: XmlBlockPath) -> bool:
-        """Whether an element is at the end of a block's path.  Its own attributes are not tested."""
-        last = len(block_path.steps) - 1
-        for number in range(last, -1, -1):
-            if element is None or not self._is(element, block_path.steps[number]):
-                return False
-            if number < last and not all(test.holds(element) for test in block_path.tests[number]):
-                return False
-            element = element.getparent()
-        return block_path.anywhere or element is None
-
-    def _is(self, element: Any, step: str) -> bool:
-        prefix, colon, name = step.rpartition(":")
-        if not colon:
-            return local_name(element) == name
-        uri = self._namespaces.get(prefix)
-        return bool(element.tag == f"{{{uri}}}{name}" if uri else element.prefix == prefix and local_name(element) == name)
+            self._matcher.ended(element)
 
     def _prune(self, size: int) -> None:
         """Drop all but the last child of each open element, down to an incomplete record, which stays whole."""
+        self._matcher.forget(self._root)
         node = self._root
         while node is not None and len(node):
             del node[:-1]
             node = node[-1]
-            if node.tag.__class__ is str and next(self._makers(node), None) is not None:
+            if node.tag.__class__ is str and self._matcher.find(node):
                 self._open_size = self._open_size + size if node is self._open else 0
                 self._open = node
                 if self._open_size > LARGEST_RECORD:
