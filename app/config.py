@@ -22,6 +22,7 @@ Count = Annotated[int, Meta(ge=0, le=1 << 62)]
 Amount = Annotated[float, Meta(ge=0, lt=1e9)]  # seconds, or days
 Seconds = Annotated[int, Meta(ge=1, le=DAY)]
 Key = NewType("Key", str)
+Origin = Annotated[str, Meta(pattern=r"^https?://[a-z0-9._:\[\]-]+$")]
 KEY_LENGTH = 32  # bytes, as many as the signatures made with it
 
 
@@ -49,6 +50,9 @@ class Config:
     )
     trusted_proxies: tuple[Network, ...] = setting(
         "BDS_TRUSTED_PROXIES", (), "addresses and networks of reverse proxies, separated by commas"
+    )
+    cors_origins: tuple[Origin, ...] = setting(
+        "BDS_CORS_ORIGINS", (), "origins whose pages may read OData, /c and /api in a browser, separated by commas"
     )
     pool_size: Annotated[int, Meta(ge=1, le=10_000)] = setting("BDS_POOL_SIZE", 16, "connections for reads, in each process")
     statement_timeout: Seconds = setting("BDS_STATEMENT_TIMEOUT", 30, "seconds that a read may take to its first row")
@@ -135,6 +139,8 @@ def _expected(type: Any) -> str:
     """What a variable of a type must hold, in words."""
     if type == tuple[Network, ...]:
         return "addresses or networks separated by commas"
+    if type == tuple[Origin, ...]:
+        return "origins such as https://app.example.com, in lower case, separated by commas"
     if get_origin(type) is tuple:
         return "numbers from 0 separated by commas"
     if get_origin(type) is Literal:

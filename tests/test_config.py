@@ -25,6 +25,10 @@ def test_numbers_and_lists_of_numbers() -> None:
         ("BDS_WEBHOOK_TIMEOUT", "inf"),
         ("BDS_WEBHOOK_RETRY", "1,,2"),
         ("BDS_WEBHOOK_RETRY", "60;180"),
+        *(
+            ("BDS_CORS_ORIGINS", text)
+            for text in ("x.example", "https://a.example/", "https://a.example,", "HTTPS://a.example", "null")
+        ),
         ("BDS_WEBHOOK_ALLOW_PRIVATE", "maybe"),
         ("BDS_POOL_SIZE", "0"),
         ("BDS_POOL_SIZE", "some"),
@@ -46,6 +50,7 @@ def test_a_wrong_value_is_named(name: str, value: str) -> None:
         ("BDS_WEBHOOK_WINDOW", "-1", "a number from 0"),
         ("BDS_WEBHOOK_RETRY", "1;2", "numbers from 0 separated by commas"),
         ("BDS_WEBHOOK_ALLOW_PRIVATE", "maybe", "true or false"),
+        ("BDS_CORS_ORIGINS", "*", "origins such as https://app.example.com, in lower case, separated by commas"),
         ("BDS_LOG_LEVEL", "loud", "debug, info, warning or error"),
         ("BDS_PREPARED_STATEMENTS", "yes", "auto, true or false"),
     ],

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from xml.etree.ElementTree import Element, SubElement, tostring
 
 from app.database.catalog import Catalog, Entity, Field, Navigation
+from app.odata.csdl_json import csdl_json
 from app.query.functions import FUNCTIONS
 from app.query.sql_rows import NAMESPACE
 from app.query.types import TYPE_NAMES
@@ -52,8 +53,16 @@ def service_document(catalog: Catalog, context: str | None) -> bytes:
     return json.dumps({**head, "value": sets}, ensure_ascii=False, separators=(",", ":")).encode()
 
 
-def csdl(catalog: Catalog) -> bytes:
-    """The $metadata document as XML (EDMX)."""
+def csdl(catalog: Catalog, *, is_json: bool = False) -> bytes:
+    """The $metadata document, as XML (EDMX) or as JSON."""
+    root = _edmx(catalog)
+    if is_json:
+        return csdl_json(root)
+    document: bytes = tostring(root, encoding="utf-8", xml_declaration=True)
+    return document
+
+
+def _edmx(catalog: Catalog) -> Element:
     root = Element("edmx:Edmx", {"xmlns:edmx": EDMX, "Version": "4.0"})
     for alias, namespace in ALIASES.items():
         reference = SubElement(root, "edmx:Reference", Uri=f"{VOCABULARIES}/{namespace}.xml")
@@ -68,8 +77,7 @@ def csdl(catalog: Catalog) -> bytes:
     for term, value in SERVICE_SUPPORT.items():
         _annotation(container, f"Capabilities.{term}", Bool=_boolean(value))
     _strings(_annotation(container, "Capabilities.FilterFunctions"), sorted({"all", "any", "cast", *FUNCTIONS} - ARITHMETIC))
-    document: bytes = tostring(root, encoding="utf-8", xml_declaration=True)
-    return document
+    return root
 
 
 def _entity_type(schema: Element, catalog: Catalog, entity: Entity) -> None:

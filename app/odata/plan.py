@@ -38,7 +38,7 @@ TAKES = {
     Kind.REFERENCE: VALUE,
     Kind.REFERENCES: REFERENCES,
 }
-CONTENT_TYPES = {Kind.METADATA: "application/xml", Kind.COUNT: "text/plain", Kind.VALUE: "text/plain;charset=utf-8"}  # others: JSON
+CONTENT_TYPES = {Kind.COUNT: "text/plain", Kind.VALUE: "text/plain;charset=utf-8"}  # others: as negotiated
 REFERENCE_CONTEXTS = {Kind.REFERENCE: "$ref", Kind.REFERENCES: "Collection($ref)"}
 SEARCH_WARNING = '299 - "$search has no effect"'
 HOST = re.compile(r"[A-Za-z0-9.\-_:\[\]]{1,255}")
@@ -95,7 +95,7 @@ class Plan:
 
     def _document(self) -> bytes:
         if self.kind is Kind.METADATA:
-            return csdl(self.catalog)
+            return csdl(self.catalog, is_json=not self.request.format.is_xml)
         return service_document(self.catalog, None if self.request.format.metadata == "none" else f"{self.base}$metadata")
 
     @cached_property
@@ -199,6 +199,7 @@ def context_url(base: str, query: Query) -> str:
     """The context URL of a query's rows."""
     if query.groups is not None:
         return f"{base}$metadata#{query.entity.name}({query.groups})"
-    members = [*(each.name for each in query.select or ()), *(f"{each.name}()" for each in query.expand)]
+    links = (each.name for each in query.links if each not in query.expand)
+    members = [*(each.name for each in query.select or ()), *links, *(f"{each.name}()" for each in query.expand)]
     inside = f"({','.join(members)})" if members else ""
     return f"{base}$metadata#{query.entity.name}{inside}" + ("/$entity" if query.single else "")

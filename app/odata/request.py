@@ -43,9 +43,12 @@ class JsonFormat:
 
     metadata: str = "minimal"
     ieee754: bool = False
+    is_xml: bool = False  # $metadata alone
 
     @property
     def content_type(self) -> str:
+        if self.is_xml:
+            return "application/xml"
         return f"application/json;odata.metadata={self.metadata}" + (";IEEE754Compatible=true" if self.ieee754 else "")
 
 
@@ -80,6 +83,8 @@ def read_request(catalog: Catalog, method: str, path: str, headers: MultiMapping
     if method not in METHODS or segments[:1] == ["$batch"]:
         raise refused_method(path)
     check_version(headers)
+    if segments[-1:] == [""]:
+        segments.pop()  # a slash at the end of the path
     resource = find_resource(catalog, segments)
     options = read_options(path)
     if resource.entity is None:
@@ -119,7 +124,7 @@ def check_version(headers: MultiMapping[str]) -> None:
 
 def find_resource(catalog: Catalog, segments: Sequence[str]) -> Resource:
     """Find the resource that a path names, by its decoded segments after the company.  Raises ServiceError."""
-    if not segments or list(segments) == [""]:
+    if not segments:
         return Resource(Kind.SERVICE)
     first, rest = segments[0], list(segments[1:])
     if first == "$metadata" and not rest:
@@ -183,23 +188,40 @@ def check_options(kind: Kind, options: Sequence[tuple[str, str]]) -> None:
 def negotiate(accept: Sequence[str], kind: Kind) -> JsonFormat:
     """Choose the best format that the Accept headers admit.  Raises ServiceError(not_acceptable)."""
     ranges = [piece.strip() for line in accept for piece in MEDIA_RANGE.findall(line) if piece.strip()]
+    if kind is Kind.METADATA:
+        xml, best = _quality(ranges or ["*/*"], "application/xml"), _best_json(ranges)
+        if max(xml, best[0]) <= 0:
+            raise ServiceError("not_acceptable", "only application/xml and application/json are available", target="Accept")
+        # Power BI and Excel send one Accept for everything, and read $metadata as XML
+        is_xml = xml >= best[0] or (xml > 0 and any("atom" in each for each in ranges))
+        return JsonFormat(is_xml=True) if is_xml else best[1]
     if kind in (Kind.COUNT, Kind.VALUE) or not ranges:
         return JsonFormat()
-    main = "application/xml" if kind is Kind.METADATA else "application/json"
+    rank, format = _best_json(ranges)
+    if rank <= 0:
+        raise ServiceError("not_acceptable", "only application/json is available", target="Accept")
+    return format
+
+
+def _quality(ranges: Sequence[str], media: str) -> float:
+    """The quality that media ranges give to a media type: the most exact range counts."""
+    given = {each.partition(";")[0].strip().lower(): quality(each.partition(";")[2]) for each in ranges}
+    return next((given[each] for each in (media, "application/*", "*/*") if each in given), 0.0)
+
+
+def _best_json(ranges: Sequence[str]) -> tuple[float, JsonFormat]:
+    """The format of JSON with the highest quality, and this quality."""
     exact: list[tuple[float, JsonFormat]] = []
     broader: dict[str, float] = {}
     for each in ranges:
         media, _, parameters = each.partition(";")
         media = media.strip().lower()
-        if media == main:
+        if media == "application/json":
             wanted = _format(parameters)
             exact += [(quality(parameters), wanted)] if wanted else []
         elif media in ("*/*", "application/*"):
             broader[media] = quality(parameters)
-    rank, best = max(exact, key=lambda pair: pair[0], default=(broader.get("application/*", broader.get("*/*", 0.0)), JsonFormat()))
-    if rank <= 0:
-        raise ServiceError("not_acceptable", f"only {main} is available", target="Accept")
-    return best
+    return max(exact, key=lambda pair: pair[0], default=(broader.get("application/*", broader.get("*/*", 0.0)), JsonFormat()))
 
 
 def _format(parameters: str) -> JsonFormat | None:

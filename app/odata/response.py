@@ -109,7 +109,8 @@ async def _row(reading: Reading) -> web.StreamResponse:
         return web.Response(status=304, headers=headers)
     if body is None:
         return web.Response(status=204, headers=headers)
-    return await send(request, b"{%b%b" % (plan.context, body[1:]), headers)
+    context = plan.context if body != b"{}" else plan.context.rstrip(b",")
+    return await send(request, b"{%b%b" % (context, body[1:]), headers)
 
 
 async def _property(reading: Reading) -> web.StreamResponse:

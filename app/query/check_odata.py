@@ -29,6 +29,7 @@ PARAMETERS = {str(type): name for type, name in TYPE_NAMES.items()} | {
     "integer": "whole number",
     "any": "value",
 }
+SPELLINGS = {name.lower(): name for name in FUNCTIONS}
 COMPARISONS = frozenset(("eq", "ne", "lt", "le", "gt", "ge"))
 
 
@@ -47,7 +48,7 @@ class ODataChecker(Checker):
         match node:
             case Literal():
                 return _literal(node)
-            case Invocation(name="cast"):
+            case Invocation() if node.name.lower() == "cast":
                 return self.cast(node)
             case Invocation():
                 return self.call(node.at, node.name, node.arguments)
@@ -166,10 +167,11 @@ class ODataChecker(Checker):
 
     def call(self, at: int, name: str, nodes: Sequence[Node]) -> Expression:
         """A function, or an arithmetic operator, with its operands."""
-        if name in UNSUPPORTED or name.startswith("geo."):
+        if name.lower() in UNSUPPORTED or name.lower().startswith("geo."):
             raise QueryError(f"the function {name} is not supported", position=at, code="not_supported")
-        if name not in FUNCTIONS:
+        if name.lower() not in SPELLINGS:
             raise QueryError(f"no such function: {name}", position=at)
+        name = SPELLINGS[name.lower()]
         arguments = tuple(_as_written(node, self.check(node)) for node in nodes)
         for function in FUNCTIONS[name]:
             if len(function.parameters) == len(arguments) and all(
@@ -197,11 +199,11 @@ class ODataChecker(Checker):
 
 
 def _as_written(node: Node, argument: Expression) -> Expression:
-    """In arithmetic a literal with a point or an exponent is a decimal, even if it is whole; `5.0 div 2.0` is 2.5.
+    """In arithmetic a literal with a point, an exponent or the suffix m or d is a decimal, even if it is whole: `5.0 div 2` is 2.5.
 
     In a comparison it stays whole, so that an index on an integer column serves.
     """
-    if isinstance(node, Literal) and node.kind == "number" and isinstance(argument, Constant) and set(node.text) & set(".eE"):
+    if isinstance(node, Literal) and node.kind == "number" and isinstance(argument, Constant) and set(node.text) & set(".eEmMdD"):
         return Constant(argument.at, "numeric", argument.value)
     return argument
 
@@ -226,7 +228,7 @@ def _literal(literal: Literal) -> Constant:
             case "null":
                 return Constant(literal.at, "null", None)
             case "number":
-                return Constant(literal.at, *literals.number(literal.text.removesuffix("L")))
+                return Constant(literal.at, *literals.number(literal.text.rstrip("lLmMdD")))
             case "timestamp":
                 return Constant(literal.at, "timestamptz", literals.timestamp(literal.text, strict=True))
             case kind:

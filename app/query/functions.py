@@ -137,7 +137,7 @@ for _function in (*_text(), *_arithmetic(), *_calendar()):
 UNSUPPORTED = frozenset(
     (
         *("isof", "fractionalseconds", "totaloffsetminutes", "totalseconds", "mindatetime", "maxdatetime"),
-        *("matchesPattern", "case", "hassubset", "hassubsequence"),
+        *("matchespattern", "case", "hassubset", "hassubsequence"),
     )
 )
 

@@ -47,6 +47,7 @@ class Query:
     entity: Entity
     filter: Expression | None = None
     select: tuple[Field, ...] | None = None  # None: every field
+    links: tuple[Navigation, ...] = ()  # navigations that $select names, which the context URL lists
     expand: tuple[Navigation, ...] = ()  # navigations whose rows come inside each row
     order: tuple[Order, ...] = ()  # without the id, which is always the last sort key
     top: int | None = None
@@ -144,10 +145,12 @@ def _query(given: dict[str, str], catalog: Catalog, entity: Entity, *, reference
     if groups is not None:
         return _group_query(given, query, groups)
     checker = ODataChecker(catalog, entity)
+    select, links = _option(given, "$select", lambda text: _select(entity, text, references)) or (None, ())
     return replace(
         query,
         filter=_option(given, "$filter", lambda text: checker.condition(parse_odata.parse_filter(text))),
-        select=_option(given, "$select", lambda text: _select(entity, text, references)),
+        select=select,
+        links=links,
         expand=_option(given, "$expand", lambda text: _expand(entity, text)) or (),
         order=_option(given, "$orderby", lambda text: checker.order(parse_odata.parse_orderby(text))) or (),
     )
@@ -224,19 +227,25 @@ def _truth(text: str) -> bool:
     return text == "true"
 
 
-def _select(entity: Entity, text: str, references: bool) -> tuple[Field, ...] | None:
+def _select(entity: Entity, text: str, references: bool) -> tuple[tuple[Field, ...] | None, tuple[Navigation, ...]]:
+    """The fields, None for all, and the navigations.  references: whether a reference's name stands for its field."""
     items = parse_odata.parse_select(text)
-    fields = tuple(dict.fromkeys(_selected(entity, path, references) for path in items if path))
-    return None if None in items else fields
+    found = dict.fromkeys(_selected(entity, path, references) for path in items if path)
+    fields = tuple(each for each in found if isinstance(each, Field))
+    return None if None in items else fields, tuple(each for each in found if isinstance(each, Navigation))
 
 
-def _selected(entity: Entity, path: Path, references: bool) -> Field:
+def _selected(entity: Entity, path: Path, references: bool) -> Field | Navigation:
     first, *rest = path.names
     step = entity.navigations.get(first.text)
-    if references and step and not step.many and not rest:
+    if step and rest:
+        raise QueryError(f"expected {first.text} alone: $select takes no path", position=rest[0].at)
+    if step and not references:
+        return step
+    if step and not step.many:
         return entity.fields[step.field]
     if step:
-        raise QueryError(f"{first.text} is a navigation property: expected a field", position=first.at)
+        raise QueryError(f"{first.text} is a navigation property of many rows: expected a field", position=first.at)
     if first.text not in entity.fields:
         raise QueryError(f"{entity.name} has no field {first.text}", position=first.at)
     if rest:

@@ -77,6 +77,8 @@ class Writer:
             members.append((field.name, self.value(alias, field)))
         for step in entity.children if self.style.nested else inside:
             members.append((step.name, self.related(step, alias)))
+        if not members:
+            return SQL("{}").format(Literal("{}"))
         parts: list[Composable] = []
         for number, (name, text) in enumerate(members):
             parts += [Literal(f'{"," if number else "{"}"{name}":'), text]

@@ -23,6 +23,7 @@ from app.database.database import Database
 from app.errors import ERRORS, SQLSTATES, ServiceError
 from app.odata.request import refused_method
 from app.wire import answers
+from app.wire.cors import cors_headers, preflight
 from app.wire.proxies import apply_forwarded
 from app.wire.target import Target, read_target
 
@@ -61,7 +62,7 @@ async def wrap_request(request: web.Request, handler: Handler) -> web.StreamResp
     try:
         if request.method == "CONNECT":
             raise wrong_method(request.app, path)
-        response = await handler(request)
+        response = preflight(request, target, request.app[DATABASE].config.cors_origins) or await handler(request)
         status, size = response.status, response.content_length or 0
         return response
     except Exception as error:
@@ -94,6 +95,8 @@ async def add_headers(request: web.Request, response: web.StreamResponse) -> Non
         headers.setdefault("Strict-Transport-Security", "max-age=31536000")
     if request[TARGET].is_odata:
         headers["OData-Version"] = "4.0"
+    for name, value in cors_headers(request, request[TARGET], request.app[DATABASE].config.cors_origins).items():
+        headers.add(name, value)
 
 
 async def handle_expect(request: web.Request) -> None:

@@ -87,7 +87,7 @@ def test_sap_cloud_sdk_generates_compiles_and_reads(service: Service, place: Pat
     assert (read["one"]["id"], read["one"]["name"], read["count"]) == ("1", "Hammer", 3)
 
 
-def test_the_parsers_of_the_oasis_understand_the_metadata(run: Run) -> None:
+def test_the_parsers_of_the_oasis_understand_the_metadata(service: Service, run: Run) -> None:
     understood = json.loads(run("node", "parse.js", "metadata.xml"))
     product = understood["csdl"]["bds"]["product"]
     assert product["$Key"] == ["id"]
@@ -98,3 +98,8 @@ def test_the_parsers_of_the_oasis_understand_the_metadata(run: Run) -> None:
     assert {"/products", "/products({id})", "/products({id})/variants"} <= set(understood["paths"])
     assert set(understood["paths"]["/products"]) & {"get", "post", "patch", "delete"} == {"get"}
     assert understood["messages"] == []
+    ours = service.odata("/$metadata", Accept="application/json").json
+    assert {name.replace(".xml", ".json"): each for name, each in understood["csdl"].pop("$Reference").items()} == ours.pop(
+        "$Reference"
+    )
+    assert understood["csdl"] == ours

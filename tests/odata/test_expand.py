@@ -50,12 +50,34 @@ CONTEXTS = [
     ("/products?$top=1&$expand=variants", "#products(variants())"),
     ("/products(1)?$expand=category", "#products(category())/$entity"),
     ("/products(code='A')?$expand=variants&$select=id,code", "#products(id,code,variants())/$entity"),
+    ("/products?$select=code,category", "#products(code,category)"),
+    ("/products(1)?$select=category,variants", "#products(category,variants)/$entity"),
+    ("/products?$select=code,category,unit&$expand=category", "#products(code,unit,category())"),
+    ("/products?$select=*,category", "#products(category)"),
 ]
 
 
 @pytest.mark.parametrize(("path", "fragment"), CONTEXTS)
 def test_context_urls(service: Service, path: str, fragment: str) -> None:
     assert service.odata(path).json["@odata.context"].endswith("/api/odata/demo/$metadata" + fragment)
+
+
+def test_a_selected_navigation_property_has_no_fields_by_itself(service: Service) -> None:
+    for metadata in ("minimal", "none"):
+        accept = f"{JSON};odata.metadata={metadata}"
+        assert service.odata("/products?$select=category&$top=2", Accept=accept).json["value"] == [{}, {}]
+        row = service.odata("/products(1)?$select=category", Accept=accept).json
+        assert not [name for name in row if not name.startswith("@")]
+    assert service.odata("/products?$select=code,variants").json["value"] == [{"code": code} for code in "ABC"]
+    (row,) = service.odata("/products?$select=category&$expand=category&$filter=id%20eq%201").json["value"]
+    assert list(row) == ["category"] and row["category"]["code"] == "T"
+    assert "code" in service.odata("/products(1)?$select=*,category").json
+
+
+@pytest.mark.parametrize("select", ["category/code", "category/parent", "nothing", "code/x"])
+def test_select_takes_no_paths(service: Service, select: str) -> None:
+    reply = service.odata(f"/products?$select={select}")
+    assert (reply.status, reply.json["error"]["target"]) == (400, "$select")
 
 
 def test_the_star_is_every_navigation_property(service: Service) -> None:

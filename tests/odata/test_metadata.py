@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from xml.etree import ElementTree
 
+import jsonschema
 import psycopg
 import pytest
 
 from app.database.catalog import Catalog
 from app.database.connections import read_catalog
 from app.odata.metadata import csdl, service_document
+from tests.service.serving import running
 
 EDM = "{http://docs.oasis-open.org/odata/ns/edm}"
 
@@ -110,6 +113,63 @@ def test_a_comment_that_xml_cannot_hold_does_no_harm(catalog: Catalog) -> None:
     document = ElementTree.fromstring(csdl(Catalog({**catalog.entities, "units": entity}, "x")))
     descriptions = [each.get("String") for each in document.iter(f"{EDM}Annotation") if each.get("Term") == "Core.Description"]
     assert 'a b <&"> ü  ' in descriptions
+
+
+def test_the_json_is_valid_against_the_schema_of_the_oasis(catalog: Catalog) -> None:
+    """tests/odata/csdl.schema.json is the one of oasis-tcs/odata-csdl-schemas."""
+    text = (Path(__file__).parent / "csdl.schema.json").read_text()
+    for theirs, ours in (
+        ("(_|\\\\p{L}|\\\\p{Nl})", "[^\\\\W\\\\d]"),
+        (r"(_|\\p{L}|\\p{Nl}|\\p{Nd}|\\p{Mn}|\\p{Mc}|\\p{Pc}|\\p{Cf})", r"\\w"),
+    ):
+        assert theirs in text
+        text = text.replace(theirs, ours)  # Python's expressions have no classes of Unicode
+    document = json.loads(csdl(catalog, is_json=True))
+    jsonschema.validate(document, json.loads(text))
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(document | {"bds": {"product": {"$Kind": "EntityType", "$Key": "id"}}}, json.loads(text))
+
+
+def test_the_json_says_what_the_xml_says(catalog: Catalog) -> None:
+    document = json.loads(csdl(catalog, is_json=True))
+    assert (document["$Version"], document["$EntityContainer"]) == ("4.0", "bds.Container")
+    product = document["bds"]["product"]
+    assert product["$Key"] == ["id"] and product["id"]["$Type"] == "Edm.Int64" and product["id"]["@Core.Computed"] is True
+    price = {
+        "$Type": "Edm.Decimal",
+        "$Nullable": True,
+        "$Precision": 19,
+        "$Scale": 4,
+        "@Core.Description": "List price of one unit",
+    }
+    assert product["price"] == price
+    assert {name: value for name, value in product["name"].items() if name[0] == "$"} == {}, "a required text is the default"
+    assert product["category"] == {
+        "$Kind": "NavigationProperty", "$Type": "bds.category", "$Nullable": True, "$Partner": "products",
+        "$ReferentialConstraint": {"categoryId": "id"},
+    }  # fmt: skip
+    assert product["variants"] == {
+        "$Kind": "NavigationProperty", "$Collection": True, "$Type": "bds.productVariant", "$Partner": "product",
+    }  # fmt: skip
+    keys = [{"Key": [{"Name": name, "Alias": name}]} for name in ("code", "barcode")]
+    assert product["@Core.AlternateKeys"] == keys
+    container = document["bds"]["Container"]
+    assert container["@Capabilities.ConformanceLevel"] == "Minimal" and "contains" in container["@Capabilities.FilterFunctions"]
+    products = container["products"]
+    assert (products["$Collection"], products["$Type"]) == (True, "bds.product")
+    assert products["$NavigationPropertyBinding"]["category"] == "categories"
+    assert products["@Capabilities.ExpandRestrictions"] == {"Expandable": True, "MaxLevels": 1}
+
+
+def test_metadata_is_served_as_json_with_the_version_of_the_protocol(module_database_url: str) -> None:
+    with running(module_database_url) as service:
+        reply = service.odata("/$metadata", Accept="application/json")
+        assert (reply.status, reply.headers["OData-Version"]) == (200, "4.0")
+        assert reply.headers["Content-Type"].startswith("application/json") and "bds" in reply.json
+        assert service.odata("/$metadata", Accept="application/json", If_None_Match=reply.headers["ETag"]).status == 304
+        xml = service.odata("/$metadata")
+        assert xml.headers["Content-Type"] == "application/xml" and xml.headers["ETag"] != reply.headers["ETag"]
+        assert "Accept" in xml.headers["Vary"]
 
 
 def test_the_service_document_lists_the_sets(catalog: Catalog) -> None:

@@ -50,6 +50,13 @@ RESOURCES = [
     ("/products(code='A')/variants/$ref", Kind.REFERENCES, "products", "code='A'"),
     ("/products(1)/name", Kind.PROPERTY, "products", "1"),
     ("/products(1)/name/$value", Kind.VALUE, "products", "1"),
+    ("/$metadata/", Kind.METADATA, None, None),
+    ("/products/?$top=1", Kind.COLLECTION, "products", None),
+    ("/products/$count/", Kind.COUNT, "products", None),
+    ("/products(1)/", Kind.ROW, "products", "1"),
+    ("/products(1)/variants/", Kind.COLLECTION, "products", "1"),
+    ("/products(1)/category/$ref/", Kind.REFERENCE, "products", "1"),
+    ("/products(1)/name/$value/", Kind.VALUE, "products", "1"),
 ]
 
 
@@ -63,7 +70,9 @@ def test_paths_name_resources(catalog: Catalog, path: str, kind: Kind, entity: s
 REFUSED = [
     ("GET", "/nothing", "not_found"),
     ("GET", "/Products", "not_found"),
-    ("GET", "/products/", "not_found"),
+    ("GET", "/products//", "not_found"),
+    ("GET", "//", "not_found"),
+    ("GET", "//products", "not_found"),
     ("GET", "/products/1", "not_found"),
     ("GET", "/products(1", "not_found"),
     ("GET", "/products(1)x", "not_found"),
@@ -85,6 +94,7 @@ REFUSED = [
     ("GET", "/$all", "not_supported"),
     ("GET", "/$crossjoin(products,units)", "not_supported"),
     ("GET", "/$batch", "not_supported"),
+    ("POST", "/$batch/", "not_supported"),
     ("POST", "/$batch", "not_supported"),
     ("BREW", "/%24batch", "not_supported"),
     ("POST", "/products", "method_not_allowed"),
@@ -162,11 +172,38 @@ def test_accepted_formats(catalog: Catalog, accept: str, expected: JsonFormat) -
         ("/products", f"{JSON};odata.metadata=bogus"),
         ("/products(1)", "nonsense"),
         ("", "application/atomsvc+xml"),
-        ("/$metadata", JSON),
+        ("/$metadata", "text/html"),
+        ("/$metadata", f"{JSON};q=0"),
+        ("/$metadata", "*/*;q=0"),
     ],
 )
 def test_unavailable_formats_are_errors(catalog: Catalog, path: str, accept: str) -> None:
     assert refused(catalog, path, Accept=accept).code == "not_acceptable"
+
+
+XML = "application/xml"
+
+
+@pytest.mark.parametrize(
+    ("accept", "is_xml"),
+    [
+        (None, True),
+        ("*/*", True),
+        (XML, True),
+        (f"{JSON}, {XML}", True),
+        (f"{JSON}, */*", True),
+        (f"{JSON};q=0.5, {XML};q=0.4", False),
+        (f"{JSON}, {XML};q=0.9", False),
+        (f"{JSON};q=0.8, */*;q=0.1", False),
+        (f"{JSON};odata.metadata=minimal", False),
+        (JSON, False),
+        ("application/*;q=0.3, application/json;q=0.2", True),
+        (f"{JSON};q=0, application/*", True),
+        (f"{XML};q=0, */*", False),
+    ],
+)
+def test_metadata_is_json_only_where_that_is_preferred(catalog: Catalog, accept: str | None, is_xml: bool) -> None:
+    assert read(catalog, "/$metadata", **({"Accept": accept} if accept else {})).format.is_xml is is_xml
 
 
 def test_a_count_is_always_text(catalog: Catalog) -> None:

@@ -37,7 +37,7 @@ WRONG = [
     ("$filter", "category eq 'x'", 1, "navigation property"),
     ("$filter", "code eq 'A' and foo(name) eq 1", 17, "no such function: foo"),
     ("$select", "code,Name", 6, "no field Name"),
-    ("$select", "category", 1, "navigation property"),
+    ("$select", "category/code", 10, "category alone"),
     ("$orderby", "code,foo desc", 6, "no field foo"),
     ("$expand", "", 1, "a name"),
     ("$expand", "unit,", 6, "a name"),

@@ -83,6 +83,17 @@ PAIRS = [
         "((updatedAt >= $2::timestamptz) and (updatedAt <= $3::timestamptz))",
         ["2026-03-01 00:00:00+00:00", "294275-12-31 23:59:59+00"],
     ),
+    # suffixes of numbers, functions in any case
+    ("price gt 10m", "(price > $2::int8)", ["10"]),
+    ("price gt 10.5D", "(price > $2::numeric)", ["10.5"]),
+    ("id eq 7l", "(id = $2::int8)", ["7"]),
+    ("id in (7L,8l)", "(id = any($2::int8[]))", [["7", "8"]]),
+    ("price eq 5M div 2d", "(price is not distinct from ($2::numeric / nullif($3::numeric, 0)))", ["5", "2"]),
+    ("Contains(name,'a') and STARTSWITH(name,'b')", "((name like $2::text) and starts_with(name, $3::text))", ["%a%", "b"]),
+    ("STARTOFMONTH(updatedAt) gt 2026-02-03T00:00:00Z",
+        "((updatedAt >= $2::timestamptz) and (updatedAt <= $3::timestamptz))",
+        ["2026-03-01 00:00:00+00:00", "294275-12-31 23:59:59+00"]),
+    ("CAST(id,Edm.String) eq '5'", "((id::text collate C) = $2::text)", ["5"]),
     ("cast(id,Edm.String) eq '5'", "((id::text collate C) = $2::text)", ["5"]),
     # lambdas and counts: another view each, of the same company
     ("variants/any()", "exists (select from api.productVariants as t1 where t1.company_id = $1::text and t1.productId = id)", []),
