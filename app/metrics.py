@@ -81,6 +81,8 @@ class Backlog:
     deliveries: int
     overdue: float
     imports: int
+    failing_hooks: int
+    resting_hooks: int
     problems: Mapping[str, int]
 
 
@@ -161,6 +163,12 @@ class DatabaseCollector(Collector):
         yield GaugeMetricFamily(
             "bds_webhook_overdue_seconds", "Time since the oldest due delivery became due", value=self._backlog.overdue
         )
+        hooks = GaugeMetricFamily(
+            "bds_webhook_unhealthy_hooks", f"Hooks that fail or rest, counted up to {QUEUE_LIMIT}", labels=("state",)
+        )
+        hooks.add_metric(("failing",), self._backlog.failing_hooks)
+        hooks.add_metric(("resting",), self._backlog.resting_hooks)
+        yield hooks
         yield GaugeMetricFamily(
             "bds_imports_under_way", f"Unfinished imports, counted up to {QUEUE_LIMIT}", value=self._backlog.imports
         )

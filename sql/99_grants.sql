@@ -48,12 +48,12 @@ grant execute on function
 
 grant select on bds.api_keys, bds.problem_counts to bds_operator, bds_service;
 grant select on
-    bds.deliveries, bds.delivery_attempts, bds.hook_columns, bds.hook_filters, bds.hook_positions, bds.hook_queue, bds.hook_states,
-    bds.hooks
+    bds.deliveries, bds.delivery_attempts, bds.hook_columns, bds.hook_filters, bds.hook_health, bds.hook_positions, bds.hook_queue,
+    bds.hook_states, bds.hooks
     to bds_operator, bds_service, bds_worker;
 grant execute on function bds.delivery_json, bds.hook_json, bds.misfit to bds_operator, bds_service, bds_worker;
 grant execute on function
-    bds.create_hook, bds.delete_hook, bds.lock_hook, bds.retry_delivery, bds.test_hook, bds.update_hook
+    bds.create_hook, bds.delete_hook, bds.lock_hook, bds.retry_delivery, bds.rotate_hook, bds.test_hook, bds.update_hook
     to bds_operator, bds_service;
 grant execute on function
     bds.backlog, bds.create_key, bds.delete_mapper, bds.forget_imports, bds.keys_of, bds.maintain, bds.put_mapper,
@@ -120,7 +120,8 @@ grant execute on all functions in schema bds_impl, bds_webhooks to bds_dispatche
 grant execute on function
     bds.companies_behind, bds.delivery_json, bds.hook_json, bds.lock_hook, bds.misfit
     to bds_dispatcher;
-grant select on bds.change_log, bds.clocks, bds.companies, bds.entity_positions, bds.hook_columns to bds_dispatcher;
+grant select on bds.change_log, bds.clocks, bds.companies, bds.entity_positions, bds.hook_columns, bds.hook_health
+    to bds_dispatcher;
 grant select, insert, update, delete on
     bds.deliveries, bds.delivery_attempts, bds.hook_filters, bds.hook_positions, bds.hook_queue, bds.hook_secrets, bds.hook_states,
     bds.hooks
@@ -136,6 +137,7 @@ alter function bds.refit_hook owner to bds_dispatcher;
 alter function bds.release_leases owner to bds_dispatcher;
 alter function bds.renew_leases owner to bds_dispatcher;
 alter function bds.retry_delivery owner to bds_dispatcher;
+alter function bds.rotate_hook owner to bds_dispatcher;
 alter function bds.route_changes owner to bds_dispatcher;
 alter function bds.test_hook owner to bds_dispatcher;
 alter function bds.update_hook owner to bds_dispatcher;

@@ -19,7 +19,7 @@ from app.service.middleware import DATABASE
 log = logging.getLogger("bds.http")
 
 INTERVAL = 1.0  # seconds between two samples
-BACKLOG = "select b.deliveries, b.overdue, b.imports, c.counts from bds.backlog(%s) b cross join bds.problem_counts c"
+BACKLOG = "select b.*, c.counts from bds.backlog(%s) b cross join bds.problem_counts c"
 BACKLOG_TIMEOUT = 2.0  # seconds for the query of the backlog
 FORWARDED = ("Forwarded", "X-Forwarded-For", "X-Real-IP", "Via")
 
@@ -67,7 +67,7 @@ async def _read_backlog(database: Database) -> Backlog | None:
     except (psycopg.Error, TimeoutError) as error:
         log.warning("waiting work could not be counted: %s", type(error).__name__)
         return None
-    return Backlog(row[0], float(row[1]), row[2], row[3]) if row else None
+    return Backlog(*row) if row else None
 
 
 async def run_sampling(database: Database, sampler: Sampler) -> None:

@@ -108,9 +108,20 @@ async def test_hook(request: web.Request) -> web.StreamResponse:
     return web.json_response(await registration.test(request.app[DATABASE], company, request.match_info["id"]), status=202)
 
 
+async def rotate_hook(request: web.Request) -> web.StreamResponse:
+    company = await require_hooks(request, lists=True)
+    revoke = urls.read_flag(urls.decode_query(request.rel_url.raw_path_qs), "revoke")
+    return web.json_response(await registration.rotate(request.app[DATABASE], company, request.match_info["id"], revoke=revoke))
+
+
 async def deliveries(request: web.Request) -> web.StreamResponse:
     company, page = await require_hooks(request, lists=True), urls.read_page(urls.decode_query(request.rel_url.raw_path_qs))
     return web.json_response(await registration.deliveries(request.app[DATABASE], company, request.match_info["id"], page))
+
+
+async def delivery(request: web.Request) -> web.StreamResponse:
+    company, named = await require_hooks(request), request.match_info
+    return web.json_response(await registration.delivery(request.app[DATABASE], company, named["id"], named["delivery"]))
 
 
 async def retry_delivery(request: web.Request) -> web.StreamResponse:
@@ -230,7 +241,9 @@ ROUTES: tuple[tuple[str, str, Handler], ...] = (
     ("PATCH", "/c/{company}/hooks/{id}", update_hook),
     ("DELETE", "/c/{company}/hooks/{id}", delete_hook),
     ("POST", "/c/{company}/hooks/{id}/test", test_hook),
+    ("POST", "/c/{company}/hooks/{id}/secret", rotate_hook),
     ("GET", "/c/{company}/hooks/{id}/deliveries", deliveries),
+    ("GET", "/c/{company}/hooks/{id}/deliveries/{delivery}", delivery),
     ("POST", "/c/{company}/hooks/{id}/deliveries/{delivery}/retry", retry_delivery),
     ("GET", "/c/{company}/{entity}", rows),
     ("GET", "/c/{company}/{entity}/{id}", row),

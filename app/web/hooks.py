@@ -91,7 +91,6 @@ async def hook_page(page: PageRequest, form: Form | None) -> web.Response:
         "hook.html",
         form.status if form else 200,
         hook=hook,
-        queue=await registration.queue(page.database, page.company, hook["id"]),
         deliveries=found["data"],
         more=found["hasMore"],
         offset=offset,

@@ -16,6 +16,7 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 
 THREADS = 64  # names resolved at once; a slow name server must not delay the others
 
+LOCALHOST = "localhost"  # and all names below it are this machine's (RFC 6761)
 GLOBAL_IPV6 = ipaddress.ip_network("2000::/3")  # all assigned addresses; mapped, translated (NAT64) and local ones are outside
 REFUSED = tuple(
     ipaddress.ip_network(each)
@@ -30,8 +31,16 @@ REFUSED = tuple(
 )
 
 
+MEND = "the operator may allow it: BDS_WEBHOOK_ALLOW_PRIVATE=true"
+
+
 class AddressRefused(OSError):
     """The host is, or resolves to, an address that is not public."""
+
+
+def plain_name(host: str) -> str:
+    """A host in lower case and without the dot after an absolute name, which leads to the same address."""
+    return host.lower().removesuffix(".")
 
 
 def is_public(address: str) -> bool:
@@ -63,6 +72,9 @@ class Resolver(AbstractResolver):
 
     async def resolve(self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC) -> list[ResolveResult]:
         """The addresses of a name.  Raises AddressRefused, or OSError if there are none."""
+        host = plain_name(host)
+        if not self._allow_private and (host == LOCALHOST or host.endswith(f".{LOCALHOST}")):  # whatever a name server answers
+            raise AddressRefused(f"{host} is not a public address ({MEND})")
         found = await asyncio.get_running_loop().run_in_executor(self._threads, _look_up, host, port, family)
         for each in found:
             self.check(each["host"], host)
@@ -72,7 +84,7 @@ class Resolver(AbstractResolver):
         """Raises AddressRefused unless the address may be connected to."""
         if not self._allow_private and not is_public(address):
             name = address if address == host else f"{host} resolves to {address}, which"
-            raise AddressRefused(f"{name} is not a public address")
+            raise AddressRefused(f"{name} is not a public address ({MEND})")
 
     async def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)

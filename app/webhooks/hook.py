@@ -22,6 +22,7 @@ LONGEST_FILTER = 10_000
 MOST_COLUMNS = 100
 RESOLVE_TIMEOUT = 2.0  # seconds for the host name at registration; a name that is not found may exist when something is sent
 URL_CHARACTERS = re.compile(r"[A-Za-z0-9\-._~:/?#\[\]@!$&'()*+,;=%]+")  # those of RFC 3986
+CREDENTIALS = re.compile("[^/?#]*//[^/?#]*@")  # empty ones too
 BAD_ESCAPE = re.compile("%(?![0-9A-Fa-f]{2})")
 LABEL = "[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
 # the last label is not a number: some programs read such a host as an address, others as a name
@@ -111,7 +112,7 @@ def read_url(value: Any) -> str:
         raise invalid("url", f"url: the host {host} is neither a name nor an IP address")
     if not port:
         raise invalid("url", "url: expected a port from 1 to 65535")
-    if parsed.raw_user is not None or parsed.raw_password is not None:
+    if CREDENTIALS.match(text):
         raise invalid("url", "url: must not contain credentials; deliveries are signed")
     if "#" in text:
         raise invalid("url", "url: must not contain a fragment, which is never sent")
@@ -122,7 +123,7 @@ async def check_address(url: str, allow_private: bool) -> None:
     """Raises malformed_request if the url's host is, or now resolves to, an address that is not public."""
     if allow_private:
         return
-    host = URL(url).host or ""
+    host = URL(url).raw_host or ""  # as a delivery resolves it
     resolver = Resolver(allow_private)
     try:
         if is_literal(host):

@@ -1,13 +1,14 @@
-"""Hooks under /c: register, change, show and delete them, send a test, list and retry deliveries.
+"""Hooks under /c: register, change, show and delete them, rotate their secrets, send a test, show and retry deliveries.
 
 hook.py checks what a client sends; SQL functions (create_hook and others in schema bds) store it.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import fields, replace
-from typing import Any
+from typing import Any, LiteralString
 from uuid import UUID
 
 from app.database.database import Database
@@ -15,6 +16,15 @@ from app.database.listing import listing
 from app.database.pools import Session
 from app.errors import ServiceError
 from app.webhooks.hook import Hook, check_address, invalid, read_members
+
+HOOKS: LiteralString = """
+    select bds.hook_json(h, s) from bds.hooks h join bds.hook_health s on s.company_id = h.company_id and s.hook_id = h.id
+    where h.company_id = %s and h.deleted_at is null
+"""
+DELIVERIES: LiteralString = """
+    from bds.deliveries d join bds.hook_states s on s.company_id = d.company_id and s.hook_id = d.hook_id
+    where d.company_id = %s and d.hook_id = %s
+"""
 
 
 async def create(database: Database, company: str, body: bytes) -> dict[str, Any]:
@@ -42,7 +52,8 @@ async def update(database: Database, company: str, hook_id: str, body: bytes) ->
     if "url" in given:
         await check_address(given["url"], database.config.webhook_allow_private)
     async with database.registration(company) as connection:
-        stored = await _hook(connection, "select bds.hook_json(bds.lock_hook(%s, %s))", (company, _id(hook_id, "hook")))
+        await connection.execute("select bds.lock_hook(%s, %s)", (company, _id(hook_id, "hook")))
+        stored = await _existing(connection, company, hook_id)
         hook = replace(_stored(stored), **given)
         hook.check(database.catalog)
         return await _hook(
@@ -70,8 +81,7 @@ async def hooks(database: Database, company: str, page: tuple[int, int]) -> dict
     async with database.registration(company) as connection:
         return await listing(
             connection,
-            "select bds.hook_json(h) from bds.hooks h where h.company_id = %s and h.deleted_at is null"
-            " order by h.number desc limit %s offset %s",
+            HOOKS + " order by h.number desc limit %s offset %s",
             (company,),
             *page,
         )
@@ -83,23 +93,29 @@ async def deliveries(database: Database, company: str, hook_id: str, page: tuple
         await _existing(connection, company, hook_id)
         return await listing(
             connection,
-            "select bds.delivery_json(d) from (select * from bds.deliveries d where d.company_id = %s and d.hook_id = %s"
-            " order by d.number desc limit %s offset %s) d",
+            "select bds.delivery_json(d, s)" + DELIVERIES + " order by d.number desc limit %s offset %s",
             (company, hook_id),
             *page,
         )
 
 
-async def queue(database: Database, company: str, hook_id: str) -> dict[str, Any]:
-    """The queue of a hook: collected changes (`queued`), the end of their window (`batchAt`), and of its rest (`restsUntil`)."""
+async def delivery(database: Database, company: str, hook_id: str, delivery_id: str) -> dict[str, Any]:
+    """One delivery of a hook, with the body that is sent.  Raises not_found."""
+    named = (company, _id(hook_id, "hook"), _id(delivery_id, "delivery"))
     async with database.registration(company) as connection:
-        return await _hook(
-            connection,
-            "select json_build_object('queued', s.queued, 'batchAt', bds.api_time(s.batch_at),"
-            " 'restsUntil', case when s.rests_until > clock_timestamp() then bds.api_time(s.rests_until) end)"
-            " from bds.hook_states s where s.company_id = %s and s.hook_id = %s",
-            (company, _id(hook_id, "hook")),
-        )
+        await _existing(connection, company, hook_id)
+        query = "select bds.delivery_json(d, s), d.body" + DELIVERIES + " and d.id = %s"
+        row = await (await connection.execute(query, named)).fetchone()
+    if row is None:
+        raise ServiceError("not_found", f"the hook has no delivery {delivery_id}")
+    return {**row[0], "body": json.loads(row[1])}
+
+
+async def rotate(database: Database, company: str, hook_id: str, *, revoke: bool) -> dict[str, Any]:
+    """Give a hook a new secret; returns it.  revoke: the one before ends now, else in a day.  Raises not_found."""
+    named = (company, _id(hook_id, "hook"), revoke)
+    async with database.registration(company) as connection:
+        return {"secret": await _fetch(connection, "select bds.rotate_hook(%s, %s, %s)", named)}
 
 
 async def test(database: Database, company: str, hook_id: str) -> dict[str, Any]:
@@ -145,11 +161,7 @@ def _parameters(company: str, hook: Hook) -> dict[str, Any]:
 
 async def _existing(connection: Session, company: str, hook_id: str) -> dict[str, Any]:
     """A hook as it is stored, without waiting for a session that changes it.  Raises not_found."""
-    cursor = await connection.execute(
-        "select bds.hook_json(h) from bds.hooks h where h.company_id = %s and h.id = %s and h.deleted_at is null",
-        (company, _id(hook_id, "hook")),
-    )
-    row = await cursor.fetchone()
+    row = await (await connection.execute(HOOKS + " and h.id = %s", (company, _id(hook_id, "hook")))).fetchone()
     if row is None:
         raise ServiceError("not_found", f"no such hook: {hook_id}")
     hook: dict[str, Any] = row[0]

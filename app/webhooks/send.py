@@ -14,7 +14,7 @@ import hmac
 import socket
 import ssl
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -41,7 +41,7 @@ class Delivery:
     id: UUID
     lease: UUID
     url: str
-    secret: str
+    secrets: tuple[str, ...]  # newest first; each signs
     body: bytes
 
     def key(self) -> dict[str, str]:
@@ -70,8 +70,12 @@ class Outcome:
         return {"status": self.status, "durationMs": round(self.duration * 1000), "error": self.error, "reply": self.reply}
 
 
-def sign(secret: str, id: str, timestamp: int, body: bytes) -> str:
-    """The signature of Standard Webhooks: v1, HMAC-SHA256 over id, timestamp and body."""
+def sign(secrets: Sequence[str], id: str, timestamp: int, body: bytes) -> str:
+    """The signatures of Standard Webhooks, one for each secret: v1, HMAC-SHA256 over id, timestamp and body."""
+    return " ".join(_signature(secret, id, timestamp, body) for secret in secrets)
+
+
+def _signature(secret: str, id: str, timestamp: int, body: bytes) -> str:
     key = base64.b64decode(secret.removeprefix("whsec_"))
     digest = hmac.new(key, f"{id}.{timestamp}.".encode() + body, hashlib.sha256).digest()
     return "v1," + base64.b64encode(digest).decode()
@@ -142,7 +146,7 @@ class Sender:
         headers = {
             "webhook-id": str(delivery.id),
             "webhook-timestamp": str(timestamp),
-            "webhook-signature": sign(delivery.secret, str(delivery.id), timestamp, delivery.body),
+            "webhook-signature": sign(delivery.secrets, str(delivery.id), timestamp, delivery.body),
         }
         async with self._session.post(
             url, data=delivery.body, headers=headers, allow_redirects=False, trace_request_ctx=trace

@@ -227,12 +227,12 @@ class Worker:
 
     async def _claim(self, most: int) -> int:
         rows = await self._call(
-            "select company, hook, delivery, lease_id, url, secret, convert_to(body, 'UTF8')"
+            "select company, hook, delivery, lease_id, url, secrets, convert_to(body, 'UTF8')"
             " from bds.claim_deliveries(%s, make_interval(secs => %s))",
             (most, self._config.webhook_lease),
         )
-        for row in rows:
-            delivery = Delivery(*row)
+        for company, hook, id, lease, url, secrets, body in rows:
+            delivery = Delivery(company, hook, id, lease, url, tuple(secrets), body)
             self._attempts[delivery] = (asyncio.create_task(self._attempt(delivery)), time.monotonic())
         return len(rows)
 

@@ -57,6 +57,16 @@ def read_page(options: Sequence[tuple[str, str]], limit: int = 100) -> tuple[int
     return page["limit"], page["offset"]
 
 
+def read_flag(options: Sequence[tuple[str, str]], name: str) -> bool:
+    """Return the only option that a path takes, true or false; false if it is not given.  Raises malformed_request."""
+    for given, value in options:
+        if given != name or len(options) > 1:
+            raise ServiceError("malformed_request", f"expected {name} at most, got {options[-1][0]}", target=options[-1][0])
+        if value.lower() not in ("true", "false"):
+            raise ServiceError("malformed_request", f"{name}: expected true or false, got {value}", target=name)
+    return any(value.lower() == "true" for _, value in options)
+
+
 def refuse_options(path: str) -> None:
     """Raises malformed_request if the raw path has a query."""
     for name, _ in decode_query(path):

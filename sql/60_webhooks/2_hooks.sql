@@ -10,7 +10,37 @@
 -- The functions run as bds_dispatcher, which acts for every company: each of them first requires that the session acts for the
 -- company.  The order of locks is in 6_queue.sql.
 
-create or replace function bds.hook_json(hook bds.hooks, secret text default null)
+create or replace view bds.hook_health with (security_invoker = true) as
+select h.company_id, h.id as hook_id,
+    case
+        when h.disabled then 'disabled'
+        when s.rests_until > clock_timestamp() then 'resting'
+        when s.failures > 0 then 'failing'
+        else 'ok'
+    end as state,
+    s.failures, s.last_status, s.last_at, s.queued + coalesce(d.changes, 0) as queued,
+    case when s.rests_until > clock_timestamp() then s.rests_until end as rests_until
+from bds.hooks h
+join bds.hook_states s on s.company_id = h.company_id and s.hook_id = h.id
+left join (
+    select u.company_id, u.hook_id, sum(u.change_count) as changes
+    from bds.deliveries u
+    where u.finished_at is null and not u.test
+    group by u.company_id, u.hook_id
+) d on d.company_id = h.company_id and d.hook_id = h.id
+where h.deleted_at is null;
+comment on view bds.hook_health is 'How the deliveries of each hook do: its state, its last attempt, the changes that wait';
+comment on column bds.hook_health.company_id is 'The company';
+comment on column bds.hook_health.hook_id is 'The hook';
+comment on column bds.hook_health.state is
+    'disabled; resting after a delivery''s last failure; failing: the last attempt failed; or ok';
+comment on column bds.hook_health.failures is 'Failed attempts since the last one that succeeded, or since the first';
+comment on column bds.hook_health.last_status is 'HTTP status of the last attempt''s answer; null: there was none';
+comment on column bds.hook_health.last_at is 'Time of the last attempt, tests too; null: none yet';
+comment on column bds.hook_health.queued is 'Number of matched changes that are not delivered yet';
+comment on column bds.hook_health.rests_until is 'End of the rest; null: it does not rest';
+
+create or replace function bds.hook_json(hook bds.hooks, health bds.hook_health, secret text default null)
     returns json
     language sql
     stable
@@ -19,10 +49,30 @@ create or replace function bds.hook_json(hook bds.hooks, secret text default nul
         'filter': coalesce(to_json(hook.filter), 'null'), 'columns': coalesce(to_json(hook.columns), 'null'),
         'allowInChangeSet': hook.allow_in_change_set, 'disabled': hook.disabled,
         'createdAt': bds.api_time(hook.created_at), 'updatedAt': bds.api_time(hook.updated_at),
-        'problem': hook.problem, 'secret': secret
+        'problem': hook.problem,
+        'health': json_build_object(
+            'state', health.state, 'failures', health.failures, 'lastStatus', health.last_status,
+            'lastAt', bds.api_time(health.last_at), 'queued', health.queued, 'restsUntil', bds.api_time(health.rests_until)
+        ),
+        'notices': case
+            when hook.allow_in_change_set then '[]'::json
+            else '["every import is a change set, and allowInChangeSet is false: this hook hears nothing of imports"]'
+        end,
+        'secret': secret
         absent on null
     );
-comment on function bds.hook_json(bds.hooks, text) is 'A hook in the format of the API, with its secret if it was just created';
+comment on function bds.hook_json(bds.hooks, bds.hook_health, text) is
+    'A hook in the format of the API, with its secret if it was just created';
+
+create function bds_webhooks.described(hook bds.hooks, secret text default null)
+    returns json
+    language sql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
+    select bds.hook_json(hook, s, secret) from bds.hook_health s where s.company_id = hook.company_id and s.hook_id = hook.id;
+$$;
+comment on function bds_webhooks.described(bds.hooks, text) is 'A hook that was just stored, in the format of the API';
 
 create or replace function bds.lock_hook(company text, hook_id uuid)
     returns bds.hooks
@@ -100,7 +150,7 @@ begin
     insert into bds.hook_states (company_id, hook_id) values (company, hook.id);
     insert into bds.hook_secrets (company_id, hook_id, secret) values (company, hook.id, secret);
     perform pg_notify('bds_hooks', company);
-    return bds.hook_json(hook, secret);
+    return bds_webhooks.described(hook, secret);
 end
 $$;
 comment on function bds.create_hook(text, text, text, text, text[], boolean, boolean) is
@@ -169,7 +219,7 @@ begin
         perform bds_webhooks.cancel_queued(company, hook_id);
     end if;
     perform pg_notify('bds_hooks', company);
-    return bds.hook_json(after);
+    return bds_webhooks.described(after);
 end
 $$;
 comment on function bds.update_hook(text, uuid, text, text, text, text[], boolean, boolean) is
@@ -229,6 +279,26 @@ end
 $$;
 comment on function bds.delete_hook(text, uuid) is
     'Deletes a hook and cancels its queue; its deliveries stay until bds.forget_deliveries';
+
+create or replace function bds.rotate_hook(company text, hook_id uuid, revoke boolean default false)
+    returns text
+    language plpgsql
+    security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    hook  bds.hooks := bds.lock_hook(company, hook_id);
+    fresh text := bds_webhooks.make_secret();
+begin
+    update bds.hook_secrets s
+    set secret = fresh, previous = case when not revoke then s.secret end,
+        ends_at = case when not revoke then clock_timestamp() + interval '1 day' end
+    where s.company_id = company and s.hook_id = hook.id;
+    return fresh;
+end
+$$;
+comment on function bds.rotate_hook(text, uuid, boolean) is
+    'Gives a hook a new secret and returns it. The one before signs beside it for a day, or with revoke no longer; an older one ends';
 
 create function bds_webhooks.cancel_queued(company text, hook_id uuid)
     returns void

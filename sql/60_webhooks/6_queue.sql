@@ -3,7 +3,7 @@
 --     listen bds_changes; listen bds_hooks;                    payload: the company; at the start and after each notification:
 --     select * from bds.route_changes(company) for each of     select bds.companies_behind();
 --     select * from bds.claim_deliveries(100);                 due deliveries, leased for 15 seconds
---     POST body to url, signed with secret; meanwhile          select bds.renew_leases('[{"company", "hook", "lease"}]');
+--     POST body to url, signed by secrets; meanwhile           select bds.renew_leases('[{"company", "hook", "lease"}]');
 --     select * from bds.record_attempts('[{"company", "hook", "delivery", "lease", "status", "durationMs", "error", "reply"}]');
 --     sleep until a notification or for                        select bds.next_due();   seconds
 --
@@ -24,7 +24,7 @@
 create or replace function bds.claim_deliveries(
     most  int default 100,
     lease interval default '15 seconds',
-    out company text, out hook uuid, out delivery uuid, out lease_id uuid, out url text, out secret text, out body text
+    out company text, out hook uuid, out delivery uuid, out lease_id uuid, out url text, out secrets text[], out body text
 )
     returns setof record
     language plpgsql
@@ -55,12 +55,12 @@ begin
 end
 $$;
 comment on function bds.claim_deliveries(int, interval) is
-    'Leases the next delivery of each hook that is due. After a lease has ended without a result another worker may claim the '
-    'delivery';
+    'Leases the next delivery of each hook that is due, with the secrets that sign it, newest first. After a lease has ended '
+    'without a result another worker may claim the delivery';
 
 create function bds_webhooks.lease_deliveries(
     companies text[], hooks uuid[], lease interval,
-    out company text, out hook uuid, out delivery uuid, out lease_id uuid, out url text, out secret text, out body text
+    out company text, out hook uuid, out delivery uuid, out lease_id uuid, out url text, out secrets text[], out body text
 )
     returns setof record
     language plpgsql
@@ -74,16 +74,16 @@ as $$
 begin
     return query
     with due as (
-        select s.company_id, s.hook_id, d.*, h.url, c.tenant_id, k.secret,
+        select s.company_id, s.hook_id, d.*, h.url,
+            array_remove(array[k.secret, case when k.ends_at > clock_timestamp() then k.previous end], null) as secrets,
             case when d.urgent then d.next_attempt_at else greatest(d.next_attempt_at, s.rests_until) end as at,
             clock_timestamp() as now
         from unnest(companies, hooks) as w (company_id, hook_id)
         join bds.hook_states s on s.company_id = w.company_id and s.hook_id = w.hook_id
         join bds.hooks h on h.company_id = w.company_id and h.id = w.hook_id
-        join bds.companies c on c.id = w.company_id
         left join bds.hook_secrets k on k.company_id = w.company_id and k.hook_id = w.hook_id
         left join lateral (
-            select d.id, d.number, d.urgent, d.next_attempt_at, d.change_set_id, d.changes, d.created_at
+            select d.id, d.number, d.urgent, d.next_attempt_at, d.body
             from bds.deliveries d
             where d.company_id = w.company_id and d.hook_id = w.hook_id and d.finished_at is null
             order by d.urgent desc, d.number
@@ -98,12 +98,7 @@ begin
         where s.company_id = due.company_id and s.hook_id = due.hook_id
         returning s.company_id, s.hook_id, s.lease
     )
-    select due.company_id, due.hook_id, due.id, taken.lease, due.url, due.secret,
-        json_build_object(
-            'hookId', due.hook_id, 'tenantId', coalesce(due.tenant_id, due.company_id), 'organisationId', due.company_id,
-            'changeSetId', due.change_set_id, 'changes', due.changes,
-            'timestamp', to_char(due.created_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')
-        )::text
+    select due.company_id, due.hook_id, due.id, taken.lease, due.url, due.secrets, due.body
     from due join taken on taken.company_id = due.company_id and taken.hook_id = due.hook_id
     where taken.lease is not null
     order by due.number;
@@ -157,7 +152,7 @@ begin
         eased := case when ended.eases then eased || ended.hook else eased end;
         return next;
     end loop;
-    perform bds_webhooks.end_leases(attempts, rested, eased, penalty);
+    perform bds_webhooks.end_leases(attempts, true, rested, eased, penalty);
 end
 $$;
 comment on function bds.record_attempts(jsonb, double precision[], interval) is
@@ -223,7 +218,7 @@ comment on function bds_webhooks.end_attempts(jsonb, double precision[]) is
     'Records attempts whose leases hold, and the new state of each delivery: exhausted after the last retry, eases if the hook '
     'answers';
 
-create function bds_webhooks.end_leases(attempts jsonb, rested uuid[], eased uuid[], penalty interval)
+create function bds_webhooks.end_leases(attempts jsonb, tried boolean, rested uuid[], eased uuid[], penalty interval)
     returns void
     language sql
     set search_path = pg_catalog, pg_temp
@@ -233,17 +228,21 @@ create function bds_webhooks.end_leases(attempts jsonb, rested uuid[], eased uui
     set enable_mergejoin = off
 as $$
     with a as (
-        select s.company_id, s.hook_id,
+        select s.company_id, s.hook_id, a.status, clock_timestamp() - make_interval(secs => coalesce(a."durationMs", 0) / 1000.0) as at,
             case
                 when s.hook_id = any (rested) then clock_timestamp() + penalty
                 when s.hook_id = any (eased) then null
                 else s.rests_until
             end as rests_until
-        from jsonb_to_recordset(attempts) as a (company text, hook uuid, lease uuid)
+        from jsonb_to_recordset(attempts) as a (company text, hook uuid, lease uuid, status int, "durationMs" int)
         join bds.hook_states s on s.company_id = a.company and s.hook_id = a.hook and s.lease = a.lease
     )
     update bds.hook_states s
-    set lease = null, rests_until = a.rests_until, next_at = (
+    set lease = null, rests_until = a.rests_until,
+        last_at = case when tried then a.at else s.last_at end,
+        last_status = case when tried then a.status else s.last_status end,
+        failures = case when not tried then s.failures when a.status between 200 and 299 then 0 else s.failures + 1 end,
+        next_at = (
             select case when d.urgent then d.next_attempt_at else greatest(d.next_attempt_at, a.rests_until) end
             from bds.deliveries d
             where d.company_id = s.company_id and d.hook_id = s.hook_id and d.finished_at is null
@@ -253,8 +252,9 @@ as $$
     from a
     where s.company_id = a.company_id and s.hook_id = a.hook_id;
 $$;
-comment on function bds_webhooks.end_leases(jsonb, uuid[], uuid[], interval) is
-    'Frees hooks for their next delivery; rested ones rest for the penalty from now on, eased ones no longer';
+comment on function bds_webhooks.end_leases(jsonb, boolean, uuid[], uuid[], interval) is
+    'Frees hooks for their next delivery, and notes the results of attempts that were tried; rested hooks rest for the penalty from '
+    'now on, eased ones no longer';
 
 create or replace function bds.renew_leases(attempts jsonb, lease interval default '15 seconds')
     returns setof uuid
@@ -286,7 +286,7 @@ create or replace function bds.release_leases(attempts jsonb)
     set search_path = pg_catalog, pg_temp
 as $$
 begin
-    perform bds_webhooks.lock_leases(attempts), bds_webhooks.end_leases(attempts, null, null, null);
+    perform bds_webhooks.lock_leases(attempts), bds_webhooks.end_leases(attempts, false, null, null, null);
     perform pg_notify('bds_hooks', '');
 end
 $$;

@@ -1,13 +1,21 @@
 -- Deliveries in the API: their list, a test, a retry by hand; and how long they are kept.
 
-create or replace function bds.delivery_json(delivery bds.deliveries)
+create or replace function bds.delivery_json(delivery bds.deliveries, hook bds.hook_states)
     returns json
     language sql
     stable
     return json_build_object(
         'id', delivery.id, 'hookId', delivery.hook_id, 'state', delivery.state, 'changeSetId', delivery.change_set_id,
         'changes', delivery.change_count, 'createdAt', bds.api_time(delivery.created_at),
-        'nextAttemptAt', bds.api_time(delivery.next_attempt_at), 'finishedAt', bds.api_time(delivery.finished_at),
+        'nextAttemptAt', bds.api_time(case
+            when delivery.finished_at is null then greatest(
+                delivery.next_attempt_at,
+                case when not delivery.urgent then hook.rests_until end,
+                case when hook.lease is null then hook.next_at end,  -- of the delivery before it
+                clock_timestamp()  -- it is due, or under way
+            )
+        end),
+        'finishedAt', bds.api_time(delivery.finished_at),
         'attempts', coalesce(
             (
                 select json_agg(json_build_object(
@@ -19,7 +27,9 @@ create or replace function bds.delivery_json(delivery bds.deliveries)
             '[]'
         )
     );
-comment on function bds.delivery_json(bds.deliveries) is 'A delivery with its attempts, in the format of the API';
+comment on function bds.delivery_json(bds.deliveries, bds.hook_states) is
+    'A delivery with its attempts, in the format of the API; the next one is no earlier than the rest of its hook and the delivery '
+    'before it allow';
 
 create or replace function bds.test_hook(company text, hook_id uuid)
     returns uuid
@@ -30,14 +40,15 @@ as $$
 declare
     hook        bds.hooks := bds.lock_hook(company, hook_id);
     test_entity text := coalesce(hook.entity, (select e.name from bds.entities e order by e.ordinal limit 1));
+    made_at     timestamptz := clock_timestamp();
+    changes     json := json_build_array(json_build_object(
+        'id', '0', 'entity', test_entity, 'operation', 'update', 'rowId', '0', 'changeSetId', null
+    ));
     delivery_id uuid;
 begin
-    insert into bds.deliveries (company_id, hook_id, urgent, test, next_attempt_at, change_count, changes)
+    insert into bds.deliveries (company_id, hook_id, urgent, test, created_at, next_attempt_at, change_count, body)
     values (
-        company, hook.id, true, true, clock_timestamp(), 1,
-        json_build_array(json_build_object(
-            'id', '0', 'entity', test_entity, 'operation', 'update', 'rowId', '0', 'changeSetId', null
-        ))
+        company, hook.id, true, true, made_at, made_at, 1, bds_webhooks.body_of(company, hook.id, null, changes, made_at)
     )
     returning id into delivery_id;
     perform bds_webhooks.wake_hook(company, hook.id);
@@ -117,8 +128,13 @@ begin
         for update skip locked  -- of the state too, which is deleted with the hook
     ) o
     where h.company_id = o.company_id and h.id = o.id;
+    update bds.hook_secrets s
+    set previous = null, ends_at = null
+    from (select e.company_id, e.hook_id from bds.hook_secrets e where e.ends_at < now() for update skip locked) e
+    where s.company_id = e.company_id and s.hook_id = e.hook_id;
     return forgotten;
 end
 $$;
 comment on function bds.forget_deliveries(interval, int) is
-    'Deletes deliveries that ended before this time, and deleted hooks without deliveries; returns the number of deliveries';
+    'Deletes deliveries that ended before this time, deleted hooks without deliveries, and secrets that no longer sign; returns the '
+    'number of deliveries';

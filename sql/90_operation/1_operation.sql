@@ -1,24 +1,35 @@
 -- The backlog that operators monitor, and the step after a restore.
 
-create or replace function bds.backlog(at_most int, out deliveries bigint, out overdue double precision, out imports bigint)
+create or replace function bds.backlog(
+    at_most int,
+    out deliveries bigint, out overdue double precision, out imports bigint, out failing_hooks bigint, out resting_hooks bigint
+)
     returns record
     language sql
     stable
     security definer
     set search_path = pg_catalog, pg_temp
 as $$
+    with unhealthy as (
+        select s.rests_until > clock_timestamp() as rests
+        from bds.hook_states s join bds.hooks h on h.company_id = s.company_id and h.id = s.hook_id
+        where (s.failures > 0 or s.rests_until is not null) and not h.disabled and h.deleted_at is null
+            and (s.failures > 0 or s.rests_until > clock_timestamp())
+        limit at_most
+    )
     select
         (select count(*) from (select from bds.deliveries d where d.finished_at is null limit at_most) d),
         greatest(0, extract(epoch from clock_timestamp() - least(
             (select min(s.batch_at) from bds.hook_states s where s.batch_at is not null),
             (select min(s.next_at) from bds.hook_states s where s.next_at is not null)
         ))),
-        (select count(*) from (select from bds.imports i where i.finished_at is null limit at_most) i);
+        (select count(*) from (select from bds.imports i where i.finished_at is null limit at_most) i),
+        (select count(*) from unhealthy u where u.rests is not true),
+        (select count(*) from unhealthy u where u.rests);
 $$;
 comment on function bds.backlog(int) is
-    'Deliveries and imports that have not ended, each counted up to at_most, and the seconds that the oldest due delivery is '
-    'overdue; '
-    'reads only indexes';
+    'Deliveries and imports that have not ended, and hooks whose last attempt failed or that rest, each counted up to at_most, and '
+    'the seconds that the oldest due delivery is overdue; searches no table without an index';
 
 create or replace function bds.after_restore()
     returns bigint

@@ -132,8 +132,8 @@ select 'resting hook', s.company_id, null, s.hook_id::text, format('%s changes w
         ),
         format('select bds.test_hook(%L, %L)', s.company_id, s.hook_id)
     )
-from bds.hook_states s
-where s.rests_until > clock_timestamp();
+from bds.hook_health s
+where s.state = 'resting';
 comment on view bds.problems is
     'What is wrong, each with the statement that mends it: altered tables, triggers, unlogged writes as bds.compare_log found '
     'them, partitions, imports, hooks';

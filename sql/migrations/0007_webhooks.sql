@@ -50,15 +50,23 @@ create table bds.hook_secrets (
     company_id  text collate "C" not null,
     hook_id     uuid not null,
     secret      text not null,
+    -- the one before, which signs beside it until then
+    previous    text,
+    ends_at     timestamptz,
 
     primary key (company_id, hook_id),
     foreign key (company_id, hook_id) references bds.hooks (company_id, id) on delete cascade,
-    constraint secret_is_of_standard_webhooks check (secret ~ '^whsec_[A-Za-z0-9+/]{32,88}={0,2}$')
+    constraint secrets_are_of_standard_webhooks check (
+        secret ~ '^whsec_[A-Za-z0-9+/]{32,88}={0,2}$' and previous ~ '^whsec_[A-Za-z0-9+/]{32,88}={0,2}$'
+    ),
+    constraint previous_ends check ((previous is null) = (ends_at is null))
 );
 comment on table bds.hook_secrets is 'The keys that sign deliveries; only bds.claim_deliveries returns them';
 comment on column bds.hook_secrets.company_id is 'The company';
 comment on column bds.hook_secrets.hook_id is 'The hook';
 comment on column bds.hook_secrets.secret is 'The key, in the format of Standard Webhooks';
+comment on column bds.hook_secrets.previous is 'The key before the last rotation, which signs too; null: none';
+comment on column bds.hook_secrets.ends_at is 'When the previous key stops signing';
 
 create table bds.hook_filters (
     company_id  text collate "C" not null,
@@ -108,6 +116,10 @@ create table bds.hook_states (
     next_at        timestamptz,
     lease          uuid,
     rests_until    timestamptz,
+    -- the last attempt, and failed ones since the last that succeeded
+    last_at        timestamptz,
+    last_status    int,
+    failures       int not null default 0,
 
     primary key (company_id, hook_id),
     foreign key (company_id, hook_id) references bds.hooks (company_id, id) on delete cascade,
@@ -123,8 +135,12 @@ comment on column bds.hook_states.next_at is
     'Time of the next attempt, during an attempt the end of its lease; null: nothing to deliver';
 comment on column bds.hook_states.lease is 'Token of the worker that has leased the next delivery';
 comment on column bds.hook_states.rests_until is 'End of the rest after a delivery''s last failure';
+comment on column bds.hook_states.last_at is 'Time of the last attempt, tests too; null: none yet';
+comment on column bds.hook_states.last_status is 'HTTP status of its answer; null: there was none';
+comment on column bds.hook_states.failures is 'Failed attempts since the last one that succeeded, or since the first';
 create index hook_states_batch_at on bds.hook_states (batch_at) where batch_at is not null;
 create index hook_states_next_at on bds.hook_states (next_at) where next_at is not null;
+create index hook_states_unhealthy on bds.hook_states (company_id, hook_id) where failures > 0 or rests_until is not null;
 
 create table bds.hook_queue (
     company_id     text collate "C" not null,
@@ -157,8 +173,8 @@ create table bds.deliveries (
     hook_id          uuid not null,
     state            text not null default 'pending',
     change_set_id    uuid,
-    -- the array of the payload
-    changes          json not null,
+    -- what is sent, signed as it is
+    body             text not null,
     change_count     int not null,
     failures         int not null default 0,
     -- sent before all others: a test, or a retry by hand
@@ -188,7 +204,7 @@ comment on column bds.deliveries.number is 'Order of creation';
 comment on column bds.deliveries.hook_id is 'The hook';
 comment on column bds.deliveries.state is 'pending, waiting, delivered, failed or cancelled';
 comment on column bds.deliveries.change_set_id is 'The change set that all of its changes belong to; null: none';
-comment on column bds.deliveries.changes is 'The changes, as the array of the payload';
+comment on column bds.deliveries.body is 'The body as it is sent, JSON that names the changes';
 comment on column bds.deliveries.change_count is 'Number of changes, 1 to 100';
 comment on column bds.deliveries.failures is 'Failed attempts since it was created or sent again by hand';
 comment on column bds.deliveries.urgent is 'Whether it goes before all others: a test, or sent again by hand';

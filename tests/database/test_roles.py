@@ -62,6 +62,7 @@ RELATIONS: dict[str, tuple[str, str, str, str, str, str, str]] = {
     "bds.fields": (R, R, R, R, R, R, R),
     "bds.hook_columns": ("", "", R, R, R, "", R),
     "bds.hook_filters": ("", "", R, R, W, "", W),
+    "bds.hook_health": ("", "", R, R, R, "", R),
     "bds.hook_positions": ("", "", R, R, W, "", W),
     "bds.hook_queue": ("", "", R, R, W, "", W),
     "bds.hook_secrets": ("", "", "", "", "", "", W),
@@ -100,21 +101,21 @@ DEFINERS = {
         row_at row_history set_context""",
     "bds_service": """authenticate backlog begin_attempt begin_session count_wrong create_hook create_key delete_hook delete_mapper
         end_attempt end_session forget_imports forget_wrong keep_secret keys_of lock_hook maintain note_use
-        password_of put_mapper reap_imports retry_delivery revoke_key session set_password test_hook update_hook whole_tenants""",
+        password_of put_mapper reap_imports retry_delivery revoke_key rotate_hook session set_password test_hook update_hook whole_tenants""",
     "bds_worker": """authenticate claim_deliveries count_changes count_rows first_change forget_deliveries record_attempts refit_hook release_leases renew_leases route_changes row_at row_history
         match_filters rows_where""",
     "bds_operator": """backlog claim_deliveries compare_log count_changes count_rows create_company create_hook create_key create_user delete_company delete_hook
         delete_mapper delete_user erase first_change grant_company forget_deliveries forget_imports import_begin import_fail
         import_received import_run import_stage keys_of lock_company lock_hook maintain put_mapper reap_imports record_attempts
-        refit_hook release_leases renew_leases retry_delivery revoke_company revoke_key route_changes row_at row_history set_context
+        refit_hook release_leases renew_leases retry_delivery revoke_company revoke_key rotate_hook route_changes row_at row_history set_context
         set_password set_retention test_hook turn_holders update_hook whole_tenants""",
     "bds_importer": """first_change import_begin import_fail import_received import_run import_stage lock_company
         row_at row_history rows_where set_context""",
     "bds_dispatcher": """authenticate claim_deliveries count_changes count_rows create_hook delete_hook first_change forget_deliveries lock_hook
-        record_attempts refit_hook release_leases renew_leases retry_delivery route_changes row_at row_history rows_where match_filters test_hook update_hook""",
+        record_attempts refit_hook release_leases renew_leases retry_delivery rotate_hook route_changes row_at row_history rows_where match_filters test_hook update_hook""",
 }
 HOOKS = """claim_deliveries create_hook delete_hook forget_deliveries lock_hook record_attempts refit_hook release_leases renew_leases
-    retry_delivery route_changes test_hook update_hook"""
+    retry_delivery rotate_hook route_changes test_hook update_hook"""
 # the role they run as, if not the owner
 AS = {
     "import_begin": "bds_importer",

@@ -97,7 +97,10 @@ class Queue:
         """The deliveries of a hook as the API shows them, oldest first."""
         return [
             row[0]
-            for row in self.rows("select bds.delivery_json(d) from bds.deliveries d where hook_id = %s order by number", (hook,))
+            for row in self.rows(
+                "select bds.delivery_json(d, s) from bds.deliveries d join bds.hook_states s using (company_id, hook_id) where hook_id = %s order by number",
+                (hook,),
+            )
         ]
 
     def states(self, hook: str) -> list[str]:

@@ -32,7 +32,9 @@ def test_any_other_address_is_refused(address: str) -> None:
     assert not is_public(address)
 
 
-@pytest.mark.parametrize("name", ["localhost", "127.1", "2130706433", "0x7f.0.0.1", "017700000001"])
+@pytest.mark.parametrize(
+    "name", ["localhost", "LOCALHOST", "localhost.", "127.1", "127.0.0.1.", "2130706433", "0x7f.0.0.1", "017700000001"]
+)
 def test_a_name_of_a_private_address_is_refused(name: str) -> None:
     async def look_up(allow_private: bool) -> list[str]:
         resolver = Resolver(allow_private)
@@ -62,3 +64,19 @@ def test_a_name_with_one_private_address_among_public_ones_is_refused(monkeypatc
     monkeypatch.setattr(addresses.socket, "getaddrinfo", answers("8.8.8.8", "10.0.0.1"))
     with pytest.raises(AddressRefused, match=r"10\.0\.0\.1"):
         asyncio.run(look_up())
+
+
+def test_names_below_localhost_are_refused_whatever_a_name_server_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def look_up(name: str) -> None:
+        resolver = Resolver(False)
+        try:
+            await resolver.resolve(name, 80)
+        finally:
+            await resolver.close()
+
+    answer = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("8.8.8.8", 80))]
+    monkeypatch.setattr(addresses.socket, "getaddrinfo", lambda *_, **__: answer)
+    asyncio.run(look_up("localhost.example.com."))
+    for name in ("localhost", "localhost.", "x.localhost", "X.LOCALHOST."):
+        with pytest.raises(AddressRefused, match="BDS_WEBHOOK_ALLOW_PRIVATE"):
+            asyncio.run(look_up(name))

@@ -22,6 +22,13 @@ def test_attempts_are_counted_by_outcome_in_every_process(queue: Queue, receiver
         assert found["bds_webhook_delivery_lag_seconds_count"] == found["bds_webhook_attempt_duration_seconds_count"] == 1
         assert found['bds_webhook_delivery_lag_seconds_bucket{le="+Inf"}'] == 1
         wait_until(lambda: served.metrics()["bds_webhook_queue_deliveries"] == 0)
+        unhealthy = [f'bds_webhook_unhealthy_hooks{{state="{state}"}}' for state in ("failing", "resting")]
+        assert [served.metrics()[name] for name in unhealthy] == [0, 0]
+        receiver.answers["/ok"] = [404, 200]
+        queue.products("B")
+        wait_until(lambda: [served.metrics()[name] for name in unhealthy] == [1, 0])
+        queue.products("C")
+        wait_until(lambda: [served.metrics()[name] for name in unhealthy] == [0, 0])
 
 
 def backlog(queue: Queue, at_most: int = 10_000) -> tuple[int, float, int]:
@@ -47,6 +54,7 @@ def test_the_backlog_is_counted_by_index_scans_only(queue: Queue) -> None:
         (source,) = connection.execute("select prosrc from pg_proc where proname = 'backlog'").fetchone() or ("",)
         plan = "\n".join(line for (line,) in connection.execute(f"explain {source.replace('at_most', '100')}").fetchall())
         assert "Seq Scan" not in plan and "deliveries_under_way" in plan and "imports_under_way" in plan, plan
+        assert "hook_states_unhealthy" in plan, plan
 
 
 @pytest.mark.parametrize("role", ["bds_reader", "bds_writer", "bds_worker"])

@@ -412,7 +412,7 @@ def test_old_deliveries_and_deleted_hooks_are_removed(queue: Queue) -> None:
 def test_no_session_reads_secrets_and_a_worker_is_given_that_of_a_delivery(queue: Queue, connect: Any) -> None:
     queue.hook()
     queue.send("A")
-    [(secret,)] = queue.rows("select secret from bds.claim_deliveries()")
+    [([secret],)] = queue.rows("select secrets from bds.claim_deliveries()")
     assert secret.startswith("whsec_")
     for role in ("bds_reader", "bds_writer", "bds_service", "bds_worker", "bds_operator"):
         with pytest.raises(psycopg.errors.InsufficientPrivilege):

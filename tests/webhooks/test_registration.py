@@ -18,6 +18,7 @@ from tests.webhooks.conftest import working
 from tests.webhooks.receiving import Receiver
 
 URL = "https://93.184.215.14/hook"
+UNTRIED = {"state": "ok", "failures": 0, "lastStatus": None, "lastAt": None, "queued": 0, "restsUntil": None}
 
 
 @dataclass(frozen=True)
@@ -77,9 +78,13 @@ def test_every_shape_is_stored_as_given(client: Client, members: dict[str, Any])
     assert hook["createdAt"] == hook["updatedAt"] and hook["createdAt"].endswith("Z")
     given = {"entity": "products", "url": URL, "action": "webhook", **members}
     defaults = {"filter": None, "columns": None, "allowInChangeSet": False, "disabled": False}
+    assert hook.pop("health") == UNTRIED | ({"state": "disabled"} if members.get("disabled") else {})
+    notices = hook.pop("notices")
+    assert notices == [] if members.get("allowInChangeSet") else ["import" in notice for notice in notices] == [True]
     assert hook == {**defaults, **given, **{name: hook[name] for name in ("id", "createdAt", "updatedAt")}}
-    assert client.ask("GET", f"/{hook['id']}").json == hook, "the secret is shown once"
-    assert client.ask("GET").json["data"][0] == hook
+    for shown in (client.ask("GET", f"/{hook['id']}").json, client.ask("GET").json["data"][0]):
+        assert shown.pop("health") and shown.pop("notices") == notices
+        assert shown == hook, "the secret is shown once"
 
 
 def test_the_answer_has_the_location_of_the_hook(client: Client) -> None:
@@ -106,6 +111,23 @@ def test_empty_filter_and_columns_become_null(client: Client) -> None:
         ({"url": "https://x/\r\nX: y"}, "url", ""),
         ({"url": "https://[::1/"}, "url", ""),
         ({"url": "https://u:p@x/"}, "url", "credentials"),
+        ({"url": "https://@example.com/"}, "url", "credentials"),
+        ({"url": "https://:@example.com/"}, "url", "credentials"),
+        ({"url": "http://example.com@127.0.0.1/"}, "url", "credentials"),
+        ({"url": "http://localhost./"}, "url", "localhost is not a public address"),
+        ({"url": "HTTP://LOCALHOST.:80/"}, "url", "localhost is not a public address"),
+        ({"url": "http://api.localhost/"}, "url", "api.localhost is not a public address"),
+        ({"url": "http://a.LocalHost./"}, "url", "a.localhost is not a public address"),
+        ({"url": "http://localhost../"}, "url", "neither a name nor an IP address"),
+        ({"url": "http://127.0.0.1./"}, "url", "neither a name nor an IP address"),
+        ({"url": "http://127.1/"}, "url", "neither a name nor an IP address"),
+        ({"url": "http://0177.0.0.1/"}, "url", "neither a name nor an IP address"),
+        ({"url": "http://0/"}, "url", "neither a name nor an IP address"),
+        ({"url": "http://%6cocalhost/"}, "url", "neither a name nor an IP address"),
+        ({"url": "http://\uff4cocalhost/"}, "url", "percent-encoded"),
+        ({"url": "http://[::ffff:7f00:1]/"}, "url", "not a public address"),
+        ({"url": "http://[0:0:0:0:0:0:0:1]/"}, "url", "not a public address"),
+        ({"url": "http://10.0.0.1/"}, "url", "the operator may allow it: BDS_WEBHOOK_ALLOW_PRIVATE=true"),
         ({"url": "https://x/#f"}, "url", "fragment"),
         ({"url": "https://x/" + "y" * 3000}, "url", "at most 2,048"),
         ({"url": None}, "url", "url: expected text"),
@@ -190,7 +212,7 @@ def test_a_hook_is_changed_member_by_member(client: Client) -> None:
     del hook["secret"]
     changed = client.ask("PATCH", f"/{hook['id']}", {"columns": ["name"], "disabled": True}).json
     assert changed.pop("updatedAt") > hook.pop("updatedAt")
-    assert changed == {**hook, "columns": ["name"], "disabled": True}
+    assert changed == {**hook, "columns": ["name"], "disabled": True, "health": UNTRIED | {"state": "disabled"}}
     changed = client.ask("PATCH", f"/{hook['id']}", {"filter": None, "columns": None, "entity": None, "url": URL + "2"}).json
     assert changed.items() >= {"filter": None, "columns": None, "entity": None, "url": URL + "2", "disabled": True}.items()
     assert client.service.operator.rows("select from bds.hook_filters where hook_id = %s", (hook["id"],)) == []
@@ -243,6 +265,7 @@ def test_unexpected_parameters_are_refused(client: Client) -> None:
     asked = [
         ("POST", "", {"entity": None, "url": URL}),
         ("GET", path, None),
+        ("GET", f"{path}/deliveries/{uuid4()}", None),
         ("PATCH", path, {"disabled": True}),
         ("DELETE", path, None),
     ]
@@ -295,6 +318,10 @@ def test_deliveries_are_shown_tested_and_retried(database_url: str, receiver: Re
         [tried] = delivery["attempts"]
         assert list(tried) == ["at", "status", "durationMs", "error", "reply"]
         assert (tried["status"], tried["error"], tried["reply"]) == (200, None, "thanks")
+        shown = client.ask("GET", f"{path}/{delivery['id']}").json
+        assert shown == {**delivery, "body": receiver.of("/ok")[1].json}
+        assert [(change["entity"], change["rowId"]) for change in shown["body"]["changes"]] == [("products", "1")]
+        assert client.ask("GET", f"/{hook['id']}").json["health"].items() >= {"state": "ok", "lastStatus": 200}.items()
         assert client.ask("GET", f"{path}?limit=1").json["hasMore"]
 
         receiver.answers["/ok"] = [200, 503]
@@ -306,3 +333,37 @@ def test_deliveries_are_shown_tested_and_retried(database_url: str, receiver: Re
         wait_until(lambda: latest()["state"] == "waiting")
         refused = client.ask("POST", f"{path}/{latest()['id']}/retry")
         assert refused.status == 409 and "waiting" in refused.json["detail"]
+
+
+def test_a_delivery_is_shown_to_its_company_and_hook_alone(client: Client) -> None:
+    hook, other = client.create(), client.create()
+    delivery = client.ask("POST", f"/{hook['id']}/test").json["deliveryId"]
+    shown = client.ask("GET", f"/{hook['id']}/deliveries/{delivery}")
+    assert (shown.status, shown.json["body"]["hookId"], shown.json["changes"]) == (200, hook["id"], 1)
+    for path in (f"/{other['id']}/deliveries/{delivery}", f"/{hook['id']}/deliveries/{uuid4()}", f"/{hook['id']}/deliveries/x"):
+        assert client.ask("GET", path).status == 404
+
+
+def test_a_secret_is_rotated_over_http(client: Client) -> None:
+    hook = client.create()
+    path = f"/{hook['id']}/secret"
+
+    def secrets() -> list[str | None]:
+        query = "select array[secret, previous] from bds.hook_secrets where hook_id = %s"
+        found: list[str | None] = client.service.operator.rows(query, (hook["id"],))[0][0]
+        return found
+
+    second = client.ask("POST", path)
+    assert (second.status, list(second.json)) == (200, ["secret"])
+    assert secrets() == [second.json["secret"], hook["secret"]] and len({*secrets()}) == 2
+    third = client.ask("POST", path + "?revoke=false").json["secret"]
+    assert secrets() == [third, second.json["secret"]], "the oldest is dropped"
+    fourth = client.ask("POST", path + "?revoke=true").json["secret"]
+    assert secrets() == [fourth, None]
+    for query in ("revoke=1", "revoke=", "revoke=true&revoke=true", "keep=true", "revoke=true&x=1"):
+        assert client.ask("POST", f"{path}?{query}").status == 400, query
+    assert secrets() == [fourth, None]
+    assert client.ask("POST", f"/{uuid4()}/secret").status == 404
+    assert client.ask("GET", path).status == 405
+    assert client.ask("POST", path, key=client.service.operator.key("demo", scopes=("read", "import"))).status == 403
+    assert fourth not in client.ask("GET", f"/{hook['id']}").body.decode()

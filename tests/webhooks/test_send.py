@@ -29,7 +29,7 @@ def attempts(urls: list[str], *, timeout: float = 5.0, allow_private: bool = Tru
 
     async def main() -> list[Outcome]:
         async with Sender.open(timeout, allow_private) as sender:
-            return [await sender.send(Delivery("acme", uuid4(), id or uuid4(), uuid4(), url, SECRET, BODY)) for url in urls]
+            return [await sender.send(Delivery("acme", uuid4(), id or uuid4(), uuid4(), url, (SECRET,), BODY)) for url in urls]
 
     return asyncio.run(main())
 
