@@ -37,7 +37,10 @@ class Config:
 
     database_url: str | None = setting("BDS_DATABASE_URL", None, "PostgreSQL to use; unset: the embedded one", secret=True)
     listen_database_url: str | None = setting("BDS_LISTEN_DATABASE_URL", None, "where LISTEN works, behind a pooler")
-    read_database_url: str | None = setting("BDS_READ_DATABASE_URL", None, "a replica that serves the reads")
+    read_database_url: str | None = setting(
+        "BDS_READ_DATABASE_URL", None, "replicas that serve the reads, as URIs separated by spaces"
+    )
+    read_max_lag: Amount = setting("BDS_READ_MAX_LAG", 10.0, "seconds behind which a replica serves no reads")
     pooler: Literal["none", "session", "transaction"] = setting(
         "BDS_POOLER", "none", "the pooler in front of the databases: none, session or transaction"
     )
@@ -84,6 +87,12 @@ class Config:
     def prepares(self) -> bool:
         """Whether statements are prepared in the server."""
         return self.prepared_statements == "true" or (self.prepared_statements == "auto" and self.pooler != "transaction")
+
+    @property
+    def read_database_urls(self) -> list[str]:
+        """The connection strings of the replicas; one of keywords (`host=...`) has spaces itself, so it stands alone."""
+        text = (self.read_database_url or "").strip()
+        return text.split() if text.startswith(("postgresql://", "postgres://")) else [text] if text else []
 
     @classmethod
     def load(cls, environ: Mapping[str, str] = os.environ) -> Config:

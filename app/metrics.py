@@ -72,6 +72,12 @@ pool_counters = {
     "requests_errors": _counter("bds_pool_timeouts", "Connections that were not available in time", "pool"),
     "connections_lost": _counter("bds_pool_connections_lost", "Connections that broke", "pool"),
 }
+replica_up = Gauge(
+    "bds_replica_up", "Whether a replica answers as a standby", ["replica"], multiprocess_mode="livemin", registry=PROCESS
+)
+replica_lag = Gauge(
+    "bds_replica_lag_seconds", "How far a replica is behind", ["replica"], multiprocess_mode="livemax", registry=PROCESS
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +136,11 @@ class Sampler:
         for pool, limit in limits.items():
             pool_limit.labels(pool).set(limit)
 
-    def sample(self, pools: Mapping[str, Mapping[str, int]]) -> None:
-        """Take a sample.  pools: the statistics of each pool, as psycopg counts them."""
+    def sample(self, pools: Mapping[str, Mapping[str, int]], replicas: Mapping[str, tuple[bool, float]]) -> None:
+        """Take a sample.
+
+        pools: the statistics of each pool, as psycopg counts them.  replicas: whether each is up, and its lag in seconds.
+        """
         http.settle()
         in_progress.set(http.in_progress)
         memory.set(_resident_memory())
@@ -145,6 +154,9 @@ class Sampler:
                 now = stats.get(name, 0)
                 more, self._seen[pool, name] = now - self._seen.get((pool, name), 0), now
                 counter.labels(pool).inc(more / 1000 if name.endswith("_ms") else more)
+        for name, (is_up, lag) in replicas.items():
+            replica_up.labels(name).set(is_up)
+            replica_lag.labels(name).set(lag)
 
 
 class DatabaseCollector(Collector):

@@ -11,7 +11,7 @@ from typing import BinaryIO
 
 from app.cli import stdio
 from app.config import Config
-from app.database import connections
+from app.database import connections, replicas
 from app.errors import ServiceError
 from app.export import statements, to_xml
 from app.export.read import Reader
@@ -30,7 +30,8 @@ def run(url: str, config: Config, company: str, entity: str, given: Mapping[str,
 
 
 async def _run(url: str, config: Config, company: str, entity: str, given: Mapping[str, str], out: BinaryIO, show: Show) -> None:
-    async with connections.snapshot(config.read_database_url or url, company) as (connection, catalog):
+    source = await replicas.choose_url(config, url)
+    async with connections.snapshot(source, company) as (connection, catalog):
         if entity not in catalog:
             raise ServiceError("not_found", f"no such entity: {entity}, expected one of {', '.join(catalog.entities)}")
         request = read_request(catalog, catalog[entity], company, read_parameters(list(given.items())))

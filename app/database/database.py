@@ -22,7 +22,8 @@ from app.database import bell, pooler
 from app.database.catalog import Catalog
 from app.database.connections import load_catalog, resolve
 from app.database.pools import Pool, Session, parameters
-from app.database.pulse import Pulse
+from app.database.pulse import Pulse, ping
+from app.database.replicas import READS, Replicas
 from app.database.writers import Writers
 from app.tasks import cancel_and_wait, in_daemon
 
@@ -40,18 +41,13 @@ class Database:
         self.url = url  # past a transaction pooler
         self.catalog = catalog
         pooled = config.database_url or url
-        reading = config.read_database_url or pooled
-        self._readers = Pool(config, reading, "bds_reader", config.pool_size)
+        self.replicas = Replicas(config)
+        self._readers = Pool(config, pooled, "bds_reader", config.pool_size)
         self._services = Pool(config, pooled, "bds_service", 4)
         self._workers = Pool(config, pooled, "bds_worker", 4)  # opened at the first use
         self.writers = Writers(url)
-        if reading == pooled:
-            self._pulses = [Pulse("the database", pooled, self._services, self._workers, self._readers)]
-        else:
-            self._pulses = [
-                Pulse("the database", pooled, self._services, self._workers),
-                Pulse("the replica for reads", reading, self._readers),
-            ]
+        probe = self.replicas.history.sample if self.replicas else ping
+        self._pulse = Pulse("the database", pooled, self._services, self._workers, self._readers, probe=probe)
         self._callbacks: dict[str, list[Callable[[str], None]]] = defaultdict(list)
         self._listener: asyncio.Task[None] | None = None
         self._keeper: asyncio.Task[None] | None = None
@@ -70,8 +66,8 @@ class Database:
         await pooler.check(config, url)
         self = cls(config, url, await load_catalog(url))
         try:
-            for pulse in self._pulses:
-                await pulse.start()
+            await self._pulse.start()
+            await self.replicas.start()
             await self._readers.open(wait=True)
             await self._services.open()
             listening = asyncio.Event()
@@ -98,15 +94,15 @@ class Database:
     async def close(self) -> None:
         """Close all connections."""
         await cancel_and_wait(*(task for task in (self._listener, self._keeper) if task))
-        for pulse in self._pulses:
-            await pulse.stop()
+        await self._pulse.stop()
+        await self.replicas.stop()
         for pool in (self._readers, self._services, self._workers):
             await pool.close()
         await asyncio.to_thread(self.writers.close)
 
     async def answers(self) -> bool:
-        """Whether every database that the service needs answers; returns within a second."""
-        return all(await asyncio.gather(*(pulse.ask() for pulse in self._pulses)))
+        """Whether the database answers; returns within a second.  No replica is needed."""
+        return await self._pulse.ask()
 
     def pools(self) -> dict[str, dict[str, int]]:
         """The statistics of each pool, as psycopg counts them, by role."""
@@ -117,12 +113,18 @@ class Database:
         return {pool.role: pool.limit for pool in (self._readers, self._services, self._workers)}
 
     def session(self, company: str) -> AbstractAsyncContextManager[Session]:
-        """A reader's connection for a few statements, bound to `company`."""
-        return self._readers.session(company)
+        """A reader's connection for a few statements, bound to `company`; to a replica where the request allows it."""
+        reads = READS.get()
+        if reads is None or reads.only_primary:
+            return self._readers.session(company)
+        return self.replicas.read(company, reads, Pool.session, self._readers)
 
     def snapshot(self, company: str) -> AbstractAsyncContextManager[Session]:
         """The same in a transaction with one snapshot for all of its statements."""
-        return self._readers.snapshot(company)
+        reads = READS.get()
+        if reads is None or reads.only_primary:
+            return self._readers.snapshot(company)
+        return self.replicas.read(company, reads, Pool.snapshot, self._readers)
 
     def service(self) -> AbstractAsyncContextManager[Session]:
         """A connection for accounts, bound to no company."""

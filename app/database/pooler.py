@@ -45,8 +45,7 @@ async def server_process(connection: psycopg.AsyncConnection[Any]) -> int:
 async def check(config: Config, url: str) -> None:
     """Raise PoolerError unless the configuration names the pooler in front of each of its databases."""
     pooled = [("BDS_DATABASE_URL", config.database_url or url)]
-    if config.read_database_url:
-        pooled.append(("BDS_READ_DATABASE_URL", config.read_database_url))
+    pooled += [("BDS_READ_DATABASE_URL", url) for url in config.read_database_urls if await _answers(url)]
     for name, each in pooled:
         if config.pooler == "none":
             await _require_direct(name, each)
@@ -61,6 +60,15 @@ async def check(config: Config, url: str) -> None:
         raise PoolerError(
             "BDS_LISTEN_DATABASE_URL leads to a transaction pooler, where LISTEN does not work: expected the database itself"
         )
+
+
+async def _answers(url: str) -> bool:
+    """Whether a replica answers; one that is away is checked when the service connects to it."""
+    try:
+        await (await _connect(url)).close()
+    except psycopg.OperationalError:
+        return False
+    return True
 
 
 async def _require_direct(name: str, url: str) -> None:

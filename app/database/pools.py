@@ -76,29 +76,34 @@ async def check_if_readable(connection: psycopg.AsyncConnection[Any]) -> None:
 class Pool:
     """Connections in autocommit mode that act as `role`; behind a transaction pooler each use is a transaction.
 
-    is_down: whether the database did not answer the last time; requests then wait WAIT_DOWN only.
+    is_down: whether the database did not answer the last time; requests then wait WAIT_DOWN only.  is_required: false for a
+    database that another one stands in for: while it is down, requests get PoolClosed at once, those that wait already, too.
     """
 
-    def __init__(self, config: Config, url: str, role: LiteralString, size: int) -> None:
+    def __init__(self, config: Config, url: str, role: LiteralString, size: int, *, is_required: bool = True) -> None:
         self.role = role
         self.limit = size
         self.keeps_sessions = config.pooler != "transaction"  # whether a session keeps its settings between two uses
         self.is_down = False
-        self._config = config
+        self._config, self._url, self._is_required = config, url, is_required
         self._settings = {"role": role, "timezone": "UTC", "jit": "off"}
         if role == "bds_reader":
             self._settings["statement_timeout"] = f"{config.statement_timeout}s"
-        self._pool = AsyncConnectionPool(
-            url,
+        self._pool = self._closed_pool()
+        self._closing: set[asyncio.Task[None]] = set()
+
+    def _closed_pool(self) -> AsyncConnectionPool[Session]:
+        return AsyncConnectionPool(
+            self._url,
             connection_class=Session,
             min_size=1,
-            max_size=size,
+            max_size=self.limit,
             open=False,
-            name=role,
+            name=self.role,
             reconnect_timeout=GIVE_UP,
             configure=self._configure,
-            kwargs={"autocommit": True, "prepare_threshold": 2 if config.prepares else None, **parameters(url)},
-            check=AsyncConnectionPool.check_connection if role == "bds_service" else check_if_readable,
+            kwargs={"autocommit": True, "prepare_threshold": 2 if self._config.prepares else None, **parameters(self._url)},
+            check=AsyncConnectionPool.check_connection if self.role == "bds_service" else check_if_readable,
         )
 
     async def _configure(self, connection: Session) -> None:
@@ -118,10 +123,21 @@ class Pool:
 
     async def close(self) -> None:
         await self._pool.close()
+        await asyncio.gather(*self._closing, return_exceptions=True)
+
+    def note_state(self, *, is_up: bool) -> None:
+        """Note whether the database answers."""
+        self.is_down = not is_up
+        if not (is_up or self._is_required or self._pool.closed):
+            closing, self._pool = asyncio.create_task(self._pool.close()), self._closed_pool()
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
 
     async def restore(self) -> None:
         """After an outage: drop all pooled connections, then serve the requests that wait."""
-        if not self._pool.closed:
+        if not self._is_required:
+            await self._pool.open()
+        elif not self._pool.closed:
             await self._pool.drain()
             await self._pool.putconn(await self._pool.getconn(WAIT_DOWN))  # a request makes a pool that gave up reconnect
 

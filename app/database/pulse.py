@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import psycopg
@@ -23,12 +24,23 @@ RETRY = 0.25  # seconds between two attempts to reach a database that is down
 ANSWER_TIMEOUT = 1.0  # seconds without an answer after which the database counts as down
 
 
-class Pulse:
-    """Watches one database for the pools that depend on it.  `is_up`: whether it answered the last check."""
+Probe = Callable[[psycopg.AsyncConnection[Any]], Awaitable[None]]
 
-    def __init__(self, name: str, url: str, *pools: Pool) -> None:
+
+async def ping(connection: psycopg.AsyncConnection[Any]) -> None:
+    """Ask for nothing but an answer."""
+    await connection.execute("select", prepare=False)
+
+
+class Pulse:
+    """Watches one database for the pools that depend on it.
+
+    is_up: whether it answered the last check.  probe: what a check asks; an error of psycopg's means no.
+    """
+
+    def __init__(self, name: str, url: str, *pools: Pool, probe: Probe = ping) -> None:
         self.is_up = False
-        self._name, self._url, self._pools = name, url, pools
+        self._name, self._url, self._pools, self._probe = name, url, pools, probe
         self._connection: psycopg.AsyncConnection[Any] | None = None
         self._lock = asyncio.Lock()
         self._went_down = asyncio.Event()
@@ -36,10 +48,17 @@ class Pulse:
         self._check: asyncio.Task[bool] | None = None
         self._closing: set[asyncio.Task[None]] = set()
 
-    async def start(self) -> None:
-        """Connect and start to watch.  Raises psycopg.Error if the database cannot be reached."""
-        self._connection = await self._connect()
-        self._set(True)
+    async def start(self, *, required: bool = True) -> None:
+        """Connect and start to watch.  Raises psycopg.Error if the database cannot be reached and is required."""
+        try:
+            self._connection = await self._connect()
+            await self._probe(self._connection)
+            self._set(True)
+        except (psycopg.Error, OSError) as error:
+            if required:
+                raise
+            self._set(False)
+            log.warning("%s cannot be used: %s", self._name, type(error).__name__)
         self._task = asyncio.create_task(self._run())
 
     async def stop(self) -> None:
@@ -56,7 +75,7 @@ class Pulse:
                 return False
             check = self._check
             if check is None or check.done():  # else an earlier caller was cancelled while it waited
-                check = self._check = asyncio.create_task(_answers(connection))
+                check = self._check = asyncio.create_task(self._answers(connection))
             await asyncio.wait({check}, timeout=ANSWER_TIMEOUT)
             if check.done() and check.result():
                 return True
@@ -90,12 +109,21 @@ class Pulse:
             try:
                 async with asyncio.timeout(ANSWER_TIMEOUT * 2):
                     self._connection = await self._connect()
+                    await self._probe(self._connection)
                     break
             except (psycopg.Error, OSError):
+                self._close_connection()
                 await asyncio.sleep(RETRY)
         log.warning("%s answers again", self._name)
         self._set(True)
         await asyncio.gather(*(pool.restore() for pool in self._pools), return_exceptions=True)
+
+    async def _answers(self, connection: psycopg.AsyncConnection[Any]) -> bool:
+        try:
+            await self._probe(connection)
+        except (psycopg.Error, OSError):
+            return False
+        return True
 
     async def _connect(self) -> psycopg.AsyncConnection[Any]:
         connect = psycopg.AsyncConnection.connect
@@ -104,7 +132,7 @@ class Pulse:
     def _set(self, is_up: bool) -> None:
         self.is_up = is_up
         for pool in self._pools:
-            pool.is_down = not is_up
+            pool.note_state(is_up=is_up)
 
     def _close_connection(self) -> None:
         """Close the connection in a background task: with a hanging server even a cancelled query takes seconds to end."""
@@ -114,14 +142,6 @@ class Pulse:
             self._check = None
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)
-
-
-async def _answers(connection: psycopg.AsyncConnection[Any]) -> bool:
-    try:
-        await connection.execute("select", prepare=False)
-    except (psycopg.Error, OSError):
-        return False
-    return True
 
 
 async def _close(connection: psycopg.AsyncConnection[Any], check: asyncio.Task[bool] | None) -> None:

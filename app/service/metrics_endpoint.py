@@ -50,7 +50,7 @@ def _is_local(request: web.Request) -> bool:
 
 async def show_metrics(database: Database, sampler: Sampler, request: web.Request) -> web.Response:
     """Answer with all metrics of all processes."""
-    sampler.sample(database.pools())
+    sampler.sample(database.pools(), database.replicas.states())
     is_up = await database.answers()
     backlog = await _read_backlog(database) if is_up else None
     accept = request.headers.get("Accept", "")
@@ -74,7 +74,7 @@ async def run_sampling(database: Database, sampler: Sampler) -> None:
     """Sample every INTERVAL seconds, forever; a failed sample is logged."""
     while True:
         try:
-            sampler.sample(database.pools())
+            sampler.sample(database.pools(), database.replicas.states())
         except Exception:
             log.exception("a metrics sample failed")
         await asyncio.sleep(INTERVAL)

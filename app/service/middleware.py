@@ -16,10 +16,12 @@ from itertools import count
 
 import psycopg
 from aiohttp import web
+from psycopg_pool import PoolTimeout
 
 from app import logs, metrics
 from app.auth.login import ACTOR
 from app.database.database import Database
+from app.database.replicas import READS, Reads
 from app.errors import ERRORS, SQLSTATES, ServiceError
 from app.odata.request import refused_method
 from app.wire import answers
@@ -36,6 +38,9 @@ IS_SECURE = web.RequestKey("is_secure", bool)  # whether the client spoke HTTPS,
 CLIENT_ID = re.compile(r"[\x21-\x7e]{1,100}")  # a request id that a client may choose
 _PROCESS = secrets.token_hex(6)  # prefix of the request ids that this process makes
 _numbers = count(1)
+READ_METHODS = frozenset({"GET", "HEAD"})
+READ_AREAS = frozenset({"odata", "changes", "export"})  # what a replica may serve
+POSITION = "X-BDS-Position"
 CLIENT_LEFT = 499  # status in the log when the client left before its answer
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -62,7 +67,7 @@ async def wrap_request(request: web.Request, handler: Handler) -> web.StreamResp
     try:
         if request.method == "CONNECT":
             raise wrong_method(request.app, path)
-        response = preflight(request, target, request.app[DATABASE].config.cors_origins) or await handler(request)
+        response = preflight(request, target, request.app[DATABASE].config.cors_origins) or await _answer(request, handler)
         status, size = response.status, response.content_length or 0
         return response
     except Exception as error:
@@ -83,6 +88,36 @@ async def wrap_request(request: web.Request, handler: Handler) -> web.StreamResp
         metrics.http.count(record)
         logs.write_access(record)
         logs.REQUEST.reset(token)
+
+
+async def _answer(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Run the handler; a read may use a replica, and what fails there is read from the primary."""
+    if request.method not in READ_METHODS or request[TARGET].area not in READ_AREAS:
+        return await handler(request)
+    position = _read_position(request)
+    if not request.app[DATABASE].replicas:
+        return await handler(request)
+    reads = Reads(request.remote or "", position)
+    token = READS.set(reads)
+    try:
+        return await handler(request)
+    except psycopg.Error as error:
+        # its model may be behind, a conflict with recovery may have cancelled the statement, or the replica is lost
+        if reads.replica is None or request.writer.output_size or isinstance(error, (psycopg.errors.QueryCanceled, PoolTimeout)):
+            raise
+        log.info("request %s reads again, from the primary: %s", request[REQUEST_ID], type(error).__name__)
+        reads.only_primary, reads.replica = True, None
+        return await handler(request)
+    finally:
+        READS.reset(token)
+
+
+def _read_position(request: web.Request) -> int:
+    """The change id that the answer must not be behind.  Raises malformed_request."""
+    text = request.headers.get(POSITION, "0")
+    if not (text.isascii() and text.isdigit() and len(text) <= 18):
+        raise ServiceError("malformed_request", f"{POSITION}: expected the id of a change, a whole number, got {text!r}")
+    return int(text)
 
 
 async def add_headers(request: web.Request, response: web.StreamResponse) -> None:

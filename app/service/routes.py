@@ -10,6 +10,7 @@ from aiohttp import web
 from app.auth import Gate, Identity
 from app.auth.login import Login, identify
 from app.changes import read as changes
+from app.database import replicas
 from app.database.catalog import Entity
 from app.errors import ServiceError
 from app.export import response as exports
@@ -40,7 +41,7 @@ def with_current_catalog(handler: Handler) -> Handler:
             try:
                 return await handler(request)
             except (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn, psycopg.errors.DeadlockDetected):
-                if request.writer.output_size:
+                if request.writer.output_size or replicas.was_read():
                     raise
                 await request.app[DATABASE].reload()
         return await handler(request)

@@ -307,7 +307,8 @@ begin
     perform bds_feed.analyze_changed(counts);
     perform bds_feed.drop_staging(import);
     update bds.imports i
-    set finished_at = clock_timestamp(), state = outcome, entities = counts, error_count = i.error_count + problems, done = i.records
+    set finished_at = clock_timestamp(), state = outcome, entities = counts, error_count = i.error_count + problems, done = i.records,
+        position = (select coalesce(max(p.last_id), 0) from bds.positions p where p.company_id = import.company_id)
     where i.company_id = import.company_id and i.id = import.id and not i.is_cancelled;
     if not found then
         perform bds.open_import(import.company_id, import.id, 'running');  -- says that it was cancelled
@@ -361,6 +362,7 @@ begin
         'dryRun': import.dry_run,
         'startedAt': bds.api_time(import.started_at),
         'finishedAt': bds.api_time(import.finished_at),
+        'position': import.position,
         'progress': json_object(
             'bytes': import.bytes, 'records': import.records, 'done': import.done,
             'waitingFor': case when import.state = 'running' then import.waiting_for end

@@ -21,6 +21,7 @@ create table bds.imports (
     -- {entity: {created, updated, deleted, unchanged, failed}}
     entities      jsonb not null default '{}',
     error_count   bigint not null default 0,
+    position      bigint,
     remove_all    text[] not null default '{}',
     is_cancelled  boolean not null default false,
 
@@ -42,6 +43,7 @@ comment on column bds.imports.id is 'The import''s id, and the change set of its
 comment on column bds.imports.number is 'Order of imports; part of the names of staging tables';
 comment on column bds.imports.state is 'receiving, running, completed, partial, failed or cancelled';
 comment on column bds.imports.atomic is 'What a failing record takes along: its batch, the whole import (true), or nothing (false)';
+comment on column bds.imports.position is 'The id of the company''s last change when it ended; null for one that did not run';
 comment on column bds.imports.dry_run is 'Whether everything is rolled back at the end';
 comment on column bds.imports.is_small is 'Whether it is staged in temporary tables of its session, in the transaction that runs it';
 comment on column bds.imports.actor is 'Who has sent it';

@@ -62,7 +62,7 @@ def test_the_answer_is_the_report(service: Service) -> None:
     assert (reply.status, reply.headers["Content-Type"]) == (200, "application/json")
     report = reply.json
     assert report.keys() == {
-        "importId", "changeSetId", "state", "atomic", "dryRun", "startedAt", "finishedAt", "progress", "entities", "errorCount", "errors",
+        "importId", "changeSetId", "state", "atomic", "dryRun", "startedAt", "finishedAt", "position", "progress", "entities", "errorCount", "errors",
     }  # fmt: skip
     assert report["state"] == "partial" and report["atomic"] is False
     assert report["progress"] == {"bytes": 72, "records": 2, "done": 2, "waitingFor": None}

@@ -227,7 +227,7 @@ def test_counts_of_all_processes_are_summed(database_url: str, key: str) -> None
 
 
 def test_processes_that_cannot_start_end_the_service(database_url: str) -> None:
-    environment = {**os.environ, "BDS_DATABASE_URL": database_url, "BDS_READ_DATABASE_URL": database_url + "_none"}
+    environment = {**os.environ, "BDS_DATABASE_URL": database_url, "BDS_LISTEN_DATABASE_URL": database_url + "_none"}
     command = [*BDS, "serve", "--processes", "2", "--port", "0"]
     ended = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert ended.returncode == 1 and "Traceback" not in ended.stderr

@@ -1,0 +1,208 @@
+"""Read replicas: which of them a request may read from, and what it does when one fails.
+
+A replica shows the past of the primary.  It serves reads while it answers and lags by no more than BDS_READ_MAX_LAG; else the
+primary does.  A client keeps to one replica for a company, so that two of its reads do not see the data go back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+import math
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, LiteralString
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
+from psycopg_pool import PoolTimeout
+
+from app.config import Config
+from app.database.pools import Pool, Session, parameters
+from app.database.pulse import Pulse
+
+log = logging.getLogger("bds.db")
+
+HISTORY = 3_600  # samples of the primary's position, one a second; a lag beyond the oldest one is estimated by the replica
+
+WRITTEN: LiteralString = "select pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')::int8"
+# null unless the server is a standby; the age in seconds of the last transaction that it has replayed
+REPLAYED: LiteralString = """
+    select pg_wal_lsn_diff(pg_last_wal_replay_lsn(), '0/0')::int8,
+        coalesce(extract(epoch from clock_timestamp() - pg_last_xact_replay_timestamp()), 'infinity')::float8
+    where pg_is_in_recovery()
+"""
+POSITION: LiteralString = "select coalesce(max(p.last_id), 0) from bds.positions p where p.company_id = %s"
+
+Enter = Callable[[Pool, str], AbstractAsyncContextManager[Session]]
+
+
+@dataclass(slots=True)
+class Reads:
+    """How one request reads.
+
+    client: its address.  position: the change id that it must see.  replica: where it has read last, None for the primary.
+    only_primary: whether it reads from the primary whatever the replicas' state.
+    """
+
+    client: str
+    position: int = 0
+    replica: Replica | None = None
+    only_primary: bool = False
+
+
+READS: ContextVar[Reads | None] = ContextVar("reads", default=None)  # unset: everything is read from the primary
+
+
+def was_read() -> bool:
+    """Whether the current request has read last from a replica."""
+    reads = READS.get()
+    return reads is not None and reads.replica is not None
+
+
+class NotAReplica(psycopg.OperationalError):
+    """The server replays no log, so its data stand still or differ: it was promoted, or the setting names another server."""
+
+
+class History:
+    """Positions in the primary's write-ahead log and when they were seen, to tell the age of a replica's position."""
+
+    def __init__(self) -> None:
+        self._samples: deque[tuple[float, int]] = deque(maxlen=HISTORY)
+
+    async def sample(self, connection: psycopg.AsyncConnection[Any]) -> None:
+        """Note how far the primary has written."""
+        row = await (await connection.execute(WRITTEN, prepare=False)).fetchone()
+        assert row is not None
+        self._samples.append((time.monotonic(), row[0]))
+
+    def lag(self, replayed: int, age: float) -> float:
+        """Seconds since the primary wrote what comes after `replayed`; 0 if nothing is known to come after it.
+
+        age: seconds since the replica's last transaction, which counts where the samples do not reach.
+        """
+        if not self._samples or replayed < self._samples[0][1]:
+            return age
+        later = next((at for at, written in self._samples if written > replayed), None)
+        return 0.0 if later is None else time.monotonic() - later
+
+
+class Replica:
+    """One replica.  lag: seconds, infinite until it is known.  is_up: whether it answered the last check, as a standby."""
+
+    def __init__(self, config: Config, url: str, history: History) -> None:
+        place = conninfo_to_dict(url)
+        self.name = ":".join(str(place[key]) for key in ("host", "port") if place.get(key)) or "local"
+        self.pool = Pool(config, url, "bds_reader", config.pool_size, is_required=False)
+        self.pulse = Pulse(f"the replica {self.name}", url, self.pool, probe=self._measure)
+        self.lag = math.inf
+        self._history = history
+
+    @property
+    def is_up(self) -> bool:
+        return self.pulse.is_up
+
+    async def _measure(self, connection: psycopg.AsyncConnection[Any]) -> None:
+        """Measure the lag.  Raises NotAReplica, psycopg.Error."""
+        try:
+            row = await (await connection.execute(REPLAYED, prepare=False)).fetchone()
+            if row is None:
+                raise NotAReplica("the server is not in recovery")
+            self.lag = self._history.lag(*row)
+        except psycopg.Error:
+            self.lag = math.inf
+            raise
+
+
+class Replicas:
+    """The replicas of BDS_READ_DATABASE_URL."""
+
+    def __init__(self, config: Config) -> None:
+        self.history = History()
+        self._all = [Replica(config, url, self.history) for url in config.read_database_urls]
+        self._max_lag = config.read_max_lag
+
+    def __bool__(self) -> bool:
+        return bool(self._all)
+
+    async def start(self) -> None:
+        """Connect to each that answers, and watch all.  Raises nothing for one that is away."""
+        for replica in self._all:
+            await replica.pulse.start(required=False)
+            if replica.is_up:
+                await replica.pool.open()
+
+    async def stop(self) -> None:
+        for replica in self._all:
+            await replica.pulse.stop()
+            await replica.pool.close()
+
+    def states(self) -> dict[str, tuple[bool, float]]:
+        """Whether each is up, and its lag in seconds, by name."""
+        return {replica.name: (replica.is_up, replica.lag) for replica in self._all}
+
+    def usable(self, company: str, client: str) -> list[Replica]:
+        """Those that may serve, in the order that the client keeps to for the company."""
+        usable = [replica for replica in self._all if replica.is_up and replica.lag <= self._max_lag]
+        return sorted(usable, key=lambda replica: hashlib.blake2b(f"{replica.name} {company} {client}".encode()).digest())
+
+    @contextlib.asynccontextmanager
+    async def read(self, company: str, reads: Reads, enter: Enter, primary: Pool) -> AsyncIterator[Session]:
+        """A session of the first replica that gives one and has what the request must see; else one of the primary.
+
+        enter: Pool.session or Pool.snapshot.  Raises PoolTimeout if all connections of the replica stay in use.
+        """
+        async with AsyncExitStack() as stack:
+            yield await self._enter(stack, company, reads, enter, primary)
+
+    async def _enter(self, stack: AsyncExitStack, company: str, reads: Reads, enter: Enter, primary: Pool) -> Session:
+        for replica in self.usable(company, reads.client):
+            async with AsyncExitStack() as attempt:
+                try:
+                    connection = await attempt.enter_async_context(enter(replica.pool, company))
+                    has_position = not reads.position or await _position(connection, company) >= reads.position
+                except PoolTimeout:
+                    raise
+                except psycopg.Error as error:
+                    log.warning("the replica %s gave no session: %s", replica.name, type(error).__name__)
+                    continue
+                if not has_position:
+                    break  # of the replicas one cannot say which is ahead; the primary is
+                reads.replica = replica
+                stack.push_async_exit(attempt.pop_all())
+                return connection
+        reads.replica = None
+        return await stack.enter_async_context(enter(primary, company))
+
+
+async def choose_url(config: Config, primary: str) -> str:
+    """The connection string of the first replica that may serve a command now; the primary's if there is none."""
+    history = History()
+    for url in config.read_database_urls:
+        try:
+            async with await _connect(primary) as connection:
+                await history.sample(connection)
+            async with await _connect(url) as connection:
+                row = await (await connection.execute(REPLAYED)).fetchone()
+        except psycopg.OperationalError as error:
+            log.warning("a replica cannot be used: %s", type(error).__name__)
+            continue
+        if row is not None and history.lag(*row) <= config.read_max_lag:
+            return url
+    return primary
+
+
+async def _connect(url: str) -> psycopg.AsyncConnection[Any]:
+    return await psycopg.AsyncConnection.connect(url, autocommit=True, **parameters(url))
+
+
+async def _position(connection: Session, company: str) -> int:
+    """The id of the company's last change that the connection sees."""
+    row = await (await connection.execute(POSITION, (company,))).fetchone()
+    assert row is not None
+    return int(row[0])
