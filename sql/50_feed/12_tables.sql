@@ -11,7 +11,8 @@
 --     ref_E_R    what they name: lookup, kind, id
 --     map_E      which row each record means: ordinal, parent, position; phase (1 writes, 2 updates by a condition, 3 deletes),
 --                operation; target (the row's id, taken ahead for a new row), is_new, is_ambiguous, is_same (changes nothing),
---                failed; id and id_kind (the record's own lookup), key_<unique field>
+--                failed; id and id_kind (the record's own lookup), key_<unique field>;
+--                without unique fields home (the id of the parent's row), place (among the items of it), shape (a bit for each field given)
 --     diff_E     the rows to be written: "@ordinal", "@new", id, every column as it is to become
 --
 -- and for the import as a whole:
@@ -63,7 +64,7 @@ create function bds_feed.map_definition(entity_name text)
         'is_ambiguous boolean, is_same boolean, failed boolean, id text {storage}, id_kind text {storage}' || coalesce((
             select string_agg(format(', %I %s {storage}', 'key_' || c.name, c.sql_type), '' order by c.ordinal)
             from bds.import_columns c where c.entity = entity_name and c.is_unique
-        ), '');
+        ), ', home bigint, place bigint, shape bigint');
 comment on function bds_feed.map_definition(text) is 'The columns of map_<entity>';
 
 create function bds_feed.diff_definition(entity_name text)

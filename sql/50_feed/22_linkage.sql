@@ -32,13 +32,14 @@ create function bds_feed.linkage_tables(entity_name text)
             select string_agg(format(t.hashes, f.n), '' order by f.n) from bds_feed.linkage_fields(entity_name) f))
         from (values
             ('named', 'ordinal bigint, id bigint', ''),  -- items that carry the id of a row
-            -- of homes with items and rows left.  shape: a bit for each field that is given; key: equal for items that agree with the same
-            -- rows; was: a target that another may want more; base: the weight if all fields differ; g1 ...: what one adds if it agrees
-            ('item', 'ordinal bigint, home bigint, place bigint, shape bigint, key bigint, target bigint, was bigint, base float8', ', h%1$s bigint, g%1$s float8'),
-            ('row', 'id bigint, home bigint, place bigint, filled bigint', ', h%s bigint'),  -- filled: a bit for each field that is not as null leaves it
+            -- items without a row, of homes with rows left, and where they may want another's row all items of the home.  key: equal for
+            -- items that agree with the same rows; was: a target that another may want more
+            ('item', 'ordinal bigint, home bigint, place bigint, shape bigint, key bigint, target bigint, was bigint', ', h%1$s bigint'),
+            -- all rows of the homes of such items.  filled: a bit for each field that is not as null leaves it
+            ('row', 'id bigint, home bigint, place bigint, is_free boolean, filled bigint', ', h%s bigint'),
             ('fit', 'key bigint, id bigint, more int', ''),  -- rows that agree with items of the key; more: fields they fill beside those given
             ('way', 'key bigint, level int', ''),  -- keys of rows that can be had: of a free one at level 0, or that of an item of one level less
-            ('term', 'hash bigint, field int, n bigint, total bigint, differs float8, gain float8', ''),  -- values; n of total items and rows have it
+            ('term', 'hash bigint, n bigint, total bigint, gain float8', ''),  -- values of items; n of the home's total rows have it
             ('pair', 'ordinal bigint, id bigint, weight float8, tie bigint', '')
         ) as t (name, definition, hashes);
     end;
@@ -76,16 +77,17 @@ begin
     cross join lateral (
         select string_agg(format(', %s as %I', c.value, '=' || c.column_name), E'\n        ' order by c.n) as values,
             string_agg(format('and (i.%I is null or i.%I is not distinct from r.%I)', c.name, '=' || c.column_name, c.column_name), E'\n        ' order by c.n) as agree,
-            string_agg(format('| case when x.%I is null then 0 else %s end', c.name, c.flag), E'\n        ' order by c.n) as shape,
+            string_agg(format(' | case when i.%I is null then 0 else %s end', c.name, c.flag), '' order by c.n) as shape,
             string_agg(format('| case when t.%I is distinct from %s then %s else 0 end', c.column_name, c.cleared, c.flag), E'\n        ' order by c.n)
                 filter (where regexp_replace(c.cleared, '::[a-z ]+\([0-9, ]+\)', '', 'g') !~ '\w\(') as filled,  -- what a function gives now is not what it gave then
-            string_agg(format(', case when x.%I is not null then hash_record_extended(row(x.home, x.%I), %s) end as h%3$s', c.name, '=' || c.column_name, c.n), E'\n        ' order by c.n) as given,
+            string_agg(format(', case when x.%I is not null then hash_record_extended(row(x."@home", x.%I), %s) end as h%3$s', c.name, '=' || c.column_name, c.n), E'\n            ' order by c.n) as given,
             string_agg(format(', hash_record_extended(row(h.id, t.%I), %s)', c.column_name, c.n), E'\n        ' order by c.n) as held,
             string_agg(format(', h%s', c.n), '' order by c.n) as hashes,
             string_agg(format(', case when s.shape & %s <> 0 then r.h%s end', c.flag, c.n), '' order by c.n) as masked,
             string_agg(format(', (%1$s, x.h%1$s)', c.n), '' order by c.n) as terms,
-            string_agg(format(', max(t.gain) filter (where t.field = %1$s) as g%1$s', c.n), '' order by c.n) as gains,
-            string_agg(format(', g%1$s = g.g%1$s', c.n), '' order by c.n) as gained,
+            string_agg(format(', t%1$s.gain as g%1$s', c.n), '' order by c.n) as gains,
+            string_agg(format(E'\n        left join pg_temp.%2$I t%1$s on t%1$s.hash = i.h%1$s', c.n, 'term_' || entity_name), '' order by c.n) as gained,
+            string_agg(format(' + case when i.shape & %s <> 0 then w.differs[%s] else 0 end', c.flag, c.n), '' order by c.n) as differs,
             string_agg(format(' + case when i.h%1$s = r.h%1$s then i.g%1$s else 0 end', c.n), '' order by c.n) as weight,
             coalesce(array_agg(c.name order by c.n), '{}')::text as fields
         from bds_feed.linkage_fields(entity_name) c
@@ -126,10 +128,11 @@ begin
         where s.n > 1 or (s.id is null or s."@operation" is distinct from 'delete')
             and not exists (select from pg_temp."named_{entity}" n where n.ordinal = s."@ordinal");
     end if;
-    insert into pg_temp."map_{entity}" (ordinal, parent, position, phase, operation, target, is_new, is_ambiguous, is_same, failed, id)
+    insert into pg_temp."map_{entity}" (ordinal, parent, position, phase, operation, target, is_new, is_ambiguous, is_same, failed, id, home, place, shape)
     select i."@ordinal", i."@parent", coalesce(i."@position", i."@ordinal"),
         case when i."@operation" = 'delete' then 3 when i."@where" is not null then 2 else 1 end, coalesce(i."@operation", 'upsert'),
-        coalesce(n.id, r.id), n.id is null and r.id is null and i."@where" is null, false, r.id is not null and i."@operation" is distinct from 'delete', false, i."@id"
+        coalesce(n.id, r.id), n.id is null and r.id is null and i."@where" is null, false, r.id is not null and i."@operation" is distinct from 'delete', false, i."@id",
+        i."@home", i."@place", 0{shape}
     from (
         select s.*, {home} as "@home", row_number() over (partition by {home} order by s."@ordinal") as "@place"
         {values}
@@ -159,38 +162,50 @@ create function bds_feed.linkage_equals()
     immutable
     return $sql$
 declare
+    is_rest boolean;
     deepest int;  -- so many items have to move for one
 begin
     insert into pg_temp."row_{entity}"
-    select t.id, h.id, row_number() over (partition by h.id order by t.id), 0
+    select t.id, h.id, row_number() over (partition by h.id order by t.id), m.target is null, 0
         {filled}
         {held}
-    from (select distinct {home} as id from pg_temp."map_{entity}" m join pg_temp."staged_{entity}" s on s."@ordinal" = m.ordinal{parents}{refs} where m.is_new) h
+    from (select distinct m.home as id from pg_temp."map_{entity}" m where m.is_new) h
     join {table} t on t.company_id = (select import.company_id) and t.{parent:I} = h.id
+    left join pg_temp."map_{entity}" m on m.target = t.id
     where not exists (select from pg_temp."named_{entity}" n where n.id = t.id);
-    if not found then
+    if not exists (select from pg_temp."row_{entity}" r where r.is_free) then
         return;
     end if;
     perform bds_feed.filled(import, 'row_{entity}');
-    insert into pg_temp."item_{entity}" (ordinal, target, home, place, shape{hashes}, key)
-    select i.*, hash_record_extended(row(i.home, i.shape{hashes}), 0)
-    from (
-        select x."@ordinal", x.target, x.home, x.place, 0
-        {shape} as shape
-        {given}
+    foreach is_rest in array '{f,t}'::boolean[] loop
+        insert into pg_temp."item_{entity}" (ordinal, target, home, place, shape{hashes}, key)
+        select i.*, hash_record_extended(row(i."@home", i."@shape"{hashes}), 0)
         from (
-            select s.*, m.target, {home} as home, row_number() over (partition by {home} order by s."@ordinal") as place
-            {values}
-            from pg_temp."staged_{entity}" s{parents}{refs}
-            join pg_temp."map_{entity}" m on m.ordinal = s."@ordinal"
-        ) x
-        where x.home in (select r.home from pg_temp."row_{entity}" r where not exists (select from pg_temp."map_{entity}" m where m.target = r.id))
-    ) i;
-    perform bds_feed.filled(import, 'item_{entity}');
-    insert into pg_temp."fit_{entity}"
-    select hash_record_extended(row(s.home, s.shape{masked}), 0), r.id, bit_count((r.filled & ~s.shape)::bit(64))
-    from (select distinct i.home, i.shape from pg_temp."item_{entity}" i) s join pg_temp."row_{entity}" r on r.home = s.home;
-    perform bds_feed.filled(import, 'fit_{entity}');
+            select x."@ordinal", x."@target", x."@home", x."@place", x."@shape"
+            {given}
+            from (
+                select s.*, m.target as "@target", m.home as "@home", m.place as "@place", m.shape as "@shape"
+                {values}
+                from pg_temp."map_{entity}" m join pg_temp."staged_{entity}" s on s."@ordinal" = m.ordinal{refs}
+                where m.is_new <> is_rest and case when is_rest then m.home in (
+                    -- an item may want the row of one that gives the same, or that gives less
+                    select i.home from pg_temp."item_{entity}" i
+                    join pg_temp."fit_{entity}" f on f.key = i.key join pg_temp."row_{entity}" r on r.id = f.id where not r.is_free
+                    union all
+                    select i.home from (select distinct i.home, i.shape from pg_temp."item_{entity}" i) i
+                    join pg_temp."map_{entity}" o on o.home = i.home and o.shape & i.shape = o.shape and o.shape <> i.shape where not o.is_new
+                ) else m.home in (select r.home from pg_temp."row_{entity}" r where r.is_free) end
+            ) x
+        ) i;
+        exit when not found;
+        perform bds_feed.filled(import, 'item_{entity}');
+        insert into pg_temp."fit_{entity}"
+        select k.key, r.id, bit_count((r.filled & ~s.shape)::bit(64))
+        from (select distinct i.home, i.shape from pg_temp."item_{entity}" i) s join pg_temp."row_{entity}" r on r.home = s.home
+        cross join lateral (select hash_record_extended(row(s.home, s.shape{masked}), 0) as key) k
+        where k.key in (select i.key from pg_temp."item_{entity}" i) and k.key not in (select f.key from pg_temp."fit_{entity}" f);
+        perform bds_feed.filled(import, 'fit_{entity}');
+    end loop;
     <<search>> loop
         delete from pg_temp."way_{entity}";
         insert into pg_temp."way_{entity}"
@@ -231,6 +246,19 @@ begin
 end$sql$;
 comment on function bds_feed.linkage_equals() is 'The template of link_equals_<entity>';
 
+create function bds_feed.weights_of(entity_name text, fields text[])
+    returns table (field bigint, m float8, u float8)
+    language sql
+    stable
+    set search_path = pg_catalog, pg_temp
+    begin atomic
+        select distinct on (f.n) f.n, w.m, w.u
+        from unnest(fields) with ordinality as f (name, n)
+        join bds.linkage_weights w on w.entity in (entity_name, '*') and w.field in (f.name, '*')
+        order by f.n, w.field = '*', w.entity = '*';
+    end;
+comment on function bds_feed.weights_of(text, text[]) is 'The weights of fields, which are numbered';
+
 create function bds_feed.linkage_weights()
     returns text
     language sql
@@ -245,46 +273,40 @@ begin
             and not exists (select from pg_temp.feed_errors e where e.entity = '{entity}' and e.ordinal = o.ordinal)
     );
     insert into pg_temp."term_{entity}"
-    with every as (select i.home{hashes} from pg_temp."item_{entity}" i union all select r.home{hashes} from pg_temp."row_{entity}" r)
-    select v.hash, v.field, v.n, h.total, ln((1 - w.m) / (1 - w.u)) / ln(2),
-        -- u: how many of the others have the value; at most what the table says, at least an eighth of it
-        ln(w.m * (1 - w.u) / (1 - w.m) / greatest(w.u / 8, least(w.u, coalesce((v.n - 2) / nullif(h.total - 2, 0)::float8, 0)))) / ln(2)
+    select v.hash, v.n, h.total,
+        -- u: how many of the other rows have the value; at most what the table says, at least an eighth of it
+        ln(w.m * (1 - w.u) / (1 - w.m) / greatest(w.u / 8, least(w.u, coalesce((v.n - 1) / nullif(h.total - 1, 0)::float8, 0)))) / ln(2)
     from (
         select x.home, t.field, t.hash, count(*) as n
-        from every x cross join lateral (values (0, null::bigint){terms}) as t (field, hash)
+        from pg_temp."row_{entity}" x cross join lateral (values (0, null::bigint){terms}) as t (field, hash)
         where t.hash in (select t.hash from pg_temp."item_{entity}" x cross join lateral (values (0, null::bigint){terms}) as t (field, hash) where x.target is null)
         group by x.home, t.field, t.hash
     ) v
-    join (select e.home, count(*) as total from every e group by e.home) h on h.home = v.home
-    join unnest('{fields}'::text[]) with ordinality as f (name, n) on f.n = v.field
-    cross join lateral (
-        select w.m, w.u from bds.linkage_weights w where w.entity in ('{entity}', '*') and w.field in (f.name, '*') order by w.field = '*', w.entity = '*' limit 1
-    ) w;
+    join (select r.home, count(*) as total from pg_temp."row_{entity}" r group by r.home) h on h.home = v.home
+    join bds_feed.weights_of('{entity}', '{fields}') w on w.field = v.field;
     perform bds_feed.filled(import, 'term_{entity}');
-    update pg_temp."item_{entity}" i set base = g.base{gained}
-    from (
-        select x.ordinal, coalesce(sum(t.differs), 1e-9) as base{gains}  -- an item that gives nothing may be any row
-        from pg_temp."item_{entity}" x
-        cross join lateral (values (0, null::bigint){terms}) as v (field, hash)
-        left join pg_temp."term_{entity}" t on t.hash = v.hash
-        where x.target is null
-        group by x.ordinal
-    ) g
-    where g.ordinal = i.ordinal;
-    delete from pg_temp."row_{entity}" r using pg_temp."item_{entity}" i where i.target = r.id;
     insert into pg_temp."pair_{entity}"
+    with i as materialized (
+        select i.*, case when i.shape = 0 then 1e-9 else 0 end{differs} as base{gains}  -- an item that gives nothing may be any row
+        from pg_temp."item_{entity}" i cross join (
+            select array_agg(ln((1 - w.m) / (1 - w.u)) / ln(2) order by w.field) as differs from bds_feed.weights_of('{entity}', '{fields}') w) w{gained}
+        where i.target is null
+    ),
+    r as materialized (
+        select * from pg_temp."row_{entity}" r
+        where (r.is_free or r.id in (select i.was from i)) and r.id not in (select i.target from pg_temp."item_{entity}" i where i.target is not null)
+    )
     select s.ordinal, s.id, s.weight, case when s.was = s.id then -2 when s.is_placed then -1 else abs(hashint8extended(s.ordinal, s.id) / 2) end
     from (
-        -- rows about the same place, and those that agree in a value that few items and rows of the parent have
+        -- rows about the same place, and those that agree in a value that few rows of the parent have
         select i.ordinal, r.id, i.was, i.place = r.place as is_placed, i.base{weight} as weight
-        from pg_temp."item_{entity}" i cross join (values (-1), (0), (1)) as d (part)
-        join pg_temp."row_{entity}" r on r.home = i.home and (r.place - 1) / 32 = (i.place - 1) / 32 + d.part
-        where i.target is null
-        union
-        select i.ordinal, r.id, i.was, i.place = r.place, i.base{weight}
-        from (select * from pg_temp."item_{entity}" x cross join lateral (values (0, null::bigint){terms}) as v (field, hash) where x.target is null) i
-        join pg_temp."term_{entity}" t on t.hash = i.hash and t.n <= 200 and t.total > 64
-        join (select * from pg_temp."row_{entity}" x cross join lateral (values (0, null::bigint){terms}) as v (field, hash)) r on r.hash = i.hash
+        from i cross join (values (-1), (0), (1)) as d (part) join r on r.home = i.home and (r.place - 1) / 32 = (i.place - 1) / 32 + d.part
+        union all
+        select distinct i.ordinal, r.id, i.was, i.place = r.place, i.base{weight}
+        from (select * from i x cross join lateral (values (0, null::bigint){terms}) as v (field, hash)) i
+        join pg_temp."term_{entity}" t on t.hash = i.hash and t.n <= 100 and t.total > 32
+        join (select * from r x cross join lateral (values (0, null::bigint){terms}) as v (field, hash)) r on r.hash = i.hash
+        where abs((r.place - 1) / 32 - (i.place - 1) / 32) > 1
     ) s
     where s.weight > 0;
     loop
