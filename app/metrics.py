@@ -59,6 +59,10 @@ attempts = _counter("bds_webhook_attempts", "Attempts to deliver a batch", "outc
 attempt_durations = _histogram("bds_webhook_attempt_duration_seconds", "Response time of receivers", (*SHORT, 120))
 delivery_lags = _histogram("bds_webhook_delivery_lag_seconds", "From the making of a batch to its delivery", (*SHORT, *LONG[6:]))
 
+followers = _gauge("bds_followers", "Streams of changes that are open")
+followed_changes = _counter("bds_followed_changes", "Changes sent to followers")
+followers_cut = _counter("bds_followers_cut", "Followers that were cut because they did not read")
+
 processes = _gauge("bds_processes", "Running processes of the service")
 memory = _gauge("bds_resident_memory_bytes", "Memory of the service's processes")
 pool_connections = _gauge("bds_pool_connections", "Connections to the database", "pool")

@@ -95,18 +95,26 @@ class Gate:
         credentials = read_credentials(headers, basic_only=basic_only)
         if credentials is None:
             raise unauthorized(basic_only)
-        kind, text = credentials
         try:
-            identity = await self._identify_key(text) if kind == "key" else await self._identify_session(kind, text)
+            identity = await self._find(*credentials)
         except WrongCredentials:
             await self.throttle.count_failure(address)
             metrics.refused_credentials.inc()
             raise unauthorized(basic_only) from None
         if identity is None:
             raise unauthorized(basic_only)
-        if is_basic(headers) and (entry := self._cache.get(hash_key(text))):
+        if is_basic(headers) and (entry := self._cache.get(hash_key(credentials[1]))):
             self._cache[header_hash] = entry  # so that the next request's header is not decoded again
         return identity
+
+    async def still_may(self, headers: Mapping[str, str], scope: str, company: str) -> bool:
+        """Whether the credentials of a request that is being answered still have the scope in the company; counts no failure."""
+        credentials = read_credentials(headers)
+        try:
+            identity = await self._find(*credentials) if credentials else None
+        except WrongCredentials:
+            return False
+        return identity is not None and identity.may(scope, company)
 
     async def signer(self) -> Signer:
         """Return the signer of tokens: with BDS_SECRET, or with a random secret made once and kept in the database."""
@@ -118,6 +126,10 @@ class Gate:
                 secret = str(row[0])
             self._signer = Signer(secret)
         return self._signer
+
+    async def _find(self, kind: Literal["key", "token", "cookie"], text: str) -> Identity | None:
+        """The identity behind credentials; None if its session has ended.  Raises WrongCredentials."""
+        return await self._identify_key(text) if kind == "key" else await self._identify_session(kind, text)
 
     async def _identify_key(self, key: str) -> Identity:
         if not KEY.fullmatch(key):

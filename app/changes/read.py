@@ -92,16 +92,22 @@ async def read_changes(database: Database, company: str, params: Sequence[tuple[
         if lowest is not None:
             row = await (await connection.execute(MONTHS, (lowest, _highest(query, lowest), company))).fetchone()
             assert row is not None
-            query = _between(query, *row)
+            query = between(query, *row)
         answer = await _list(connection, company, query, RECORDS)
         # read after the page, so that it counts every change that was dropped before the page was read
         row = await (await connection.execute("select bds.first_change(%s)", (company,))).fetchone()
     assert row is not None
     first = row[0]
-    if lowest is not None and lowest < first and first > 1:
-        message = f"changes before {first} are no longer kept; continue with id >= {first}"
-        raise ServiceError("gone", message, target="filter", firstId=first)
+    if lowest is not None:
+        require_kept(lowest, first, "filter")
     return answer._replace(first=first)
+
+
+def require_kept(lowest: int, first: int, target: str) -> None:
+    """Raises ServiceError(gone) if a reader that begins at change `lowest` needs changes before `first`, which are not kept."""
+    if lowest < first and first > 1:
+        message = f"changes before {first} are no longer kept; continue with id >= {first}"
+        raise ServiceError("gone", message, target=target, firstId=first)
 
 
 async def read_row(database: Database, company: str, entity: Entity, id: str) -> Answer:
@@ -143,7 +149,7 @@ def _filter(checker: WhereChecker, text: str) -> Expression | None:
     return checker.condition(node) if node else None
 
 
-def _between(query: Query, since: str | None, until: str | None) -> Query:
+def between(query: Query, since: str | None, until: str | None) -> Query:
     """The query of changes from a month on, before another month; None: no bound."""
     assert query.filter is not None
     created = Column(0, "timestamptz", (), CHANGES.fields["createdAt"])

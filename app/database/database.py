@@ -30,6 +30,7 @@ from app.tasks import cancel_and_wait, in_daemon
 log = logging.getLogger("bds.db")
 
 RECONNECT = 0.5  # seconds between attempts of the listener
+FOLLOWERS = 3  # connections that read the change log for its followers
 CHANNELS: tuple[LiteralString, ...] = ("bds_catalog", "bds_keys")
 
 
@@ -45,9 +46,11 @@ class Database:
         self._readers = Pool(config, pooled, "bds_reader", config.pool_size)
         self._services = Pool(config, pooled, "bds_service", 4)
         self._workers = Pool(config, pooled, "bds_worker", 4)  # opened at the first use
+        # of the primary: a replica may lack what a notification is about; opened at the first use
+        self._followers = Pool(config, pooled, "bds_reader", FOLLOWERS, name="followers")
         self.writers = Writers(url)
         probe = self.replicas.history.sample if self.replicas else ping
-        self._pulse = Pulse("the database", pooled, self._services, self._workers, self._readers, probe=probe)
+        self._pulse = Pulse("the database", pooled, *self._pools(), probe=probe)
         self._callbacks: dict[str, list[Callable[[str], None]]] = defaultdict(list)
         self._listener: asyncio.Task[None] | None = None
         self._keeper: asyncio.Task[None] | None = None
@@ -96,7 +99,7 @@ class Database:
         await cancel_and_wait(*(task for task in (self._listener, self._keeper) if task))
         await self._pulse.stop()
         await self.replicas.stop()
-        for pool in (self._readers, self._services, self._workers):
+        for pool in self._pools():
             await pool.close()
         await asyncio.to_thread(self.writers.close)
 
@@ -105,12 +108,15 @@ class Database:
         return await self._pulse.ask()
 
     def pools(self) -> dict[str, dict[str, int]]:
-        """The statistics of each pool, as psycopg counts them, by role."""
-        return {pool.role: pool.stats() for pool in (self._readers, self._services, self._workers)}
+        """The statistics of each pool, as psycopg counts them, by name."""
+        return {pool.name: pool.stats() for pool in self._pools()}
 
     def limits(self) -> dict[str, int]:
-        """The most connections that each pool may have, by role."""
-        return {pool.role: pool.limit for pool in (self._readers, self._services, self._workers)}
+        """The most connections that each pool may have, by name."""
+        return {pool.name: pool.limit for pool in self._pools()}
+
+    def _pools(self) -> tuple[Pool, ...]:
+        return self._readers, self._services, self._workers, self._followers
 
     def session(self, company: str) -> AbstractAsyncContextManager[Session]:
         """A reader's connection for a few statements, bound to `company`; to a replica where the request allows it."""
@@ -142,6 +148,13 @@ class Database:
         """A connection of the webhook worker, which serves every company."""
         await self._workers.open()
         async with self._workers.use() as connection:
+            yield connection
+
+    @contextlib.asynccontextmanager
+    async def follower(self, company: str) -> AsyncIterator[Session]:
+        """A reader's connection to the primary, bound to `company`, for followers of the change log."""
+        await self._followers.open()
+        async with self._followers.session(company) as connection:
             yield connection
 
     async def notifications(

@@ -76,12 +76,16 @@ async def check_if_readable(connection: psycopg.AsyncConnection[Any]) -> None:
 class Pool:
     """Connections in autocommit mode that act as `role`; behind a transaction pooler each use is a transaction.
 
-    is_down: whether the database did not answer the last time; requests then wait WAIT_DOWN only.  is_required: false for a
-    database that another one stands in for: while it is down, requests get PoolClosed at once, those that wait already, too.
+    name: in metrics.  is_down: whether the database did not answer the last time; requests then wait WAIT_DOWN only.
+    is_required: false for a database that another one stands in for: while it is down, requests get PoolClosed at once, those
+    that wait already, too.
     """
 
-    def __init__(self, config: Config, url: str, role: LiteralString, size: int, *, is_required: bool = True) -> None:
+    def __init__(
+        self, config: Config, url: str, role: LiteralString, size: int, *, name: str | None = None, is_required: bool = True
+    ) -> None:
         self.role = role
+        self.name = name or role
         self.limit = size
         self.keeps_sessions = config.pooler != "transaction"  # whether a session keeps its settings between two uses
         self.is_down = False
@@ -99,7 +103,7 @@ class Pool:
             min_size=1,
             max_size=self.limit,
             open=False,
-            name=self.role,
+            name=self.name,
             reconnect_timeout=GIVE_UP,
             configure=self._configure,
             kwargs={"autocommit": True, "prepare_threshold": 2 if self._config.prepares else None, **parameters(self._url)},

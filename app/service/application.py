@@ -10,12 +10,13 @@ from aiohttp import web
 from app import metrics
 from app.auth import Gate
 from app.auth.login import Login
+from app.changes.hub import Hub
 from app.database.database import Database
 from app.metrics import Sampler
 from app.service.maintenance import run_maintenance
 from app.service.metrics_endpoint import run_sampling
 from app.service.middleware import DATABASE, FAILURE_PAGE, add_headers, handle_expect, wrap_request
-from app.service.routes import GATE, LOGIN, ROUTES, SAMPLER, STREAMS
+from app.service.routes import GATE, HUB, LOGIN, ROUTES, SAMPLER, STREAMS
 from app.tasks import cancel_and_wait
 from app.web import Site, routes
 from app.wire import answers
@@ -29,6 +30,9 @@ def create_app(database: Database, stall: float = 60.0, *, maintenance: bool = T
     app = web.Application(middlewares=[wrap_request])
     app[DATABASE], app[GATE] = database, Gate(database)
     app[LOGIN] = Login(database, app[GATE])
+    app[HUB] = Hub(database, app[GATE])
+    app.on_shutdown.append(end_streams)
+    app.cleanup_ctx.append(following)
     app[STREAMS] = answers.Streams(database.config.pool_size, database.config.statement_timeout, stall)
     app[SAMPLER] = Sampler(database.limits())
     app.cleanup_ctx.append(sampling)
@@ -42,6 +46,17 @@ def create_app(database: Database, stall: float = 60.0, *, maintenance: bool = T
         if method == "GET":
             app.router.add_route("HEAD", path, handler, expect_handler=handle_expect)
     return app
+
+
+async def end_streams(app: web.Application) -> None:
+    """End streams of changes at once when the service stops; other requests may end by themselves."""
+    app[HUB].end()
+
+
+async def following(app: web.Application) -> AsyncIterator[None]:
+    """End the tasks of followers when the service stops."""
+    yield
+    await app[HUB].close()
 
 
 async def sampling(app: web.Application) -> AsyncIterator[None]:

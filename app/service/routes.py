@@ -10,6 +10,8 @@ from aiohttp import web
 from app.auth import Gate, Identity
 from app.auth.login import Login, identify
 from app.changes import read as changes
+from app.changes import stream
+from app.changes.hub import Hub
 from app.database import replicas
 from app.database.catalog import Entity
 from app.errors import ServiceError
@@ -26,6 +28,7 @@ from app.wire.target import ODATA
 
 GATE = web.AppKey("gate", Gate)
 LOGIN = web.AppKey("login", Login)
+HUB = web.AppKey("hub", Hub)
 STREAMS = web.AppKey("streams", answers.Streams)
 SAMPLER = web.AppKey("sampler", Sampler)
 JSON = {"Content-Type": "application/json"}
@@ -76,6 +79,12 @@ async def row(request: web.Request) -> web.StreamResponse:
 async def change_log(request: web.Request) -> web.StreamResponse:
     company, options = await require_read(request), urls.decode_query(request.rel_url.raw_path_qs)
     return await send_data(request, await changes.read_changes(request.app[DATABASE], company, options))
+
+
+async def change_stream(request: web.Request) -> web.StreamResponse:
+    company, options = await require_read(request), urls.decode_query(request.rel_url.raw_path_qs)
+    start = stream.read_request(request.app[DATABASE].catalog, options, request.headers)
+    return await stream.respond(request.app[HUB], request, company, start, request.app[STREAMS].stall)
 
 
 async def list_hooks(request: web.Request) -> web.StreamResponse:
@@ -236,6 +245,7 @@ ROUTES: tuple[tuple[str, str, Handler], ...] = (
     ("*", ODATA, odata),
     ("*", ODATA + "/{path:(?s:.*)}", odata),
     ("GET", "/c/{company}/changes", change_log),
+    ("GET", "/c/{company}/changes/stream", change_stream),
     ("GET", "/c/{company}/hooks", list_hooks),
     ("POST", "/c/{company}/hooks", create_hook),
     ("GET", "/c/{company}/hooks/{id}", show_hook),

@@ -152,8 +152,8 @@ async def stream(
         async with contextlib.aclosing(blocks):
             await response.prepare(request)
             async for block in blocks:
-                await _write(response, await gzip.piece(block) if gzip else block, stall)
-        await _write(response, gzip.end() if gzip else b"", stall)
+                await write(response, await gzip.piece(block) if gzip else block, stall)
+        await write(response, gzip.end() if gzip else b"", stall)
         async with asyncio.timeout(stall):
             await response.write_eof()
     except BaseException:
@@ -162,7 +162,8 @@ async def stream(
     return response
 
 
-async def _write(response: web.StreamResponse, data: bytes, stall: float) -> None:
+async def write(response: web.StreamResponse, data: bytes, stall: float) -> None:
+    """Send data.  Raises TimeoutError if the client takes no SLICE of it within `stall` seconds."""
     view = memoryview(data)
     for start in range(0, len(view), SLICE):
         async with asyncio.timeout(stall):

@@ -15,7 +15,7 @@ OPERATION = frozenset({"healthz", "readyz", "metrics"})
 class Target(NamedTuple):
     """The part of the service that a path leads to, and the company that it names; neither need exist."""
 
-    area: str  # odata, changes, hooks, import, mappers, export, auth, operation or pages
+    area: str  # odata, changes, stream, hooks, import, mappers, export, auth, operation or pages
     segment: str  # percent-encoded name of the company; "" if the path has none
 
     @property
@@ -47,7 +47,8 @@ def read_target(path: str) -> Target:
         word = segments[3]
         return Target("import" if word in IMPORTS else "mappers" if word == "mappers" else "export", raw[2])
     if first == "c":
-        return Target("hooks" if segments[3:4] == ["hooks"] else "changes", raw[2] if len(raw) > 3 else "")
+        area = "hooks" if segments[3:4] == ["hooks"] else "stream" if segments[3:] == ["changes", "stream"] else "changes"
+        return Target(area, raw[2] if len(raw) > 3 else "")
     if first == "auth":
         return Target("auth", "")
     return Target("operation" if first in OPERATION else "pages", "")

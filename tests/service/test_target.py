@@ -23,6 +23,7 @@ PATHS = [
     ("/api/acme/mappers/m", "mappers", "acme"),
     ("/c/acme/products", "changes", "acme"),
     ("/c/acme/changes", "changes", "acme"),
+    ("/c/acme/changes/stream", "stream", "acme"),
     ("/c/acme/hooks", "hooks", "acme"),
     ("/c/acme/hooks/1/deliveries", "hooks", "acme"),
     ("/c/acme/products/hooks", "changes", "acme"),

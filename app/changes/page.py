@@ -1,0 +1,135 @@
+"""Pages of the change log for followers: records in the order of their ids, and how far a page reaches.
+
+A page is one statement, so its records and the last change of the company are of one snapshot: a follower that goes on after
+`through` misses nothing and gets nothing twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import LiteralString, NamedTuple
+
+from psycopg.sql import SQL, Composed
+
+from app.changes.read import CHANGES, ID_COLUMN, MONTHS, between, list_query, require_kept
+from app.database.catalog import Catalog
+from app.database.pools import Session
+from app.errors import ServiceError
+from app.query import sql_select
+from app.query.literals import INT8
+from app.query.query import Query
+from app.query.sql_parameters import Statement
+from app.query.sql_rows import RECORDS
+from app.query.sql_select import Select
+from app.query.tree import Comparison, Constant, Expression, Junction, Order
+
+PAGE = 500  # records
+SPAN = 100_000  # records that one page with a filter looks at: a filter that matches few must not read the whole log at once
+
+POSITION: LiteralString = """
+    select coalesce(max(p.last_id), 0), bds.first_change(%s) from bds.positions p where p.company_id = %s
+"""
+
+
+class Record(NamedTuple):
+    """A change.  text: its JSON, in one line; matches: whether it satisfies each of the conditions that were asked for."""
+
+    id: int
+    text: bytes
+    matches: Sequence[bool]
+
+
+class Page(NamedTuple):
+    """Records in the order of their ids.  through: the id up to which nothing is missing; last: the company's last change."""
+
+    records: list[Record]
+    through: int
+    last: int
+
+
+def condition(catalog: Catalog, filter: str) -> Expression | None:
+    """The condition of a filter of /changes; None if it is empty.  Raises QueryError."""
+    return list_query(catalog, CHANGES, [("filter", filter)]).filter
+
+
+async def read_position(connection: Session, company: str) -> tuple[int, int]:
+    """The company's last change, and the first one that is kept."""
+    row = await (await connection.execute(POSITION, (company, company))).fetchone()
+    assert row is not None
+    last, first = row
+    return last, first
+
+
+async def read_start(connection: Session, company: str, after: int | None, target: str) -> tuple[int, int]:
+    """The change after which a follower begins, `after` or the last one; and the last one.
+
+    Raises ServiceError: gone if the log no longer has the next change, not_found if `after` is yet to come.
+    """
+    last, first = await read_position(connection, company)
+    if after is None:
+        return last, last
+    require_kept(after + 1, first, target)
+    if after > last:
+        raise ServiceError("not_found", f"{target}: change {after} is yet to come; the last one is {last}", target=target)
+    return after, last
+
+
+async def read_page(connection: Session, catalog: Catalog, company: str, after: int, filter: Expression | None = None) -> Page:
+    """Read the changes after an id that satisfy a condition.  Raises ServiceError(gone) if some of them are no longer kept."""
+    upper = after + (SPAN if filter else PAGE)
+    since, until = await _months(connection, company, after, upper)
+    below = Comparison(0, "bool", "le", ID_COLUMN, Constant(0, "int8", str(upper)), False)
+    query = _query(catalog, after, (below, filter) if filter else (below,), ())
+    page = await fetch(connection, _statement(between(query, since, until), company), after)
+    _, first = await read_position(connection, company)  # after the page: it counts what was dropped before the page was read
+    require_kept(after + 1, first, "after")
+    through = page.records[-1].id if len(page.records) == PAGE else max(after, min(upper, page.last))
+    return page._replace(through=through)
+
+
+async def tail_statement(
+    connection: Session, catalog: Catalog, company: str, after: int, conditions: Sequence[Expression]
+) -> Statement:
+    """A statement for `fetch`, to be used again with later ids: the next changes, and which conditions each satisfies."""
+    since, _ = await _months(connection, company, after, after)
+    return _statement(between(_query(catalog, after, (), conditions), since, None), company)
+
+
+async def fetch(connection: Session, statement: Statement, after: int) -> Page:
+    """The page of a statement, after an id."""
+    cursor = await connection.raw.execute(statement.text, statement.values_for(str(after)))
+    rows: list[tuple[int, int | None, str, list[bool]]] = await cursor.fetchall()
+    records = [Record(id, text.encode(), matches) for _, id, text, matches in rows if id is not None]
+    return Page(records, records[-1].id if records else after, rows[0][0])
+
+
+async def _months(connection: Session, company: str, after: int, upper: int) -> tuple[str | None, str | None]:
+    row = await (await connection.execute(MONTHS, (after + 1, upper, company))).fetchone()
+    assert row is not None
+    since, until = row
+    return since, until
+
+
+def _query(catalog: Catalog, after: int, filters: Sequence[Expression], conditions: Sequence[Expression]) -> Query:
+    """The changes after an id, which is the key of the query.  The conditions stand behind the id in the order."""
+    key = Constant(0, "int8", str(min(after, INT8[-1])))
+    parts = (Comparison(0, "bool", "gt", ID_COLUMN, key, False), *filters)
+    filter = Junction(0, "bool", "and", parts) if filters else parts[0]
+    order = tuple(Order(each, False) for each in (ID_COLUMN, *conditions))
+    return Query(catalog, CHANGES, filter=filter, order=order, top=PAGE, key=key)
+
+
+def _statement(query: Query, company: str) -> Statement:
+    return sql_select.statement(query, company, RECORDS, "followed", _compile)
+
+
+def _compile(select: Select) -> Composed:
+    """Rows of (last, id, row, matches); one without id if there is no change."""
+    id, *conditions = (select.expressions.compile(order.key, loose=True) for order in select.query.order)
+    matches = SQL(", ").join(SQL("({}) is true").format(each) for each in conditions)
+    records = SQL("select {id} as id, {row} as row, array[{matches}]::bool[] as matches {source} order by {id} limit {top}").format(
+        id=id, row=select.json(), matches=matches, source=select.source(select.query.order), top=select.top
+    )
+    return SQL("select p.last, r.id, r.row, r.matches from ({}) as p (last) left join ({}) as r on true order by r.id").format(
+        select.position(), records
+    )

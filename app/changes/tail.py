@@ -1,0 +1,207 @@
+"""The tail of a company's change log: its newest changes, read once for all followers in the process.
+
+A tail reads the new changes with a column for each filter that somebody follows with, and keeps the newest ones.  A follower is
+only a position: it takes what the tail has after it.  What the tail no longer has, the follower reads from the log until the tail
+has the rest.  So a slow follower neither holds up others nor makes the tail grow.
+
+A tail reads on when its fastest follower has taken everything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import Counter, deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+import psycopg
+
+from app.changes.page import PAGE, Record, condition, fetch, tail_statement
+from app.database.database import RECONNECT, Database
+from app.database.pools import Session
+from app.errors import ServiceError
+from app.query.sql_parameters import Statement
+
+log = logging.getLogger("bds.changes")
+
+LOOK = 10.0  # seconds after which a tail looks for changes without a notification
+REFRESH = 3600.0  # seconds for which a statement keeps its bound by month
+KEEP = 2 * PAGE  # records that a tail keeps for slower followers
+FILTERS = 64 << 10  # characters of the different filters of a company's followers
+
+
+class Follower(Protocol):
+    """A reader of a company's changes.  position: the last change that it has taken."""
+
+    company: str
+    filter: str
+    position: int
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """Of its request, with the credentials."""
+
+    def end(self) -> None:
+        """End the stream, so that its client has to come again."""
+
+
+class Events(NamedTuple):
+    """Changes as server-sent events.  through: up to this id nothing is missing; sent: the id of the last one in the data."""
+
+    through: int
+    sent: int
+    changes: int = 0
+    data: bytes = b""
+
+
+def encode(records: list[Record], through: int) -> Events:
+    """Records as events."""
+    if not records:
+        return Events(through, 0)
+    data = b"".join(b"id: %d\ndata: %b\n\n" % (record.id, record.text) for record in records)
+    return Events(through, records[-1].id, len(records), data)
+
+
+@dataclass(slots=True)
+class Batch:
+    """Records that were read together, after an id and through another one.  filters: where each has its place in `matches`."""
+
+    after: int
+    through: int
+    records: list[Record]
+    filters: Mapping[str, int]
+    _encoded: dict[str, Events] = field(default_factory=dict)
+
+    def events(self, after: int, filter: str) -> Events:
+        """Those after an id that satisfy the filter; encoded once for all followers that have taken the batch before."""
+        place = self.filters[filter] if filter else None
+        if after <= self.after and filter in self._encoded:
+            return self._encoded[filter]
+        records = [each for each in self.records if each.id > after and (place is None or each.matches[place])]
+        events = encode(records, self.through)
+        if after <= self.after:
+            self._encoded[filter] = events
+        return events
+
+
+class Broken(Exception):
+    """The log does not go on where it was: its company was deleted or restored, or the database lost what it had committed."""
+
+
+class Tail:
+    """The newest changes of a company, through `position`."""
+
+    def __init__(self, database: Database, company: str, position: int) -> None:
+        self.position = position
+        self.followers: set[Follower] = set()
+        self.is_over = False
+        self._database, self._company = database, company
+        self._batches: deque[Batch] = deque()
+        self._filters: Counter[str] = Counter()  # of the followers
+        self._statement: tuple[Statement, dict[str, int], float] | None = None  # its filters, and until when it is used
+        self._woken, self._wanted, self._news = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self.task = asyncio.create_task(self._run())
+
+    def wake(self) -> None:
+        """Look for changes."""
+        self._woken.set()
+
+    def add(self, follower: Follower) -> None:
+        """Add a follower.  Raises ServiceError(busy) if the filters would become too many."""
+        if follower.filter and not self._filters[follower.filter]:
+            if sum(map(len, self._filters)) + len(follower.filter) > FILTERS:
+                raise ServiceError("busy", "too many different filters are being followed with", headers={"Retry-After": "60"})
+            self._statement = None
+        if follower.filter:
+            self._filters[follower.filter] += 1
+        self.followers.add(follower)
+
+    def remove(self, follower: Follower) -> None:
+        """Remove a follower."""
+        self.followers.discard(follower)
+        if follower.filter:
+            self._filters[follower.filter] -= 1
+            if not self._filters[follower.filter]:
+                del self._filters[follower.filter]
+                self._statement = None
+
+    def events(self, after: int, filter: str) -> Events | None:
+        """The next events after an id; without data if there are none; None if they have to be read from the log."""
+        if after >= self.position:
+            return Events(after, 0)
+        for batch in reversed(self._batches):
+            if batch.after <= after:
+                return batch.events(after, filter) if not filter or filter in batch.filters else None
+        return None
+
+    async def wait(self, after: int, until: float) -> None:
+        """Wait for changes after an id, until a time of the event loop's clock."""
+        self._wanted.set()
+        if self.position <= after:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(until):
+                    await self._news.wait()
+
+    def forget(self) -> None:
+        """Drop what every follower has taken."""
+        lowest = min((each.position for each in self.followers), default=self.position)
+        while self._batches and self._batches[0].through <= lowest:
+            self._batches.popleft()
+
+    async def _run(self) -> None:
+        is_failing = False
+        while True:
+            try:
+                self._woken.clear()
+                while await self._read():
+                    pass
+                is_failing = False
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(LOOK):
+                        await self._woken.wait()
+            except Broken:
+                self.is_over = True
+                for follower in list(self.followers):
+                    follower.end()
+                return
+            except (psycopg.Error, OSError) as error:
+                if not is_failing:
+                    log.warning("followers wait for the database: %s", type(error).__name__)
+                is_failing = True
+                self._statement = None
+                await asyncio.sleep(RECONNECT)
+            except Exception:
+                log.exception("reading changes for followers failed and continues")
+                self._statement = None
+                await asyncio.sleep(RECONNECT)
+
+    async def _read(self) -> bool:
+        """Read the next changes; whether there may be more.  Raises Broken."""
+        await self._wanted.wait()
+        async with self._database.follower(self._company) as connection:
+            statement, filters = await self._prepared(connection)
+            page = await fetch(connection, statement, self.position)
+        if page.last < self.position or (page.records and page.records[0].id != self.position + 1):
+            raise Broken
+        if not page.records:
+            return False
+        self._batches.append(Batch(self.position, page.through, page.records, filters))
+        self.position = page.through
+        while sum(len(each.records) for each in self._batches) > KEEP:
+            self._batches.popleft()
+        self._wanted.clear()
+        self._news.set()
+        self._news = asyncio.Event()
+        return len(page.records) == PAGE
+
+    async def _prepared(self, connection: Session) -> tuple[Statement, dict[str, int]]:
+        now = asyncio.get_running_loop().time()
+        if self._statement is None or self._statement[2] < now:
+            catalog, filters = self._database.catalog, {filter: place for place, filter in enumerate(self._filters)}
+            conditions = [each for each in (condition(catalog, filter) for filter in filters) if each]
+            statement = await tail_statement(connection, catalog, self._company, self.position, conditions)
+            self._statement = statement, filters, now + REFRESH
+        return self._statement[:2]
