@@ -38,7 +38,6 @@ grant select on my.changes to bds_analyst;
 
 grant usage on schema data, staging to bds_operator, bds_writer;
 grant select on bds.import_columns to bds_operator, bds_writer;
-grant insert, update, delete on bds.import_errors, bds.imports to bds_operator, bds_writer;
 grant execute on function
     bds.import_begin, bds.import_cancel, bds.import_fail, bds.import_note_places, bds.import_progress, bds.import_received,
     bds.import_run, bds.import_stage, bds.lock_company, bds.set_context
@@ -78,7 +77,7 @@ grant execute on function
 
 grant select on
     bds.change_archive, bds.column_history, bds.log_comparisons, bds.log_findings, bds.log_problems, bds.problems, bds.sessions,
-    bds.settings, bds.table_problems, bds.tenants, bds.turns, bds.wrong_credentials
+    bds.settings, bds.tenants, bds.turns, bds.wrong_credentials
     to bds_operator;
 grant select (id, email, companies, created_at, last_login_at) on bds.users to bds_operator;
 grant insert, update, delete on
@@ -88,7 +87,7 @@ grant insert, update, delete on
 grant select on bds.company_logins to bds_operator;
 grant execute on function
     bds.compare_log, bds.create_company, bds.create_user, bds.delete_company, bds.delete_user, bds.erase, bds.grant_company,
-    bds.revoke_company, bds.set_retention, bds.turn_holders
+    bds.revoke_company, bds.set_retention, bds.table_problems, bds.turn_holders
     to bds_operator;
 
 -- The importer: runs imports with the writer's rights, and owns what is staged; no session is it ----------------------------------
@@ -97,12 +96,16 @@ grant usage on schema bds_feed, bds_impl, bds_import to bds_importer;
 grant execute on all functions in schema bds_feed, bds_impl to bds_importer;
 grant select on all tables in schema bds_feed to bds_importer;
 grant create on schema staging to bds_importer;
+grant insert, update, delete on bds.import_errors, bds.imports to bds_importer, bds_operator;
 grant usage on schema bds_log to bds_importer;
 grant execute on function bds_log.check_staging_company to bds_importer;  -- the trigger of the tables that it makes
 -- a new owner of a function needs the right to create it
 grant create on schema bds to bds_importer;
 alter function bds.import_begin owner to bds_importer;
+alter function bds.import_cancel owner to bds_importer;
 alter function bds.import_fail owner to bds_importer;
+alter function bds.import_note_places owner to bds_importer;
+alter function bds.import_progress owner to bds_importer;
 alter function bds.import_received owner to bds_importer;
 alter function bds.import_run owner to bds_importer;
 alter function bds.import_stage owner to bds_importer;

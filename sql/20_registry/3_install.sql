@@ -19,13 +19,15 @@ as $$
 begin
     lock table bds.entities in share row exclusive mode;  -- as bds.register does
     perform bds_registry.generate(entity_name, part);
-    insert into bds.generated as g (entity, part, fingerprint)
-    values (entity_name, part, bds_registry.fingerprint(entity_name, part))
-    on conflict on constraint generated_pkey do update set fingerprint = excluded.fingerprint;
+    insert into bds.generated as g (entity, part, fingerprint, objects)
+    select e.name, part, bds_registry.fingerprint(e.name, part), bds_registry.objects(e, part)
+    from bds.entities e
+    where e.name = entity_name
+    on conflict on constraint generated_pkey do update set fingerprint = excluded.fingerprint, objects = excluded.objects;
 end
 $$;
 comment on function bds_registry.install_part(text, text) is
-    'Installs a part of an entity, and stores the fingerprint of its statements';
+    'Installs a part of an entity; stores the fingerprint of its statements, and the objects that they made';
 
 create function bds_registry.generate(entity_name text, part text)
     returns void
@@ -74,7 +76,10 @@ as $$
 declare
     noted text;
 begin
-    perform set_config('bds.noted', format(E'-- %s of %s\n', part, entity_name), true);
+    -- another version of PostgreSQL may write bds_registry.objects differently
+    perform set_config('bds.noted', format(
+        E'-- %s of %s, PostgreSQL %s\n', part, entity_name, current_setting('server_version_num')::int / 10000
+    ), true);
     perform bds_registry.generate(entity_name, part);
     noted := current_setting('bds.noted');
     perform set_config('bds.noted', '', true);

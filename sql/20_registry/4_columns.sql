@@ -1,5 +1,19 @@
 -- The columns of registered tables over time: names and types that the change log was written under, and how a column is dropped.
 
+create function bds_registry.columns_of(table_name regclass, out attnum int2, out attname name, out type text, out expression text)
+    returns setof record
+    language sql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
+    select a.attnum, a.attname, format_type(a.atttypid, a.atttypmod),
+        case when a.attgenerated = '' then '' else pg_get_expr(d.adbin, d.adrelid) end
+    from pg_attribute a left join pg_attrdef d on d.adrelid = a.attrelid and d.adnum = a.attnum
+    where a.attrelid = table_name and a.attnum > 0 and not a.attisdropped;
+$$;
+comment on function bds_registry.columns_of(regclass) is
+    'The columns of a table: number, name, type, and the expression of a generated one (else empty)';
+
 create function bds_registry.describe_columns(entity_name text, table_name regclass, is_another boolean)
     returns void
     language plpgsql
@@ -17,20 +31,21 @@ begin
         at := case when has_past then at else '-infinity' end;
     end if;
     with found as (
-        select a.attnum as ordinal, a.attname as column_name, format_type(a.atttypid, null) as type
-        from pg_attribute a
-        where a.attrelid = table_name and a.attnum > 0 and not a.attisdropped
+        select a.attnum as ordinal, a.attname as column_name, a.type, a.expression from bds_registry.columns_of(table_name) a
     ),
     ended as (
         update bds.column_history h
         set until = at, is_lost = not exists (select from found f where f.ordinal = h.ordinal)
-        where h.entity = entity_name and h.until = 'infinity' and (h.ordinal, h.column_name, h.type) not in (table found)
+        where h.entity = entity_name and h.until = 'infinity'
+            and (h.ordinal, h.column_name, h.type, h.expression) not in (table found)
     )
-    insert into bds.column_history (entity, ordinal, since, column_name, type)
-    select entity_name, f.ordinal, at, f.column_name, f.type
+    insert into bds.column_history (entity, ordinal, since, column_name, type, expression)
+    select entity_name, f.ordinal, at, f.column_name, f.type, f.expression
     from found f
-    where (f.ordinal, f.column_name, f.type) not in (
-        select h.ordinal, h.column_name, h.type from bds.column_history h where h.entity = entity_name and h.until = 'infinity'
+    where (f.ordinal, f.column_name, f.type, f.expression) not in (
+        select h.ordinal, h.column_name, h.type, h.expression
+        from bds.column_history h
+        where h.entity = entity_name and h.until = 'infinity'
     );
 end
 $$;

@@ -47,40 +47,84 @@ $$;
 comment on function bds_change_log.install_triggers(bds.entities) is
     'Creates the triggers that take the turn, stamp and log the rows of an entity, of the functions that make_functions makes';
 
--- The check costs a statement nothing: it is called immutable, so the planner calls it, once for each plan of a log function, and
--- ALTER TABLE discards these plans.  It must not query the catalog, which shows a transaction the columns of its snapshot: a row of
--- nulls has the columns of now.
-create function bds_change_log.make_check_function(this bds.entities)
+create function bds_change_log.refuse_altered(this bds.entities)
     returns void
     language plpgsql
     set search_path = pg_catalog, pg_temp
 as $$
-declare
-    columns bds.column_history[];
 begin
-    select array_agg(h order by h.ordinal) into columns
-    from bds.column_history h
-    where h.entity = this.name and h.until = 'infinity';
-    perform bds_registry.run(bds_impl.fill(
-        $body$
-create or replace function bds_log.{function:I}() returns boolean language plpgsql immutable
-set search_path = pg_catalog, pg_temp as $function$
-declare
-    this bds.entities := (select e from bds.entities e where e.name = {entity:L});
-    nulls text := format('(select t.* from (select) s left join %s t on false) n', this.table_name);
-    is_as_registered boolean;
-begin
-    execute format('select row_to_json(n.*)::text = %L from %s', {names:L}, nulls) into is_as_registered;
-    if is_as_registered then
-        execute format('select array[%s] = %L::regtype[] from %s', {typed:L}, {types:L}, nulls) into is_as_registered;
-    end if;
-    if is_as_registered then
-        return true;
-    end if;
     raise exception using
         errcode = 'BD007',
         message = format('%s was altered and not registered again', this.table_name),
         hint = bds_registry.register_statement(this);
+end
+$$;
+comment on function bds_change_log.refuse_altered(bds.entities) is 'Raises BD007 with the statement that registers the entity again';
+
+create function bds_change_log.probe_of(type text)
+    returns text
+    language sql
+    immutable
+    set search_path = pg_catalog, pg_temp
+    return (
+        select p.probe
+        from (values
+            ('numeric', '0.01234567890123456789012345678901234567890'),
+            ('timestamp', '2000-01-01 00:00:00.654321+00'),
+            ('time', '00:00:00.654321'),
+            ('character', repeat('x', substring(type from '\((\d{1,3})\)')::int))
+        ) as p (prefix, probe)
+        where starts_with(type, p.prefix) and pg_input_is_valid(p.probe, type)
+        limit 1
+    );
+comment on function bds_change_log.probe_of(text) is
+    'A value that a column of a type keeps, rounds or refuses, by its length or scale; null if the type has neither';
+
+-- The check costs a statement nothing: it is called immutable, so the planner calls it, once for each plan of a log function, and
+-- ALTER TABLE discards these plans.  It must not query the catalog, which shows a transaction the columns of its snapshot: a row
+-- that is made of nulls and probes has the columns of now.
+create function bds_change_log.make_check_function(this bds.entities)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+    set timezone = 'UTC'
+as $$
+declare
+    columns  bds.column_history[];
+    expected text;
+begin
+    select array_agg(h order by h.ordinal) into columns
+    from bds.column_history h
+    where h.entity = this.name and h.until = 'infinity';
+    execute (
+        select format('select row_to_json(r.*)::text from (select %s) r', string_agg(
+            case when p.probe is null then format('null as %I', c.column_name) else format('%L::%s as %I', p.probe, c.type, c.column_name) end,
+            ', ' order by c.ordinal
+        ))
+        from unnest(columns) c cross join bds_change_log.probe_of(c.type) as p (probe)
+    ) into expected;
+    perform bds_registry.run(bds_impl.fill(
+        $body$
+create or replace function bds_log.{function:I}() returns boolean language plpgsql immutable
+set search_path = pg_catalog, pg_temp
+set timezone = 'UTC'
+as $function$
+declare
+    this  bds.entities := (select e from bds.entities e where e.name = {entity:L});
+    nulls text := format('(select t.* from (select) s left join %s t on false) n', this.table_name);
+    found text;
+    types regtype[];
+begin
+    execute format('select row_to_json(jsonb_populate_record(n.*, %L))::text from %s', {probes:L}, nulls) into found;
+    if found = {expected:L} then
+        execute format('select array[%s] from %s', {typed:L}, nulls) into types;
+    end if;
+    if types = {types:L}::regtype[] then
+        return true;
+    end if;
+    perform bds_change_log.refuse_altered(this);
+exception when data_exception or integrity_constraint_violation then  -- a column does not take its probe
+    perform bds_change_log.refuse_altered(this);
 end
 $function$;
 revoke all on function bds_log.{function:I}() from public;
@@ -88,9 +132,11 @@ alter function bds_log.{function:I}() owner to bds_owner;
         $body$,
         'function', this.name || '_check',
         'entity', this.name,
-        'names', (
-            select '{' || string_agg(to_json(c.column_name)::text || ':null', ',' order by c.ordinal) || '}' from unnest(columns) c
+        'probes', (
+            select coalesce(jsonb_object_agg(c.column_name, p.probe) filter (where p.probe is not null), '{}')::text
+            from unnest(columns) c cross join bds_change_log.probe_of(c.type) as p (probe)
         ),
+        'expected', expected,
         'typed', (select string_agg(format('pg_typeof(n.%I)', c.column_name), ', ' order by c.ordinal) from unnest(columns) c),
         'types', (select array_agg(c.type order by c.ordinal)::text from unnest(columns) c)
     ));
@@ -151,14 +197,17 @@ alter function bds_log.{function:I}() owner to bds_owner;
         $body$,
         'function', this.name || '_stamp',
         'turn', bds_change_log.has_turn('new'),
-        -- in a before trigger a generated column has no new value yet
+        -- in a before trigger a generated column has no new value yet; one that has a value is generated no more
         'generated', coalesce(
             (
                 select bds_impl.fill(
-                    E'        begin\n            {copies}\n'
+                    E'        begin\n            if {values} is not null then\n'
+                    '                perform bds_change_log.refuse_altered(e) from bds.entities e where e.name = {entity:L};\n'
+                    '            end if;\n            {copies}\n'
                     '        exception when undefined_column then\n            perform bds_log.{check:I}();\n        end;',
+                    'values', format('coalesce(%s)', string_agg(format('new.%I::text', f.column_name), ', ')),
                     'copies', string_agg(format('new.%1$I := old.%1$I;', f.column_name), E'\n            '),
-                    'check', this.name || '_check'
+                    'check', this.name || '_check', 'entity', this.name
                 )
                 from bds.fields f
                 where f.entity = this.name and f.generated

@@ -14,7 +14,7 @@ create function bds_change_log.past_hash(this bds.entities, at timestamptz)
             string_agg(
                 case
                     when a.attnum is null then 'null::text'  -- dropped: bds.drop_column has emptied it
-                    when format_type(a.atttypid, null) = h.type then format('r.%I', a.attname)
+                    when format_type(a.atttypid, a.atttypmod) = h.type then format('r.%I', a.attname)
                     else format('case when pg_input_is_valid(r.%1$I::text, %2$L) then r.%1$I::text::%2$s end', a.attname, h.type)
                 end,
                 ', ' order by h.ordinal

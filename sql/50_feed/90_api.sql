@@ -175,8 +175,10 @@ create or replace function bds.import_progress(
 )
     returns void
     language sql
+    security definer
     set search_path = pg_catalog, pg_temp
     begin atomic
+        select bds_feed.enter_company(company);
         update bds.imports i
         set bytes = greatest(i.bytes, import_progress.bytes), records = greatest(i.records, import_progress.records),
             done = greatest(i.done, import_progress.done), waiting_for = import_progress.waiting_for,
@@ -189,6 +191,7 @@ comment on function bds.import_progress(text, uuid, bigint, bigint, bigint, text
 create or replace function bds.import_cancel(company text, import_id uuid)
     returns void
     language plpgsql
+    security definer
     set search_path = pg_catalog, pg_temp
 as $$
 declare

@@ -48,10 +48,11 @@ comment on function bds.delete_mapper(text, text) is 'Deletes a mapper; false if
 create or replace function bds.import_note_places(company text, import_id uuid, numbers bigint[], places text[])
     returns void
     language plpgsql
+    security definer
     set search_path = pg_catalog, pg_temp
 as $$
 begin
-    perform bds.require_company(company);
+    perform bds_feed.enter_company(company);
     update bds.import_errors e
     set message = p.place || ': ' || e.message
     from unnest(numbers, places) as p (n, place)

@@ -64,6 +64,7 @@ create table bds.column_history (
     until        timestamptz not null default 'infinity',
     column_name  name not null,
     type         text not null,
+    expression   text not null default '',
     is_lost      boolean not null default false,
 
     primary key (entity, ordinal, since),
@@ -76,9 +77,10 @@ comment on column bds.column_history.entity is 'The entity''s API name';
 comment on column bds.column_history.ordinal is 'The number of the column (pg_attribute.attnum), which a rename keeps';
 comment on column bds.column_history.since is 'When it was registered so; -infinity: from the table''s first row on';
 comment on column bds.column_history.until is
-    'When it was registered as renamed, dropped or of another type; infinity: it is like that now';
+    'When it was registered as renamed, dropped, of another type or computed in another way; infinity: it is like that now';
 comment on column bds.column_history.column_name is 'The name of the column in the table';
-comment on column bds.column_history.type is 'Its type, without length or precision';
+comment on column bds.column_history.type is 'Its type, such as numeric(19,4)';
+comment on column bds.column_history.expression is 'The expression of a generated column; empty for others';
 comment on column bds.column_history.is_lost is
     'The column was dropped by other means than bds.drop_column: values that no change record has are lost';
 
@@ -86,13 +88,16 @@ create table bds.generated (
     entity       text collate "C" not null references bds.entities (name) on delete cascade,
     part         text collate "C" not null,
     fingerprint  text not null,
+    objects      jsonb not null,
 
     primary key (entity, part)
 );
 comment on table bds.generated is 'What bds.register has generated for each entity: bds migrate generates only what differs';
 comment on column bds.generated.entity is 'The entity''s API name';
 comment on column bds.generated.part is 'functions, views, or table (its policies, checks, index and triggers)';
-comment on column bds.generated.fingerprint is 'A hash of the statements';
+comment on column bds.generated.fingerprint is 'A hash of the statements, and of the version of PostgreSQL';
+comment on column bds.generated.objects is
+    'The objects of the part with their definitions, as the catalog had them afterwards: bds.problems lists what differs';
 
 create table bds.navigations (
     entity    text collate "C" not null references bds.entities (name) on delete cascade,

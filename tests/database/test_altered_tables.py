@@ -291,6 +291,47 @@ def test_a_generated_column_under_a_new_name_is_refused_as_well(stores: Operator
     assert history(stores, "doubled") == [("create", "absent", {}), ("update", 4, {"doubled": 2}), ("update", 6, {"doubled": 4})]
 
 
+@pytest.mark.parametrize(
+    "alteration",
+    [
+        "alter share type numeric(19, 2)",
+        "alter share type numeric",
+        "alter share type numeric(2, 5)",
+        "drop constraint share_is_finite, alter share type uuid using null",
+        "alter name type varchar(5) using left(name, 5)",
+        "alter opened type timestamptz(0)",
+        "alter twice drop expression",
+    ],
+)
+@pytest.mark.parametrize("warm", [True, False])
+def test_an_alteration_that_changes_values_or_how_they_are_computed_is_noticed_by_the_next_write(
+    stores: Operator, connect, alteration: str, warm: bool
+) -> None:
+    stores.connection.execute(
+        "alter table data.stores add share numeric(19, 4), add name varchar(20), add opened timestamptz,"
+        " add twice int generated always as (size * 2) stored; select bds.register('data.stores')"
+    )
+    with connect("bds_writer", "acme") as writer:
+        if warm:
+            writer.execute("update data.stores set code = 'warm'")
+        stores.connection.execute(f"drop view api.stores, my.stores; alter table data.stores {alteration}".encode())
+        with pytest.raises(psycopg.DatabaseError) as error:
+            writer.execute("update data.stores set code = 'written'")
+        assert (error.value.sqlstate, error.value.diag.message_hint) == ("BD007", AGAIN.format("data.stores"))
+        stores.connection.execute("select bds.register('data.stores')")
+        writer.execute("update data.stores set code = 'written'")
+
+
+def test_precisions_and_lengths_that_lose_nothing_are_logged_as_before(stores: Operator) -> None:
+    stores.connection.execute(
+        "alter table data.stores add share numeric(19, 4), add name varchar(5); select bds.register('data.stores')"
+    )
+    stores.connection.execute(
+        "drop view api.stores, my.stores; alter table data.stores alter share type numeric(30, 4), alter name type varchar(9)"
+    )
+    stores.write("acme", "update data.stores set code = 'written'")
+
+
 def test_a_column_of_a_domain_without_null_is_no_alteration(stores: Operator) -> None:
     stores.connection.execute(
         'create domain data."a name" as text not null; alter table data.stores add column "Größe" data."a name" default \'x\';'

@@ -56,7 +56,6 @@ RELATIONS: dict[str, tuple[str, str, str, str, str, str, str]] = {
     "bds.log_problems": ("", "", "", "", R, "", ""),
     "bds.problem_counts": ("", "", R, "", R, "", ""),
     "bds.problems": ("", "", "", "", R, "", ""),
-    "bds.table_problems": ("", "", "", "", R, "", ""),
     "bds.entity_positions": ("", "", "", R, R, "", R),
     "bds.erasures": (R, R, "", R, R, R, R),
     "bds.fields": (R, R, R, R, R, R, R),
@@ -69,8 +68,8 @@ RELATIONS: dict[str, tuple[str, str, str, str, str, str, str]] = {
     "bds.hook_states": ("", "", R, R, W, "", W),
     "bds.hooks": ("", "", R, R, W, "", W),
     "bds.import_columns": ("", R, "", "", R, R, ""),
-    "bds.import_errors": (R, W, "", R, W, W, R),
-    "bds.imports": (R, W, "", R, W, W, R),
+    "bds.import_errors": (R, R, "", R, W, W, R),
+    "bds.imports": (R, R, "", R, W, W, R),
     "bds.linkage_weights": (R, R, "", R, W, R, R),
     "bds.mappers": (R, R, "", R, R, R, R),
     "bds.navigations": (R, R, R, R, R, R, R),
@@ -97,7 +96,8 @@ COLUMNS = {
 DEFINERS = {
     "bds_analyst": "",
     "bds_reader": "authenticate count_changes count_rows first_change row_at row_history match_filters rows_where",
-    "bds_writer": """first_change import_begin import_fail import_received import_run import_stage lock_company
+    "bds_writer": """first_change import_begin import_cancel import_fail import_note_places import_progress import_received import_run
+        import_stage lock_company
         row_at row_history set_context""",
     "bds_service": """authenticate backlog begin_attempt begin_session count_wrong create_hook create_key delete_hook delete_mapper
         end_attempt end_session forget_imports forget_wrong keep_secret keys_of lock_hook maintain note_use
@@ -105,11 +105,11 @@ DEFINERS = {
     "bds_worker": """authenticate claim_deliveries count_changes count_rows first_change forget_deliveries record_attempts refit_hook release_leases renew_leases route_changes row_at row_history
         match_filters rows_where""",
     "bds_operator": """backlog claim_deliveries compare_log count_changes count_rows create_company create_hook create_key create_user delete_company delete_hook
-        delete_mapper delete_user erase first_change grant_company forget_deliveries forget_imports import_begin import_fail
-        import_received import_run import_stage keys_of lock_company lock_hook maintain put_mapper reap_imports record_attempts
+        delete_mapper delete_user erase first_change grant_company forget_deliveries forget_imports import_begin import_cancel import_fail
+        import_note_places import_progress import_received import_run import_stage keys_of lock_company lock_hook maintain put_mapper reap_imports record_attempts
         refit_hook release_leases renew_leases retry_delivery revoke_company revoke_key rotate_hook route_changes row_at row_history set_context
-        set_password set_retention test_hook turn_holders update_hook whole_tenants""",
-    "bds_importer": """first_change import_begin import_fail import_received import_run import_stage lock_company
+        set_password set_retention table_problems test_hook turn_holders update_hook whole_tenants""",
+    "bds_importer": """first_change import_begin import_cancel import_fail import_note_places import_progress import_received import_run import_stage lock_company
         row_at row_history rows_where set_context""",
     "bds_dispatcher": """authenticate claim_deliveries count_changes count_rows create_hook delete_hook first_change forget_deliveries lock_hook
         record_attempts refit_hook release_leases renew_leases retry_delivery rotate_hook route_changes row_at row_history rows_where match_filters test_hook update_hook""",
@@ -119,7 +119,10 @@ HOOKS = """claim_deliveries create_hook delete_hook forget_deliveries lock_hook 
 # the role they run as, if not the owner
 AS = {
     "import_begin": "bds_importer",
+    "import_cancel": "bds_importer",
     "import_fail": "bds_importer",
+    "import_note_places": "bds_importer",
+    "import_progress": "bds_importer",
     "import_received": "bds_importer",
     "import_run": "bds_importer",
     "import_stage": "bds_importer",

@@ -43,7 +43,7 @@ def tables(connection: psycopg.Connection[Any]) -> dict[str, list[Any]]:
     ordinal = " - 'ordinal'"  # navigations are numbered anew
     return {
         name: connection.execute(
-            f"select to_jsonb(t){ordinal if name == 'bds.navigations' else ''} from {name} t order by 1::text".encode()
+            f"select to_jsonb(t){ordinal if name == 'bds.navigations' else ''} from {name} t order by 1".encode()
         ).fetchall()
         for (name,) in connection.execute(
             "select c.oid::regclass::text from pg_class c where c.relkind in ('r', 'p') and not c.relispartition"

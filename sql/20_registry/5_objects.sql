@@ -1,0 +1,79 @@
+-- The objects of an entity as the catalog has them.  They are stored when they are made; bds.problems lists those that differ.
+
+create function bds_registry.function_objects(this bds.entities, out type text, out name text, out definition text)
+    returns setof record
+    language sql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
+    select 'function', p.oid::regprocedure::text, md5(p.proowner::regrole::text || pg_get_functiondef(p.oid))
+    from pg_proc p
+    where p.pronamespace = 'bds_log'::regnamespace and p.pronargs = 0
+        and p.proname = any (array(
+            select this.name || suffix from unnest(array['_check', '_stamp', '_insert', '_update', '_delete']) suffix
+        ));
+$$;
+comment on function bds_registry.function_objects(bds.entities) is 'The functions of an entity''s triggers';
+
+create function bds_registry.view_objects(this bds.entities, out type text, out name text, out definition text)
+    returns setof record
+    language sql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
+    -- without the columns: an altered table is a problem of its own
+    select 'view', c.oid::regclass::text,
+        concat_ws(' ', c.relowner::regrole, c.reloptions::text, substring(pg_get_viewdef(c.oid) from '\mFROM\M.*'))
+    from pg_class c
+    where c.relname = this.name and c.relkind = 'v' and c.relnamespace in ('api'::regnamespace, 'my'::regnamespace);
+$$;
+comment on function bds_registry.view_objects(bds.entities) is 'The views of an entity: owner, options, and which rows they show';
+
+create function bds_registry.table_objects(this bds.entities, out type text, out name text, out definition text)
+    returns setof record
+    language sql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
+    select 'trigger', t.tgname, pg_get_triggerdef(t.oid)
+    from pg_trigger t
+    where t.tgrelid = this.table_name and t.tgname ~ '^bds_' and not t.tgisinternal
+    union all
+    -- a policy of others that restricts opens nothing
+    select 'policy', p.polname, concat_ws(
+        ' ', p.polpermissive, p.polcmd, p.polroles::regrole[]::text, pg_get_expr(p.polqual, p.polrelid), pg_get_expr(p.polwithcheck, p.polrelid)
+    )
+    from pg_policy p
+    where p.polrelid = this.table_name and (p.polpermissive or p.polname in ('own_company', 'every_company'))
+    union all
+    select 'primary key', '', pg_get_constraintdef(k.oid) from pg_constraint k where k.conrelid = this.table_name and k.contype = 'p'
+    union all
+    select o.type, '', o.definition
+    from pg_class c cross join lateral (
+        values ('row security', c.relrowsecurity::text), ('owner', c.relowner::regrole::text)
+    ) o (type, definition)
+    where c.oid = this.table_name;
+$$;
+comment on function bds_registry.table_objects(bds.entities) is
+    'What protects an entity''s table and logs its rows: triggers, policies, row level security, owner, primary key';
+
+create function bds_registry.objects(this bds.entities, part text)
+    returns jsonb
+    language sql
+    stable
+    set search_path = pg_catalog, pg_temp
+    return (
+        -- without the name of the table: a table under another name is logged as before
+        select coalesce(
+            jsonb_object_agg(o.type || ':' || o.name, replace(o.definition, this.table_name::regclass::text, '{table}')), '{}'
+        )
+        from (
+            select * from bds_registry.function_objects(this) where part = 'functions'
+            union all
+            select * from bds_registry.view_objects(this) where part = 'views'
+            union all
+            select * from bds_registry.table_objects(this) where part = 'table'
+        ) o
+    );
+comment on function bds_registry.objects(bds.entities, text) is
+    'The objects of a part of an entity with their definitions: {"trigger:bds_1_lock": "CREATE TRIGGER ...", ...}';

@@ -1,0 +1,151 @@
+-- What is wrong with registered tables, each problem with the statement that mends it; a part of bds.problems.
+
+create function bds_operation.altered_tables()
+    returns table (kind text, entity text, object text, detail text, mend text)
+    language sql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
+    select 'missing table', e.name, e.table_name::text, 'the table was dropped', format('select bds.unregister(%L)', e.name)
+    from bds.entities e
+    where not exists (select from pg_class c where c.oid = e.table_name)
+    union all
+    select 'altered table', e.name, e.table_name::text, string_agg(d.detail, '; ' order by d.ordinal), bds_registry.register_statement(e)
+    from bds.entities e
+    cross join lateral (
+        select coalesce(h.ordinal, a.attnum) as ordinal,
+            case
+                when h.ordinal is null then format('column %I is not registered', a.attname)
+                when a.attnum is null then format('column %I was dropped', h.column_name)
+                when a.attname <> h.column_name then format('column %I was renamed to %I', h.column_name, a.attname)
+                when a.type <> h.type then format('column %I was %s, and is %s', a.attname, h.type, a.type)
+                when a.expression <> h.expression then
+                    format('column %I was generated as %s, and is%s', a.attname, h.expression, coalesce(' as ' || nullif(a.expression, ''), ' not'))
+            end as detail
+        from (select * from bds.column_history c where c.entity = e.name and c.until = 'infinity') h
+        full join bds_registry.columns_of(e.table_name) a on a.attnum = h.ordinal
+    ) d
+    where d.detail is not null and exists (select from pg_class c where c.oid = e.table_name)
+    group by e.*, e.name, e.table_name
+    union all
+    select 'unsuitable table', e.name, e.table_name::text, format('it is %s: rows can change unseen by its triggers', k.kind),
+        case
+            when c.relpersistence = 'u' then format('alter table %s set logged', e.table_name)
+            when c.relispartition then format('alter table %s detach partition %s', i.inhparent::regclass, e.table_name)
+            else format('alter table %s no inherit %s', i.inhrelid::regclass, i.inhparent::regclass)
+        end
+    from bds.entities e
+    join pg_class c on c.oid = e.table_name
+    cross join bds_registry.kind_of(e.table_name) k (kind)
+    left join pg_inherits i on e.table_name in (i.inhrelid, i.inhparent)
+    where k.kind is not null;
+$$;
+comment on function bds_operation.altered_tables() is 'Problems of tables that are not as they were registered';
+
+create function bds_operation.altered_columns()
+    returns table (kind text, entity text, object text, detail text, mend text)
+    language sql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
+    select 'lost column', e.name, format('%s.%I', e.table_name, h.column_name),
+        format('it was dropped by other means than bds.drop_column before %s: values that no record has are lost', h.until),
+        format('update bds.column_history set is_lost = false where entity = %L and ordinal = %s', h.entity, h.ordinal)
+    from bds.column_history h join bds.entities e on e.name = h.entity
+    where h.is_lost
+    union all
+    select 'uncompared rows', e.name, format('%s.%I', e.table_name, n.column_name),
+        format(
+            'its type or expression was another one before %s, and nothing has compared the rows with the change log since',
+            h.until::timestamptz(0)
+        ),
+        format('select * from bds.compare_log(entity => %L)', e.name)
+    from bds.entities e
+    join bds.column_history h on h.entity = e.name
+    join bds.column_history n on n.entity = h.entity and n.ordinal = h.ordinal and n.since = h.until
+    where (n.type, n.expression) <> (h.type, h.expression)
+        and not exists (select from bds.log_comparisons c where c.entity = h.entity and c.compared_at > h.until);
+$$;
+comment on function bds_operation.altered_columns() is
+    'Problems of columns that were dropped, or whose values ALTER TABLE may have changed: no trigger sees that';
+
+create function bds_operation.altered_objects()
+    returns table (kind text, entity text, object text, detail text, mend text)
+    language sql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
+    select case when o.now is null then 'missing ' when o.made is null then 'unknown ' else 'altered ' end || o.type, e.name,
+        case
+            when o.type in ('function', 'view') then o.name
+            when o.name = '' then e.table_name::text
+            else format('%I on %s', o.name, e.table_name)
+        end,
+        d.detail,
+        case
+            when o.made is null then format('drop %s %I on %s', o.type, o.name, e.table_name)
+            when o.type = 'primary key' then format('alter table %s add primary key (company_id, id)', e.table_name)
+            else bds_registry.register_statement(e)
+        end
+    from bds.entities e
+    join bds.generated g on g.entity = e.name
+    cross join lateral bds_registry.objects(e, g.part) as present (objects)
+    cross join lateral jsonb_object_keys(present.objects || g.objects) as k (key)
+    cross join lateral (
+        select split_part(k.key, ':', 1), substr(k.key, strpos(k.key, ':') + 1), present.objects ->> k.key, g.objects ->> k.key
+    ) as o (type, name, now, made)
+    join (values
+        ('function', 'writes may not be logged as they should be'),
+        ('trigger', 'writes are not logged as they should be'),
+        ('primary key', 'two rows can have one id'),
+        ('owner', 'triggers and views act as bds_owner'),
+        ('row security', 'writers of one company reach the rows of all'),
+        ('policy', 'writers reach other rows than those of their company'),
+        ('view', 'the entity cannot be read through it as it should be')
+    ) as d (type, detail) on d.type = o.type
+    where o.now is distinct from o.made and exists (select from pg_class c where c.oid = e.table_name)
+    union all
+    select 'disabled trigger', e.name, format('%I on %s', t.tgname, e.table_name), 'writes are not logged as they should be',
+        format('alter table %s enable trigger %I', e.table_name, t.tgname)
+    from bds.entities e join pg_trigger t on t.tgrelid = e.table_name
+    where t.tgname ~ '^bds_' and not t.tgisinternal and t.tgenabled in ('D', 'R');
+$$;
+comment on function bds_operation.altered_objects() is
+    'Problems of what bds.register has made for a table, and of policies that others have added';
+
+create function bds_operation.invalid_objects()
+    returns table (kind text, entity text, object text, detail text, mend text)
+    language sql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
+    select 'invalid constraint', e.name, format('%I on %s', k.conname, e.table_name), 'there may be rows that it does not allow',
+        format('alter table %s validate constraint %I', e.table_name, k.conname)
+    from bds.entities e join pg_constraint k on k.conrelid = e.table_name
+    where not k.convalidated
+    union all
+    select 'invalid index', e.name, i.indexrelid::regclass::text, 'queries do not use it, and a unique one proves nothing',
+        format('reindex index %s', i.indexrelid::regclass)
+    from bds.entities e join pg_index i on i.indrelid = e.table_name
+    where not (i.indisvalid and i.indisready);
+$$;
+comment on function bds_operation.invalid_objects() is 'Problems of constraints and indexes that were never completed';
+
+create or replace function bds.table_problems()
+    returns table (kind text, entity text, object text, detail text, mend text)
+    language sql
+    stable
+    security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+    select * from bds_operation.altered_tables()
+    union all
+    select * from bds_operation.altered_columns()
+    union all
+    select * from bds_operation.altered_objects()
+    union all
+    select * from bds_operation.invalid_objects();
+$$;
+comment on function bds.table_problems() is
+    'The problems of registered tables in bds.problems: the kind of problem, the entity, the object that has it, what was found, and '
+    'the statement that mends it';

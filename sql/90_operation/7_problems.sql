@@ -1,0 +1,82 @@
+-- What is wrong with a database, each problem with the statement that mends it.  Checks of the catalog are of now; differences
+-- between rows and the log are those of the last bds.compare_log.
+
+create or replace view bds.log_problems as
+with partitions as (
+    select c.oid, c.relname, c.oid::regclass::text as name
+    from pg_inherits i join pg_class c on c.oid = i.inhrelid
+    where i.inhparent = 'bds.change_log'::regclass and not i.inhdetachpending
+)
+select 'missing partition' as kind, null::text as company_id, null::text as entity, 'bds.' || m.name as object,
+    'the first change of that month will have to make it' as detail, 'select * from bds.maintain()' as mend
+from (
+    select 'change_log_' || to_char(date_trunc('month', now() at time zone 'UTC') + make_interval(months => n), 'YYYY_MM') as name
+    from generate_series(0, 1) n
+) m
+where not exists (select from partitions p where p.relname = m.name)
+union all
+select 'partition without key', null, null, p.name, 'ids of this partition may not be unique, and a publication cannot update them',
+    format('alter table %s add primary key (company_id, id)', p.name)
+from partitions p
+where not exists (select from pg_constraint k where k.conrelid = p.oid and k.contype = 'p')
+union all
+select 'writable log', null, null, w.name, format('%s may %s', w.role, lower(w.rights)), format('revoke %s on %s from %s', lower(w.rights), w.name, w.role)
+from (
+    select c.oid::regclass::text as name, case a.grantee when 0 then 'public' else a.grantee::regrole::text end as role,
+        string_agg(a.privilege_type, ', ' order by a.privilege_type) as rights
+    from pg_class c cross join lateral aclexplode(c.relacl) a
+    where a.grantee <> c.relowner and a.privilege_type not in ('SELECT', 'MAINTAIN') and (
+        c.oid in ('bds.change_log'::regclass, 'bds.change_archive'::regclass)
+        or exists (select from pg_inherits i where i.inhrelid = c.oid and i.inhparent in ('bds.change_log'::regclass, 'bds.change_archive'::regclass))
+    )
+    group by c.oid, a.grantee
+) w
+union all
+select f.kind, f.company_id, nullif(f.entity, ''), coalesce(e.table_name::text, 'bds.change_log'),
+    format('%s found %s, such as %s', f.number, f.found_at::timestamp(0), array_to_string(f.examples, ', ')),
+    case f.kind
+        when 'unknown company' then format('select bds.create_company(%L)', f.company_id)
+        when 'missing record' then format('select bds.compare_log(%L)  -- after the records were restored', f.company_id)
+        else format('select bds.compare_log(%L, %L, record => true)', f.company_id, f.entity)
+    end
+from bds.log_findings f left join bds.entities e on e.name = f.entity;
+comment on view bds.log_problems is 'Problems of the change log; a part of bds.problems';
+comment on column bds.log_problems.kind is 'The kind of problem';
+comment on column bds.log_problems.company_id is 'The company; null: of all';
+comment on column bds.log_problems.entity is 'The entity; null: of all';
+comment on column bds.log_problems.object is 'The object that has it';
+comment on column bds.log_problems.detail is 'What was found';
+comment on column bds.log_problems.mend is 'The statement that mends it';
+
+create or replace view bds.problems as
+select t.kind, null::text as company_id, t.entity, t.object, t.detail, t.mend from bds.table_problems() t
+union all
+select l.kind, l.company_id, l.entity, l.object, l.detail, l.mend from bds.log_problems l
+union all
+select 'stuck import', i.company_id, null, i.id::text, format('%s, without a sign of life since %s', i.state, i.heartbeat_at),
+    'select bds.reap_imports()'
+from bds.imports i
+where i.finished_at is null and i.heartbeat_at < clock_timestamp() - interval '1 minute'
+union all
+select 'resting hook', s.company_id, null, s.hook_id::text, format('%s changes wait until %s', s.queued, s.rests_until),
+    coalesce(
+        (
+            select format('select bds.retry_delivery(%L, %L, %L)', d.company_id, d.hook_id, d.id)
+            from bds.deliveries d
+            where d.company_id = s.company_id and d.hook_id = s.hook_id and d.state = 'failed'
+            order by d.finished_at desc
+            limit 1
+        ),
+        format('select bds.test_hook(%L, %L)', s.company_id, s.hook_id)
+    )
+from bds.hook_health s
+where s.state = 'resting';
+comment on view bds.problems is
+    'What is wrong, each with the statement that mends it: altered tables, triggers, unlogged writes as bds.compare_log found '
+    'them, partitions, imports, hooks';
+comment on column bds.problems.kind is 'The kind of problem';
+comment on column bds.problems.company_id is 'The company; null: of all';
+comment on column bds.problems.entity is 'The entity; null: of all';
+comment on column bds.problems.object is 'The table, trigger, index, import or hook that has it';
+comment on column bds.problems.detail is 'What was found';
+comment on column bds.problems.mend is 'The statement that mends it';
