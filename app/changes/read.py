@@ -13,6 +13,7 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import Literal, LiteralString, NamedTuple
 
+from app.changes.log_filter import LogChecker
 from app.database.catalog import Catalog, Entity, Field
 from app.database.database import Database
 from app.database.pools import Session
@@ -134,7 +135,7 @@ def list_query(catalog: Catalog, entity: Entity, params: Sequence[tuple[str, str
         if name in given:
             raise QueryError(f"{name} is given twice", target=name)
         given[name] = value
-    checker = WhereChecker(catalog, entity)
+    checker = (LogChecker if entity is CHANGES else WhereChecker)(catalog, entity)
     with about("limit"):
         limit = _limit(given["limit"]) if "limit" in given else DEFAULT_LIMIT
     with about("filter"):

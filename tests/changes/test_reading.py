@@ -181,3 +181,34 @@ def test_an_unknown_parameter_is_an_error(name: str, ask: Ask) -> None:
         with pytest.raises(QueryError) as raised:
             read(ask, **{name: "1"})
         assert (raised.value.target, raised.value.message) == (name, f"expected filter, sort or limit, got {name}")
+
+
+@pytest.mark.parametrize(
+    ("filter", "position", "known"),
+    [
+        ("entity = 'product'", 10, "products"),
+        ("entity = 'Products'", 10, "products"),
+        ("id > 3 and entity != 'nope'", 22, "units"),
+        ("entity in ('units', 'unit')", 21, "units"),
+        ("not (entity = 'units' or ENTITY = 'x')", 35, "orders"),
+        ("operation = 'DELETE'", 13, "create, update, delete"),
+        ("operation in ('insert')", 15, "create, update, delete"),
+    ],
+)
+def test_an_entity_or_operation_that_does_not_exist_is_an_error(ask: Ask, filter: str, position: int, known: str) -> None:
+    """It would match nothing for ever."""
+    with pytest.raises(QueryError, match=known) as raised:
+        changes(ask, filter=filter)
+    assert (raised.value.target, raised.value.position, raised.value.status) == ("filter", position, 400)
+
+
+def test_other_comparisons_of_entity_and_operation_stay_free(ask: Ask) -> None:
+    for filter in (
+        "entity like 'prod%'",
+        "entity > 'p'",
+        "entity is not null",
+        "entity between 'o' and 'q'",
+        "operation <> 'delete'",
+    ):
+        assert changes(ask, filter=filter)["data"], filter
+    assert changes(ask, filter="operation = null")["data"] == []

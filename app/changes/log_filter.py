@@ -1,0 +1,38 @@
+"""The filter of the change log: that of /c, where an entity or operation that does not exist is an error.
+
+Such a condition is true for no change, now or later: a reader that asks for `entity = 'product'` would wait for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from app.errors import QueryError
+from app.query.check_where import WhereChecker
+from app.query.nodes import Literal, Operation, Path
+from app.query.tree import Expression
+
+OPERATIONS = ("create", "update", "delete")
+EQUALITY = ("eq", "ne", "in")
+
+
+class LogChecker(WhereChecker):
+    """Checks the filter and the sort of the change log."""
+
+    def operation(self, node: Operation) -> Expression:
+        expression = super().operation(node)
+        path, *values = node.operands
+        if node.operator in EQUALITY and isinstance(path, Path):
+            match self.path(path).field.name:
+                case "entity":
+                    _require("entity", values, tuple(self.catalog.entities))
+                case "operation":
+                    _require("operation", values, OPERATIONS)
+        return expression
+
+
+def _require(what: str, values: Sequence[object], known: tuple[str, ...]) -> None:
+    for value in values:
+        if isinstance(value, Literal) and value.kind == "text" and value.text not in known:
+            message = f"no such {what}: {value.text!r}, expected one of {', '.join(known)}"
+            raise QueryError(message, position=value.at)
