@@ -1,4 +1,4 @@
-"""Webhooks: create, change, enable, test and delete them; see their deliveries and send them again."""
+"""Webhooks: create, change, enable, test and delete them, rotate their secrets; see their deliveries and send them again."""
 
 from __future__ import annotations
 
@@ -71,6 +71,14 @@ async def test(page: PageRequest) -> web.StreamResponse:
     return page.redirect(f"/hooks/{hook_id}", flash="test-sent")
 
 
+async def rotate(page: PageRequest) -> web.StreamResponse:
+    """Give a hook a new secret; the answer is the only page that shows it."""
+    form = await page.form()
+    revoke = form["revoke"] == "true"
+    made = await registration.rotate(page.database, page.company, page.path_variables["id"], revoke=revoke)
+    return await hook_page(page, None, {**made, "revoked": revoke})
+
+
 async def retry(page: PageRequest) -> web.StreamResponse:
     await page.form()
     hook_id = page.path_variables["id"]
@@ -82,8 +90,24 @@ async def show_hook(page: PageRequest) -> web.StreamResponse:
     return await hook_page(page, None)
 
 
-async def hook_page(page: PageRequest, form: Form | None) -> web.Response:
-    """A hook with its deliveries; with `form`, the rejected input and its problems."""
+async def show_delivery(page: PageRequest) -> web.StreamResponse:
+    """A delivery with the rows that it is about, and the body that is sent."""
+    named = page.path_variables
+    hook = await registration.show(page.database, page.company, named["id"])
+    delivery = await registration.delivery(page.database, page.company, named["id"], named["delivery"])
+    return page.render(
+        "delivery.html",
+        hook=hook,
+        delivery=delivery,
+        body=json.dumps(delivery["body"], indent=2, ensure_ascii=False),
+        state_hints=STATE_HINTS,
+        entities=page.database.catalog.entities,
+        is_live=delivery["finishedAt"] is None,
+    )
+
+
+async def hook_page(page: PageRequest, form: Form | None, rotated: dict[str, Any] | None = None) -> web.Response:
+    """A hook with its deliveries; with `form`, the rejected input and its problems; with `rotated`, its new secret."""
     hook = await registration.show(page.database, page.company, page.path_variables["id"])
     offset = page.offset()
     found = await registration.deliveries(page.database, page.company, hook["id"], (DELIVERIES, offset))
@@ -99,7 +123,8 @@ async def hook_page(page: PageRequest, form: Form | None) -> web.Response:
         form=form or form_of(hook),
         entities=list(page.database.catalog.entities),
         editing=form is not None,
-        is_live=not offset and form is None,
+        rotated=rotated,
+        is_live=not offset and form is None and rotated is None,
     )
 
 

@@ -35,6 +35,8 @@ PAGES: tuple[tuple[str, str, Access, PageHandler], ...] = (
     ("POST", "/hooks/{id}/switch", "hooks", hooks.switch),
     ("POST", "/hooks/{id}/test", "hooks", hooks.test),
     ("POST", "/hooks/{id}/delete", "hooks", hooks.delete),
+    ("POST", "/hooks/{id}/secret", "hooks", hooks.rotate),
+    ("GET", "/hooks/{id}/deliveries/{delivery}", "hooks", hooks.show_delivery),
     ("POST", "/hooks/{id}/deliveries/{delivery}/retry", "hooks", hooks.retry),
     ("GET", "/keys", "account", keys.show),
     ("POST", "/keys", "account", keys.create),

@@ -185,12 +185,32 @@ def create_and_retry(page: Any, url: str) -> None:
     assert secret.startswith("whsec_")
     page.click("text=Go to the webhook")
     assert secret not in page.content()
+    assert page.inner_text("#state") == "ok"
     page.click("button:has-text('Test')")
     page.wait_for_selector("tbody .badge.failed")
+    page.wait_for_selector("#state .badge.failing")
+    assert "404" in page.inner_text("#health")
     page.click("tbody summary")
     assert "404" in page.inner_text(".attempts")
     page.click("text=Send again")
     page.wait_for_selector("tbody .badge.delivered")
+    page.wait_for_selector("#state .badge.ok")
+    rotate_and_show(page, secret)
+
+
+def rotate_and_show(page: Any, secret: str) -> None:
+    """The secret is rotated after a confirmation, and shown once; a delivery shows its rows and body."""
+    assert not page.is_visible("text=Create new secret")
+    page.click("summary:has-text('New secret')")
+    page.click("button:has-text('Create new secret')")
+    second = page.input_value("#secret")
+    assert second.startswith("whsec_") and second != secret
+    page.reload()
+    assert second not in page.content(), "a reload neither shows it nor makes another one"
+    page.click("tbody a.sub")
+    page.wait_for_selector("h1:has-text('Delivery')")
+    assert "a sample, not a row" in page.inner_text("tbody")
+    assert '"rowId": "0"' in page.inner_text("pre.document")
 
 
 def test_a_page_shows_that_its_session_has_ended_and_keeps_typed_text(chromium: Any, base: str, service: Service) -> None:
@@ -255,7 +275,7 @@ def test_a_rows_history_shows_values_side_by_side(page: Any, service: Service) -
 
 PAGES = [
     "/", "/changes", "/changes?filter=id%20%3E", "/changes/units/4712", "/imports", "/imports/{import}", "/mappers", "/mappers/axe", "/export",
-    "/export?do=url&entity=units&format=csv&filter=x", "/hooks", "/hooks/{hook}", "/keys", "/imports/none", "/account", "/login",
+    "/export?do=url&entity=units&format=csv&filter=x", "/hooks", "/hooks/{hook}", "/hooks/{hook}/deliveries/{delivery}", "/keys", "/imports/none", "/account", "/login",
 ]  # fmt: skip
 
 
@@ -271,7 +291,9 @@ def furnished(service: Service, anna: Visitor) -> dict[str, str]:
     anna.post("/hooks?company=second", {"url": "http://127.0.0.1:1/", "entity": "", "filter": "", "columns": ""})
     hook = json.loads(ask(service, "/c/second/hooks", headers=anna.headers).body)["data"][0]["id"]
     anna.post(f"/hooks/{hook}/test?company=second")
-    return {"import": re.findall(r"/imports/([0-9a-f-]{36})", imported)[0], "hook": hook}
+    resting = "update bds.hook_states set failures = 6, last_at = now(), last_status = 503, rests_until = now() + interval '1 h'"
+    [(delivery,)] = service.operator.rows(f"with s as ({resting}) select id::text from bds.deliveries where hook_id = %s", (hook,))
+    return {"import": re.findall(r"/imports/([0-9a-f-]{36})", imported)[0], "hook": hook, "delivery": delivery}
 
 
 @pytest.mark.parametrize(

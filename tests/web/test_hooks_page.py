@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -75,7 +76,7 @@ def test_a_webhook_is_changed(anna: Visitor) -> None:
     saved = anna.post(f"/hooks/{hook_id}?company=demo", {"url": URL + "2", "entity": "", "filter": "", "columns": ""})
     page = anna.follow(saved)
     assert "Webhook saved." in page.text
-    assert "every entity" in page.one("//dl/div[1]/dd") and page.typed("url") == URL + "2"
+    assert "every entity" in page.one("//dl/div[dt='Watches']/dd") and page.typed("url") == URL + "2"
     wrong = anna.post(f"/hooks/{hook_id}?company=demo", {"url": "x", "entity": "units"})
     assert wrong.status == 400 and wrong.typed("url") == "x" and wrong.tree.xpath("//details[@class='edit'][@open]")
 
@@ -115,3 +116,75 @@ def test_a_finished_delivery_is_sent_again(anna: Visitor, service: Service) -> N
     page = anna.follow(anna.post(form.get("action")))
     assert "The delivery will be sent again" in page.text and page.all("//tbody//td")[0] == "pending"
     assert anna.post(form.get("action")).status == 409
+
+
+def attempted(service: Service, hook_id: str, **state: Any) -> str:
+    """Queue a delivery of product 17 for the hook, and set its state; returns the delivery's id."""
+    changes = [{"id": "5", "entity": "products", "operation": "update", "rowId": "17", "changeSetId": None}]
+    [(delivery,)] = service.operator.rows(
+        "insert into bds.deliveries (company_id, hook_id, change_count, body, state, next_attempt_at)"
+        " values ('demo', %s, 1, %s, 'waiting', now()) returning id",
+        (hook_id, json.dumps({"hookId": hook_id, "changes": changes, "note": "<b>&amp;</b>"})),
+    )
+    names = ", ".join(f"{name} = %s" for name in state)
+    service.operator.rows(
+        f"update bds.hook_states set {names} where hook_id = %s returning 1",
+        (*state.values(), hook_id),
+    )
+    return str(delivery)
+
+
+def cells(page: Page, url: str) -> list[str]:
+    (row,) = page.tree.xpath(f"//tbody/tr[contains(normalize-space(th), '{url}')]")
+    return [" ".join(cell.text_content().split()) for cell in row.xpath("td")]
+
+
+def test_a_hooks_health_is_shown_in_the_list_and_on_its_page(anna: Visitor, service: Service) -> None:
+    urls = {name: f"http://127.0.0.1:1/{name}" for name in ("fine", "failing", "resting", "off")}
+    ids = {name: id_of(create(anna, url=url)) for name, url in urls.items()}
+    now = datetime.now(UTC)
+    attempted(service, ids["fine"], last_at=now, last_status=204)
+    attempted(service, ids["failing"], last_at=now, last_status=None, failures=2)
+    attempted(service, ids["resting"], last_at=now, last_status=503, failures=6, rests_until=now + timedelta(minutes=30, seconds=9))
+    anna.post(f"/hooks/{ids['off']}/switch?company=demo", {"disabled": "true"})
+    listed = {name: cells(anna.get("/hooks?company=demo"), url) for name, url in urls.items()}
+    assert {name: row[0].split()[0] for name, row in listed.items()} == {
+        "fine": "ok", "failing": "failing", "resting": "resting", "off": "disabled",
+    }  # fmt: skip
+    assert "2 failures" in listed["failing"][0] and listed["resting"][0].endswith("in 30 min")
+    assert [listed[name][1].split()[0] for name in ids] == ["204", "no", "503", "none"]
+    assert [listed[name][2] for name in ids] == ["1", "1", "1", "0"]
+    resting = anna.get(f"/hooks/{ids['resting']}?company=demo")
+    assert resting.one("//*[@id='state']") == "resting" and "rests" in resting.one("//*[@id='health']/p")
+    assert "in 30 min" in resting.one("//tbody//td[@data-label='Next attempt']"), "the rest counts"
+    assert "hears nothing of imports" in resting.text
+    with_imports = anna.get(f"/hooks/{id_of(create(anna, allowInChangeSet='true'))}?company=demo")
+    assert "hears nothing of imports" not in with_imports.text
+
+
+def test_a_delivery_shows_its_rows_and_its_body(anna: Visitor, service: Service) -> None:
+    hook_id = id_of(create(anna))
+    delivery = attempted(service, hook_id, failures=1)
+    page = anna.get(f"/hooks/{hook_id}?company=demo")
+    assert f"/hooks/{hook_id}/deliveries/{delivery}?company=demo" in page.all("//tbody//a/@href")
+    page = anna.get(f"/hooks/{hook_id}/deliveries/{delivery}?company=demo")
+    assert page.one("//tbody//a/@href") == "/changes/products/17?company=demo#v5"
+    (body,) = page.tree.xpath("//pre[@class='document']")
+    assert json.loads(body.text_content())["note"] == "<b>&amp;</b>" and not page.tree.xpath("//pre/b")
+    assert anna.get(f"/hooks/{hook_id}/deliveries/{hook_id}?company=demo").status == 404
+    assert anna.get(f"/hooks/{hook_id}/deliveries/{delivery}?company=second").status == 404
+
+
+def test_a_secret_is_rotated_and_shown_once(anna: Visitor, service: Service) -> None:
+    hook_id = id_of(create(anna))
+
+    def stored() -> tuple[Any, ...]:
+        return service.operator.rows("select secret, previous from bds.hook_secrets where hook_id = %s", (hook_id,))[0]
+
+    first = stored()[0]
+    page = anna.post(f"/hooks/{hook_id}/secret?company=demo")
+    second = page.one("//input[@id='secret']/@value")
+    assert stored() == (second, first) and "for a day" in page.text
+    page = anna.post(f"/hooks/{hook_id}/secret?company=demo", {"revoke": "true"})
+    assert stored() == (page.one("//input[@id='secret']/@value"), None) and "has ended" in page.text
+    assert stored()[0].encode() not in anna.get(f"/hooks/{hook_id}?company=demo").reply.body

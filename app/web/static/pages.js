@@ -72,7 +72,10 @@ function keepFresh() {
                 if (answer.redirected) return signedOut(live);
                 const page = new DOMParser().parseFromString(await answer.text(), "text/html");
                 const fresh = page.getElementById("live");
-                if (answer.ok && fresh) replaceLive(live, fresh, announcer);
+                if (answer.ok && fresh) {
+                    for (const part of $$("[data-live]")) part.replaceWith(page.getElementById(part.id) ?? part);
+                    replaceLive(live, fresh, announcer);
+                }
             } catch { /* the service does not answer: try again next time */ }
         }
         keepFresh();
