@@ -94,7 +94,13 @@ def test_a_long_way_to_catch_up_joins_what_is_written_meanwhile(service: Service
         assert client.ids == list(range(1, 4701))
 
 
-FILTERS = ["entity = 'categories'", "operation = 'create' and id > 3", "rowId is not null", "entity = 'none'", ""]
+FILTERS = [
+    "entity = 'categories'",
+    "operation = 'create' and id > 3",
+    "rowId is not null",
+    "entity = 'invoices' and entity = 'units'",
+    "",
+]
 
 
 def test_filters_of_the_log_filter_streams_live_and_catching_up(service: Service) -> None:
@@ -125,7 +131,7 @@ def test_filters_of_the_log_filter_streams_live_and_catching_up(service: Service
 
 def test_comments_keep_a_quiet_stream_open(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stream, "COMMENT", 0.05)
-    with following(service, filter="entity = 'none'") as client:
+    with following(service, filter="entity = 'invoices' and entity = 'units'") as client:
         add(service.operator, 1)
         seen = client.comments
         wait_until(lambda: client.comments >= seen + 5)
@@ -137,6 +143,7 @@ REFUSED = [
     ({"after": "x"}, {}, 400, "after"),
     ({"after": "-1"}, {}, 400, "after"),
     ({"after": "1.5"}, {}, 400, "after"),
+    ({"filter": "entity = 'product'"}, {}, 400, "filter"),
     ({"after": ""}, {}, 400, "after"),
     ({"after": "9223372036854775808"}, {}, 400, "after"),
     ({}, {"Last-Event-ID": "x"}, 400, "Last-Event-ID"),
