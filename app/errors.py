@@ -50,6 +50,7 @@ SQLSTATES: dict[str, str] = {
     "BD005": "malformed_request",  # an argument does not have the expected form
     "BD006": "gone",  # before the first change that the log still has
     "BD007": "conflict",  # a table was altered, and not registered again
+    "BD008": "conflict",  # records of an import failed, and it was told to raise
 }
 
 

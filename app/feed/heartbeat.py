@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
@@ -18,15 +19,21 @@ HEARTBEAT = 2.0  # seconds between signs of life, and until a cancel is noticed
 CANCEL_TIMEOUT = 30.0  # seconds that PostgreSQL has to take the request to cancel a statement
 
 
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far an import is."""
+
+    bytes: int  # received
+    records: int  # read
+    done: int = 0  # records
+    waiting_for: str | None = None
+    phase: str | None = None  # of bds.import_run
+
+
 class Heartbeat:
-    """A thread with connections of its own that shows how far an import is, and cancels its statement if the import is cancelled.
+    """Shows how far an import is, in a thread with connections of its own; cancels its statement if the import is cancelled."""
 
-    progress returns (bytes, records, done, what the import waits for).
-    """
-
-    def __init__(
-        self, connect: Callable[[], psycopg.Connection[Any]], company: str, progress: Callable[[], tuple[int, int, int, str | None]]
-    ) -> None:
+    def __init__(self, connect: Callable[[], psycopg.Connection[Any]], company: str, progress: Callable[[], Progress]) -> None:
         self.is_cancelled = False  # as of the last look
         self._connect = connect
         self._company = company
@@ -67,7 +74,7 @@ class Heartbeat:
     def _beat(self) -> None:
         while not self._stopped.wait(HEARTBEAT):
             with contextlib.suppress(psycopg.Error), self._connect() as connection:  # the next sign of life may get through
-                show_progress(connection, self._company, self._import_id, *self._progress())
+                show_progress(connection, self._company, self._import_id, self._progress())
                 if self._look(connection):
                     self.cancel_statement()
 
@@ -78,14 +85,9 @@ class Heartbeat:
         return self.is_cancelled
 
 
-def show_progress(
-    connection: psycopg.Connection[Any],
-    company: str,
-    import_id: UUID | None,
-    size: int,
-    records: int,
-    done: int = 0,
-    waiting_for: str | None = None,
-) -> None:
-    """Show how far an import is: bytes received, records read, records done; what it waits for.  A sign of life."""
-    connection.execute("select bds.import_progress(%s, %s, %s, %s, %s, %s)", (company, import_id, size, records, done, waiting_for))
+def show_progress(connection: psycopg.Connection[Any], company: str, import_id: UUID | None, progress: Progress) -> None:
+    """Show how far an import is.  A sign of life."""
+    connection.execute(
+        "select bds.import_progress(%s, %s, %s, %s, %s, %s, %s)",
+        (company, import_id, progress.bytes, progress.records, progress.done, progress.waiting_for, progress.phase),
+    )

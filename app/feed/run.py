@@ -36,13 +36,13 @@ from app.database import connections
 from app.database.catalog import Catalog
 from app.errors import SQLSTATES, ServiceError
 from app.feed.converter import Converter, note_places
-from app.feed.heartbeat import Heartbeat, show_progress
+from app.feed.heartbeat import Heartbeat, Progress, show_progress
 from app.feed.idle_connection import IdleConnection
 from app.feed.small import NotSmall, Writers, run_small, small_import
 from app.feed.staging import Staging
 
 STOP_TIMEOUT = 8.0  # seconds that an import has to end when the service stops
-NOTICE = re.compile(r"(.+): (\d+) of (\d+) rows done")  # of bds.import_run, about its progress
+NOTICE = re.compile(r"((\w+) .+): (\d+) of (\d+) rows done")  # of bds.import_run, about its progress; its first word is the phase
 WAITING = "waiting for "  # how a notice of bds.lock_company begins: the company's turn has a holder
 
 OnProgress = Callable[[str, int, int, int], None]  # phase, bytes, records, done
@@ -80,7 +80,8 @@ class Import:
         self._staging = Staging(self._connection, self._begin, catalog, company, limit, converter)
         self._writers: Writers = writers or self._connect
         self._heartbeat = Heartbeat(self._connect, company, self._progress)
-        self._done = 0  # records compared and written
+        self._done = 0  # records; one that is compared but not written counts half
+        self._phase: str | None = None  # of bds.import_run
         self._waiting_for: str | None = None  # the turn of the company, and its holder
         self._is_received = False
         self._is_staged = False
@@ -207,7 +208,7 @@ class Import:
             self._connection.close()
             state = "cancelled" if code == "cancelled" else "failed"
             with self._connect() as connection:
-                show_progress(connection, self.company, self.id, self._staging.bytes, self._staging.records)
+                show_progress(connection, self.company, self.id, self._progress())
                 connection.execute("select bds.import_fail(%s, %s, %s, %s, %s)", (self.company, self.id, state, code, message))
 
     def stop(self) -> None:
@@ -235,14 +236,15 @@ class Import:
         if self._waiting_for:
             self._show(message)
         elif match := NOTICE.fullmatch(message):
-            self._show(match[1], self._staging.records * int(match[2]) // max(int(match[3]), 1))
+            self._phase = match[2]
+            self._show(match[1], self._staging.records * int(match[3]) // int(match[4]))
 
-    def _progress(self) -> tuple[int, int, int, str | None]:
-        return self._staging.bytes, self._staging.records, self._done, self._waiting_for
+    def _progress(self) -> Progress:
+        return Progress(self._staging.bytes, self._staging.records, self._done, self._waiting_for, self._phase)
 
     def _show(self, phase: str, done: int = 0) -> None:
-        self._done = done
-        self._on_progress(phase, self._staging.bytes, self._staging.records, done)
+        self._done = max(self._done, done)  # a comparison may be repeated
+        self._on_progress(phase, self._staging.bytes, self._staging.records, self._done)
 
 
 def cancelled() -> ServiceError:

@@ -20,7 +20,7 @@ from app.errors import ServiceError
 from app.feed.converter import Converter
 from app.feed.directives import Directives
 from app.feed.document import Directive, Document, Records
-from app.feed.heartbeat import show_progress
+from app.feed.heartbeat import Progress, show_progress
 from app.feed.idle_connection import IdleConnection
 from app.feed.rows import COPY_OPTIONS, Rows
 
@@ -157,7 +157,7 @@ class Staging:
                 _copy(connection, sql.SQL(self._table(connection, entity)), columns, data)
             if errors:
                 _copy(connection, sql.Identifier("staging", f"i{self._number}_errors"), ERROR_COLUMNS, errors)
-            show_progress(connection, self._company, self._import_id, size, records)
+            show_progress(connection, self._company, self._import_id, Progress(size, records))
 
     def _table(self, connection: psycopg.Connection[Any], entity: str) -> str:
         """The name of an entity's staging table, made at the first use."""

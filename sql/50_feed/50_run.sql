@@ -1,27 +1,5 @@
 -- The run of an import: everything is compared, family by family, those first on which others depend; then everything is written.
 
-create function bds_feed.add_counts(counts jsonb, entity_name text, more jsonb)
-    returns jsonb
-    language sql
-    immutable
-    set search_path = pg_catalog, pg_temp
-    return case when more is null then counts else counts || jsonb_build_object(entity_name, coalesce(counts -> entity_name, '{}') || (
-        select coalesce(jsonb_object_agg(m.key, m.value::bigint + coalesce((counts -> entity_name ->> m.key)::bigint, 0)), '{}')
-        from jsonb_each_text(more) m
-    )) end;
-comment on function bds_feed.add_counts(jsonb, text, jsonb) is 'Adds {created: 1, ...} to the counts of an entity';
-
-create function bds_feed.count_map(entity_name text)
-    returns void
-    language plpgsql
-    set search_path = pg_catalog, pg_temp
-as $$
-begin
-    execute format('select bds_import.%I()', 'count_' || entity_name);
-end
-$$;
-comment on function bds_feed.count_map(text) is 'Counts what there is to do for an entity; to be called when records have failed';
-
 create function bds_feed.begin_run(import bds.imports)
     returns void
     language plpgsql
@@ -39,8 +17,10 @@ begin
         perform bds_feed.open_tables(import, staged);
         perform bds_feed.analyze_staged(import, staged);
     end if;
-    insert into pg_temp.feed_entities (name, place, family)
-    select e.name, e.place, e.family from bds_feed.entities e
+    insert into pg_temp.feed_entities (name, place, family, rows)
+    select e.name, e.place, e.family, coalesce((  -- an estimate until it is looked at
+        select greatest(c.reltuples, 0)::bigint from pg_class c where c.oid = to_regclass(bds_feed.staging_table(import.number, e.name))), 0)
+    from bds_feed.entities e
     where e.name = any (staged) and not exists (select from pg_temp.feed_entities f where f.name = e.name);
 end
 $$;
@@ -63,36 +43,46 @@ create function bds_feed.compare(import bds.imports)
 as $$
 declare
     members text[];
-    done    bigint := 0;
 begin
     perform bds_feed.plan(import, true);
     for members in
         select array_agg(f.name order by f.place) from pg_temp.feed_entities f group by f.family order by f.family
     loop
-        perform bds_feed.show_progress(import, 'comparing ' || members[1], done);
         perform bds_feed.compare_family(import, members);
         perform bds_feed.count_map(m.name) from unnest(members) as m (name);
-        done := done + (select coalesce(sum(f.rows), 0) from pg_temp.feed_entities f where f.name = any (members));
     end loop;
 end
 $$;
 comment on function bds_feed.compare(bds.imports) is 'Compares all that was staged with what is stored';
 
-create function bds_feed.show_progress(import bds.imports, phase text, done bigint)
+create function bds_feed.show_progress(import bds.imports, phase text, entity_name text, steps int default 3)
     returns void
     language plpgsql
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    staged bigint;
+    progress record;
 begin
-    if not import.is_small then
-        select coalesce(sum(f.rows), 0) into staged from pg_temp.feed_entities f;
-        raise notice '%: % of % rows done', phase, done, greatest(staged, done, 1);
+    if import.is_small then
+        return;
     end if;
+    -- A record is compared, which is half of it, in three steps: the first is done for the whole family before the others.
+    select coalesce(sum(f.rows), 0) as total,
+        coalesce(sum(f.rows * case
+            when phase not in ('comparing', 'writing') then 1.0
+            when phase = 'writing' then case when f.place < this.place then 1.0 else 0.5 end
+            when f.family <> this.family then case when f.family < this.family then 0.5 else 0.0 end
+            when f.place = this.place then steps / 6.0
+            when f.place < this.place then case when steps < 2 then 1 else 3 end / 6.0
+            else case when steps < 2 then 0 else 1 end / 6.0
+        end), 0)::bigint as done
+    into progress
+    from pg_temp.feed_entities f cross join (select e.family, e.place from bds_feed.entities e where e.name = entity_name) this;
+    raise notice '% %: % of % rows done', phase, entity_name, progress.done, greatest(progress.total, 1);
 end
 $$;
-comment on function bds_feed.show_progress(bds.imports, text, bigint) is 'Tells the program how many of the staged records a phase has done';
+comment on function bds_feed.show_progress(bds.imports, text, text, int) is
+    'Tells the program how many of a large import''s records are done, as a phase begins or ends a step with an entity';
 
 create function bds_feed.compare_family(import bds.imports, members text[])
     returns void
@@ -105,6 +95,7 @@ declare
     outside boolean;  -- what it refers to is known before its own rows
 begin
     for this in select e.* from bds_feed.entities e where e.name = any (members) order by e.place loop
+        perform bds_feed.show_progress(import, 'comparing', this.name, 0);
         execute format('select bds_import.%I()', 'look_at_' || this.name);
         select * into looked from pg_temp.feed_entities f where f.name = this.name;
         if not looked.is_valid then
@@ -120,6 +111,7 @@ begin
                 outside and not exists (select from bds_feed.entities p where p.name = this.parent and p.name = any (members) and (not p.has_keys or p.name = this.name));
             execute format('select bds_import.%I($1, $2)', 'check_' || this.name) using import, looked.columns;
         end if;
+        perform bds_feed.show_progress(import, 'comparing', this.name, 1);
     end loop;
     if bds_feed.has_errors(members) then
         perform bds_feed.mark_known(members);  -- what a record that is refused says of itself is not a name for others
@@ -133,8 +125,10 @@ begin
             execute format('select bds_import.%I($1, $2)', 'link_' || this.name) using import, looked.columns;
             execute format('select bds_import.%I($1, $2)', 'check_' || this.name) using import, looked.columns;
         end if;
+        perform bds_feed.show_progress(import, 'comparing', this.name, 2);
         execute format('select bds_import.%I($1, $2, $3)', 'diff_' || this.name) using import, looked.columns, looked.is_valid;
         execute format('select bds_import.%I($1, $2)', 'check_rows_' || this.name) using import, looked.columns;
+        perform bds_feed.show_progress(import, 'comparing', this.name, 3);
     end loop;
     perform bds_feed.mark_failed(import, members);
 end
@@ -161,14 +155,12 @@ declare
     this     record;
     members  text[];
     counts   jsonb := '{}';
-    done     bigint := 0;
     problems jsonb;
 begin
     perform bds_feed.plan(import, false);
     for this in select * from pg_temp.feed_entities f order by f.place loop
-        perform bds_feed.show_progress(import, 'writing ' || this.name, done);
+        perform bds_feed.show_progress(import, 'writing', this.name);
         counts := bds_feed.add_counts(counts, this.name, bds_feed.write(import, this.name, this.writes));
-        done := done + this.rows;
     end loop;
     perform bds_feed.write_again(import);
     if exists (select from pg_temp.feed_entities f where f.updates > 0 or f.deletes > 0) then
@@ -265,49 +257,6 @@ begin
 end
 $$;
 comment on function bds_feed.write_again(bds.imports) is 'Sets the references of a circle that had to wait for the other''s rows';
-
-create function bds_feed.count_failed(counts jsonb)
-    returns jsonb
-    language plpgsql
-    stable
-    set search_path = pg_catalog, pg_temp
-as $$
-declare
-    this record;
-begin
-    for this in
-        -- and rows that could not be removed
-        select f.name, f.failed + (select count(*) from pg_temp.feed_errors e where e.entity = f.name and e.ordinal is null) as failed
-        from pg_temp.feed_entities f order by f.place
-    loop
-        counts := bds_feed.add_counts(counts, this.name, jsonb_build_object('failed', this.failed));
-    end loop;
-    return counts;
-end
-$$;
-comment on function bds_feed.count_failed(jsonb) is 'The counts, with those of the records that failed';
-
-create function bds_feed.outcome(counts jsonb)
-    returns text
-    language plpgsql
-    stable
-    set search_path = pg_catalog, pg_temp
-as $$
-declare
-    failed  bigint;
-    records bigint;
-    kept    bigint := (select count(*) from pg_temp.feed_errors e where e.ordinal is null);
-    deleted bigint := (select sum((c.value ->> 'deleted')::bigint) from jsonb_each(counts) c);
-begin
-    select coalesce(sum(f.failed), 0), sum(f.rows) into failed, records from pg_temp.feed_entities f;
-    return case
-        when failed + kept = 0 then 'completed'
-        when failed > 0 and failed = records and coalesce(deleted, 0) = 0 then 'failed'
-        else 'partial'
-    end;
-end
-$$;
-comment on function bds_feed.outcome(jsonb) is 'The state in which an import that has written ends';
 
 create function bds_feed.analyze_staged(import bds.imports, entity_names text[])
     returns void

@@ -85,7 +85,7 @@ declare
     ordinals  bigint[];
     counts    jsonb;
 begin
-    perform bds_feed.show_progress(import, 'updating ' || entity_name, 1);
+    perform bds_feed.show_progress(import, 'updating', entity_name);
     perform bds_feed.make_mass(entity_name);
     perform bds_feed.know_company(entity_name, bds_feed.conditions(entity_name));
     statement := bds_feed.mass_statement(entity_name);

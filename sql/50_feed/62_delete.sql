@@ -14,7 +14,7 @@ begin
         return counts;
     end if;
     for entity_name in select f.name from pg_temp.feed_entities f where f.name = any (members) and f.deletes > 0 order by f.place loop
-        perform bds_feed.show_progress(import, 'deleting ' || entity_name, 1);
+        perform bds_feed.show_progress(import, 'deleting', entity_name);
         execute format(
             'select jsonb_build_object(''unchanged'', count(*)) from pg_temp.%I m where m.phase = 3 and m.is_new and not m.failed', 'map_' || entity_name
         ) into gone_already;

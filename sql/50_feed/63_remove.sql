@@ -67,7 +67,7 @@ begin
             values (entity_name, entity_name || '@removeAll', 'batch_failed', 'nothing was removed: the rows of failed records are unknown', true);
             continue;
         end if;
-        perform bds_feed.show_progress(import, 'removing ' || entity_name, 1);
+        perform bds_feed.show_progress(import, 'removing', entity_name);
         execute format(
             'insert into pg_temp.feed_gone (entity, id, cause, ticket) select $2, t.id, $2, t.id from %s t '
             'where t.company_id = $1 and not exists (select from pg_temp.%I m where m.target = t.id)',

@@ -65,7 +65,7 @@ def test_the_answer_is_the_report(service: Service) -> None:
         "importId", "changeSetId", "state", "atomic", "dryRun", "startedAt", "finishedAt", "position", "progress", "entities", "errorCount", "errors",
     }  # fmt: skip
     assert report["state"] == "partial" and report["atomic"] is False
-    assert report["progress"] == {"bytes": 72, "records": 2, "done": 2, "waitingFor": None}
+    assert report["progress"] == {"bytes": 72, "records": 2, "done": 2, "phase": None, "waitingFor": None}
     assert report["entities"] == {"units": {"created": 1, "updated": 0, "deleted": 0, "unchanged": 0, "failed": 1}}
     assert report["errors"] == [{"path": "units[1].name", "record": "code:S", "code": "required", "message": "name is required"}]
     assert service.ask(f"/api/demo/imports/{report['importId']}").json == report
@@ -203,6 +203,7 @@ def test_pages_of_imports_and_errors(service: Service) -> None:
     assert [e["path"] for page in pages for e in page["data"]] == [f"units[{n}].name" for n in range(1_005)]
     listed = service.ask("/api/demo/imports?limit=2").json
     assert (len(listed["data"]), listed["hasMore"], listed["data"][0]["importId"]) == (2, True, report["importId"])
+    assert listed["data"][0]["errorCount"] == 1_005 and "errors" not in listed["data"][0]
     for wrong, status in [("?limit=0", 400), ("?limit=x", 400), ("?offset=-1", 400)]:
         assert service.ask(path + wrong).status == status
     assert service.ask("/api/demo/imports/nothing").status == 404

@@ -90,6 +90,31 @@ def test_a_cancelled_import_does_not_run(feed: Feed) -> None:
     assert not feed.rows("products", "code")
 
 
+@pytest.mark.parametrize(("atomic", "state"), [("false", "partial"), ("true", "failed")])
+def test_a_failure_is_raised_if_a_script_asks_for_that(feed: Feed, atomic: str, state: str) -> None:
+    with psycopg.connect(feed.url, autocommit=True) as connection:
+        import_id, table = stage(connection, feed)
+        connection.execute(
+            f"insert into {table} (code, name, price) values ('A', 'a', '1'), ('B', 'b', 'x'), ('C', null, '2')".encode()
+        )
+        with pytest.raises(psycopg.Error) as raised:
+            connection.execute("select bds.import_run(%s, %s, %s, raise_on_failure => true)", (feed.company, import_id, atomic))
+        assert raised.value.sqlstate == "BD008" and not feed.rows("products", "code")
+        message, report = raised.value.diag.message_primary or "", json.loads(raised.value.diag.message_detail or "")
+        assert message.startswith("the import failed at products[1].price: invalid_value: ") and "(and 1 more errors)" in message
+        assert report["state"] == state and report["errorCount"] == 2
+        connection.execute("select bds.import_run(%s, %s, %s)", (feed.company, import_id, atomic))  # nothing was lost
+    assert feed.rows("products", "code") == ([("A",)] if atomic == "false" else [])
+
+
+def test_a_success_is_no_failure(feed: Feed) -> None:
+    with psycopg.connect(feed.url, autocommit=True) as connection:
+        import_id, table = stage(connection, feed)
+        connection.execute(f"insert into {table} (code, name) values ('A', 'a')".encode())
+        connection.execute("select bds.import_run(%s, %s, raise_on_failure => true)", (feed.company, import_id))
+    assert feed.rows("products", "code") == [("A",)]
+
+
 @pytest.mark.parametrize("statement", [
     "select bds.import_stage('{company}', '{id}', 'products')", "select bds.import_run('{company}', '{id}')",
     "select bds.import_fail('{company}', '{id}')", "select bds.import_report('{company}', '{id}')", "select bds.import_begin('{company}')",

@@ -1,0 +1,66 @@
+-- Counts of what an import has done, {entity: {created, updated, deleted, unchanged, failed}}, and the state in which it ends.
+
+create function bds_feed.add_counts(counts jsonb, entity_name text, more jsonb)
+    returns jsonb
+    language sql
+    immutable
+    set search_path = pg_catalog, pg_temp
+    return case when more is null then counts else counts || jsonb_build_object(entity_name, coalesce(counts -> entity_name, '{}') || (
+        select coalesce(jsonb_object_agg(m.key, m.value::bigint + coalesce((counts -> entity_name ->> m.key)::bigint, 0)), '{}')
+        from jsonb_each_text(more) m
+    )) end;
+comment on function bds_feed.add_counts(jsonb, text, jsonb) is 'Adds {created: 1, ...} to the counts of an entity';
+
+create function bds_feed.count_map(entity_name text)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    execute format('select bds_import.%I()', 'count_' || entity_name);
+end
+$$;
+comment on function bds_feed.count_map(text) is 'Counts what there is to do for an entity; to be called when records have failed';
+
+create function bds_feed.count_failed(counts jsonb)
+    returns jsonb
+    language plpgsql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    this record;
+begin
+    for this in
+        -- and rows that could not be removed
+        select f.name, f.failed + (select count(*) from pg_temp.feed_errors e where e.entity = f.name and e.ordinal is null) as failed
+        from pg_temp.feed_entities f order by f.place
+    loop
+        counts := bds_feed.add_counts(counts, this.name, jsonb_build_object('failed', this.failed));
+    end loop;
+    return counts;
+end
+$$;
+comment on function bds_feed.count_failed(jsonb) is 'The counts, with those of the records that failed';
+
+create function bds_feed.outcome(counts jsonb)
+    returns text
+    language plpgsql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    failed  bigint;
+    records bigint;
+    kept    bigint := (select count(*) from pg_temp.feed_errors e where e.ordinal is null);
+    deleted bigint := (select sum((c.value ->> 'deleted')::bigint) from jsonb_each(counts) c);
+begin
+    select coalesce(sum(f.failed), 0), sum(f.rows) into failed, records from pg_temp.feed_entities f;
+    return case
+        when failed + kept = 0 then 'completed'
+        when failed > 0 and failed = records and coalesce(deleted, 0) = 0 then 'failed'
+        else 'partial'
+    end;
+end
+$$;
+comment on function bds_feed.outcome(jsonb) is 'The state in which an import that has written ends';

@@ -1,0 +1,159 @@
+-- Imports as others see them: signs of life, cancelling, the end without a result, the report, and what maintenance ends and forgets.
+
+create or replace function bds.import_progress(
+    company text, import_id uuid, bytes bigint, records bigint, done bigint, waiting_for text default null, phase text default null
+)
+    returns void
+    language sql
+    security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+    select bds_feed.enter_company(company);
+    update bds.imports i
+    set bytes = greatest(i.bytes, import_progress.bytes), records = greatest(i.records, import_progress.records),
+        done = greatest(i.done, import_progress.done), waiting_for = import_progress.waiting_for,
+        phase = coalesce(import_progress.phase, i.phase), heartbeat_at = clock_timestamp()
+    where i.company_id = company and i.id = import_id and i.finished_at is null;
+$$;
+comment on function bds.import_progress(text, uuid, bigint, bigint, bigint, text, text) is
+    'Shows how far an import is, what it waits for, and that it lives: without a sign of life for 20 seconds it is taken for dead';
+
+create or replace function bds.import_cancel(company text, import_id uuid)
+    returns void
+    language plpgsql
+    security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    import bds.imports := bds.open_import(company, import_id);
+begin
+    update bds.imports i set is_cancelled = true
+    where i.company_id = company and i.id = import_id and i.finished_at is null;
+    if not found then
+        import := bds.open_import(company, import_id);  -- it may have ended while this waited for it
+        raise exception using errcode = 'BD004', message = format('import %s has ended: it is %s', import_id, import.state);
+    end if;
+end
+$$;
+comment on function bds.import_cancel(text, uuid) is
+    'Asks for the end of an import: whoever runs it sees to that, and nothing of it is written. BD004 if it has ended';
+
+create or replace function bds.import_fail(
+    company text, import_id uuid, new_state text default 'failed', code text default null, message text default null
+)
+    returns void
+    language plpgsql
+    security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    import bds.imports := bds.open_import(company, import_id);
+begin
+    if import.finished_at is not null then
+        return;
+    end if;
+    perform from bds.imports i where i.company_id = company and i.id = import_id for update;
+    perform bds_feed.drop_staging(import);
+    insert into bds.import_errors (company_id, import_id, n, path, code, message)
+    select company, import_id, import.error_count + 1, 'document', import_fail.code, import_fail.message
+    where import_fail.code is not null;
+    update bds.imports i
+    set state = new_state, finished_at = clock_timestamp(), error_count = i.error_count + (import_fail.code is not null)::int
+    where i.company_id = company and i.id = import_id;
+end
+$$;
+comment on function bds.import_fail(text, uuid, text, text, text) is 'Ends an import without a result, notes why, and drops what it staged';
+
+create or replace function bds.import_report(company text, import_id uuid, with_errors boolean default true)
+    returns json
+    language plpgsql
+    stable
+    set search_path = pg_catalog, pg_temp
+    set timezone = 'UTC'
+as $$
+declare
+    import bds.imports := bds.open_import(company, import_id);
+begin
+    return json_object(
+        'importId': import.id,
+        'changeSetId': import.id,
+        'state': import.state,
+        'atomic': case import.atomic when 'batch' then to_json('batch'::text) else import.atomic::json end,
+        'dryRun': import.dry_run,
+        'startedAt': bds.api_time(import.started_at),
+        'finishedAt': coalesce(to_json(bds.api_time(import.finished_at)), 'null'),
+        'position': coalesce(to_json(import.position), 'null'),
+        'progress': json_object(
+            'bytes': import.bytes, 'records': import.records, 'done': import.done,
+            'phase': case
+                when import.state = 'receiving' then 'receiving'
+                when import.state = 'running' and import.waiting_for is null then coalesce(import.phase, 'waiting')
+                when import.state = 'running' then 'waiting'
+            end,
+            'waitingFor': case when import.state = 'running' then import.waiting_for end
+        ),
+        'entities': (
+            select coalesce(json_object_agg(e.name, json_object(
+                'created': c.value -> 'created', 'updated': c.value -> 'updated', 'deleted': c.value -> 'deleted',
+                'unchanged': c.value -> 'unchanged', 'failed': c.value -> 'failed' returning json) order by e.ordinal), '{}')
+            from jsonb_each(import.entities) c join bds.entities e on e.name = c.key
+        ),
+        'errorCount': import.error_count,
+        'errors': case when with_errors then (
+            select coalesce(json_agg(json_object('path': e.path, 'record': e.record, 'code': e.code, 'message': e.message) order by e.n), '[]')
+            from bds.import_errors e
+            where e.company_id = company and e.import_id = import_report.import_id and e.n <= 1000
+        ) end
+        absent on null
+    );
+end
+$$;
+comment on function bds.import_report(text, uuid, boolean) is 'What an import has done: state, progress, counts by entity, the first 1,000 errors unless told without';
+
+create or replace function bds.reap_imports(silence interval default '20 seconds')
+    returns bigint
+    language plpgsql
+    security definer
+    set search_path = pg_catalog, pg_temp
+    set lock_timeout = '1s'
+as $$
+declare
+    dead   bds.imports;
+    reaped bigint := 0;
+begin
+    for dead in
+        select * from bds.imports i
+        where i.finished_at is null and i.heartbeat_at < clock_timestamp() - silence
+        for update skip locked
+    loop
+        begin
+            perform bds_feed.drop_staging(dead);
+            insert into bds.import_errors (company_id, import_id, n, path, code, message)
+            values (dead.company_id, dead.id, dead.error_count + 1, 'document', 'aborted', 'the process that ran the import stopped responding');
+            update bds.imports i
+            set state = case when i.is_cancelled then 'cancelled' else 'failed' end, finished_at = clock_timestamp(),
+                error_count = i.error_count + 1
+            where i.company_id = dead.company_id and i.id = dead.id;
+            reaped := reaped + 1;
+        exception when lock_not_available then
+            null;  -- it lives after all, or dies more slowly: the next call sees
+        end;
+    end loop;
+    return reaped;
+end
+$$;
+comment on function bds.reap_imports(interval) is 'Ends imports that have given no sign of life for a while: their process is gone';
+
+create or replace function bds.forget_imports(age interval)
+    returns bigint
+    language sql
+    volatile
+    security definer
+    set search_path = pg_catalog, pg_temp
+    begin atomic
+        with forgotten as (
+            delete from bds.imports i where i.finished_at < clock_timestamp() - age returning i.id
+        )
+        select count(*) from forgotten;
+    end;
+comment on function bds.forget_imports(interval) is 'Drops what is kept of imports that ended so long ago; what they wrote stays, and so does the change log';
