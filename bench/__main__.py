@@ -5,7 +5,24 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterator
 
-from bench import company, export, feed, history, linkage, log, mapper, memory, orders, overview, peer, read, small, webhooks, whole
+from bench import (
+    company,
+    export,
+    feed,
+    follow,
+    history,
+    linkage,
+    log,
+    mapper,
+    memory,
+    orders,
+    overview,
+    peer,
+    read,
+    small,
+    webhooks,
+    whole,
+)
 from bench.place import Place, place
 from bench.table import Result, describe, print_json, print_table, say
 
@@ -23,6 +40,7 @@ SUBJECTS: dict[str, Callable[[Place, argparse.Namespace], Iterator[Result]]] = {
     "history": lambda where, options: history.measure(where, options.records),
     "company": lambda where, options: company.measure(where, options.rows),
     "overview": lambda where, options: overview.measure(where, options.rows),
+    "follow": lambda where, _: follow.measure(where),
     "webhooks": lambda where, _: webhooks.measure(where),
     "export": lambda where, options: export.measure(where, options.rows),
 }
