@@ -31,13 +31,16 @@ def stoppable() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def interruptible() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP raise KeyboardInterrupt, as SIGINT does, so that the block can clean up; nohup is respected."""
+def interruptible(*others: signal.Signals) -> Iterator[None]:
+    """Let SIGTERM and SIGHUP raise KeyboardInterrupt, as SIGINT does, so that the block can clean up; nohup is respected.
+
+    others: SIGINT, if it must do so inside an event loop, too, where it would cancel the main task and not interrupt a write.
+    """
 
     def stop(_number: int, _frame: object) -> None:
         raise KeyboardInterrupt
 
-    with _handled(stop, *(each for each in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(each) is signal.SIG_DFL)):
+    with _handled(stop, *others, *(each for each in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(each) is signal.SIG_DFL)):
         yield
 
 

@@ -17,7 +17,7 @@ from app.changes.hub import Hub
 from app.changes.page import condition
 from app.changes.tail import Events, Tail, encode
 from app.database.catalog import Catalog
-from app.database.database import RECONNECT
+from app.database.connections import RECONNECT
 from app.errors import QueryError, ServiceError
 from app.query.literals import INT8
 from app.wire import answers

@@ -20,7 +20,8 @@ from typing import NamedTuple, Protocol
 import psycopg
 
 from app.changes.page import PAGE, Record, condition, fetch, tail_statement
-from app.database.database import RECONNECT, Database
+from app.database.connections import RECONNECT
+from app.database.database import Database
 from app.database.pools import Session
 from app.errors import ServiceError
 from app.query.sql_parameters import Statement

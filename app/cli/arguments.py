@@ -9,6 +9,7 @@ from uuid import UUID
 
 from app.cli import stdio
 from app.export.request import FORMATS, SCHEMA
+from app.query.literals import INT8
 
 SCOPES = ("read", "import", "hooks")
 MOST_PROCESSES = 64
@@ -50,6 +51,13 @@ def read_count(text: str) -> str:
     if not (text.isascii() and text.isdigit()):
         raise argparse.ArgumentTypeError(f"expected a whole number from 0, got {text!r}")
     return text
+
+
+def read_change(text: str) -> int:
+    """The id of a change, or 0."""
+    if not (text.isascii() and text.isdigit() and int(text) in INT8):
+        raise argparse.ArgumentTypeError(f"expected the id of a change, or 0, got {text!r}")
+    return int(text)
 
 
 def read_name(text: str) -> str:

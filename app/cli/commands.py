@@ -190,6 +190,14 @@ def export_rows(options: argparse.Namespace, config: Config) -> int:
     return 0
 
 
+def follow_company(options: argparse.Namespace, config: Config) -> int:
+    from app.cli import follow  # imported late: only this command needs an event loop
+
+    stdio.require_output()
+    follow.run(connections.resolve(config), config, options.company, options.entity, options.after)
+    return 0
+
+
 def load_demo(options: argparse.Namespace, config: Config) -> int:
     stdio.require_output()
     url = connections.resolve(config)

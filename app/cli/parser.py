@@ -14,6 +14,7 @@ from app.cli import accounts, commands, companies, demo
 from app.cli.arguments import (
     SCOPES,
     Parser,
+    read_change,
     read_count,
     read_format,
     read_id,
@@ -294,6 +295,20 @@ All or nothing; a company that exists is refused. Ids, the log and its clock go 
                 )
                 for name in commands.QUERY
             ),
+        ),
+    ),
+    Command(
+        "follow",
+        commands.follow_company,
+        "print a company's changes as they commit, one JSON object a line, until a signal or until its reader ends",
+        """\
+  bds follow acme                              from now on
+  bds follow acme --entity orders --after 0    all that the log has of orders, and then what comes
+Records are those of GET /c/acme/changes. To go on where it ended, give it the last id that you have.""",
+        (
+            argument("company", metavar="COMPANY", help="the company"),
+            argument("--entity", metavar="E", help="changes of this entity alone, such as orders"),
+            argument("--after", type=read_change, metavar="ID", help="begin after this change (the last one)"),
         ),
     ),
     Command(

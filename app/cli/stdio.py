@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import select
 import sys
 from collections.abc import Iterator
 from io import TextIOWrapper
@@ -40,6 +41,13 @@ def require_output() -> None:
 def is_unicode() -> bool:
     """Whether standard output can carry every character."""
     return (sys.stdout.encoding or "").lower().replace("-", "") in ("utf8", "utf16", "utf32")
+
+
+def is_read() -> bool:
+    """Whether standard output still has a reader; true unless it is a pipe or socket whose other end was closed."""
+    poll = select.poll()
+    poll.register(sys.stdout.fileno(), 0)
+    return not any(event & (select.POLLERR | select.POLLNVAL) for _, event in poll.poll(0))
 
 
 def write(text: str) -> None:
@@ -83,6 +91,9 @@ def _writing() -> Iterator[None]:
     """Name the stream in errors, and redirect it to /dev/null, because the interpreter flushes it once more at its end."""
     try:
         yield
+    except KeyboardInterrupt:  # while nobody reads: the rest is dropped
+        _redirect_to_null(sys.stdout)
+        raise
     except OSError as error:
         if error.filename is not None:  # of another file
             raise

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import Any, LiteralString
 
 import psycopg
@@ -16,6 +17,10 @@ from app.database import embedded, migrate
 from app.database.catalog import MODEL, Catalog
 from app.database.pools import IDLE_TIMEOUT, parameters
 from app.errors import ServiceError
+
+log = logging.getLogger("bds.db")
+
+RECONNECT = 0.5  # seconds between attempts of a listener
 
 
 def resolve(config: Config) -> str:
@@ -76,3 +81,28 @@ async def load_catalog(url: str) -> Catalog:
         row = await (await connection.execute(MODEL)).fetchone()
         assert row is not None
         return await asyncio.to_thread(Catalog.from_rows, *row)
+
+
+async def listen(
+    url: str, *channels: LiteralString, on_loss: Callable[[], None] = lambda: None
+) -> AsyncGenerator[psycopg.Notify | None, None]:
+    """Yield notifications on channels, forever; None after each connect, because notifications before it are lost.
+
+    on_loss: called whenever the connection is lost.
+    """
+    lost = False
+    while True:
+        try:
+            async with await psycopg.AsyncConnection.connect(url, autocommit=True, **parameters(url, "bds listen")) as connection:
+                for channel in channels:
+                    await connection.execute(f"listen {channel}")
+                lost = False
+                yield None
+                async for notify in connection.notifies():
+                    yield notify
+        except psycopg.Error as error:
+            on_loss()
+            if not lost:
+                log.warning("the listening connection was lost: %s", type(error).__name__)
+            lost = True
+        await asyncio.sleep(RECONNECT)

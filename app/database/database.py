@@ -20,8 +20,8 @@ import psycopg
 from app.config import Config
 from app.database import bell, pooler
 from app.database.catalog import Catalog
-from app.database.connections import load_catalog, resolve
-from app.database.pools import Pool, Session, parameters
+from app.database.connections import RECONNECT, listen, load_catalog, resolve
+from app.database.pools import Pool, Session
 from app.database.pulse import Pulse, ping
 from app.database.replicas import READS, Replicas
 from app.database.writers import Writers
@@ -29,7 +29,6 @@ from app.tasks import cancel_and_wait, in_daemon
 
 log = logging.getLogger("bds.db")
 
-RECONNECT = 0.5  # seconds between attempts of the listener
 FOLLOWERS = 3  # connections that read the change log for its followers
 CHANNELS: tuple[LiteralString, ...] = ("bds_catalog", "bds_keys")
 
@@ -157,32 +156,11 @@ class Database:
         async with self._followers.session(company) as connection:
             yield connection
 
-    async def notifications(
+    def notifications(
         self, *channels: LiteralString, on_loss: Callable[[], None] = lambda: None
     ) -> AsyncGenerator[psycopg.Notify | None, None]:
-        """Yield notifications on channels, forever; None after each connect, because notifications before it are lost.
-
-        on_loss: called whenever the connection is lost.
-        """
-        url = self.config.listen_database_url or self.url
-        lost = False
-        while True:
-            try:
-                async with await psycopg.AsyncConnection.connect(
-                    url, autocommit=True, **parameters(url, "bds listen")
-                ) as connection:
-                    for channel in channels:
-                        await connection.execute(f"listen {channel}")
-                    lost = False
-                    yield None
-                    async for notify in connection.notifies():
-                        yield notify
-            except psycopg.Error as error:
-                on_loss()
-                if not lost:
-                    log.warning("the listening connection was lost: %s", type(error).__name__)
-                lost = True
-            await asyncio.sleep(RECONNECT)
+        """Yield notifications on channels, forever; None after each connect.  on_loss: called whenever the connection is lost."""
+        return listen(self.config.listen_database_url or self.url, *channels, on_loss=on_loss)
 
     def on_notify(self, channel: str, callback: Callable[[str], None]) -> None:
         """Call `callback` in the event loop with each payload on one of CHANNELS, and with '' after each connect."""

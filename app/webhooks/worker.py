@@ -22,7 +22,8 @@ import psycopg
 
 from app import metrics
 from app.database.catalog import Catalog
-from app.database.database import RECONNECT, Database
+from app.database.connections import RECONNECT
+from app.database.database import Database
 from app.errors import QueryError
 from app.query.sql_conditions import Condition, compile_any
 from app.tasks import cancel_and_wait

@@ -1,0 +1,114 @@
+"""`bds follow`: prints a company's changes as they commit, from the database, without a server."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+
+import psycopg
+
+from app.changes.page import condition, read_page, read_start
+from app.cli import stdio
+from app.config import Config
+from app.database import connections
+from app.database.catalog import Catalog
+from app.database.pools import Session, parameters
+from app.errors import ServiceError
+from app.tasks import cancel_and_wait, interruptible
+
+LOOK = 10.0  # seconds after which it looks for changes without a notification
+WATCH = 1.0  # seconds between two looks whether somebody still reads
+
+
+def run(url: str, config: Config, company: str, entity: str | None, after: int | None) -> None:
+    """Print records until a signal, or until the reader of standard output has left.
+
+    Raises ServiceError if there is no such company, entity or change, and psycopg.Error if the database cannot be reached.
+    """
+    with interruptible(signal.SIGINT), contextlib.suppress(KeyboardInterrupt, BrokenPipeError):
+        asyncio.run(Follower(url, company).follow(config.listen_database_url or url, entity, after))
+
+
+class Follower:
+    """Follows one company.  position: the last change that was printed, or passed over."""
+
+    def __init__(self, url: str, company: str) -> None:
+        self._url, self._company = url, company
+        self._position: int | None = None
+        self._filter: str = ""
+        self._woken = asyncio.Event()
+
+    async def follow(self, listening: str, entity: str | None, after: int | None) -> None:
+        """Follow until cancelled, also while the database is away; it has to be there at the start."""
+        await self._begin(entity, after)
+        tasks = [asyncio.create_task(each) for each in (self._listen(listening), self._print(), _until_closed())]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in tasks:
+                if task.done():
+                    task.result()
+        finally:
+            await cancel_and_wait(*tasks)
+
+    async def _begin(self, entity: str | None, after: int | None) -> None:
+        catalog = await connections.load_catalog(self._url)
+        if entity is not None and entity not in catalog:
+            raise ServiceError("not_found", f"no such entity: {entity}, expected one of {', '.join(catalog.entities)}")
+        self._filter = f"entity = '{entity}'" if entity else ""
+        with connections.connect(self._url) as operator:
+            if operator.execute("select from bds.companies where id = %s", (self._company,)).fetchone() is None:
+                raise ServiceError("not_found", f"no such company: {self._company!r}")
+        async with await self._connect() as connection:
+            self._position, _ = await read_start(connection, self._company, after, "--after")
+
+    async def _connect(self) -> Session:
+        connection = await Session.connect(self._url, autocommit=True, **parameters(self._url, "bds follow"))
+        for name, value in {"role": "bds_reader", "timezone": "UTC", "jit": "off", "bds.company": self._company}.items():
+            await connection.execute("select set_config(%s, %s, false)", (name, value))
+        return connection
+
+    async def _listen(self, url: str) -> None:
+        async for notify in connections.listen(url, "bds_changes"):
+            if notify is None or notify.payload == self._company:
+                self._woken.set()
+
+    async def _print(self) -> None:
+        is_away = False
+        while True:
+            try:
+                catalog = await connections.load_catalog(self._url)
+                async with await self._connect() as connection:
+                    is_away = False
+                    while True:
+                        self._woken.clear()
+                        await self._print_new(connection, catalog)
+                        with contextlib.suppress(TimeoutError):
+                            async with asyncio.timeout(LOOK):
+                                await self._woken.wait()
+            except psycopg.Error:
+                if not is_away:
+                    stdio.message("bds: the database is away; waiting for it")
+                is_away = True
+                await asyncio.sleep(connections.RECONNECT)
+
+    async def _print_new(self, connection: Session, catalog: Catalog) -> None:
+        """Print what has come.  Raises ServiceError if the log is no longer the one that was followed, BrokenPipeError."""
+        assert self._position is not None
+        filter = condition(catalog, self._filter)
+        while True:
+            page = await read_page(connection, catalog, self._company, self._position, filter)
+            if page.last < self._position:
+                message = f"the changes of {self._company} end before {self._position}: it was deleted or restored"
+                raise ServiceError("gone", message)
+            if page.records:
+                stdio.write("".join(f"{record.text.decode()}\n" for record in page.records))
+            self._position = page.through
+            if page.through >= page.last:
+                return
+
+
+async def _until_closed() -> None:
+    """Return when nobody reads standard output any more, even if nothing is written to it."""
+    while stdio.is_read():
+        await asyncio.sleep(WATCH)
