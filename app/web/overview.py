@@ -1,4 +1,4 @@
-"""The overview: the user's companies, row counts, a chart of changes over time; for people also the number of problems."""
+"""The overview: the user's companies, row counts, a chart of changes over time; for users of every company also the number of problems."""
 
 from __future__ import annotations
 
@@ -19,7 +19,12 @@ COMPANIES = """
     limit %s offset %s
 """
 ROWS = "select c.entity, c.rows, c.is_estimate from bds.count_rows(%s) c"
-PROBLEMS = "select coalesce(sum(n.value::int), 0)::int from bds.problem_counts c, jsonb_each_text(c.counts) n"
+# Problems concern the whole database: they are for users of all of its companies, as no other user is an administrator.
+PROBLEMS = """
+    select coalesce(sum(n.value::int), 0)::int
+    from bds.problem_counts c cross join jsonb_each_text(c.counts) n
+    where not exists (select from bds.clocks k where k.company_id <> all (%s))
+"""
 CHANGES = "select c.changes from bds.count_changes(%s, %s) c order by c.since"
 
 
@@ -32,7 +37,7 @@ async def show(page: PageRequest) -> web.StreamResponse:
     async with page.database.service() as connection:
         cursor = await connection.execute(COMPANIES, (page.companies, PAGE + 1, offset))
         companies = await cursor.fetchall()
-        problems = await (await connection.execute(PROBLEMS)).fetchone() if page.may("account") else None
+        problems = await (await connection.execute(PROBLEMS, (page.companies,))).fetchone() if page.may("account") else None
     async with page.database.session(company) as connection:
         rows = await (await connection.execute(ROWS, (company,))).fetchall()
         counted = await (await connection.execute(CHANGES, (company, steps))).fetchall()

@@ -9,9 +9,10 @@ import pytest
 
 from app.web.chart import SPANS, bounds, draw, round_up
 from app.web.view import breakable, relative
+from tests.auth.client import make_user
 from tests.conftest import Operator
 from tests.service.serving import Service
-from tests.web.visitor import Visitor
+from tests.web.visitor import Visitor, visitor
 
 NOW = datetime(2026, 3, 1, 12, 34, 56, tzinfo=UTC)
 
@@ -37,16 +38,18 @@ def test_the_overview_counts_rows_and_changes(anna: Visitor, service: Service) -
     assert "estimates" not in page.text
 
 
-def test_problems_are_mentioned_to_people(anna: Visitor, service: Service) -> None:
+def test_problems_are_mentioned_to_users_of_every_company(anna: Visitor, service: Service) -> None:
+    make_user(service, "boss@example.com", "demo", "second", "third")
+    boss = visitor(service, "boss@example.com")
     count = "update bds.problem_counts set counted_at = '-infinity'; select bds.maintain()"
     service.operator.connection.execute(count)
-    assert "bds doctor" not in anna.get("/?company=demo").text
+    assert "bds doctor" not in boss.get("/?company=demo").text
     service.operator.connection.execute("alter table data.units disable trigger bds_log_insert")
     try:
         service.operator.connection.execute(count)
-        assert "The service has 1 problem: the command bds doctor lists it." in " ".join(
-            anna.get("/?company=demo").one("//main").split()
-        )
+        line = "The service has 1 problem: the command bds doctor lists it."
+        assert line in " ".join(boss.get("/?company=demo").one("//main").split())
+        assert "bds doctor" not in anna.get("/?company=demo").text
         metrics = service.ask("/metrics").body.decode()
         assert 'bds_problems{kind="disabled trigger"} 1.0' in metrics
     finally:
