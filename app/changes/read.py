@@ -36,6 +36,15 @@ MONTHS: LiteralString = """
     where m.company_id = %s
 """
 
+# The same for the newest changes: the page begins at the last change, or at the filter's highest id, and ids have no gaps.
+NEWEST: LiteralString = """
+    select (max(m.month) filter (where m.first_id <= greatest(p.top - %s, %s::numeric)))::text,
+        (min(m.month) filter (where m.first_id > %s::numeric))::text
+    from bds.change_months m
+    cross join (select least(%s::numeric, max(last_id)) as top from bds.positions where company_id = %s) p
+    where m.company_id = %s
+"""
+
 ID = re.compile(r"0|-?[1-9]\d{0,18}", re.ASCII)
 
 
@@ -90,10 +99,7 @@ async def read_changes(database: Database, company: str, params: Sequence[tuple[
     query = list_query(database.catalog, CHANGES, params)
     lowest = _lowest(query.filter)
     async with database.session(company) as connection:
-        if lowest is not None:
-            row = await (await connection.execute(MONTHS, (lowest, _highest(query, lowest), company))).fetchone()
-            assert row is not None
-            query = between(query, *row)
+        query = between(query, *await _months(connection, company, query, lowest))
         answer = await _list(connection, company, query, RECORDS)
         # read after the page, so that it counts every change that was dropped before the page was read
         row = await (await connection.execute("select bds.first_change(%s)", (company,))).fetchone()
@@ -152,22 +158,47 @@ def _filter(checker: WhereChecker, text: str) -> Expression | None:
 
 def between(query: Query, since: str | None, until: str | None) -> Query:
     """The query of changes from a month on, before another month; None: no bound."""
-    assert query.filter is not None
     created = Column(0, "timestamptz", (), CHANGES.fields["createdAt"])
     bounds: tuple[tuple[Literal["ge", "lt"], str | None], ...] = (("ge", since), ("lt", until))
     parts = [Comparison(0, "bool", how, created, Constant(0, "timestamptz", month), False) for how, month in bounds if month]
-    return replace(query, filter=Junction(0, "bool", "and", (query.filter, *parts))) if parts else query
+    given = (query.filter,) if query.filter else ()
+    return replace(query, filter=Junction(0, "bool", "and", (*given, *parts))) if parts else query
 
 
-def _highest(query: Query, lowest: int) -> int | None:
-    """An id that no change of the page exceeds, because ids have no gaps; None if the filter or the order may leave some out."""
-    if query.order and (query.order[0].descending or query.order[0].key != ID_COLUMN):
-        return None
+async def _months(connection: Session, company: str, query: Query, lowest: int | None) -> tuple[str | None, str | None]:
+    """The months that bound the page: of its first change, and after its last one; None: no bound."""
+    limit, is_run = query.top or 0, _is_run(query)
+    if is_run and query.order and query.order[0].descending:
+        highest = _highest(query.filter)
+        cursor = await connection.execute(NEWEST, (limit, lowest, highest, highest, company, company))
+    elif lowest is not None:
+        cursor = await connection.execute(MONTHS, (lowest, lowest + limit if is_run else None, company))
+    else:
+        return None, None
+    row = await cursor.fetchone()
+    assert row is not None
+    return row[0], row[1]
+
+
+def _is_run(query: Query) -> bool:
+    """Whether the ids of the page follow one another without a gap: only comparisons with the id filter it, and it is the order."""
+    if query.order and query.order[0].key != ID_COLUMN:
+        return False
     filter = query.filter
-    parts = filter.operands if isinstance(filter, Junction) and filter.operator == "and" else (filter,)
-    if not all(isinstance(part, Comparison) and part.operator != "ne" and part.left == ID_COLUMN for part in parts):
-        return None
-    return lowest + (query.top or 0)
+    parts = filter.operands if isinstance(filter, Junction) and filter.operator == "and" else (filter,) if filter else ()
+    return all(isinstance(part, Comparison) and part.operator != "ne" and part.left == ID_COLUMN for part in parts)
+
+
+def _highest(condition: Expression | None) -> int | None:
+    """The highest change id for which comparisons with the id, joined by `and`, can be true; None if they set no bound."""
+    match condition:
+        case Junction(operator="and", operands=parts):
+            return min((bound for bound in map(_highest, parts) if bound is not None), default=None)
+        case Comparison(operator="lt", left=Column(field=Field(name="id")), right=Constant(value=str(value))):
+            return math.ceil(Decimal(value)) - 1
+        case Comparison(operator="le" | "eq", left=Column(field=Field(name="id")), right=Constant(value=str(value))):
+            return math.floor(Decimal(value))
+    return None
 
 
 def _lowest(condition: Expression | None) -> int | None:

@@ -52,7 +52,14 @@ def test_a_page_by_id_reads_the_months_from_that_id_on(database_url: str, operat
             ("id > 0&limit=2", [1, 2], "2020_01", "2022_01"),
             ("id > 1 and id <> 3&limit=2", [2, 4], "2020_02", LAST),
             ("id in (1, 4)&limit=1", [1], "2020_01", LAST),
-            ("id > 1&limit=2&sort=-id", [9, 8], "2020_02", LAST),
+            ("id > 1&limit=2&sort=-id", [9, 8], THIS, LAST),
+            # so does one of the newest changes
+            ("&limit=2&sort=-id", [9, 8], THIS, LAST),
+            ("id < 5&limit=2&sort=-id", [4, 3], "2020_02", "2022_03"),
+            ("id <= 4 and id > 3&sort=-id", [4], "2022_03", "2022_03"),
+            ("id < 3&limit=1&sort=-id", [2], "2020_01", "2020_02"),
+            ("id < 999&limit=7&sort=-id", range(9, 2, -1), "2020_02", LAST),
+            ("entity = 'units'&limit=1&sort=-id", [9], "2020_01", LAST),
             ("id > 1&limit=1&sort=id", [2], "2020_02", "2022_01"),
             ("id > 1&limit=2&sort=rowId", [2, 3], "2020_02", LAST),
         ):
