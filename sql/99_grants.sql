@@ -21,10 +21,10 @@ grant execute on function bds.api_time, bds.current_company, bds.is_operator, bd
 -- The reader: the views of the company that the session names ---------------------------------------------------------------------
 
 grant select on
-    bds.change_months, bds.change_values, bds.changes, bds.company_positions, bds.erasures, bds.import_errors, bds.imports,
+    bds.change_months, bds.changes, bds.company_positions, bds.erasures, bds.import_errors, bds.imports,
     bds.linkage_weights, bds.mappers, bds.positions
     to bds_operator, bds_reader, bds_writer;
-grant execute on function bds.first_change, bds.import_report, bds.open_import, bds.row_at, bds.row_history
+grant execute on function bds.change_values, bds.first_change, bds.import_report, bds.open_import, bds.row_at, bds.row_history
     to bds_operator, bds_reader, bds_writer;
 grant execute on function bds.authenticate to bds_reader, bds_service;
 grant execute on function bds.count_changes, bds.count_rows to bds_operator, bds_reader;

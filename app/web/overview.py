@@ -1,4 +1,4 @@
-"""The overview: the user's companies, row counts, a chart of changes over time; for users of every company also the number of problems."""
+"""The overview: the user's companies, row counts, changes over time; for users of every company also the number of problems."""
 
 from __future__ import annotations
 

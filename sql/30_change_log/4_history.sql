@@ -144,11 +144,10 @@ comment on function bds_change_log.undo_steps(text, text, bigint, bigint) is
     'undo it and the names of then (bds_change_log.names_at), and one step without a change (it is the newest) whose value is the '
     'present row';
 
-create or replace function bds.row_history(company text, entity text, id bigint)
+create function bds_change_log.history(company text, entity text, id bigint, after bigint)
     returns table (version bigint, operation text, at timestamptz, actor text, change_set_id uuid, "row" jsonb, old jsonb)
     language sql
     stable
-    security definer
     set search_path = pg_catalog, pg_temp
 as $$
     select (v.change).id, (v.change).operation::text, (v.change).created_at, (v.change).actor, (v.change).change_set_id,
@@ -164,10 +163,21 @@ as $$
             bds_change_log.undo(s.operation, s.undo) over (
                 order by (s.change).id desc nulls first rows between unbounded preceding and 1 preceding
             ) as state
-        from bds_change_log.undo_steps(company, entity, id, 0) s
+        from bds_change_log.undo_steps(company, entity, id, after) s
     ) v
     where v.operation is not null
     order by (v.change).id
+$$;
+comment on function bds_change_log.history(text, text, bigint, bigint) is 'The versions of a row after one of them; see bds.row_history';
+
+create or replace function bds.row_history(company text, entity text, id bigint)
+    returns table (version bigint, operation text, at timestamptz, actor text, change_set_id uuid, "row" jsonb, old jsonb)
+    language sql
+    stable
+    security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+    select * from bds_change_log.history(company, entity, id, 0)
 $$;
 comment on function bds.row_history(text, text, bigint) is
     'One row for each version of a row: its time and actor, the row after that change (null: deleted), and the old values; values '
@@ -204,26 +214,43 @@ comment on function bds.row_at(text, text, bigint, bigint) is
     'The row as of a version, which is the id of any change of the company, or null if it did not exist; under the present names '
     'of its columns. Raises BD006 for a version older than the retained log';
 
-create or replace view bds.change_values as
-select c.company_id, c.id as change_id, c.entity, c.row_id, c.operation, c.created_at, c.actor, c.change_set_id,
-    k.name as column_name, h.old ->> k.name as old, case when c.operation <> 'delete' then h."row" ->> k.name end as new
-from bds.changes c
-join bds.entities e on e.name = c.entity
-cross join lateral bds.row_history(c.company_id, c.entity, c.row_id) h
-cross join lateral jsonb_object_keys(case c.operation when 'create' then h."row" else h.old end) as k (name)
-where h.version = c.id
-    and (c.operation = 'update' or k.name <> 'updatedAt' and coalesce(h."row", h.old) ->> k.name is not null);
-comment on view bds.change_values is
-    'The values that changes replaced and set: a row for each changed column of an update, for each column that is not null of a '
-    'create or delete. Reads the history of each row: name the company, and rows or a range of changes';
-comment on column bds.change_values.company_id is 'The company';
-comment on column bds.change_values.change_id is 'The id of the change';
-comment on column bds.change_values.entity is 'The entity''s API name; changes of entities that were unregistered are left out';
-comment on column bds.change_values.row_id is 'The row''s id';
-comment on column bds.change_values.operation is 'create, update or delete';
-comment on column bds.change_values.created_at is 'When the row was written';
-comment on column bds.change_values.actor is 'The actor named by bds.set_context, else the database user';
-comment on column bds.change_values.change_set_id is 'Groups the changes of one import or one bds.set_context';
-comment on column bds.change_values.column_name is 'The field''s present API name';
-comment on column bds.change_values.old is 'Its value before the change, as text; null for a create';
-comment on column bds.change_values.new is 'Its value after the change, as text; null for a delete';
+create or replace function bds.change_values(
+    company text, entity_name text default null, id bigint default null, after bigint default 0, up_to bigint default null,
+    change_set uuid default null
+)
+    returns table (
+        change_id bigint, entity text, row_id bigint, operation text, created_at timestamptz, actor text, change_set_id uuid,
+        column_name text, old text, new text
+    )
+    language plpgsql
+    stable
+    security definer
+    set search_path = pg_catalog, pg_temp
+    set plan_cache_mode = force_custom_plan  -- a condition that is not given is not in the plan
+as $$
+#variable_conflict use_variable
+begin
+    perform bds.require_company(company);
+    return query
+        select h.version, r.entity, r.row_id, h.operation, h.at, h.actor, h.change_set_id, k.name,
+            h.old ->> k.name, case when h.operation <> 'delete' then h."row" ->> k.name end
+        from (
+            -- each row once: its history is read from its first change here on
+            select l.entity, l.row_id, min(l.id) - 1 as after
+            from bds.change_log l join bds.entities e on e.name = l.entity
+            where l.company_id = company and l.id > after and (up_to is null or l.id <= up_to)
+                and (entity_name is null or l.entity = entity_name) and (id is null or l.row_id = id)
+                and (change_set is null or l.change_set_id = change_set)
+            group by l.entity, l.row_id
+        ) r
+        cross join lateral bds_change_log.history(company, r.entity, r.row_id, r.after) h
+        cross join lateral jsonb_object_keys(case h.operation when 'create' then h."row" else h.old end) k (name)
+        where (up_to is null or h.version <= up_to) and (change_set is null or h.change_set_id = change_set)
+            and (h.operation = 'update' or k.name <> 'updatedAt' and coalesce(h."row", h.old) ->> k.name is not null)
+        order by h.version, k.name;
+end
+$$;
+comment on function bds.change_values(text, text, bigint, bigint, bigint, uuid) is
+    'The values that changes of a company replaced and set: a row for each changed column of an update, for each column that is not '
+    'null of a create or delete; old and new as text, under the column''s present name. Of all changes or those of an entity, a row, '
+    'the ids from after (exclusive) up to up_to, a change set. Changes of entities that were unregistered are left out';

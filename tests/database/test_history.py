@@ -230,11 +230,9 @@ def test_each_changed_value_is_a_row_with_old_and_new(acme: Operator, connect) -
     acme.write("acme", "update data.products set price = null", actor="carl")
     acme.write("acme", "delete from data.product_variants")
     acme.write("acme", "delete from data.products", actor="dora")
-    query = (
-        "select change_id, actor, operation, column_name, old, new from bds.change_values where entity = 'products' and row_id = %s"
-    )
+    query = "select change_id, actor, operation, column_name, old, new from bds.change_values('acme', 'products', %s)"
     reader = connect("bds_reader", "acme")
-    values = reader.execute(f"{query} order by change_id, column_name".encode(), (row_id,)).fetchall()
+    values = reader.execute(query.encode(), (row_id,)).fetchall()
     assert [each for each in values if each[2] == "update"] == [
         (2, "ben", "update", "description", None, "Loose"),
         (2, "ben", "update", "price", "4.5000", "4.8000"),
@@ -247,9 +245,27 @@ def test_each_changed_value_is_a_row_with_old_and_new(acme: Operator, connect) -
     assert {(column, old, new) for change, _, operation, column, old, new in values if operation == "delete"} == {
         ("active", "true", None), ("code", "A", None), ("description", "Loose", None), ("id", str(row_id), None), ("name", "Tea", None),
     }  # fmt: skip
-    assert reader.execute("select change_set_id, count(*) from bds.change_values where change_id = 2 group by 1").fetchall() == [
-        (change_set, 2)
-    ]
+    of_the_set = "select change_id, entity, column_name, old, new from bds.change_values('acme', change_set => %s)"
+    assert reader.execute(of_the_set, (change_set,)).fetchall() == [
+        (2, "products", "description", None, "Loose"), (2, "products", "price", "4.5000", "4.8000"),
+    ]  # fmt: skip
+    every = "select change_id, entity, row_id, column_name, old, new from bds.change_values('acme')"
+    for after, up_to in ((0, None), (1, 2), (2, 5), (5, 7), (8, None)):
+        part = reader.execute(f"{every[:-1]}, after => %s, up_to => %s)", (after, up_to)).fetchall()  # type: ignore[arg-type]
+        assert part == [each for each in reader.execute(every).fetchall() if after < each[0] <= (up_to or 99)]
+        assert bool(part) == (after < 8)
+
+
+def test_the_history_of_a_row_is_read_once_for_all_of_its_changes(acme: Operator) -> None:
+    acme.write("acme", "insert into data.units (code, name) values ('a', '0'), ('b', '0')")
+    for n in range(20):
+        acme.write("acme", "update data.units set name = %s where code = 'a'", (n + 1,))
+    with acme.connection.transaction():
+        acme.connection.execute("set local track_functions = 'all'")
+        names = acme.rows("select old, new from bds.change_values('acme', after => 2) where column_name = 'name'")
+        calls = acme.rows("select calls from pg_stat_xact_user_functions where funcname = 'row_now'")
+    assert names == [(str(n), str(n + 1)) for n in range(20)]
+    assert calls == [(1,)]
 
 
 def test_values_of_changes_are_of_the_named_company_and_of_registered_entities(acme: Operator, connect) -> None:
@@ -261,13 +277,14 @@ def test_values_of_changes_are_of_the_named_company_and_of_registered_entities(a
     for company in ("acme", "beta"):
         acme.write(company, "insert into data.things (name) values (%s)", (company,))
         acme.write(company, "insert into data.units (code, name) values (%s, 'x')", (company,))
-    values = (
-        "select company_id, entity, new from bds.change_values where column_name in ('name', 'code') and new <> 'x' order by 1, 2"
-    )
-    assert connect("bds_reader", "acme").execute(values).fetchall() == [("acme", "things", "acme"), ("acme", "units", "acme")]
-    assert len(acme.rows(values)) == 4, "the operator sees every company"
+    values = "select entity, new from bds.change_values(%s) where column_name in ('name', 'code') and new <> 'x' order by 1"
+    reader = connect("bds_reader", "acme")
+    assert reader.execute(values, ("acme",)).fetchall() == [("things", "acme"), ("units", "acme")]
+    with pytest.raises(psycopg.DatabaseError) as refused:
+        reader.execute(values, ("beta",))
+    assert refused.value.sqlstate == "BD001"
+    assert acme.rows(values, ("beta",)) == [("things", "beta"), ("units", "beta")], "the operator sees every company"
     acme.connection.execute("alter table data.units rename name to title; select bds.register('data.units')")
-    renamed = "select distinct column_name from bds.change_values where entity = 'units' and new = 'x'"
-    assert acme.rows(renamed) == [("title",)]
+    assert acme.rows("select distinct column_name from bds.change_values('acme', 'units') where new = 'x'") == [("title",)]
     acme.connection.execute("select bds.unregister('things')")
-    assert [entity for _, entity, _ in acme.rows(values)] == ["units", "units"]
+    assert acme.rows(values, ("acme",)) == [("units", "acme")]

@@ -41,7 +41,6 @@ RELATIONS: dict[str, tuple[str, str, str, str, str, str, str]] = {
     "bds.change_log": ("", "", "", R, R, "", R),
     "bds.change_log_*": ("", "", "", "", "", "", ""),
     "bds.change_months": (R, R, "", R, R, R, R),
-    "bds.change_values": (R, R, "", R, R, R, R),
     "bds.changes": (R, R, "", R, R, R, R),
     "bds.clocks": ("", "", R, R, R, "", R),
     "bds.company_logins": ("", "", "", "", R, "", ""),
@@ -95,23 +94,23 @@ COLUMNS = {
 # functions that run with their owner's rights: all that lends a role what it has not itself
 DEFINERS = {
     "bds_analyst": "",
-    "bds_reader": "authenticate count_changes count_rows first_change row_at row_history match_filters rows_where",
-    "bds_writer": """first_change import_begin import_cancel import_fail import_note_places import_progress import_received import_run
+    "bds_reader": "change_values authenticate count_changes count_rows first_change row_at row_history match_filters rows_where",
+    "bds_writer": """change_values first_change import_begin import_cancel import_fail import_note_places import_progress import_received import_run
         import_stage lock_company
         row_at row_history set_context""",
     "bds_service": """authenticate backlog begin_attempt begin_session count_wrong create_hook create_key delete_hook delete_mapper
         end_attempt end_session forget_imports forget_wrong keep_secret keys_of lock_hook maintain note_use
         password_of put_mapper reap_imports retry_delivery revoke_key rotate_hook session set_password test_hook update_hook whole_tenants""",
-    "bds_worker": """authenticate claim_deliveries count_changes count_rows first_change forget_deliveries record_attempts refit_hook release_leases renew_leases route_changes row_at row_history
+    "bds_worker": """change_values authenticate claim_deliveries count_changes count_rows first_change forget_deliveries record_attempts refit_hook release_leases renew_leases route_changes row_at row_history
         match_filters rows_where""",
-    "bds_operator": """backlog claim_deliveries compare_log count_changes count_rows create_company create_hook create_key create_user delete_company delete_hook
+    "bds_operator": """change_values backlog claim_deliveries compare_log count_changes count_rows create_company create_hook create_key create_user delete_company delete_hook
         delete_mapper delete_user erase first_change grant_company forget_deliveries forget_imports import_begin import_cancel import_fail
         import_note_places import_progress import_received import_run import_stage keys_of lock_company lock_hook maintain put_mapper reap_imports record_attempts
         refit_hook release_leases renew_leases retry_delivery revoke_company revoke_key rotate_hook route_changes row_at row_history set_context
         set_password set_retention table_problems test_hook turn_holders update_hook whole_tenants""",
-    "bds_importer": """first_change import_begin import_cancel import_fail import_note_places import_progress import_received import_run import_stage lock_company
+    "bds_importer": """change_values first_change import_begin import_cancel import_fail import_note_places import_progress import_received import_run import_stage lock_company
         row_at row_history rows_where set_context""",
-    "bds_dispatcher": """authenticate claim_deliveries count_changes count_rows create_hook delete_hook first_change forget_deliveries lock_hook
+    "bds_dispatcher": """change_values authenticate claim_deliveries count_changes count_rows create_hook delete_hook first_change forget_deliveries lock_hook
         record_attempts refit_hook release_leases renew_leases retry_delivery rotate_hook route_changes row_at row_history rows_where match_filters test_hook update_hook""",
 }
 HOOKS = """claim_deliveries create_hook delete_hook forget_deliveries lock_hook record_attempts refit_hook release_leases renew_leases
