@@ -54,6 +54,9 @@ class Config:
     trusted_proxies: tuple[Network, ...] = setting(
         "BDS_TRUSTED_PROXIES", (), "addresses and networks of reverse proxies, separated by commas"
     )
+    odata_extended: bool = setting(
+        "BDS_ODATA_EXTENDED", False, "whether OData serves options inside $expand, $batch, paging, aliases and filters in $apply"
+    )
     cors_origins: tuple[Origin, ...] = setting(
         "BDS_CORS_ORIGINS", (), "origins whose pages may read OData, /c and /api in a browser, separated by commas"
     )

@@ -10,6 +10,8 @@ traceback.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 # code -> (status, title)
@@ -97,3 +99,23 @@ class QueryError(ServiceError):
         else:
             super().__init__(code, f"{message} (at character {position})", target=target, position=position)
         self.position = position
+        self._plain = message
+
+    def within(self, target: str | None, offset: int) -> QueryError:
+        """The error of a text that stands inside another one, after `offset` characters."""
+        position = None if self.position is None else self.position + offset
+        return QueryError(self._plain, target=target, position=position, code=self.code)
+
+
+@contextmanager
+def about(target: str | None, offset: int = 0) -> Iterator[None]:
+    """Set the target, an option or parameter, of a QueryError that is raised inside, unless it has one.
+
+    target: None in a text inside of an option, which is set further outside; offset: characters before the text.
+    """
+    try:
+        yield
+    except QueryError as error:
+        if error.target is not None:
+            raise
+        raise error.within(target, offset) from None

@@ -17,11 +17,11 @@ from app.changes.log_filter import LogChecker
 from app.database.catalog import Catalog, Entity, Field
 from app.database.database import Database
 from app.database.pools import Session
-from app.errors import QueryError, ServiceError
+from app.errors import QueryError, ServiceError, about
 from app.query import parse_where, sql_select
 from app.query.check_where import WhereChecker
 from app.query.literals import INT8
-from app.query.query import Query, about
+from app.query.query import Query
 from app.query.sql_rows import NESTED, RECORDS, Style
 from app.query.tree import Column, Comparison, Constant, Expression, Junction, Membership, Order
 

@@ -13,7 +13,7 @@ from app.errors import ServiceError
 from app.odata.plan import TAKES
 from app.odata.request import Kind, read_request
 from app.query import sql_select
-from app.query.query import parse_query
+from app.query.options import parse_query
 
 WIDEST = 100_000  # characters of a list that stays on one line, such as the expression that writes a row as JSON
 DEEPEST = 24  # spaces before a line
@@ -30,7 +30,11 @@ def explain(config: Config, path: str) -> str:
         if resource.entity is None:
             raise ServiceError("malformed_request", f"{resource.kind.value} needs no SQL")
         query = parse_query(
-            catalog, resource.entity, request.options, key=resource.key, member=resource.member, takes=TAKES[resource.kind]
+            *(catalog, resource.entity, request.options),
+            key=resource.key,
+            member=resource.member,
+            takes=TAKES[resource.kind],
+            extended=config.odata_extended,
         )
         statement = sql_select.count(query, company) if resource.kind is Kind.COUNT else sql_select.rows(query, company)
         connection.execute("select set_config('bds.company', %s, false)", (company,))

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from app.database.catalog import Catalog, Entity
 from app.errors import ServiceError
 from app.export.shape import line_shape, record_shape
-from app.query.query import EXPORT, Query, parse_query
+from app.query.options import EXPORT, parse_query
+from app.query.query import Query
 
 
 @dataclass(frozen=True, slots=True)

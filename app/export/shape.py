@@ -86,8 +86,8 @@ class LineShape:
 def record_shape(query: Query) -> RecordShape:
     """Return the shape of import records: with all fields and children, or with those of $select and $expand if either is given."""
     entity, numbers = query.entity, count(NESTED)
-    whole = query.select is None and not query.expand
-    steps = tuple(entity.children) if whole else tuple(step for step in query.expand if step.child)
+    whole = query.select is None and not query.steps
+    steps = tuple(entity.children) if whole else tuple(step for step in query.steps if step.child)
     children = (_child_shape(query.catalog, step, numbers, (entity.name,)) for step in steps)
     shape = RecordShape(entity.singular, entity, 0, _record_fields(query.catalog, entity, query.select, 0), tuple(children))
     return shape if query.ids else shape.without_ids()
@@ -98,12 +98,12 @@ def template_shape(query: Query) -> RecordShape:
     catalog, entity, numbers = query.catalog, query.entity, count(NESTED)
     selected = tuple(entity.fields.values()) if query.select is None else query.select
     fields = list(_export_fields(catalog, entity, selected, 0))
-    for step in query.expand:
+    for step in query.steps:
         if not step.many:
             target = catalog[step.target]
             fields += _export_fields(catalog, target, tuple(target.fields.values()), 0, (step,), f"{step.name}.")
-    whole = query.select is None and not query.expand
-    steps = tuple(entity.children) if whole else tuple(step for step in query.expand if step.many)
+    whole = query.select is None and not query.steps
+    steps = tuple(entity.children) if whole else tuple(step for step in query.steps if step.many)
     children = (_child_shape(catalog, step, numbers, (entity.name,)) for step in steps)
     return RecordShape(entity.singular, entity, 0, tuple(fields), tuple(children))
 
@@ -111,7 +111,7 @@ def template_shape(query: Query) -> RecordShape:
 def related_shapes(query: Query) -> tuple[RelatedShape, ...]:
     """Return the shapes of the expanded collections that are not children: one for each entity."""
     steps: dict[str, list[Navigation]] = {}
-    for step in query.expand:
+    for step in query.steps:
         if not step.child:
             steps.setdefault(step.target, []).append(step)
     shapes = (_related_shape(query.catalog, query.catalog[name], tuple(each)) for name, each in steps.items())
@@ -124,7 +124,7 @@ def line_shape(query: Query) -> LineShape:
     selected = tuple(entity.fields.values()) if query.select is None else query.select
     fields = list(_export_fields(catalog, entity, selected, 0))
     collection: Navigation | None = None
-    for step in query.expand:
+    for step in query.steps:
         target = catalog[step.target]
         if not step.many:
             fields += _export_fields(catalog, target, tuple(target.fields.values()), 0, (step,), f"{step.name}.")

@@ -13,6 +13,7 @@ from xml.etree.ElementTree import Element, SubElement, tostring
 from app.database.catalog import Catalog, Entity, Field, Navigation
 from app.odata.csdl_json import csdl_json
 from app.query.functions import FUNCTIONS
+from app.query.options import MAX_LEVELS
 from app.query.sql_rows import NAMESPACE
 from app.query.types import TYPE_NAMES
 
@@ -33,6 +34,8 @@ SET_CAPABILITIES: dict[str, dict[str, bool | int]] = {
     "UpdateRestrictions": {"Updatable": False},
     "DeleteRestrictions": {"Deletable": False},
 }
+# The values that the extended profile has instead.
+EXTENDED_CAPABILITIES: dict[str, dict[str, bool | int]] = {"ExpandRestrictions": {"MaxLevels": MAX_LEVELS}}
 SET_SUPPORT = {"TopSupported": True, "SkipSupported": True}
 TRANSFORMATIONS = ("aggregate", "groupby")
 SERVICE_SUPPORT = {
@@ -53,16 +56,16 @@ def service_document(catalog: Catalog, context: str | None) -> bytes:
     return json.dumps({**head, "value": sets}, ensure_ascii=False, separators=(",", ":")).encode()
 
 
-def csdl(catalog: Catalog, *, is_json: bool = False) -> bytes:
-    """The $metadata document, as XML (EDMX) or as JSON."""
-    root = _edmx(catalog)
+def csdl(catalog: Catalog, *, is_json: bool = False, extended: bool = False) -> bytes:
+    """The $metadata document, as XML (EDMX) or as JSON.  extended: with what the extended profile supports."""
+    root = _edmx(catalog, extended)
     if is_json:
         return csdl_json(root)
     document: bytes = tostring(root, encoding="utf-8", xml_declaration=True)
     return document
 
 
-def _edmx(catalog: Catalog) -> Element:
+def _edmx(catalog: Catalog, extended: bool) -> Element:
     root = Element("edmx:Edmx", {"xmlns:edmx": EDMX, "Version": "4.0"})
     for alias, namespace in ALIASES.items():
         reference = SubElement(root, "edmx:Reference", Uri=f"{VOCABULARIES}/{namespace}.xml")
@@ -72,7 +75,7 @@ def _edmx(catalog: Catalog) -> Element:
         _entity_type(schema, catalog, entity)
     container = SubElement(schema, "EntityContainer", Name=CONTAINER)
     for entity in catalog.entities.values():
-        _entity_set(container, entity)
+        _entity_set(container, entity, extended)
     _annotation(container, "Capabilities.ConformanceLevel", EnumMember=CONFORMANCE)
     for term, value in SERVICE_SUPPORT.items():
         _annotation(container, f"Capabilities.{term}", Bool=_boolean(value))
@@ -129,20 +132,24 @@ def _navigation(parent: Element, catalog: Catalog, navigation: Navigation) -> No
     SubElement(element, "ReferentialConstraint", Property=navigation.field, ReferencedProperty="id")
 
 
-def _entity_set(container: Element, entity: Entity) -> None:
+def _entity_set(container: Element, entity: Entity, extended: bool) -> None:
     element = SubElement(container, "EntitySet", Name=entity.name, EntityType=f"{NAMESPACE}.{entity.singular}")
     for navigation in entity.navigations.values():
         SubElement(element, "NavigationPropertyBinding", Path=navigation.name, Target=navigation.target)
     _description(element, entity.description)
     for term, properties in SET_CAPABILITIES.items():
         record = SubElement(_annotation(element, f"Capabilities.{term}"), "Record")
-        for name, value in properties.items():
+        further = EXTENDED_CAPABILITIES.get(term, {}) if extended else {}
+        for name, value in (properties | further).items():
             constant = {"Bool": _boolean(value)} if isinstance(value, bool) else {"Int": str(value)}
             SubElement(record, "PropertyValue", {"Property": name, **constant})
     for term, value in SET_SUPPORT.items():
         _annotation(element, f"Capabilities.{term}", Bool=_boolean(value))
     record = SubElement(_annotation(element, "Aggregation.ApplySupported"), "Record")
-    _strings(SubElement(record, "PropertyValue", Property="Transformations"), TRANSFORMATIONS)
+    _strings(
+        SubElement(record, "PropertyValue", Property="Transformations"),
+        ("filter", *TRANSFORMATIONS) if extended else TRANSFORMATIONS,
+    )
     SubElement(record, "PropertyValue", Property="Rollup", EnumMember="Aggregation.RollupType/None")
 
 

@@ -21,7 +21,8 @@ from app.odata.metadata import csdl, service_document
 from app.odata.request import Kind, ODataRequest, read_request
 from app.query import sql_select
 from app.query.cache import Cache
-from app.query.query import COLLECTION, COUNT, REFERENCES, ROW, VALUE, Query, parse_query
+from app.query.options import COLLECTION, COUNT, REFERENCES, ROW, VALUE, parse_query
+from app.query.query import Query
 from app.query.sql_parameters import Statement
 from app.query.sql_rows import Style
 
@@ -55,8 +56,9 @@ class Plan:
     A document (the service document, $metadata) has none of them: its body is `document`.
     """
 
-    def __init__(self, catalog: Catalog, request: ODataRequest, query: Query | None, base: str) -> None:
+    def __init__(self, catalog: Catalog, request: ODataRequest, query: Query | None, base: str, *, extended: bool = False) -> None:
         self.catalog = catalog
+        self.extended = extended
         self.request = request
         self.kind = request.resource.kind
         self.company = request.company
@@ -95,7 +97,7 @@ class Plan:
 
     def _document(self) -> bytes:
         if self.kind is Kind.METADATA:
-            return csdl(self.catalog, is_json=not self.request.format.is_xml)
+            return csdl(self.catalog, is_json=not self.request.format.is_xml, extended=self.extended)
         return service_document(self.catalog, None if self.request.format.metadata == "none" else f"{self.base}$metadata")
 
     @cached_property
@@ -147,36 +149,41 @@ class Plan:
 _plans: Cache[Plan] = Cache(CACHED)
 
 
-async def get_plan(catalog: Catalog, request: web.Request) -> tuple[Plan, str | None]:
+async def get_plan(catalog: Catalog, request: web.Request, *, extended: bool) -> tuple[Plan, str | None]:
     """Find or make the plan of a request.
 
     Returns the plan, and the key in the path if the plan may have been made for another key.  Raises ServiceError.
     """
     path = request.rel_url.raw_path_qs
     if len(path) >= LONG:  # a long filter takes a quarter of a second, which would block all other requests
-        return await asyncio.to_thread(_make, catalog, request, path), None
+        return await asyncio.to_thread(_make, catalog, request, path, extended), None
     if len(path) > LONGEST:
-        return _make(catalog, request, path), None
+        return _make(catalog, request, path, extended), None
     keyed = KEYED.fullmatch(path)
     text = (keyed[1], keyed[3]) if keyed else path
     headers = request.headers
     format = (*headers.getall("Accept", ()), headers.get("OData-MaxVersion"))
     plan = _plans.get(
-        (catalog.version, request.method, text, format, request.scheme, request.host), partial(_make, catalog, request, path)
+        (catalog.version, request.method, text, format, request.scheme, request.host, extended),
+        partial(_make, catalog, request, path, extended),
     )
     return plan, keyed[2] if keyed else None
 
 
-def _make(catalog: Catalog, request: web.Request, path: str) -> Plan:
+def _make(catalog: Catalog, request: web.Request, path: str, extended: bool) -> Plan:
     parsed = read_request(catalog, request.method, path, request.headers)
     base = f"{request.scheme}://{_host(request)}/api/odata/{parsed.company}/"
     resource = parsed.resource
     query = None
     if resource.entity is not None:
         query = parse_query(
-            catalog, resource.entity, parsed.options, key=resource.key, member=resource.member, takes=TAKES[resource.kind]
+            *(catalog, resource.entity, parsed.options),
+            key=resource.key,
+            member=resource.member,
+            takes=TAKES[resource.kind],
+            extended=extended,
         )
-    return Plan(catalog, parsed, query, base)
+    return Plan(catalog, parsed, query, base, extended=extended)
 
 
 def _is_stream(kind: Kind, query: Query) -> bool:
@@ -185,7 +192,8 @@ def _is_stream(kind: Kind, query: Query) -> bool:
         return False
     if query.groups is not None and not query.groups.keys:
         return False
-    return query.top is None or query.top > PAGE or any(step.many and not step.child for step in query.expand)
+    steps = (expansion.step for _, expansion in query.expansions)
+    return query.top is None or query.top > PAGE or any(step.many and not step.child for step in steps)
 
 
 def _host(request: web.Request) -> str:
@@ -199,7 +207,12 @@ def context_url(base: str, query: Query) -> str:
     """The context URL of a query's rows."""
     if query.groups is not None:
         return f"{base}$metadata#{query.entity.name}({query.groups})"
-    links = (each.name for each in query.links if each not in query.expand)
-    members = [*(each.name for each in query.select or ()), *links, *(f"{each.name}()" for each in query.expand)]
-    inside = f"({','.join(members)})" if members else ""
-    return f"{base}$metadata#{query.entity.name}{inside}" + ("/$entity" if query.single else "")
+    members = _members(query)
+    return f"{base}$metadata#{query.entity.name}" + (f"({members})" if members else "") + ("/$entity" if query.single else "")
+
+
+def _members(query: Query) -> str:
+    """The selected and expanded members of a query's rows, as a context URL lists them."""
+    links = (each.name for each in query.links if each not in query.steps)
+    expanded = (f"{each.step.name}({_members(each.query)})" for each in query.expand)
+    return ",".join((*(each.name for each in query.select or ()), *links, *expanded))

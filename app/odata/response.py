@@ -60,7 +60,9 @@ class Reading:
 
 async def respond(database: Database, request: web.Request, streams: Streams) -> web.StreamResponse:
     """Answer a request of an authorized client.  Raises ServiceError, psycopg.Error, TimeoutError."""
-    plan, key = await get_plan(database.catalog, request)  # one catalog for the whole answer
+    plan, key = await get_plan(
+        database.catalog, request, extended=database.config.odata_extended
+    )  # one catalog for the whole answer
     if plan.is_document:
         return await _document(request, plan)
     reading = Reading(database, request, plan, key, streams)
@@ -155,7 +157,9 @@ async def _stream(reading: Reading) -> web.StreamResponse:
         if reading.request.method == "HEAD":
             return web.Response(headers=headers)
         await connection.raw.execute(DECLARE + plan.statement.text, plan.statement.values_for(reading.key))
-        size = 1 if any(step.many for step in plan.query.expand) else FIRST_ROWS  # a row with a collection inside can be long
+        size = (
+            1 if any(expansion.step.many for _, expansion in plan.query.expansions) else FIRST_ROWS
+        )  # a row with a collection inside can be long
         first = await _fetch(connection, size)
         start = _head(plan, count) + b",".join(first)
         if len(first) == size:

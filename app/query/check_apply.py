@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
-from app.database.catalog import Catalog, Entity, Field
+from app.database.catalog import Field
 from app.database.catalog import Type as FieldType
 from app.errors import QueryError
 from app.query.check import call
@@ -105,8 +105,8 @@ class Groups:
 class GroupFilterChecker(ODataChecker):
     """Checks a $filter whose names are fields or aliases."""
 
-    def __init__(self, catalog: Catalog, entity: Entity, groups: Groups) -> None:
-        super().__init__(catalog, entity)
+    def __init__(self, outer: ODataChecker, groups: Groups) -> None:
+        super().__init__(outer.catalog, outer.entity, outer.parameters, outer.joined)
         self.aliases = groups.aliases
 
     def path(self, path: Path) -> Expression:
@@ -132,8 +132,8 @@ class GroupFilterChecker(ODataChecker):
 class GroupOrderChecker(ODataChecker):
     """Checks an $orderby whose names are the results of groups."""
 
-    def __init__(self, catalog: Catalog, entity: Entity, groups: Groups) -> None:
-        super().__init__(catalog, entity)
+    def __init__(self, outer: ODataChecker, groups: Groups) -> None:
+        super().__init__(outer.catalog, outer.entity, outer.parameters, outer.joined)
         self.results = groups.results
 
     def path(self, path: Path) -> Expression:
@@ -152,11 +152,11 @@ class GroupOrderChecker(ODataChecker):
         return QueryError(f"{path} is neither grouped nor aggregated: expected one of {expected}", position=path.at)
 
 
-def check_apply(catalog: Catalog, entity: Entity, node: Grouping) -> Groups:
+def check_apply(checker: ODataChecker, node: Grouping) -> Groups:
     """Check a transformation.  Raises QueryError."""
     if len(node.paths) + len(node.aggregations) > MAX_RESULTS:
         raise QueryError(f"a group has at most {MAX_RESULTS} fields and aggregates", position=node.at)
-    checker = ODataChecker(catalog, entity)
+    entity = checker.entity
     paths = {str(path): path for path in node.paths}.values()
     fields = tuple(_key(checker, path, number) for number, path in enumerate(paths))
     tree = _tree(fields)

@@ -8,7 +8,7 @@ from app.database.catalog import Catalog, Entity, Field, Navigation
 from app.errors import QueryError
 from app.query import parse_odata
 from app.query.check import column
-from app.query.check_odata import ODataChecker
+from app.query.check_odata import Aliases, ODataChecker
 from app.query.tree import INTEGERS, Comparison, Constant, Expression, Quantifier, RelatedRows
 from app.query.types import unify
 
@@ -56,7 +56,7 @@ class RowKey:
         return Comparison(at, "bool", "eq", left, right, True)
 
 
-def read_key(catalog: Catalog, entity: Entity, text: str) -> RowKey:
+def read_key(catalog: Catalog, entity: Entity, text: str, aliases: Aliases) -> RowKey:
     """Read the text between a key's parentheses: `12`, `id=12`, or any unique field, `code='A1'`.  Raises QueryError."""
     values = parse_odata.parse_key(text)
     if len(values) > 1:
@@ -66,7 +66,7 @@ def read_key(catalog: Catalog, entity: Entity, text: str) -> RowKey:
     if field is None or not (field.unique or field.name == "id"):
         known = ", ".join(dict.fromkeys(("id", *(each.name for each in entity.alternate_keys))))
         raise QueryError(f"expected a key of {entity.name}: {known}", position=(name or literal).at)
-    value = ODataChecker(catalog, entity).check(literal)
+    value = ODataChecker(catalog, entity, aliases).check(literal)
     if not isinstance(value, Constant) or value.value is None:
         raise QueryError("expected a value", position=literal.at)
     if field.type in INTEGERS and value.type == "numeric":

@@ -5,17 +5,18 @@ Null is a value: a comparison with it is true or false, never null.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import cast
 
 from app.database.catalog import Catalog, Entity, Navigation
-from app.errors import QueryError
-from app.query import literals
+from app.errors import QueryError, about
+from app.query import literals, parse_odata
 from app.query.check import Checker, call, column, unknown
 from app.query.functions import EDM, FUNCTIONS, UNSUPPORTED, accepts
 from app.query.functions import cast as cast_function
 from app.query.indexable import indexable
-from app.query.nodes import Invocation, Literal, Name, Node, Operation, Path, Quantified, Size
+from app.query.nodes import Alias, Invocation, Literal, Name, Node, Operation, Path, Quantified, Size
 from app.query.tree import Column, Constant, Count, Expression, Quantifier, RelatedRows
 from app.query.types import TYPE_NAMES
 
@@ -33,21 +34,61 @@ SPELLINGS = {name.lower(): name for name in FUNCTIONS}
 COMPARISONS = frozenset(("eq", "ne", "lt", "le", "gt", "ge"))
 
 
+@dataclass(frozen=True, slots=True)
+class Aliases:
+    """Parameter aliases of a request: the texts of their values by name, None where the service refuses aliases."""
+
+    values: Mapping[str, str] | None = None
+
+    def value(self, alias: Alias) -> Node:
+        """The value of an alias, null if it has none.  A literal gets the alias's position.  Raises QueryError."""
+        text = self._text(alias)
+        if text is None:
+            return Literal(alias.at, "null", "null")
+        with about(alias.name):
+            node = parse_odata.parse_filter(text)
+            if isinstance(node, Literal):
+                _literal(node)  # raises for a wrong one
+                return replace(node, at=alias.at)
+            return node
+
+    def list(self, alias: Alias) -> tuple[Node, ...]:
+        """The values of an alias that stands for the list of an `in`."""
+        text = self._text(alias)
+        with about(alias.name):
+            return parse_odata.parse_list(text or "")
+
+    def _text(self, alias: Alias) -> str | None:
+        if self.values is None:
+            what = f"the parameter alias {alias.name}"
+            raise QueryError(f"{what} is not supported", position=alias.at, code="not_supported")
+        return self.values.get(alias.name)
+
+
 class ODataChecker(Checker):
-    """Checks $filter, $orderby and keys."""
+    """Checks $filter, $orderby and keys.
+
+    parameters: the request's parameter aliases; joined: joins that other conditions of the request need.
+    """
 
     null_is_value = True
 
-    def __init__(self, catalog: Catalog, entity: Entity) -> None:
+    def __init__(
+        self, catalog: Catalog, entity: Entity, parameters: Aliases = Aliases(), joined: list[object] | None = None
+    ) -> None:
         super().__init__(catalog, entity)
+        self.parameters = parameters
         self.variables: dict[str, RelatedRows] = {}  # of the enclosing lambdas
         self.paths: dict[int, set[tuple[Navigation, ...]]] = {}  # the joins from each row, by the row's number
-        self.joins = 0  # from all rows
+        self.joined: list[object] = [] if joined is None else joined  # from all rows
+        self.is_alias = False  # inside the value of an alias
 
     def check(self, node: Node) -> Expression:
         match node:
             case Literal():
                 return _literal(node)
+            case Alias():
+                return self.alias(node)
             case Invocation() if node.name.lower() == "cast":
                 return self.cast(node)
             case Invocation():
@@ -58,16 +99,36 @@ class ODataChecker(Checker):
                 return Count(node.at, "int8", self.related(path, "$count"))
         return super().check(node)
 
+    def alias(self, alias: Alias) -> Expression:
+        """The value of a parameter alias, which itself has no aliases inside."""
+        node = self.parameters.value(alias)
+        if self.is_alias:
+            raise QueryError("expected a value without parameter aliases", position=alias.at)
+        self.is_alias = True
+        try:
+            with about(None if isinstance(node, Literal) else alias.name):
+                return self.check(node)
+        finally:
+            self.is_alias = False
+
+    def literal_of(self, node: Node) -> Node:
+        """The literal that an alias stands for; any other node as it is."""
+        value = self.parameters.value(node) if isinstance(node, Alias) else node
+        return value if isinstance(value, Literal) else node
+
     def operation(self, node: Operation) -> Expression:
         if node.operator in COMPARISONS:
-            left, right = node.operands
+            left, right = map(self.literal_of, node.operands)
             if node.operator in ("eq", "ne") and _is_null(right):
                 return self.compare(node.at, node.operator, self.reference(left), self.check(right))
             if node.operator in ("eq", "ne") and _is_null(left):
                 return self.compare(node.at, node.operator, self.check(left), self.reference(right))
             return self.compare(node.at, node.operator, self.check(left), self.check(right))
         if node.operator == "in":
-            values = [self.check(value) for value in node.operands[1:]]
+            listed = node.operands[1:]
+            if len(listed) == 1 and isinstance(listed[0], Alias):
+                listed = self.parameters.list(listed[0])
+            values = [self.check(value) for value in listed]
             for value in values:
                 if not isinstance(value, Constant):
                     raise QueryError("expected a literal", position=value.at)
@@ -116,9 +177,10 @@ class ODataChecker(Checker):
     def count_join(self, row: int, path: tuple[Navigation, ...], name: Name) -> None:
         """Count the join of the path's last step, once for each path.  Raises QueryError above the bounds."""
         paths = self.paths.setdefault(row, set())
-        self.joins += path not in paths
-        paths.add(path)
-        if len(paths) > MAX_STEPS or self.joins > MAX_ALL_STEPS:
+        if path not in paths:
+            paths.add(path)
+            self.joined.append(path)
+        if len(paths) > MAX_STEPS or len(self.joined) > MAX_ALL_STEPS:
             bound = f"{MAX_STEPS} navigations from one row, {MAX_ALL_STEPS} in all"
             raise QueryError(f"nested too deeply: at most {bound}", position=name.at)
 
@@ -172,7 +234,7 @@ class ODataChecker(Checker):
         if name.lower() not in SPELLINGS:
             raise QueryError(f"no such function: {name}", position=at)
         name = SPELLINGS[name.lower()]
-        arguments = tuple(_as_written(node, self.check(node)) for node in nodes)
+        arguments = tuple(_as_written(node, self.check(node)) for node in map(self.literal_of, nodes))
         for function in FUNCTIONS[name]:
             if len(function.parameters) == len(arguments) and all(
                 accepts(parameter, argument.type) for parameter, argument in zip(function.parameters, arguments, strict=True)

@@ -81,6 +81,13 @@ class Unsupported(Node):
 
 
 @dataclass(frozen=True, slots=True)
+class Alias(Node):
+    """A parameter alias, `@p`, whose value is an option of the request."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class Sorting(Node):
     """One sort key."""
 
@@ -103,3 +110,18 @@ class Grouping(Node):
 
     paths: tuple[Path, ...]
     aggregations: tuple[Aggregation, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Filtering(Node):
+    """`filter(price gt 1)` in $apply."""
+
+    condition: Node
+
+
+@dataclass(frozen=True, slots=True)
+class Applying:
+    """An $apply: conditions on rows, then the grouping of those that remain."""
+
+    filters: tuple[Node, ...]
+    grouping: Grouping | None

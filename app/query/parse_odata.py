@@ -9,6 +9,9 @@ from lark import Token, v_args
 from app.errors import QueryError
 from app.query.nodes import (
     Aggregation,
+    Alias,
+    Applying,
+    Filtering,
     Grouping,
     Invocation,
     Literal,
@@ -92,6 +95,16 @@ class _Builder(OperatorBuilder):
             raise _not_supported("a sequence of transformations", others[0].at)
         return first
 
+    def applied(self, *steps: Filtering | Grouping) -> Applying:
+        filters = [step for step in steps if isinstance(step, Filtering)]
+        rest = steps[len(filters) :]
+        if len(rest) > 1 or not all(isinstance(step, Filtering) for step in steps[: len(filters)]):
+            raise _not_supported("a sequence of transformations other than filters before one grouping", steps[-1].at)
+        return Applying(tuple(step.condition for step in filters), cast(Grouping, rest[0]) if rest else None)
+
+    def filtering(self, word: Token, condition: Node) -> Filtering:
+        return Filtering(position(word), condition)
+
     def groupby(self, word: Token, *parts: Path | tuple[Aggregation, ...] | None) -> Grouping:
         paths = tuple(part for part in parts if isinstance(part, Path))
         aggregations = next((part for part in parts if isinstance(part, tuple)), ())
@@ -166,7 +179,7 @@ class _Builder(OperatorBuilder):
         return Unsupported(position(kind), f"a literal of type {kind}")
 
     def special(self, what: Token, *rest: object) -> Node:
-        return Unsupported(position(what), f"the parameter alias {what}" if what.startswith("@") else str(what))
+        return Alias(position(what), str(what)) if what.startswith("@") else Unsupported(position(what), str(what))
 
     def literal(self, token: Token) -> Literal:
         if token.type == "STRING":
@@ -195,7 +208,9 @@ def _not_supported(what: str, at: int) -> QueryError:
 MAX_OTHER = 1_000  # tokens of each option other than $filter, which bounds the tokens of a whole request
 
 _conditions = Language("odata.lark", ["filter"], _Builder(), WORDS)
-_language = Language("odata.lark", ["orderby", "select", "expand", "apply", "key", "search"], _Builder(), WORDS, tokens=MAX_OTHER)
+_language = Language(
+    "odata.lark", ["orderby", "select", "expand", "apply", "applied", "key", "search"], _Builder(), WORDS, tokens=MAX_OTHER
+)
 
 
 def parse_filter(text: str) -> Node:
@@ -218,9 +233,26 @@ def parse_expand(text: str) -> tuple[Path | None, ...]:
     return cast("tuple[Path | None, ...]", _language.parse(text, "expand"))
 
 
-def parse_apply(text: str) -> Grouping:
-    """Parse an $apply of one transformation, groupby or aggregate.  Raises QueryError(not_supported) for others, by name."""
-    return cast(Grouping, _language.parse(text, "apply"))
+def parse_apply(text: str, *, filters: bool = False) -> Applying:
+    """Parse an $apply of one transformation, groupby or aggregate.  Raises QueryError(not_supported) for others, by name.
+
+    filters: whether filters may stand before it, or alone.
+    """
+    if filters:
+        return cast(Applying, _language.parse(text, "applied"))
+    return Applying((), cast(Grouping, _language.parse(text, "apply")))
+
+
+def parse_list(text: str) -> tuple[Node, ...]:
+    """Parse the list of an `in`, with its parentheses, into its values."""
+    before = "null in "
+    try:
+        node = parse_filter(before + text)
+    except QueryError as error:
+        raise error.within(None, -len(before)) from None
+    if not isinstance(node, Operation) or node.operator != "in":
+        raise QueryError("expected a list such as (1,2)", position=1)
+    return node.operands[1:]
 
 
 def parse_key(text: str) -> tuple[tuple[Name | None, Node], ...]:

@@ -31,8 +31,14 @@ class Parameter(Composable):
 
 COMPANY = Parameter("company", "text")
 BASE = Parameter("base", "text")  # the URL of OData's service root
-TOP = Parameter("top", "int8")
-SKIP = Parameter("skip", "int8")
+
+
+def page_parameter(name: str, path: tuple[str, ...]) -> Parameter:
+    """The `top` or `skip` of the expansion to which a path of navigations leads; without a path, of the query itself."""
+    return Parameter(" ".join((name, *path)), "int8")
+
+
+TOP, SKIP = page_parameter("top", ()), page_parameter("skip", ())
 
 
 def alias(number: int) -> Parameter:

@@ -64,8 +64,8 @@ class Writer:
     catalog: Catalog
     style: Style
 
-    def row(self, entity: Entity, alias: str, fields: Iterable[Field], inside: Iterable[Navigation] = ()) -> Composed:
-        """The JSON object of a row: its fields in order, then the rows of `inside`, or in a nested style its children."""
+    def row(self, entity: Entity, alias: str, fields: Iterable[Field], inside: Iterable[tuple[str, Composable]] = ()) -> Composed:
+        """The JSON object of a row: its fields in order, in a nested style its children, then the members `inside`."""
         members: list[tuple[str, Composable]] = []
         if self.style.references:
             members, fields = [("@odata.id", self.link(entity, alias))], ()
@@ -75,8 +75,9 @@ class Writer:
             if self.style.base and field.type in EDM_TYPES:
                 members.append((f"{field.name}@odata.type", Literal(f'"#{EDM_TYPES[field.type]}"')))
             members.append((field.name, self.value(alias, field)))
-        for step in entity.children if self.style.nested else inside:
-            members.append((step.name, self.related(step, alias)))
+        for step in entity.children if self.style.nested else ():
+            members.append((step.name, self.children(step, alias)))
+        members += inside
         if not members:
             return SQL("{}").format(Literal("{}"))
         parts: list[Composable] = []
@@ -130,24 +131,19 @@ class Writer:
                 return f"coalesce({text}, to_json({{0}})::text)", True
         return "to_json({})::text", True
 
-    def related(self, step: Navigation, alias: str) -> Composed:
-        """The JSON text of the rows to which a navigation leads: one row or null, or an array of rows ordered by id."""
+    def children(self, step: Navigation, alias: str) -> Composed:
+        """The JSON text of a row's children: an array ordered by id."""
         entity, name = self.catalog[step.target], f"{alias}_{step.name}"
-        row = self.row(entity, name, entity.fields.values())
-        if step.many:
-            text, key, id = "select '[' || string_agg({row}, ',' order by {this}.id) || ']'", step.field, "id"
-        else:
-            text, key, id = "select {row}", "id", step.field
         return SQL(
-            f"coalesce(({text} from {{view}} as {{this}} where {{this}}.company_id = {{company}} and {{key}} = {{id}}), {{none}})"
+            "coalesce((select '[' || string_agg({row}, ',' order by {this}.id) || ']' from {view} as {this}"
+            " where {this}.company_id = {company} and {key} = {id}), '[]')"
         ).format(
-            row=row,
+            row=self.row(entity, name, entity.fields.values()),
             view=view(entity.name),
             this=Identifier(name),
             company=COMPANY,
-            key=Identifier(name, key),
-            id=Identifier(alias, id),
-            none=Literal("[]" if step.many else "null"),
+            key=Identifier(name, step.field),
+            id=Identifier(alias, "id"),
         )
 
 

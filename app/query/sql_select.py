@@ -6,17 +6,18 @@ they stand, so that all queries of one shape have one text: compiled once, and p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from psycopg.sql import SQL, Composable, Composed, Identifier, Literal
 
+from app.database.catalog import Navigation
 from app.query.cache import Cache
 from app.query.check_apply import Groups
-from app.query.query import Query
+from app.query.query import Expansion, Query
 from app.query.sql_expressions import BY_CODE_POINT, GROUP, Compiler
 from app.query.sql_groups import GroupWriter
-from app.query.sql_parameters import COMPANY, SKIP, TOP, Name, Rendered, Statement, Value, alias, render
+from app.query.sql_parameters import COMPANY, TOP, Name, Rendered, Statement, Value, alias, page_parameter, render
 from app.query.sql_rows import ODATA, Style, Writer
 from app.query.tree import Column, Constant, Expression, Membership, Order
 
@@ -77,7 +78,9 @@ def statement(query: Query, company: str, style: Style, kind: Hashable, compile:
 
     shape = (kind, query.shape, replace(style, base="" if style.base else None), len(constants), literal_top)
     rendered = text() if len(query.parts) > MANY else _texts.get(shape, text)
-    values: dict[Name, Value] = {"company": company, "top": str(query.top), "skip": str(query.skip), "base": style.base or ""}
+    values: dict[Name, Value] = {"company": company, "base": style.base or ""}
+    for path, each in [((), query), *((path, expansion.query) for path, expansion in query.expansions)]:
+        values |= {page_parameter("top", path).name: str(each.top), page_parameter("skip", path).name: str(each.skip)}
     values |= enumerate(map(_value, constants))
     if query.groups is not None:
         values |= ((alias(number).name, each.alias) for number, each in enumerate(query.groups.aggregates))
@@ -92,12 +95,16 @@ def _value(constant: Constant | Membership) -> Value:
 
 @dataclass(slots=True)
 class Select:
-    """Composes the statements of a query.  top: the limit of the page."""
+    """Composes the statements of a query.
+
+    top: the limit of the page; path: the navigations of the expansions inside of which it stands.
+    """
 
     query: Query
     style: Style
     expressions: Compiler
     top: Composable
+    path: tuple[str, ...] = ()
 
     # Statements
 
@@ -110,7 +117,7 @@ class Select:
         if query.top is not None:
             parts.append(SQL("limit {}").format(self.top))
         if query.skip:
-            parts.append(SQL("offset {}").format(SKIP))
+            parts.append(SQL("offset {}").format(page_parameter("skip", self.path)))
         return SQL(" ").join(parts)
 
     def page(self) -> Composed:
@@ -192,7 +199,22 @@ class Select:
         """A row as JSON."""
         query = self.query
         fields = query.select if query.select is not None else tuple(query.entity.fields.values())
-        return Writer(query.catalog, self.style).row(query.entity, self.expressions.alias(()), fields, query.expand)
+        inside = (member for expansion in query.expand for member in self.expanded(expansion))
+        return Writer(query.catalog, self.style).row(query.entity, self.expressions.alias(()), fields, inside)
+
+    def expanded(self, expansion: Expansion) -> Iterator[tuple[str, Composable]]:
+        """Yield the members of an expansion: its rows, before them their number if it asks for it."""
+        path = (*self.path, expansion.step.name)
+        compiler = Compiler(self.expressions.constants, aliases={(0, ()): f"e{len(path)}"})
+        rows = RelatedSelect(
+            *(expansion.query, self.style, compiler, page_parameter("top", path), path),
+            step=expansion.step,
+            parent=self.expressions.alias(()),
+        )
+        if expansion.query.count:
+            quoted = """'"' || ({})::text || '"'""" if self.style.numbers_as_strings else "({})::text"
+            yield f"{expansion.step.name}@odata.count", SQL(quoted).format(rows.count())
+        yield expansion.step.name, rows.inside()
 
     def source(self, order: Iterable[Order]) -> Composed:
         """FROM the entity's view, with the joins that the filter and the order need, WHERE the filter is true."""
@@ -205,6 +227,25 @@ class Select:
         if filter is None:
             return source
         return SQL("{} and {}").format(source, self.expressions.compile(filter, loose=True))
+
+
+@dataclass(slots=True, kw_only=True)
+class RelatedSelect(Select):
+    """Composes a subquery of the rows to which a navigation leads from the row of the alias `parent`."""
+
+    step: Navigation
+    parent: str
+
+    def inside(self) -> Composed:
+        """The JSON text of the row or null, or of an array of the rows."""
+        if not self.step.many:
+            return SQL("coalesce(({}), 'null')").format(self.rows())
+        return SQL("coalesce((select '[' || string_agg(r.row, ',') || ']' from ({}) as r), '[]')").format(self.rows())
+
+    def matching(self, roots: Iterable[Expression]) -> Composed:
+        key, id = (self.step.field, "id") if self.step.many else ("id", self.step.field)
+        link = SQL(" and {} = {}").format(Identifier(self.expressions.alias(()), key), Identifier(self.parent, id))
+        return Select.matching(self, roots) + link
 
 
 class GroupSelect(Select):

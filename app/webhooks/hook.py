@@ -11,8 +11,7 @@ from typing import Any
 from yarl import URL
 
 from app.database.catalog import Catalog, Entity
-from app.errors import ServiceError
-from app.query.query import about
+from app.errors import ServiceError, about
 from app.query.sql_conditions import compile_any
 from app.webhooks.addresses import AddressRefused, Resolver, is_literal
 

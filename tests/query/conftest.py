@@ -13,7 +13,8 @@ import pytest
 from app.database import catalog as catalogs
 from app.database.connections import connect, read_catalog
 from app.query import sql_select
-from app.query.query import Query, parse_query
+from app.query.options import parse_query
+from app.query.query import Query
 from app.query.sql_parameters import Statement
 from tests.query import model, samples
 

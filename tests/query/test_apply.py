@@ -11,7 +11,7 @@ import pytest
 from app.database.catalog import Catalog
 from app.errors import QueryError
 from app.query import sql_select
-from app.query.query import parse_query
+from app.query.options import parse_query
 from app.query.sql_rows import ODATA, Style
 from tests.query.conftest import Company
 

@@ -11,9 +11,9 @@ from lark import Token
 from app.database.catalog import Catalog
 from app.errors import QueryError
 from app.query import parse_odata, parse_where, sql_select
+from app.query.options import parse_query
 from app.query.parse_odata import MAX_OTHER
 from app.query.parser import MAX_TOKENS, Bounds
-from app.query.query import parse_query
 
 PARSERS: list[tuple[Callable[[str], Any], int, str, str]] = [
     # parser, bound, the repeated text, the text between

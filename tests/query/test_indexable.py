@@ -15,7 +15,8 @@ from app.database.catalog import Catalog
 from app.database.connections import connect, read_catalog
 from app.query import check, check_odata, sql_select
 from app.query.indexable import indexable
-from app.query.query import Query, parse_query
+from app.query.options import parse_query
+from app.query.query import Query
 from app.query.tree import Comparison, Expression, Junction
 
 pytestmark = pytest.mark.slow

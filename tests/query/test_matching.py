@@ -8,7 +8,7 @@ import time
 import pytest
 
 from app.query import sql_select
-from app.query.query import parse_query
+from app.query.options import parse_query
 from app.query.sql_rows import ODATA, Style
 from tests.query.conftest import Company
 

@@ -12,7 +12,7 @@ from app.database.catalog import Catalog
 from app.database.connections import connect, read_catalog
 from app.query import sql_select
 from app.query.functions import CLOCK
-from app.query.query import parse_query
+from app.query.options import parse_query
 from tests.query.test_matching import ANSWERS, ORDERS
 
 pytestmark = pytest.mark.slow

@@ -14,7 +14,7 @@ from hypothesis import given, reject
 from hypothesis import strategies as st
 
 from app.query import sql_select
-from app.query.query import parse_query
+from app.query.options import parse_query
 from tests.query import oracle, samples
 from tests.query.conftest import Judged
 from tests.query.maker import BOUNDED, Maker

@@ -10,7 +10,7 @@ from pglast.visitors import Visitor
 from app.changes.read import CHANGES, list_query
 from app.database.catalog import Catalog
 from app.query import sql_select
-from app.query.query import parse_query
+from app.query.options import parse_query
 from app.query.sql_parameters import Statement
 from app.query.sql_rows import NESTED, Style
 from tests.query.test_apply import ANSWERS as APPLIES
