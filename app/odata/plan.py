@@ -65,12 +65,15 @@ class Plan:
         self.base = base  # the URL of the service root
         self.is_document = query is None
         self._query = query
-        self._tag = hashlib.sha256(repr((catalog.version, request.format)).encode())
-        self.is_stream = query is not None and _is_stream(self.kind, query)
+        self.is_paged = query is not None and query.page is not None
+        self._tag = hashlib.sha256(repr((catalog.version, request.format, query and query.page)).encode())
+        self.is_stream = query is not None and not self.is_paged and _is_stream(self.kind, query)
         if query is None:
             self.document = self._document()
         elif self.kind is Kind.COUNT:
             self.statement = sql_select.count(query, self.company)
+        elif self.is_paged:
+            self.statement = sql_select.paged(query, self.company, self.style)
         elif self.is_stream:
             self.statement = sql_select.rows(query, self.company, self.style)
             self.heading = sql_select.count(query, self.company) if query.count else self.position
@@ -136,6 +139,10 @@ class Plan:
     def _headers(self) -> dict[str, str]:
         content_type = CONTENT_TYPES.get(self.kind, self.request.format.content_type)
         headers = {"Content-Type": content_type, "Cache-Control": "private, no-cache", "Vary": "Accept, Accept-Encoding"}
+        if self.extended:
+            headers["Vary"] += ", Prefer"
+        if self.is_paged:
+            headers["Preference-Applied"] = f"odata.maxpagesize={self.query.page}"
         return headers | ({"Warning": SEARCH_WARNING} if self._query and self._query.search else {})
 
     def _tagged(self, path: str, state: bytes) -> str:
@@ -162,7 +169,7 @@ async def get_plan(catalog: Catalog, request: web.Request, *, extended: bool) ->
     keyed = KEYED.fullmatch(path)
     text = (keyed[1], keyed[3]) if keyed else path
     headers = request.headers
-    format = (*headers.getall("Accept", ()), headers.get("OData-MaxVersion"))
+    format = (*headers.getall("Accept", ()), headers.get("OData-MaxVersion"), *headers.getall("Prefer", ()))
     plan = _plans.get(
         (catalog.version, request.method, text, format, request.scheme, request.host, extended),
         partial(_make, catalog, request, path, extended),
@@ -182,6 +189,7 @@ def _make(catalog: Catalog, request: web.Request, path: str, extended: bool) -> 
             member=resource.member,
             takes=TAKES[resource.kind],
             extended=extended,
+            page=parsed.page,
         )
     return Plan(catalog, parsed, query, base, extended=extended)
 
@@ -192,8 +200,7 @@ def _is_stream(kind: Kind, query: Query) -> bool:
         return False
     if query.groups is not None and not query.groups.keys:
         return False
-    steps = (expansion.step for _, expansion in query.expansions)
-    return query.top is None or query.top > PAGE or any(step.many and not step.child for step in steps)
+    return query.top is None or query.top > PAGE or query.has_long_rows
 
 
 def _host(request: web.Request) -> str:

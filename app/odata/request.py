@@ -20,6 +20,7 @@ from app.wire.urls import decode_path, decode_query
 
 METHODS = ("GET", "HEAD")
 METADATA_LEVELS = ("minimal", "none", "full")
+PAGE_SIZE = re.compile(r'(?:^|[,;])\s*(?:odata\.)?maxpagesize\s*=\s*"?([0-9]{1,9})"?\s*(?:$|[,;])', re.IGNORECASE)
 MEDIA_RANGE = re.compile(r'((?:"(?:[^"\\]|\\.)*"|[^,"])+)')
 
 
@@ -75,6 +76,7 @@ class ODataRequest:
     format: JsonFormat
     options: Sequence[tuple[str, str]]
     path: str  # with the query string, as the client sent it
+    page: int | None = None  # the greatest number of rows that the client prefers
 
 
 def read_request(catalog: Catalog, method: str, path: str, headers: MultiMapping[str]) -> ODataRequest:
@@ -89,7 +91,14 @@ def read_request(catalog: Catalog, method: str, path: str, headers: MultiMapping
     options = read_options(path)
     if resource.entity is None:
         check_options(resource.kind, options)
-    return ODataRequest(company, resource, negotiate(headers.getall("Accept", ()), resource.kind), options, path)
+    format = negotiate(headers.getall("Accept", ()), resource.kind)
+    return ODataRequest(company, resource, format, options, path, read_page_size(headers.getall("Prefer", ())))
+
+
+def read_page_size(prefer: Sequence[str]) -> int | None:
+    """The preference maxpagesize, with or without the prefix of OData 4.0; None if it is missing, malformed or 0."""
+    found = PAGE_SIZE.search(",".join(prefer))
+    return (int(found[1]) or None) if found else None
 
 
 def refused_method(path: str) -> ServiceError:

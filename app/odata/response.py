@@ -11,6 +11,7 @@ import json
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import unquote
 
 import psycopg
 from aiohttp import web
@@ -18,8 +19,10 @@ from psycopg.sql import SQL
 
 from app.database.database import Database
 from app.database.pools import Session
+from app.errors import QueryError
 from app.odata.plan import Plan, get_plan
 from app.odata.request import Kind
+from app.query.paging import write_token
 from app.query.sql_parameters import Statement
 from app.query.sql_rows import EDM_TYPES
 from app.wire.answers import Streams, matches, send, stream
@@ -60,9 +63,8 @@ class Reading:
 
 async def respond(database: Database, request: web.Request, streams: Streams) -> web.StreamResponse:
     """Answer a request of an authorized client.  Raises ServiceError, psycopg.Error, TimeoutError."""
-    plan, key = await get_plan(
-        database.catalog, request, extended=database.config.odata_extended
-    )  # one catalog for the whole answer
+    # one catalog for the whole answer
+    plan, key = await get_plan(database.catalog, request, extended=database.config.odata_extended)
     if plan.is_document:
         return await _document(request, plan)
     reading = Reading(database, request, plan, key, streams)
@@ -143,8 +145,26 @@ def _envelope(plan: Plan, id: str, value: bytes) -> bytes:
 
 
 async def _page(reading: Reading) -> web.StreamResponse:
-    body, count, position = await reading.fetch_row(reading.plan.statement)
-    return await send(reading.request, b"%b%b]}" % (_head(reading.plan, count), body or b""), reading.headers(position))
+    try:
+        body, count, position, *keys = await reading.fetch_row(reading.plan.statement)
+    except psycopg.DataError:
+        if reading.plan.query.after is None:
+            raise
+        raise QueryError("expected the $skiptoken of an @odata.nextLink", target="$skiptoken") from None  # a value was changed
+    end = b"]}" if not keys or keys[0] is None else b'],"@odata.nextLink":%b}' % json.dumps(_next_link(reading, keys[0])).encode()
+    return await send(reading.request, b"%b%b%b" % (_head(reading.plan, count), body or b"", end), reading.headers(position))
+
+
+def _next_link(reading: Reading, keys: bytes) -> str:
+    """The URL of the next page: the same query after a row with these sort keys, with what remains of $top and $skip."""
+    query, request = reading.plan.query, reading.request
+    assert query.page is not None
+    path, _, given = request.rel_url.raw_path_qs.partition("?")
+    kept = [pair for pair in given.split("&") if pair and unquote(pair.partition("=")[0]) not in ("$top", "$skip", "$skiptoken")]
+    if query.top is not None:
+        kept.append(f"$top={query.top - query.page}")
+    scheme, host = reading.plan.base.split("/")[0], reading.plan.base.split("/")[2]
+    return f"{scheme}//{host}{path}?" + "&".join([*kept, f"$skiptoken={write_token(query.page, keys)}"])
 
 
 async def _stream(reading: Reading) -> web.StreamResponse:

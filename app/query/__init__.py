@@ -3,7 +3,7 @@
 1. parse     parse_odata, parse_where (with parser and grammars/*.lark): text -> syntax nodes (nodes)
 2. check     check_odata, check_where (with check, functions, types, literals): nodes -> typed expressions over the catalog (tree);
              check_apply: $apply -> Groups; check_key: `(12)` in a path -> RowKey; indexable: forms that an index serves
-3. query     options (with parse_expand): all options of a request -> one Query (query)
+3. query     options (with parse_expand, paging): all options of a request -> one Query (query)
 4. compile   sql_select: a Query -> a Statement, with sql_expressions (conditions), sql_rows and sql_groups (JSON output) and
              sql_parameters ($1, $2 ...); sql_conditions: stored filters of hooks and @where -> SQL text
 

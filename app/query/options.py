@@ -17,6 +17,7 @@ from app.query.check_apply import GroupFilterChecker, GroupOrderChecker, Groups,
 from app.query.check_key import RowKey, read_key
 from app.query.check_odata import Aliases, ODataChecker
 from app.query.nodes import Path
+from app.query.paging import paged
 from app.query.parse_expand import Expanding, read_expansions
 from app.query.query import Expansion, Query
 from app.query.tree import Expression, Junction
@@ -65,6 +66,7 @@ def parse_query(
     member: Navigation | Field | None = None,
     takes: frozenset[str] | None = None,
     extended: bool = False,
+    page: int | None = None,
 ) -> Query:
     """Check OData's options: decoded pairs of name and value, in their order.  Options without $ are ignored.
 
@@ -72,17 +74,21 @@ def parse_query(
     member: the path's segment after the key: a navigation, whose rows are then queried, or a field, selected after the id.
     takes: the options that the path takes: COLLECTION, ROW (the default with a key), COUNT, VALUE, REFERENCES or EXPORT, whose
     $select takes references by name as well.
+    page: the greatest number of rows that the client wants in an answer.
 
     Raises QueryError with the option as its target ("key" for the key) and the position in its value.
     """
-    given = _given(options, takes or (ROW if key is not None else COLLECTION))
+    takes = takes or (ROW if key is not None else COLLECTION)
+    given = _given(options, takes, UNSUPPORTED - {"$skiptoken"} if extended else UNSUPPORTED)
     reader = _Reader(catalog, Aliases(_aliases(options) if extended else None), extended, references=takes is EXPORT)
     if key is None:
-        return reader.query(entity, given)
+        query = reader.query(entity, given)
+        return _paged(query, given, page) if extended and takes is COLLECTION else query
     with about("key"):
         row = read_key(catalog, entity, key, reader.aliases)
     if isinstance(member, Navigation):
-        return _behind(row, member, reader.query(catalog[member.target], given))
+        query = _behind(row, member, reader.query(catalog[member.target], given))
+        return _paged(query, given, page) if extended and takes is COLLECTION else query
     query = replace(reader.query(entity, given), filter=row.row(), single=True, key=row.value)
     return replace(query, select=tuple(dict.fromkeys((entity.fields["id"], member)))) if member else query
 
@@ -91,6 +97,16 @@ def _behind(row: RowKey, step: Navigation, query: Query) -> Query:
     """The query restricted to the rows to which a navigation leads from a row."""
     condition = _both(row.behind(step), query.filter)
     return replace(query, filter=condition, origin=row.origin(), single=not step.many, key=row.value)
+
+
+def _paged(query: Query, given: Given, page: int | None) -> Query:
+    """The query in pages, if the client wants them.  Groups have none: there are few of them."""
+    token = given.get("$skiptoken")
+    if query.groups is None:
+        return paged(query, page, token.text if token else None)
+    if token:
+        raise QueryError("$skiptoken cannot be given with $apply", target="$skiptoken")
+    return query
 
 
 def _both(first: Expression | None, second: Expression | None) -> Expression | None:
@@ -183,7 +199,9 @@ class _Reader:
         return Expansion(step, replace(query, single=not step.many))
 
 
-def _given(options: Sequence[tuple[str, str]], takes: frozenset[str]) -> dict[str, Option]:
+def _given(
+    options: Sequence[tuple[str, str]], takes: frozenset[str], unsupported: frozenset[str] = UNSUPPORTED
+) -> dict[str, Option]:
     """The options that begin with $.  Raises QueryError if one is repeated, unknown, not supported, or not one of `takes`."""
     given: dict[str, Option] = {}
     for name, value in options:
@@ -194,7 +212,7 @@ def _given(options: Sequence[tuple[str, str]], takes: frozenset[str]) -> dict[st
             raise QueryError(f"no such option: {name}{hint}", target=name)
         if name in given:
             raise QueryError(f"{name} is given twice", target=name)
-        if name in UNSUPPORTED:
+        if name in unsupported:
             raise QueryError(f"{name} is not supported", target=name, code="not_supported")
         if name not in takes:
             raise QueryError(f"{name} cannot be given here", target=name)

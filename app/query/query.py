@@ -38,6 +38,8 @@ class Query:
     ids: bool = True  # whether an export has the ids of rows
     groups: Groups | None = None  # of the rows; order, page and count then apply to groups
     key: Constant | None = None  # the value of the key in the path
+    page: int | None = None  # rows of an answer that tells where the next one begins
+    after: Expression | None = None  # a condition on the rows of the page, which are counted without it
     parts: tuple[Expression, ...] = field(
         init=False
     )  # all expressions: of the filter, the order, the groups, the origin, and inside
@@ -46,7 +48,8 @@ class Query:
 
     def __post_init__(self) -> None:
         start = self.origin.condition if self.origin else None
-        roots = (start, self.filter, *(order.key for order in self.order), *(self.groups.expressions if self.groups else ()))
+        orders = (order.key for order in self.order)
+        roots = (start, self.filter, self.after, *orders, *(self.groups.expressions if self.groups else ()))
         inside = tuple(each.query for each in self.expand)
         own = tuple(part for root in roots if root for part in walk(root))
         parts = (*own, *(part for query in inside for part in query.parts))
@@ -70,6 +73,21 @@ class Query:
             yield from (((each.step.name, *path), inside) for path, inside in each.query.expansions)
 
     @property
+    def has_long_rows(self) -> bool:
+        """Whether rows hold collections that are no children: those can be of any length."""
+        return any(each.step.many and not each.step.child for _, each in self.expansions)
+
+    @property
+    def keys(self) -> tuple[Order, ...]:
+        """The sort keys, up to the id, which is added to break ties."""
+        id = self.entity.fields["id"]
+        keys = (*self.order, Order(Column(0, id.type, (), id), False))
+        last = next(
+            n for n, key in enumerate(keys) if isinstance(key.key, Column) and key.key.field.name == "id" and not key.key.path
+        )
+        return keys[: last + 1]
+
+    @property
     def constants(self) -> tuple[Constant | Membership, ...]:
         """The parts that become parameters.  A constant that stands in several places, as a key can, is one parameter."""
         constants = [part for part in self.parts if isinstance(part, Membership) or (isinstance(part, Constant) and not part.null)]
@@ -84,6 +102,8 @@ class Query:
             *(self.select, self.top is None, self.skip == 0, self.count, self.single, self.groups, self.origin),
             self.entities,
             self.ids,
+            self.page is None,
+            self.after,
         )
 
 

@@ -39,6 +39,7 @@ def page_parameter(name: str, path: tuple[str, ...]) -> Parameter:
 
 
 TOP, SKIP = page_parameter("top", ()), page_parameter("skip", ())
+PAGE, LIMIT = Parameter("page", "int8"), Parameter("limit", "int8")  # rows of a page, rows to read for it
 
 
 def alias(number: int) -> Parameter:

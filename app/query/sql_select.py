@@ -17,9 +17,22 @@ from app.query.check_apply import Groups
 from app.query.query import Expansion, Query
 from app.query.sql_expressions import BY_CODE_POINT, GROUP, Compiler
 from app.query.sql_groups import GroupWriter
-from app.query.sql_parameters import COMPANY, TOP, Name, Rendered, Statement, Value, alias, page_parameter, render
+from app.query.sql_parameters import (
+    COMPANY,
+    LIMIT,
+    PAGE,
+    SKIP,
+    TOP,
+    Name,
+    Rendered,
+    Statement,
+    Value,
+    alias,
+    page_parameter,
+    render,
+)
 from app.query.sql_rows import ODATA, Style, Writer
-from app.query.tree import Column, Constant, Expression, Membership, Order
+from app.query.tree import Constant, Expression, Membership, Order
 
 # Up to this number of rows the LIMIT of a page is a literal.  For a parameter PostgreSQL assumes a tenth of the table, and plans
 # anew for each execution.
@@ -41,6 +54,14 @@ def page(query: Query, company: str, style: Style = ODATA) -> Statement:
     position: of the entities that the query reads.
     """
     return statement(query, company, style, "page", lambda select: select.page())
+
+
+def paged(query: Query, company: str, style: Style = ODATA) -> Statement:
+    """One row: (body text, count int8, position int8, keys text), for a query with `page`.
+
+    keys: the sort keys of the last row as a JSON array of texts; null if no rows follow.
+    """
+    return statement(query, company, style, "paged", lambda select: select.paged())
 
 
 def listing(query: Query, company: str, style: Style, *, ties: bool) -> Statement:
@@ -81,6 +102,8 @@ def statement(query: Query, company: str, style: Style, kind: Hashable, compile:
     values: dict[Name, Value] = {"company": company, "base": style.base or ""}
     for path, each in [((), query), *((path, expansion.query) for path, expansion in query.expansions)]:
         values |= {page_parameter("top", path).name: str(each.top), page_parameter("skip", path).name: str(each.skip)}
+    if query.page is not None:
+        values |= {"page": str(query.page), "limit": str(query.page + 1 if query.top is None else min(query.page + 1, query.top))}
     values |= enumerate(map(_value, constants))
     if query.groups is not None:
         values |= ((alias(number).name, each.alias) for number, each in enumerate(query.groups.aggregates))
@@ -125,6 +148,24 @@ class Select:
         total = self.count() if self.query.count else SQL("null::int8")
         body = self.rows() if self.query.single else SQL("select string_agg(r.row, ',') from ({}) as r").format(self.rows())
         return SQL('select ({}) as body, ({}) as "count", ({}) as "position"').format(body, total, self.position())
+
+    def paged(self) -> Composed:
+        """The joined rows of a page that the service cuts, the count, the position, and the sort keys of its last row."""
+        keys = [SQL("{}::text").format(self.expressions.compile(key.key)) for key in self.keys()]
+        source = self.source(self.query.order)
+        if self.query.after is not None:
+            source += SQL(" and {}").format(self.expressions.compile(self.query.after, loose=True))
+        rows = SQL("select {} as row, json_build_array({})::text as keys {} order by {} limit {}").format(
+            self.json(), SQL(", ").join(keys), source, self.order(self.keys()), LIMIT
+        )
+        if self.query.skip:
+            rows += SQL(" offset {}").format(SKIP)
+        return SQL(
+            'select l.body, ({total}) as "count", ({position}) as "position", l.keys from'
+            " (select string_agg(n.row, ',') filter (where n.number <= {page}) as body,"
+            " case when count(*) > {page} then max(n.keys) filter (where n.number = {page}) end as keys"
+            " from (select r.row, r.keys, row_number() over () as number from ({rows}) as r) as n) as l"
+        ).format(total=self.count() if self.query.count else SQL("null::int8"), position=self.position(), page=PAGE, rows=rows)
 
     def total(self) -> Composed:
         return SQL('select ({}) as "count", ({}) as "position"').format(self.count(), self.position())
@@ -184,13 +225,7 @@ class Select:
         return SQL("select case when exists (select {} and {}) then ({}) end").format(source, condition, text)
 
     def keys(self) -> tuple[Order, ...]:
-        """The sort keys of the query, up to the id, which is added to break ties."""
-        id = Order(Column(0, self.query.entity.fields["id"].type, (), self.query.entity.fields["id"]), False)
-        keys = (*self.query.order, id)
-        last = next(
-            n for n, key in enumerate(keys) if isinstance(key.key, Column) and key.key.field.name == "id" and not key.key.path
-        )
-        return keys[: last + 1]
+        return self.query.keys
 
     def order(self, keys: Iterable[Order]) -> Composed:
         return SQL(", ").join(_sort(self.expressions.compile(key.key), key) for key in keys)
