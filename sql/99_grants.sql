@@ -1,14 +1,14 @@
 -- What each role may do; applied last, and whole, after every change.  A role has no right but these and those of the roles that it
 -- is a member of: the writer's are the importer's too, the reader's are the dispatcher's and the worker's.
 --
--- No role that a session acts as may look into a schema of internals (bds_impl, bds_registry, bds_change_log, bds_feed,
+-- No role that a session acts as may look into a schema of internals (bds_impl, bds_registry, bds_change_log, bds_past, bds_feed,
 -- bds_webhooks, bds_accounts, bds_operation), or may change the log.  Entities are registered by members of bds_owner, to which the tables belong.
 
 revoke all on all tables in schema bds
     from public, bds_dispatcher, bds_importer, bds_operator, bds_reader, bds_service, bds_worker, bds_writer;
 revoke all on all functions in schema bds from public, bds_operator, bds_reader, bds_service, bds_worker, bds_writer;
 revoke all on all functions in schema
-    bds_accounts, bds_change_log, bds_feed, bds_impl, bds_import, bds_log, bds_operation, bds_registry, bds_webhooks
+    bds_accounts, bds_change_log, bds_feed, bds_impl, bds_import, bds_log, bds_operation, bds_past, bds_registry, bds_webhooks
     from public;
 
 -- Everybody ----------------------------------------------------------------------------------------------------------------------
@@ -24,8 +24,10 @@ grant select on
     bds.change_months, bds.changes, bds.company_positions, bds.erasures, bds.import_errors, bds.imports,
     bds.linkage_weights, bds.mappers, bds.positions
     to bds_operator, bds_reader, bds_writer;
-grant execute on function bds.change_values, bds.first_change, bds.import_report, bds.open_import, bds.row_at, bds.row_history
+grant execute on function
+    bds.change_values, bds.first_change, bds.import_report, bds.open_import, bds.row_at, bds.row_history, bds.rows_at
     to bds_operator, bds_reader, bds_writer;
+grant usage on schema past to bds_operator, bds_reader;  -- its views are granted by bds.register
 grant execute on function bds.authenticate to bds_reader, bds_service;
 grant execute on function bds.count_changes, bds.count_rows to bds_operator, bds_reader;
 

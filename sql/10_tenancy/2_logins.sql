@@ -29,7 +29,7 @@ begin
     from pg_roles r, pg_class c
     where pg_has_role(role, r.oid, 'member') and has_table_privilege(r.oid, c.oid, 'select, insert, update, delete')
         and c.relkind in ('r', 'p', 'v')
-        and c.relnamespace in (select n.oid from pg_namespace n where n.nspname in ('api', 'bds', 'data', 'staging'))
+        and c.relnamespace in (select n.oid from pg_namespace n where n.nspname in ('api', 'bds', 'data', 'past', 'staging'))
     order by (r.rolname = role), r.rolname, c.oid
     limit 1;
     if found then

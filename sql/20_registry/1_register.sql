@@ -176,7 +176,7 @@ begin
             hint = format('call bds.unregister(%L) first', child);
     end if;
     perform bds_registry.lock_views(entity);
-    execute format('drop view if exists api.%1$I, my.%1$I', entity);
+    perform bds_registry.drop_views(entity);
     if exists (select from pg_class c where c.oid = this.table_name) then
         perform bds_registry.uninstall_table(this.table_name);
     end if;

@@ -116,6 +116,19 @@ as $$
 $$;
 comment on function bds_registry.due_parts() is 'The parts of entities whose statements are not those that were installed';
 
+create function bds_registry.views_of(entity_name text)
+    returns setof regclass
+    language sql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
+    select to_regclass(format(v.name, entity_name))
+    from unnest(array['api.%I', 'my.%I', 'past."%s_changed"', 'past."%s_unchanged"']) with ordinality as v (name, n)
+    where to_regclass(format(v.name, entity_name)) is not null
+    order by v.n;
+$$;
+comment on function bds_registry.views_of(text) is 'The views of an entity';
+
 create function bds_registry.lock_views(entity_name text)
     returns void
     language plpgsql
@@ -126,14 +139,27 @@ declare
 begin
     -- Readers lock a view first, then its table: the other order would deadlock with them. LOCK TABLE of a view would lock the
     -- table before the next view; an alteration that changes nothing locks the view alone.
-    foreach view in array array[to_regclass(format('api.%I', entity_name)), to_regclass(format('my.%I', entity_name))] loop
-        if view is not null then
-            execute format('alter view %s owner to bds_owner', view);
-        end if;
+    for view in select v from bds_registry.views_of(entity_name) v loop
+        execute format('alter view %s owner to bds_owner', view);
     end loop;
 end
 $$;
 comment on function bds_registry.lock_views(text) is 'Locks the views of an entity, as readers do before they lock its table';
+
+create function bds_registry.drop_views(entity_name text)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    view regclass;
+begin
+    for view in select v from bds_registry.views_of(entity_name) v loop
+        execute format('drop view %s', view);
+    end loop;
+end
+$$;
+comment on function bds_registry.drop_views(text) is 'Drops the views of an entity';
 
 create function bds_registry.install_views(this bds.entities)
     returns void
@@ -154,30 +180,24 @@ begin
     -- where company_id = current_setting('bds.company', true)
     --
     -- current_setting is called in the view itself: inside a function the planner would not see the company.
-    perform bds_registry.make_view('api', this, bds_impl.fill(
+    perform bds_registry.make_view(format('api.%I', this.name), this, bds_impl.fill(
         E'as select company_id,\n    {columns}\nfrom {table}\nwhere company_id = current_setting(''bds.company'', true)',
         'columns', columns, 'table', this.table_name::text
     ));
     perform bds_registry.run(format('grant select on api.%I to bds_reader, bds_writer, bds_operator', this.name));
-    perform bds_registry.run(format(
-        'comment on column api.%I.company_id is %L', this.name,
-        (
-            select col_description(a.attrelid, a.attnum) from pg_attribute a
-            where a.attrelid = this.table_name and a.attname = 'company_id'
-        )
-    ));
     -- A security barrier: no function of the reader sees a row before the view has filtered it.
-    perform bds_registry.make_view('my', this, bds_impl.fill(
+    perform bds_registry.make_view(format('my.%I', this.name), this, bds_impl.fill(
         E'with (security_barrier) as select\n    {columns}\nfrom {table}\nwhere company_id = (\n'
             '    select l.company_id from bds.company_logins l where l.role_name = session_user\n)',
         'columns', columns, 'table', this.table_name::text
     ));
     perform bds_registry.run(format('grant select on my.%I to bds_analyst', this.name));
+    perform bds_past.install_views(this);
 end
 $$;
 comment on function bds_registry.install_views(bds.entities) is
-    'Creates the views of an entity: api."<entity>", filtered to the company that the session has named, and my."<entity>", filtered '
-    'to the company that the login is bound to';
+    'Creates the views of an entity: api."<entity>", filtered to the company that the session has named, my."<entity>", filtered '
+    'to the company that the login is bound to, and those of the past';
 
 create function bds_registry.describe_columns(this bds.entities)
     returns void
@@ -202,13 +222,12 @@ $$;
 comment on function bds_registry.describe_columns(bds.entities) is
     'Comments the columns that every entity has, unless they have a comment';
 
-create function bds_registry.make_view(schema_name text, this bds.entities, definition text)
+create function bds_registry.make_view(view text, this bds.entities, definition text)
     returns void
     language plpgsql
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    view  text := format('%I.%I', schema_name, this.name);
     field record;
 begin
     begin
@@ -220,7 +239,10 @@ begin
     perform bds_registry.run(format('alter view %s owner to bds_owner', view));
     perform bds_registry.run(format('comment on view %s is %L', view, obj_description(this.table_name, 'pg_class')));
     for field in
-        select f.name, col_description(this.table_name, f.ordinal) as description from bds.fields f where f.entity = this.name
+        select coalesce(f.name, a.attname) as name, col_description(this.table_name, a.attnum) as description
+        from pg_attribute a
+        left join bds.fields f on f.entity = this.name and f.ordinal = a.attnum
+        where a.attrelid = this.table_name and a.attnum > 0 and (f.name is not null or a.attname = 'company_id' and view !~ '^my\.')
     loop
         perform bds_registry.run(format('comment on column %s.%I is %L', view, field.name, field.description));
     end loop;

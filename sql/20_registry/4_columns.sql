@@ -113,7 +113,7 @@ begin
     execute format('lock table %s in access exclusive mode', this.table_name);
     again := bds_registry.register_statement(this);
     records := case when field.generated then 0 else bds_registry.empty_column(this, field) end;
-    execute format('drop view api.%1$I, my.%1$I', entity);
+    perform bds_registry.drop_views(entity);
     execute format('alter table %s drop column %I', this.table_name, column_name);
     execute again;
     update bds.column_history h set is_lost = false where h.entity = entity and h.ordinal = field.ordinal;

@@ -25,7 +25,7 @@ as $$
     select 'view', c.oid::regclass::text,
         concat_ws(' ', c.relowner::regrole, c.reloptions::text, substring(pg_get_viewdef(c.oid) from '\mFROM\M.*'))
     from pg_class c
-    where c.relname = this.name and c.relkind = 'v' and c.relnamespace in ('api'::regnamespace, 'my'::regnamespace);
+    where c.oid in (select v from bds_registry.views_of(this.name) v);
 $$;
 comment on function bds_registry.view_objects(bds.entities) is 'The views of an entity: owner, options, and which rows they show';
 

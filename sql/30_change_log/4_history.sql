@@ -190,21 +190,24 @@ create or replace function bds.row_at(company text, entity text, id bigint, vers
     security definer
     set search_path = pg_catalog, pg_temp
 as $$
+declare
+    at timestamptz := bds_past.time_of(company, version);
 begin
     if version is null then
         raise exception using errcode = 'BD005', message = 'expected a version (the id of a change, or 0), got null';
-    elsif version < bds.first_change(company) and bds.first_change(company) > 1 then
+    elsif version < bds.first_change(company) - 1 then
         raise exception using
             errcode = 'BD006',
             message = format('the change log of company %s begins at version %s', company, bds.first_change(company));
     end if;
     return (
         select bds_change_log.state_at(
-            bds_change_log.undo(s.operation, s.undo order by (s.change).id desc nulls first),
-            (
-                select bds_change_log.names_at(row_at.entity, l.created_at) from bds.change_log l
-                where l.company_id = company and l.id = version and l.created_at < bds_change_log.altered_at(row_at.entity)
-            )
+            case
+                -- rows of before an entity was registered are of no version
+                when version > 0 and at >= bds_past.begin_of(row_at.entity)
+                then bds_change_log.undo(s.operation, s.undo order by (s.change).id desc nulls first)
+            end,
+            case when at < bds_change_log.altered_at(row_at.entity) then bds_change_log.names_at(row_at.entity, at) end
         )
         from bds_change_log.undo_steps(company, entity, id, version) s
     );

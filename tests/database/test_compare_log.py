@@ -169,7 +169,7 @@ def test_rows_that_an_alteration_left_alone_are_not_found(stores: Operator, kind
 
 def test_values_that_an_alteration_changed_are_found(stores: Operator) -> None:
     stores.connection.execute(
-        "drop view api.stores, my.stores; alter table data.stores alter size type text using 'size ' || size; select bds.register('data.stores')"
+        "drop view api.stores, my.stores, past.stores_changed, past.stores_unchanged; alter table data.stores alter size type text using 'size ' || size; select bds.register('data.stores')"
     )
     assert found(stores) == [("unlogged update", "acme", "stores", 1)]
 

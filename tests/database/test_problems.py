@@ -70,7 +70,9 @@ def test_values_that_an_alteration_rewrites_are_unlogged_until_they_are_recorded
     acme.connection.execute("select bds.register('data.stores')")
     acme.write("acme", "update data.stores set share = 1.2345")
     assert problems(acme) == []
-    acme.connection.execute(f"drop view api.stores, my.stores; alter table data.stores {alteration}".encode())
+    acme.connection.execute(
+        f"drop view api.stores, my.stores, past.stores_changed, past.stores_unchanged; alter table data.stores {alteration}".encode()
+    )
     assert [p[4] for p in problems(acme) if p[0] == "altered table"] == [REWRITES[alteration]]
     acme.connection.execute("select bds.register('data.stores')")
     assert [p[:3] for p in problems(acme)] == [("uncompared rows", None, "stores")]
@@ -134,8 +136,7 @@ def test_a_column_dropped_by_cascade_is_lost(acme: Operator) -> None:
     acme.connection.execute("alter table data.stores drop column city cascade")
     assert [(kind, detail) for kind, _, _, _, detail, _ in problems(acme)] == [
         ("altered table", "column city was dropped"),
-        ("missing view", "the entity cannot be read through it as it should be"),
-        ("missing view", "the entity cannot be read through it as it should be"),
+        *[("missing view", "the entity cannot be read through it as it should be")] * 4,
     ]
     mend(acme)
     [(kind, _, entity, column, detail, statement)] = problems(acme)

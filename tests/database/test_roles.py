@@ -29,12 +29,13 @@ MEMBERS = {
 }  # (role, who else may act as it)
 R, W = "select", "select insert update delete"
 
-# relation -> what reader, writer, service, worker, operator, importer and dispatcher may do; "" is nothing; api, data and my are
-# named once for all of their relations; the analyst reads my alone
+# relation -> what reader, writer, service, worker, operator, importer and dispatcher may do; "" is nothing; api, data, my and past
+# are named once for all of their relations; the analyst reads my alone
 RELATIONS: dict[str, tuple[str, str, str, str, str, str, str]] = {
     "api.*": (R, R, "", R, R, R, R),
     "data.*": ("", W, "", "", W, W, ""),
     "my.*": ("", "", "", "", "", "", ""),
+    "past.*": (R, "", "", R, R, "", R),
     "bds.all_changes": ("", "", "", "", "", "", ""),
     "bds.api_keys": ("", "", R, "", R, "", ""),
     "bds.change_archive": ("", "", "", "", R, "", ""),
@@ -94,24 +95,24 @@ COLUMNS = {
 # functions that run with their owner's rights: all that lends a role what it has not itself
 DEFINERS = {
     "bds_analyst": "",
-    "bds_reader": "change_values authenticate count_changes count_rows first_change row_at row_history match_filters rows_where",
+    "bds_reader": "change_values authenticate count_changes count_rows first_change row_at row_history rows_at match_filters rows_where",
     "bds_writer": """change_values first_change import_begin import_cancel import_fail import_note_places import_progress import_received import_run
         import_stage lock_company
-        row_at row_history set_context""",
+        row_at row_history rows_at set_context""",
     "bds_service": """authenticate backlog begin_attempt begin_session count_wrong create_hook create_key delete_hook delete_mapper
         end_attempt end_session forget_imports forget_wrong keep_secret keys_of lock_hook maintain note_use
         password_of put_mapper reap_imports retry_delivery revoke_key rotate_hook session set_password test_hook update_hook whole_tenants""",
-    "bds_worker": """change_values authenticate claim_deliveries count_changes count_rows first_change forget_deliveries record_attempts refit_hook release_leases renew_leases route_changes row_at row_history
+    "bds_worker": """change_values authenticate claim_deliveries count_changes count_rows first_change forget_deliveries record_attempts refit_hook release_leases renew_leases route_changes row_at row_history rows_at
         match_filters rows_where""",
     "bds_operator": """change_values backlog claim_deliveries compare_log count_changes count_rows create_company create_hook create_key create_user delete_company delete_hook
         delete_mapper delete_user erase first_change grant_company forget_deliveries forget_imports import_begin import_cancel import_fail
         import_note_places import_progress import_received import_run import_stage keys_of lock_company lock_hook maintain put_mapper reap_imports record_attempts
-        refit_hook release_leases renew_leases retry_delivery revoke_company revoke_key rotate_hook route_changes row_at row_history set_context
+        refit_hook release_leases renew_leases retry_delivery revoke_company revoke_key rotate_hook route_changes row_at row_history rows_at set_context
         set_password set_retention table_problems test_hook turn_holders update_hook whole_tenants""",
     "bds_importer": """change_values first_change import_begin import_cancel import_fail import_note_places import_progress import_received import_run import_stage lock_company
-        row_at row_history rows_where set_context""",
+        row_at row_history rows_at rows_where set_context""",
     "bds_dispatcher": """change_values authenticate claim_deliveries count_changes count_rows create_hook delete_hook first_change forget_deliveries lock_hook
-        record_attempts refit_hook release_leases renew_leases retry_delivery rotate_hook route_changes row_at row_history rows_where match_filters test_hook update_hook""",
+        record_attempts refit_hook release_leases renew_leases retry_delivery rotate_hook route_changes row_at row_history rows_at rows_where match_filters test_hook update_hook""",
 }
 HOOKS = """claim_deliveries create_hook delete_hook forget_deliveries lock_hook record_attempts refit_hook release_leases renew_leases
     retry_delivery rotate_hook route_changes test_hook update_hook"""
@@ -143,7 +144,9 @@ SCHEMAS = {  # schema -> roles with USAGE; with CREATE
     "bds_registry": ((), ()),
     "bds_webhooks": (("bds_dispatcher",), ("bds_dispatcher",)),
     "data": (("bds_writer", "bds_operator", "bds_importer"), ()),
+    "bds_past": ((), ()),
     "my": (("bds_analyst",), ()),
+    "past": (("bds_reader", "bds_operator", "bds_worker", "bds_dispatcher"), ()),
     "public": (ROLES, ()),
     "staging": (("bds_writer", "bds_operator", "bds_importer"), ("bds_importer",)),
 }
@@ -174,7 +177,7 @@ def as_role(module_database_url: str) -> Iterator[Callable[[str], psycopg.Connec
 def kind(relation: str) -> str:
     """A relation's name in RELATIONS."""
     schema, _, name = relation.partition(".")
-    if schema in ("api", "data", "my"):
+    if schema in ("api", "data", "my", "past"):
         return f"{schema}.*"
     return "bds.change_log_*" if re.fullmatch(r"change_log_\d{4}_\d{2}", name) else relation
 
@@ -321,6 +324,7 @@ INTERNALS = (
     "bds_import",
     "bds_log",
     "bds_operation",
+    "bds_past",
     "bds_registry",
     "bds_webhooks",
 )

@@ -1,0 +1,5 @@
+-- The schema is made anew with its functions whenever a file of this folder changes: nothing outside it may depend on them.
+
+drop schema if exists bds_past cascade;
+create schema bds_past;
+comment on schema bds_past is 'Internals of past states: generates the views of schema past';

@@ -1,0 +1,141 @@
+-- Parts of the SQL that rebuilds an entity's rows as of a version.  In them $1 is the company, $2 the version, $3 the time of that
+-- version (bds_past.time_of).
+--
+-- A row without a later change is as it was.  The others are rebuilt: the old values of all later changes of a row are merged,
+-- those of earlier changes over those of later ones, and laid over the row of now.
+
+create function bds_past.moment(at timestamptz)
+    returns text
+    language sql
+    stable
+    return quote_literal(case when isfinite(at) then bds.api_time(at) else at::text end);
+comment on function bds_past.moment(timestamptz) is 'A time as a literal, the same whatever the session has set';
+
+create function bds_past.time_of(company text, version bigint)
+    returns timestamptz
+    language sql
+    stable
+    set search_path = pg_catalog, pg_temp
+    return case when version = 0 then '-infinity' else coalesce(
+        (select l.created_at from bds.change_log l where l.company_id = company and l.id = version),
+        -- of the last one that is not kept: the moment before the next one
+        (select l.created_at - interval '1 microsecond' from bds.change_log l where l.company_id = company and l.id = version + 1),
+        'infinity'
+    ) end;
+comment on function bds_past.time_of(text, bigint) is 'The time of a version, which decides which columns it has';
+
+create function bds_past.begin_of(entity text, ordinal int default null)
+    returns timestamptz
+    language sql
+    stable
+    set search_path = pg_catalog, pg_temp
+    return (
+        select min(h.since) from bds.column_history h
+        where h.entity = begin_of.entity and h.ordinal = coalesce(begin_of.ordinal, h.ordinal)
+    );
+comment on function bds_past.begin_of(text, int) is
+    'When an entity, or a column of its table, was registered first; -infinity: before the table''s first row';
+
+create function bds_past.is_then(entity text)
+    returns text
+    language sql
+    stable
+    set search_path = pg_catalog, pg_temp
+    return '$2 > 0' || coalesce(
+        (select format(' and $3 >= %s', bds_past.moment(b)) from bds_past.begin_of(entity) b where b > '-infinity'), ''
+    );
+comment on function bds_past.is_then(text) is 'The condition that an entity has rows in a version: it was registered already';
+
+create function bds_past.later(entity text)
+    returns text
+    language sql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
+    select bds_impl.fill(
+        'bds.change_log l where l.company_id = $1 and l.entity = {entity:L} and l.id > $2 and l.created_at >= $3{since}',
+        'entity', entity,
+        -- without those of another table that had the entity before
+        'since', coalesce(
+            (select ' and l.created_at >= ' || bds_past.moment(b) from bds_past.begin_of(entity) b where b > '-infinity'), ''
+        )
+    )
+$$;
+comment on function bds_past.later(text) is 'The changes l of an entity after the version';
+
+create function bds_past.unchanged(this bds.entities)
+    returns text
+    language sql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
+    select bds_impl.fill(
+        '{table} t where t.company_id = $1 and {is_then} and not exists (select from {later} and l.row_id = t.id)',
+        'table', this.table_name::text, 'is_then', bds_past.is_then(this.name), 'later', bds_past.later(this.name)
+    )
+$$;
+comment on function bds_past.unchanged(bds.entities) is 'The rows t without a later change';
+
+create function bds_past.old_value(entity text)
+    returns text
+    language sql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
+    with bounds as (
+        select b.at, lead(b.at) over (order by b.at) as until
+        from (
+            select h.since as at from bds.column_history h where h.entity = old_value.entity
+            union
+            select h.until from bds.column_history h where h.entity = old_value.entity and h.until < 'infinity'
+        ) b
+    ),
+    times as (
+        select b.*, bds_change_log.names_at(old_value.entity, b.at) as names from bounds b where b.until is not null
+    )
+    select coalesce(
+        'case ' || string_agg(
+            bds_impl.fill(
+                'when l.created_at >= {at} and l.created_at < {until} then coalesce((select jsonb_object_agg('
+                'coalesce({names:L}::jsonb ->> o.key, o.key), o.value) from jsonb_each(l.old) o), ''{}''::jsonb)',
+                'at', bds_past.moment(t.at), 'until', bds_past.moment(t.until), 'names', t.names::text
+            ),
+            ' ' order by t.at
+        ) || ' else l.old end',
+        'l.old'
+    )
+    from times t
+    where exists (select from jsonb_each_text(t.names) n where n.key <> n.value);
+$$;
+comment on function bds_past.old_value(text) is 'The old values of a change l under the present names of their columns';
+
+create function bds_past.changed(this bds.entities)
+    returns text
+    language sql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
+    select bds_impl.fill(
+        $sql$(
+    select l.company_id, l.row_id, past.merge({old} order by l.id desc) as state, min(l.last_updated_at) as updated_at,
+        min(l.id) as first_id, min(l.id) filter (where l.operation = 'delete') as deleted_id
+    from {later}
+    group by l.company_id, l.row_id
+    -- a row whose first later change creates it was not there
+    having min(l.id) is distinct from min(l.id) filter (where l.operation = 'create')
+) g
+left join {table} t on t.company_id = $1 and t.id = g.row_id
+where {is_then}$sql$,
+        'old', bds_past.old_value(this.name), 'later', bds_past.later(this.name), 'table', this.table_name::text,
+        'is_then', bds_past.is_then(this.name)
+    )
+$$;
+comment on function bds_past.changed(bds.entities) is
+    'The rows with a later change: g with their old values merged (state), and t as they are now, null if they are gone';
+
+create function bds_past.updated_at()
+    returns text
+    language sql
+    immutable
+    return $sql$case when g.deleted_id = g.first_id then (g.state ->> 'updatedAt')::timestamptz else g.updated_at end$sql$;
+comment on function bds_past.updated_at() is 'The updatedAt of a rebuilt row: a delete logs it with the row, an update by itself';

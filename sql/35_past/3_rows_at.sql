@@ -1,0 +1,91 @@
+-- All rows of an entity as of a version, as bds.row_at gives each.
+
+create function bds_past.check_version(company text, version bigint)
+    returns void
+    language plpgsql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    first bigint := bds.first_change(company);
+    last  bigint := (select c.last_id from bds.clocks c where c.company_id = company);
+begin
+    if last is null then
+        raise exception using
+            errcode = 'BD002', message = format('no such company: %s', coalesce(quote_literal(company), 'null'));
+    elsif version is null or version < 0 then
+        raise exception using
+            errcode = 'BD005',
+            message = format('expected a version (the id of a change, or 0), got %s', coalesce(version::text, 'null'));
+    elsif version > last then
+        raise exception using
+            errcode = 'BD002', message = format('company %s has no version %s yet: its last one is %s', company, version, last);
+    elsif version < first - 1 then
+        raise exception using
+            errcode = 'BD006', message = format('the change log of company %s begins at version %s', company, first);
+    end if;
+end
+$$;
+comment on function bds_past.check_version(text, bigint) is
+    'Raises BD002 for a company or a version that does not exist, BD005 for a malformed version, BD006 for one before the retained log';
+
+create function bds_past.objects(this bds.entities, names jsonb)
+    returns text
+    language sql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
+    select bds_impl.fill(
+        'select {now} from {unchanged} union all select {then} from {changed}',
+        'now', format(o.with_names, o.present),
+        'then', format(
+            o.with_names,
+            format('%s || g.state || jsonb_build_object(''id'', g.row_id, ''updatedAt'', %s)', o.present, bds_past.updated_at())
+        ),
+        'unchanged', bds_past.unchanged(this), 'changed', bds_past.changed(this)
+    )
+    from (
+        select
+            case when names is null then '%s' else format('bds_change_log.state_at(%%s, %L)', names) end as with_names,
+            format(
+                'json_object(%s returning json)::jsonb',
+                string_agg(format('%L : t.%I', f.name, f.column_name), ', ' order by f.ordinal)
+            ) as present
+        from bds.fields f
+        where f.entity = this.name
+    ) o
+$$;
+comment on function bds_past.objects(bds.entities, jsonb) is
+    'The query of an entity''s rows as of a version, as objects with the fields of names (null: the present ones)';
+
+create or replace function bds.rows_at(company text, entity text, version bigint)
+    returns setof jsonb
+    language plpgsql
+    stable
+    security definer
+    set search_path = pg_catalog, pg_temp
+    -- the settings with which the log triggers store old values
+    set timezone = 'UTC'
+    set extra_float_digits = 1
+as $$
+#variable_conflict use_variable
+declare
+    this bds.entities;
+    at   timestamptz;
+begin
+    perform bds.require_company(company);
+    perform bds_past.check_version(company, version);
+    select e.* into this from bds.entities e where e.name = entity;
+    if not found then
+        raise exception using errcode = 'BD002', message = format('no such entity: %s', coalesce(quote_literal(entity), 'null'));
+    end if;
+    at := bds_past.time_of(company, version);
+    return query execute bds_past.objects(
+        this, case when at < bds_change_log.altered_at(entity) then bds_change_log.names_at(entity, at) end
+    )
+    using company, version, at;
+end
+$$;
+comment on function bds.rows_at(text, text, bigint) is
+    'All rows of an entity as of a version (the id of a change of the company, or 0), each as bds.row_at gives it, in no order. '
+    'Reads the rows of now and the changes since. Raises BD006 for a version older than the retained log';
