@@ -39,6 +39,14 @@ def read_id(text: str) -> str:
         raise argparse.ArgumentTypeError(f"expected an id as `bds key list` shows it, got {text!r}") from None
 
 
+def read_hook_id(text: str) -> str:
+    """The id of a hook."""
+    try:
+        return str(UUID(text))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"expected an id as `bds hook list` shows it, got {text!r}") from None
+
+
 def read_format(text: str) -> str:
     """A format of exports, in any case."""
     if text.lower() not in (*FORMATS, SCHEMA):

@@ -207,7 +207,7 @@ def load_demo(options: argparse.Namespace, config: Config) -> int:
         run_import(url, config, demo.COMPANY, demo.open_document(), None)
         with connection.transaction():
             connection.execute("select bds.revoke_key(id) from bds.api_keys where name = 'demo' and revoked_at is null")
-            key = _new_key(connection, "demo", demo.COMPANY, list(SCOPES))
+            key = _new_key(connection, "demo", [demo.COMPANY], list(SCOPES))
             password = accounts.ensure_user(connection, demo.USER, [demo.COMPANY])
             if not options.serve:
                 stdio.write(key + "\n")
@@ -249,11 +249,14 @@ def fail(message: str | None, hint: str | None = None) -> int:
 
 
 def _new_key(
-    connection: psycopg.Connection[Any], name: str, company: str, scopes: list[str], expires: datetime | None = None
+    connection: psycopg.Connection[Any], name: str, companies: list[str], scopes: list[str], expires: datetime | None = None
 ) -> str:
     check_key_name(name)
     key = auth.make_key()
-    connection.execute("select bds.create_key(%s, %s, %s, null, %s, %s)", (auth.hash_key(key), name, [company], scopes, expires))
+    connection.execute(
+        "select bds.create_key(%s, %s, %s, null, %s, %s)",
+        (auth.hash_key(key), name, list(dict.fromkeys(companies)), scopes, expires),
+    )
     return key
 
 

@@ -35,6 +35,12 @@ def list_companies(options: argparse.Namespace, config: Config) -> int:
     return 0
 
 
+def require_company(connection: psycopg.Connection[Any], company: str) -> None:
+    """Raise ServiceError(not_found) if there is no such company."""
+    if connection.execute("select from bds.companies where id = %s", (company,)).fetchone() is None:
+        raise ServiceError("not_found", f"no such company: {company!r}")
+
+
 def delete_company(options: argparse.Namespace, config: Config) -> int:
     if not options.yes:
         options.refuse(f"everything of {options.id} would be deleted, its change log too: expected --yes")

@@ -1,16 +1,14 @@
 """The command line: a table of commands, and the parser made from it.
 
-A new command is a function in app/cli/commands.py and an entry in COMMANDS.
+A new command is a function in app/cli/commands.py and an entry in COMMANDS; the commands of hooks and mappers are in their modules.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
-from app.cli import accounts, commands, companies, demo
+from app.cli import accounts, commands, companies, completion, demo, hooks, mappers, stdio
 from app.cli.arguments import (
     SCOPES,
     Parser,
@@ -23,6 +21,7 @@ from app.cli.arguments import (
     read_processes,
     read_scopes,
 )
+from app.cli.command import COMPANY, Command, argument
 from app.config import Config
 
 OVERVIEW = """\
@@ -39,38 +38,22 @@ failed. `bds COMMAND --help` shows the options of a command and examples."""
 
 GROUPS = {
     "company": "create, list, delete, dump and restore companies",
+    "hook": "create, list, test and delete hooks, rotate their secrets",
     "key": "create, list and revoke API keys",
+    "mapper": "list, store, print and delete mappers",
     "user": "manage the people who sign in",
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Argument:
-    """One argument or option, as argparse takes it."""
-
-    flags: tuple[str, ...]
-    options: dict[str, Any]
-
-
-def argument(*flags: str, **options: Any) -> Argument:
-    return Argument(flags, options)
-
-
-@dataclass(frozen=True, slots=True)
-class Command:
-    """One command.  name: one word, or a group and an action; run: returns the exit code."""
-
-    name: str
-    run: Callable[[argparse.Namespace, Config], int]
-    help: str
-    example: str
-    arguments: tuple[Argument, ...] = ()
-
-
 HOST = argument("--host", default="127.0.0.1", help="address to listen on (%(default)s)")
 PORT = argument("--port", type=read_port, default=8080, help="port to listen on, 0 for any free one (%(default)s)")
-COMPANY = argument("--company", required=True, metavar="ID", help="the company")
 EMAIL = argument("email", metavar="EMAIL", help="the email address the person signs in with")
+
+
+def _print_completion(options: argparse.Namespace, config: Config) -> int:
+    stdio.write(completion.script(options.shell, COMMANDS, GROUPS))
+    return 0
+
 
 COMMANDS = (
     Command(
@@ -167,10 +150,12 @@ All or nothing; a company that exists is refused. Ids, the log and its clock go 
         commands.create_key,
         "create an API key and print it; it is not shown again",
         """\
-  bds key create --company acme --scope read --name power-bi --expires 90d
+  bds key create --company acme --company beta --scope read --name power-bi --expires 90d
   KEY=$(bds key create --company acme)""",
         (
-            argument("--company", required=True, metavar="ID", help="the company that it gives access to"),
+            argument(
+                "--company", required=True, action="append", metavar="ID", help="a company that it gives access to; may be repeated"
+            ),
             argument("--scope", type=read_scopes, default=list(SCOPES), help=f"what it may do: some of {','.join(SCOPES)} (all)"),
             argument("--name", default="cli", help="its name in lists (%(default)s)"),
             argument(
@@ -191,6 +176,8 @@ All or nothing; a company that exists is refused. Ids, the log and its clock go 
         "  bds key revoke 4f0c2a6e-...                  takes effect in every process at once",
         (argument("id", type=read_id, metavar="ID", help="as `bds key list` shows it"),),
     ),
+    *hooks.COMMANDS,
+    *mappers.COMMANDS,
     Command(
         "user create",
         commands.create_user,
@@ -310,6 +297,15 @@ Records are those of GET /c/acme/changes. To go on where it ended, give it the l
             argument("--entity", metavar="E", help="changes of this entity alone, such as orders"),
             argument("--after", type=read_change, metavar="ID", help="begin after this change (the last one)"),
         ),
+    ),
+    Command(
+        "completion",
+        _print_completion,
+        "print a script with which a shell completes commands and options",
+        """\
+  source <(bds completion bash)                in ~/.bashrc; for zsh likewise
+  bds completion fish > ~/.config/fish/completions/bds.fish""",
+        (argument("shell", choices=("bash", "zsh", "fish"), metavar="SHELL", help="bash, zsh or fish"),),
     ),
     Command(
         "demo",

@@ -56,7 +56,7 @@ def load_for_command(url: str, catalog: Catalog, company: str, name: str) -> Map
         connection.execute("select set_config('bds.company', %s, false)", (company,))
         row = connection.execute(TEXT, (company, name)).fetchone()
     if row is None:
-        raise _missing(name)
+        raise missing(name)
     return _require_source(read(row[0], catalog), name)
 
 
@@ -75,7 +75,7 @@ async def show(database: Database, company: str, name: str) -> StoredMapper:
 async def _find(connection: AsyncConnection[Any], company: str, name: str) -> StoredMapper:
     row = await (await connection.execute(TEXT, (company, name))).fetchone()
     if row is None:
-        raise _missing(name)
+        raise missing(name)
     return StoredMapper(name, row[0])
 
 
@@ -95,6 +95,15 @@ async def listed(database: Database, company: str, limit: int, offset: int) -> d
 
 async def put(database: Database, company: str, name: str, body: bytes, actor: str) -> bool:
     """Check and store a mapper; return whether it is new.  Raises invalid_mapper, malformed_request."""
+    format, text = checked(database.catalog, body)
+    created: bool = await _change(
+        database, company, "select bds.put_mapper(%s, %s, %s, %s, %s)", (company, name, format, text, actor)
+    )
+    return created
+
+
+def checked(catalog: Catalog, body: bytes) -> tuple[str, str]:
+    """The format of a mapper, and its text.  Raises invalid_mapper."""
     try:
         text = body.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -104,18 +113,14 @@ async def put(database: Database, company: str, name: str, body: bytes, actor: s
         raise ServiceError("invalid_mapper", message, line=line, column=column) from None
     if "\0" in text:
         raise mapper_error(text, text.index("\0") + 1, "the character U+0000 is not allowed")
-    mapper = read(text, database.catalog)
-    format = "template" if isinstance(mapper, TemplateMapper) else mapper.format
-    created: bool = await _change(
-        database, company, "select bds.put_mapper(%s, %s, %s, %s, %s)", (company, name, format, text, actor)
-    )
-    return created
+    mapper = read(text, catalog)
+    return "template" if isinstance(mapper, TemplateMapper) else mapper.format, text
 
 
 async def delete(database: Database, company: str, name: str) -> None:
     """Delete a mapper.  Raises not_found."""
     if not await _change(database, company, "select bds.delete_mapper(%s, %s)", (company, name)):
-        raise _missing(name)
+        raise missing(name)
 
 
 async def _change(database: Database, company: str, statement: Any, arguments: tuple[Any, ...]) -> Any:
@@ -149,5 +154,6 @@ def require_type(mapper: Mapper, content_type: str) -> None:
         raise ServiceError("unsupported_media_type", f"expected {expected[0]}, which this mapper reads, got {content_type}")
 
 
-def _missing(name: str) -> ServiceError:
+def missing(name: str) -> ServiceError:
+    """The error not_found about a mapper."""
     return ServiceError("not_found", f"no such mapper: {name}", target="mapper")

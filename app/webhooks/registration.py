@@ -21,6 +21,9 @@ HOOKS: LiteralString = """
     select bds.hook_json(h, s) from bds.hooks h join bds.hook_health s on s.company_id = h.company_id and s.hook_id = h.id
     where h.company_id = %s and h.deleted_at is null
 """
+CREATE: LiteralString = """
+    select bds.create_hook(%(company)s, %(entity)s, %(url)s, %(filter)s, %(columns)s, %(allow_in_change_set)s, %(disabled)s)
+"""
 DELIVERIES: LiteralString = """
     from bds.deliveries d join bds.hook_states s on s.company_id = d.company_id and s.hook_id = d.hook_id
     where d.company_id = %s and d.hook_id = %s
@@ -40,9 +43,8 @@ async def create(database: Database, company: str, body: bytes) -> dict[str, Any
     async with database.registration(company) as connection:
         return await _hook(
             connection,
-            "select bds.create_hook(%(company)s, %(entity)s, %(url)s, %(filter)s, %(columns)s, %(allow_in_change_set)s,"
-            " %(disabled)s)",
-            _parameters(company, hook),
+            CREATE,
+            parameters(company, hook),
         )
 
 
@@ -60,7 +62,7 @@ async def update(database: Database, company: str, hook_id: str, body: bytes) ->
             connection,
             "select bds.update_hook(%(company)s, %(id)s, %(entity)s, %(url)s, %(filter)s, %(columns)s, %(allow_in_change_set)s,"
             " %(disabled)s)",
-            _parameters(company, hook) | {"id": hook_id},
+            parameters(company, hook) | {"id": hook_id},
         )
 
 
@@ -151,7 +153,8 @@ def _stored(hook: Mapping[str, Any]) -> Hook:
     )
 
 
-def _parameters(company: str, hook: Hook) -> dict[str, Any]:
+def parameters(company: str, hook: Hook) -> dict[str, Any]:
+    """The parameters of CREATE and of the statement that changes a hook."""
     return {
         **{each.name: getattr(hook, each.name) for each in fields(hook)},
         "columns": None if hook.columns is None else list(hook.columns),

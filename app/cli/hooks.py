@@ -1,0 +1,163 @@
+"""Hooks at the command line: list, create, test, enable, disable and delete them, and rotate their secrets."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+from typing import Any
+
+import psycopg
+
+from app.cli import stdio, tables
+from app.cli.arguments import read_hook_id
+from app.cli.command import COMPANY, Command, argument
+from app.cli.companies import require_company
+from app.config import Config
+from app.database import connections
+from app.errors import ServiceError
+from app.webhooks.hook import Hook, check_address, read_members
+from app.webhooks.registration import CREATE, HOOKS, parameters
+
+HEADER = ("id", "state", "failures", "last attempt (UTC)", "status", "queued", "entity", "url", "filter")
+SWITCH = """
+    select bds.update_hook(h.company_id, h.id, h.entity, h.url, h.filter, h.columns, h.allow_in_change_set, %s)
+    from bds.lock_hook(%s, %s) h
+"""
+
+
+def list_hooks(options: argparse.Namespace, config: Config) -> int:
+    with _connect(config) as connection:
+        require_company(connection, options.company)
+        hooks = [row[0] for row in connection.execute(HOOKS + " order by h.number", (options.company,))]
+    if options.json:
+        stdio.write(json.dumps(hooks, ensure_ascii=not stdio.is_unicode(), indent=2) + "\n")
+    else:
+        stdio.write(tables.table(HEADER, [_line(hook) for hook in hooks]))
+    return 0
+
+
+def _line(hook: dict[str, Any]) -> tuple[Any, ...]:
+    health = hook["health"]
+    last = (health["lastAt"] or "never")[:16].replace("T", " ")
+    status = health["lastStatus"] or ("no answer" if health["lastAt"] else "")
+    queued = (health["queued"], hook["entity"] or "every", hook["url"], hook["filter"] or "")
+    return hook["id"], health["state"], health["failures"], last, status, *queued
+
+
+def create_hook(options: argparse.Namespace, config: Config) -> int:
+    columns = None if options.columns is None else [name.strip() for name in options.columns.split(",")]
+    members = {"entity": options.entity, "url": options.url, "filter": options.filter, "columns": columns}
+    members |= {"allowInChangeSet": options.change_sets, "disabled": options.disabled}
+    hook = Hook(**read_members(json.dumps(members).encode()))
+    url = connections.resolve(config)
+    with connections.connect(url, "bds_reader") as connection:
+        hook.check(connections.read_catalog(connection))
+    asyncio.run(check_address(hook.url, config.webhook_allow_private))
+    with connections.connect(url) as connection, connection.transaction():  # a secret that could not be printed is not kept
+        created = _one(connection, CREATE, parameters(options.company, hook))
+        stdio.write(f"{created['id']} {created['secret']}\n")
+    for notice in created["notices"]:
+        stdio.message(f"notice: {notice}; --change-sets includes them")
+    return 0
+
+
+def test_hook(options: argparse.Namespace, config: Config) -> int:
+    with _connect(config) as connection:
+        stdio.write(f"{_one(connection, 'select bds.test_hook(%s, %s)', _named(connection, options.id))}\n")
+    return 0
+
+
+def rotate_hook(options: argparse.Namespace, config: Config) -> int:
+    with _connect(config) as connection, connection.transaction():  # a secret that could not be printed is not kept
+        named = _named(connection, options.id)
+        stdio.write(f"{_one(connection, 'select bds.rotate_hook(%s, %s, %s)', (*named, options.revoke))}\n")
+    return 0
+
+
+def enable_hook(options: argparse.Namespace, config: Config) -> int:
+    return _switch(options, config, disabled=False)
+
+
+def disable_hook(options: argparse.Namespace, config: Config) -> int:
+    return _switch(options, config, disabled=True)
+
+
+def _switch(options: argparse.Namespace, config: Config, *, disabled: bool) -> int:
+    with _connect(config) as connection:
+        _one(connection, SWITCH, (disabled, *_named(connection, options.id)))
+    return 0
+
+
+def delete_hook(options: argparse.Namespace, config: Config) -> int:
+    with _connect(config) as connection:
+        _one(connection, "select bds.delete_hook(%s, %s)", _named(connection, options.id))
+    return 0
+
+
+def _connect(config: Config) -> psycopg.Connection[Any]:
+    return connections.connect(connections.resolve(config))
+
+
+def _named(connection: psycopg.Connection[Any], hook: str) -> tuple[str, str]:
+    """A hook's company and id.  Raises ServiceError(not_found)."""
+    row = connection.execute("select company_id from bds.hooks where id = %s and deleted_at is null", (hook,)).fetchone()
+    if row is None:
+        raise ServiceError("not_found", f"no such hook: {hook}")
+    return row[0], hook
+
+
+def _one(connection: psycopg.Connection[Any], query: Any, values: Any) -> Any:
+    row = connection.execute(query, values).fetchone()
+    assert row is not None
+    return row[0]
+
+
+ID = argument("id", type=read_hook_id, metavar="ID", help="as `bds hook list` shows it")
+COMMANDS = (
+    Command(
+        "hook list",
+        list_hooks,
+        "list a company's hooks with their health",
+        """\
+  bds hook list --company acme                 states, last attempts, what is queued; never a secret
+  bds hook list --company acme --json""",
+        (COMPANY, argument("--json", action="store_true", help="print JSON")),
+    ),
+    Command(
+        "hook create",
+        create_hook,
+        "create a hook and print its id and its secret; the secret is not shown again",
+        """\
+  bds hook create https://example.com/hook --company acme --entity products --filter 'price > 100' --columns price,name
+  read ID SECRET < <(bds hook create https://example.com/hook --company acme --change-sets)""",
+        (
+            argument("url", metavar="URL", help="where changes are sent by POST"),
+            COMPANY,
+            argument("--entity", metavar="E", help="the entity that it watches (every one)"),
+            argument("--filter", metavar="F", help="a condition on the row, such as 'price > 100'"),
+            argument("--columns", metavar="C,...", help="for an update, one of these must have changed (any)"),
+            argument("--change-sets", action="store_true", help="hear of change sets, too; every import is one"),
+            argument("--disabled", action="store_true", help="do not enable it yet"),
+        ),
+    ),
+    Command(
+        "hook test",
+        test_hook,
+        "send a made-up change to a hook, once, and print the delivery's id",
+        "  bds hook test 1b40e49e-...                   a worker sends it; `bds hook list` shows the result",
+        (ID,),
+    ),
+    Command(
+        "hook rotate",
+        rotate_hook,
+        "give a hook a new secret and print it; the one before it signs for another day",
+        """\
+  bds hook rotate 1b40e49e-...                 deliveries carry both signatures for a day
+  bds hook rotate 1b40e49e-... --revoke        the earlier secret ends at once""",
+        (ID, argument("--revoke", action="store_true", help="end the earlier secret at once")),
+    ),
+    Command("hook enable", enable_hook, "enable a hook; it sees later changes", "  bds hook enable 1b40e49e-...", (ID,)),
+    Command("hook disable", disable_hook, "disable a hook and cancel its queue", "  bds hook disable 1b40e49e-...", (ID,)),
+    Command("hook delete", delete_hook, "delete a hook and cancel its queue", "  bds hook delete 1b40e49e-...", (ID,)),
+)
