@@ -25,6 +25,18 @@ NOT_SMALL = {
     "BD004",  # a temporary table of somebody else's is in the way
 }
 
+# Each is one round trip; what the inner query does is done before its row passes the condition.
+BEGIN = """
+    select bds.import_begin(%s, %s, %s, %s)
+    from (select set_config('bds.company', %s, true) as company, set_config('lock_timeout', %s, true) as patience offset 0) c
+    where c.company is not null and c.patience is not null
+"""
+RUN = """
+    select bds.import_run(%s, %s)
+    from (select bds.import_received(%s, %s, %s, %s, %s, %s)::text as done offset 0) r
+    where (r.done = '') is not false
+"""
+
 Writers = Callable[[], AbstractContextManager[psycopg.Connection[Any]]]  # a session that may write, for a moment
 
 
@@ -44,12 +56,7 @@ def small_import(
     try:
         with writers() as connection, connection.transaction():
             is_begun = True
-            connection.execute(
-                "select set_config('bds.company', %s, true), set_config('lock_timeout', %s, true)", (company, TURN_TIMEOUT)
-            )
-            row = connection.execute(
-                "select bds.import_begin(%s, %s, %s, %s)", (company, actor, dry_run, staging.entities)
-            ).fetchone()
+            row = connection.execute(BEGIN, (company, actor, dry_run, staging.entities, company, TURN_TIMEOUT)).fetchone()
             assert row is not None
             staging.copy_small(connection)
             yield connection, row[0]
@@ -64,11 +71,8 @@ def run_small(
 ) -> dict[str, Any]:
     """Compare and write what is staged; returns the report.  Raises psycopg.Error."""
     directives = staging.directives
-    connection.execute(
-        "select bds.import_received(%s, %s, %s, %s, %s, %s)",
-        (company, import_id, directives.atomic, staging.bytes, staging.records, directives.remove_all),
-    )
-    row = connection.execute("select bds.import_run(%s, %s)", (company, import_id)).fetchone()
+    received = (company, import_id, directives.atomic, staging.bytes, staging.records, directives.remove_all)
+    row = connection.execute(RUN, (company, import_id, *received)).fetchone()
     if converter and note_places(connection, company, import_id, converter):
         row = connection.execute("select bds.import_report(%s, %s)", (company, import_id)).fetchone()
     assert row is not None

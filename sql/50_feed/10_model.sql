@@ -191,7 +191,8 @@ create table bds_feed.entities (
     table_name  regclass not null,
     beside      text[] not null,
     has_keys    boolean not null,
-    children    boolean not null
+    children    boolean not null,
+    waits       text[] not null default '{}'
 );
 comment on table bds_feed.entities is 'Entities as imports see them: order, families, parents; bds_feed.install keeps it';
 comment on column bds_feed.entities.name is 'The entity';
@@ -204,6 +205,7 @@ comment on column bds_feed.entities.table_name is 'The table';
 comment on column bds_feed.entities.beside is 'Entities whose map_ its statements read';
 comment on column bds_feed.entities.has_keys is 'Whether its rows can be told by a unique field';
 comment on column bds_feed.entities.children is 'Whether others are nested in it';
+comment on column bds_feed.entities.waits is 'Entities of a circle that are written later: references to their new rows are null at first';
 
 create function bds_feed.note_entities()
     returns void
@@ -224,5 +226,10 @@ create function bds_feed.note_entities()
         join bds.entities r on r.name = u.name
         join (select q.name, count(*) as needed from bds_feed.reach(true) q group by q.name) n on n.name = r.name
         where exists (select from pg_class c where c.oid = e.table_name);
+        update bds_feed.entities e
+        set waits = array(
+            select distinct o.name from bds.import_columns c join bds_feed.entities o on o.name = c.target
+            where c.entity = e.name and not c.required and o.family = e.family and o.place > e.place
+        );
     end;
 comment on function bds_feed.note_entities() is 'Works out bds_feed.entities anew';

@@ -22,29 +22,6 @@ create function bds_feed.linkage_fields(entity_name text)
     end;
 comment on function bds_feed.linkage_fields(text) is 'The fields that are compared; value is SQL for that of a staged row s, cleared for what null makes of it';
 
-create function bds_feed.linkage_tables(entity_name text)
-    returns table (name text, definition text)
-    language sql
-    stable
-    set search_path = pg_catalog, pg_temp
-    begin atomic
-        select t.name || '_' || entity_name, concat(t.definition, (
-            select string_agg(format(t.hashes, f.n), '' order by f.n) from bds_feed.linkage_fields(entity_name) f))
-        from (values
-            ('named', 'ordinal bigint, id bigint', ''),  -- items that carry the id of a row
-            -- items without a row, of homes with rows left, and where they may want another's row all items of the home.  key: equal for
-            -- items that agree with the same rows; was: a target that another may want more
-            ('item', 'ordinal bigint, home bigint, place bigint, shape bigint, key bigint, target bigint, was bigint', ', h%1$s bigint'),
-            -- all rows of the homes of such items.  filled: a bit for each field that is not as null leaves it
-            ('row', 'id bigint, home bigint, place bigint, is_free boolean, filled bigint', ', h%s bigint'),
-            ('fit', 'key bigint, id bigint, more int', ''),  -- rows that agree with items of the key; more: fields they fill beside those given
-            ('way', 'key bigint, level int', ''),  -- keys of rows that can be had: of a free one at level 0, or that of an item of one level less
-            ('term', 'hash bigint, n bigint, total bigint, gain float8', ''),  -- values of items; n of the home's total rows have it
-            ('pair', 'ordinal bigint, id bigint, weight float8, tie bigint', '')
-        ) as t (name, definition, hashes);
-    end;
-comment on function bds_feed.linkage_tables(text) is 'The working tables of bds_import.link_<entity>';
-
 create function bds_feed.make_linkage(entity_name text)
     returns void
     language plpgsql

@@ -17,8 +17,7 @@ declare
 begin
     perform bds_feed.note_entities();
     update bds_feed.state set version = left(md5(random()::text), 8);
-    delete from bds_feed.tables t where t.entity = '*' or t.entity not in (select e.name from bds_feed.entities e);
-    insert into bds_feed.tables select '*', t.name, t.definition from bds_feed.common_tables() t;
+    delete from bds_feed.tables t where t.entity <> '*' and t.entity not in (select e.name from bds_feed.entities e);
     for touched in  -- those whose statements name the entity, too
         select e.name from bds_feed.entities e
         where entity_name is null or e.name = entity_name

@@ -44,9 +44,23 @@ begin
     where f.name = {entity:L};
 end$sql$,
             'map', 'map_' || entity_name, 'entity', entity_name));
+    perform bds_feed.make(
+        entity_name, format('%I(out has_new boolean)', 'number_' || entity_name), 'boolean', 'takes the ids of a few new rows ahead; whether there are any',
+        bds_impl.fill(
+            $sql$
+begin
+    update pg_temp.{map:I} m set target = n.id
+    from (
+        select o.ordinal, nextval({sequence:L}) as id from (select ordinal from pg_temp.{map:I} where target is null and phase = 1 order by ordinal) o
+    ) n
+    where n.ordinal = m.ordinal;
+    has_new := found;
+end$sql$,
+            'map', 'map_' || entity_name,
+            'sequence', (select pg_get_serial_sequence(e.table_name::text, 'id') from bds_feed.entities e where e.name = entity_name)));
 end
 $$;
-comment on function bds_feed.make_look_at(text) is 'Generates look_at_<entity> and count_<entity>';
+comment on function bds_feed.make_look_at(text) is 'Generates look_at_<entity>, count_<entity> and number_<entity>';
 
 create function bds_feed.make_refer(entity_name text)
     returns void

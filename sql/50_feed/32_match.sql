@@ -70,7 +70,7 @@ begin
     from bds.import_columns c where c.entity = entity_name and c.is_unique;
     perform bds_feed.make(
         entity_name, format('%I(company text, given text[], is_valid boolean, compare boolean)', concat_ws('_by_', 'matched_' || entity_name, sole)),
-        'table (' || replace(bds_feed.map_definition(entity_name), '{storage}', '') || ')',
+        bds_feed.rows_of('map_' || entity_name),
         'the row that each staged row means' || coalesce(', if all that they say of themselves is ' || sole, ''),
         bds_impl.fill(
             bds_feed.matched_template(), 'keys', keys.keys, 'found', keys.found, 'said', keys.said, 'is_same', is_same,
@@ -136,19 +136,14 @@ create function bds_feed.number_new_rows(import bds.imports, entity_name text)
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    numbered bigint;
     has_new  boolean;
     map      text := format('pg_temp.%I', 'map_' || entity_name);
     sequence text := (select pg_get_serial_sequence(e.table_name::text, 'id') from bds_feed.entities e where e.name = entity_name);
 begin
     -- ids are taken ahead, so that references to new rows are known before they are written; they follow the document
     if import.is_small then
-        execute format(
-            'update %1$s m set target = n.id from ('
-            'select o.ordinal, nextval(%2$L) as id from (select * from %1$s where target is null and phase = 1 order by ordinal) o) n '
-            'where n.ordinal = m.ordinal', map, sequence);
-        get diagnostics numbered = row_count;
-        return numbered > 0;
+        execute format('select bds_import.%I()', 'number_' || entity_name) into has_new;
+        return has_new;
     end if;
     execute format('select exists (select from %s m where m.target is null and m.phase = 1)', map) into has_new;
     if has_new then

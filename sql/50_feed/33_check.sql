@@ -5,26 +5,35 @@ create function bds_feed.make_check(entity_name text)
     language plpgsql
     set search_path = pg_catalog, pg_temp
 as $$
+declare
+    required record;
 begin
+    select string_agg(format('(%s, %L, ''required'', %L)', m.condition, c.name, c.name || ' is required'), E',\n            ' order by c.ordinal) as cases,
+        string_agg(m.condition, ' or ' order by c.ordinal) as guard
+    into required
+    from bds.import_columns c
+    cross join lateral (select format(
+        -- null where something is required; of a new row also nothing at all, unless its lookup or its parent says it
+        $sql$s.%1$I = e'\x01' or (m.is_new and m.operation <> 'update' and s.%1$I is null%2$s%3$s)$sql$,
+        c.name,
+        case when c.is_unique then format(' and m.%I is null', 'key_' || c.name) else '' end,
+        case when c.is_parent then ' and s."@parent" is null' else '' end
+    )) as m (condition)
+    where c.entity = entity_name and c.required and c.default_expression is null;
     perform bds_feed.make(
         entity_name, format('%I(import bds.imports, given text[])', 'check_values_' || entity_name), 'void',
         'finds every staged text that is not a value of its field''s type', bds_feed.check_values_body(entity_name));
     perform bds_feed.make(
         entity_name, format('%I(import bds.imports, given text[])', 'check_' || entity_name), 'void',
         'finds wrong directives, rows that exist or do not exist against them, contradictory lookups, missing fields',
-        bds_impl.fill(
-            $sql$
-begin
-    if $2 && '{@operation,@where}' then{operations}
-    end if;
-    if '@id' = any ($2) then{names}
-    end if;{required}
-end$sql$,
-            'operations', bds_feed.check_operations_step(entity_name),
-            'names', coalesce((
-                select string_agg(bds_feed.check_name_step(c), '' order by c.ordinal)
-                from bds.import_columns c where c.entity = entity_name and c.is_unique), E'\n        null;'),
-            'required', bds_feed.check_required_step(entity_name)));
+        format(E'begin%s%s%s\nend',
+            bds_feed.check_step(entity_name, '$2 && ''{@operation,@where}''', 'm.operation <> ''upsert'' or s."@where" is not null', 'e.code = v.code',
+                bds_feed.operation_cases(entity_name)),
+            bds_feed.check_step(entity_name, '''@id'' = any ($2)', 'm.is_new and m.id_kind is not null and m.operation in (''create'', ''upsert'')',
+                'e.field = v.field', bds_feed.name_cases(entity_name)),
+            -- what its own lookup does not find is not a new row, and what was refused was not missing
+            bds_feed.check_step(entity_name, 'true', format('m.phase < 3 and (%s)', required.guard),
+                'e.field in (''id'', ''@operation'', ''@where'', v.field)', required.cases)));
     perform bds_feed.make(
         entity_name, format('%I(import bds.imports, given text[])', 'check_rows_' || entity_name), 'void',
         'finds rows nested in one parent that name another, and rows that would break a check constraint',
@@ -34,6 +43,77 @@ end$sql$,
 end
 $$;
 comment on function bds_feed.make_check(text) is 'Generates check_values_<entity>, check_<entity> and check_rows_<entity>';
+
+create function bds_feed.check_step(entity_name text, needed text, guard text, known text, cases text)
+    returns text
+    language plpgsql
+    immutable
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    return case when cases is null then '' else bds_impl.fill(
+        $sql$
+    if {needed} then
+        insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
+        select {entity:L}, m.ordinal, v.field, v.code, v.message
+        from pg_temp.{map:I} m join pg_temp.{staged:I} s on s."@ordinal" = m.ordinal
+        cross join lateral (values
+            {cases}
+        ) as v (is_wrong, field, code, message)
+        where ({guard}) and v.is_wrong and not exists (
+            select from pg_temp.feed_errors e where e.entity = {entity:L} and e.ordinal = m.ordinal and {known}
+        );
+    end if;$sql$,
+        'needed', needed, 'entity', entity_name, 'map', 'map_' || entity_name, 'staged', 'staged_' || entity_name,
+        'cases', cases, 'guard', guard, 'known', known
+    ) end;
+end
+$$;
+comment on function bds_feed.check_step(text, text, text, text, text) is
+    'A step of check_<entity>: its cases (is_wrong, field, code, message) for records m, staged as s, within the guard, unless such an error is known';
+
+create function bds_feed.operation_cases(entity_name text)
+    returns text
+    language sql
+    stable
+    set search_path = pg_catalog, pg_temp
+    return bds_impl.fill(
+        $sql$(m.operation not in ('create', 'update', 'upsert', 'delete'), '@operation', 'invalid_directive',
+                format('expected create, update, upsert or delete, got %L', left(m.operation, 100))),
+            (s."@where" is not null and m.operation not in ('update', 'delete'), '@where', 'invalid_directive',
+                'expected only with "@operation": "update" or "delete"'),
+            (s."@where" is not null and s."@id" is not null, '@where', 'invalid_directive', 'expected an id or @where, got both'),
+            (s."@where" is not null and s."@parent" is not null, '@where', 'invalid_directive', 'expected only in a record at the top level'),
+            (s."@where" is not null and m.phase = 2 and ({has_children}), '@where', 'invalid_directive', 'expected no children beside a condition'),
+            (s."@where" = '', '@where', 'invalid_directive', 'expected a condition, got nothing'),
+            (m.operation = 'create' and m.phase = 1 and not m.is_new, null, 'already_exists', format('it is row %s', m.target)),
+            (m.operation = 'update' and m.is_new and s."@where" is null, null, 'not_found', 'there is no row to update'),
+            -- a row that is gone already may be deleted again
+            (m.operation = 'delete' and m.is_new and coalesce({identity}) is null, null, 'required', 'expected {known} of the row to delete')$sql$,
+        'identity', concat_ws(', ', 's."@id"', 's."@where"', (
+            select string_agg(format('s.%I', c.name), ', ' order by c.ordinal) from bds.import_columns c where c.entity = entity_name and c.is_unique)),
+        'known', array_to_string(bds_feed.lookup_kinds(entity_name), ' or '),
+        'has_children', coalesce((
+            select string_agg(format('s.%I is not null', n.name || '@present'), ' or ')
+            from bds.navigations n where n.entity = entity_name and n.child
+        ), 'false')
+    );
+comment on function bds_feed.operation_cases(text) is 'The cases of check_<entity> for @operation and @where';
+
+create function bds_feed.name_cases(entity_name text)
+    returns text
+    language sql
+    stable
+    set search_path = pg_catalog, pg_temp
+    return (
+        select string_agg(bds_impl.fill(
+            $sql$(m.id_kind = {field:L} and m.{key:I} <> {named}, {field:L}, 'invalid_value',
+                format('expected the value of the id, which matches no row: %s', left(m.id, 100)))$sql$,
+            'field', c.name, 'key', 'key_' || c.name, 'named', bds_feed.named_value(bds_feed.lookup_value('m.id'), c.type, c.sql_type)),
+            E',\n            ' order by c.ordinal)
+        from bds.import_columns c where c.entity = entity_name and c.is_unique
+    );
+comment on function bds_feed.name_cases(text) is 'The cases of check_<entity> for new rows whose lookup and whose field give two values: id code:Q, code R';
 
 create function bds_feed.check_values_body(entity_name text)
     returns text
@@ -67,110 +147,6 @@ end$sql$,
 end
 $$;
 comment on function bds_feed.check_values_body(text) is 'The body of check_values_<entity>';
-
-create function bds_feed.check_operations_step(entity_name text)
-    returns text
-    language plpgsql
-    stable
-    set search_path = pg_catalog, pg_temp
-as $$
-begin
-    return bds_impl.fill(
-        $sql$
-        insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
-        select {entity:L}, m.ordinal, v.field, v.code, v.message
-        from pg_temp.{map:I} m join pg_temp.{staged:I} s on s."@ordinal" = m.ordinal
-        cross join lateral (values
-            (m.operation not in ('create', 'update', 'upsert', 'delete'), '@operation', 'invalid_directive',
-                format('expected create, update, upsert or delete, got %L', left(m.operation, 100))),
-            (s."@where" is not null and m.operation not in ('update', 'delete'), '@where', 'invalid_directive',
-                'expected only with "@operation": "update" or "delete"'),
-            (s."@where" is not null and s."@id" is not null, '@where', 'invalid_directive',
-                'expected an id or @where, got both'),
-            (s."@where" is not null and s."@parent" is not null, '@where', 'invalid_directive', 'expected only in a record at the top level'),
-            (s."@where" is not null and m.phase = 2 and ({has_children}), '@where', 'invalid_directive',
-                'expected no children beside a condition'),
-            (s."@where" = '', '@where', 'invalid_directive', 'expected a condition, got nothing'),
-            (m.operation = 'create' and m.phase = 1 and not m.is_new, null, 'already_exists', format('it is row %s', m.target)),
-            (m.operation = 'update' and m.is_new and s."@where" is null, null, 'not_found', 'there is no row to update'),
-            -- a row that is gone already may be deleted again
-            (m.operation = 'delete' and m.is_new and coalesce({identity}) is null, null, 'required', 'expected {known} of the row to delete')
-        ) as v (is_wrong, field, code, message)
-        where (m.operation <> 'upsert' or s."@where" is not null) and v.is_wrong and not exists (
-            select from pg_temp.feed_errors e where e.entity = {entity:L} and e.ordinal = m.ordinal and e.code = v.code
-        );$sql$,
-        'entity', entity_name, 'map', 'map_' || entity_name, 'staged', 'staged_' || entity_name,
-        'identity', concat_ws(', ', 's."@id"', 's."@where"', (
-            select string_agg(format('s.%I', c.name), ', ' order by c.ordinal) from bds.import_columns c where c.entity = entity_name and c.is_unique)),
-        'known', array_to_string(bds_feed.lookup_kinds(entity_name), ' or '),
-        'has_children', coalesce((
-            select string_agg(format('s.%I is not null', n.name || '@present'), ' or ')
-            from bds.navigations n where n.entity = entity_name and n.child
-        ), 'false')
-    );
-end
-$$;
-comment on function bds_feed.check_operations_step(text) is 'The step of check_<entity> for @operation and @where';
-
-create function bds_feed.check_name_step(key bds.import_columns)
-    returns text
-    language plpgsql
-    stable
-    set search_path = pg_catalog, pg_temp
-as $$
-begin
-    return bds_impl.fill(
-        $sql$
-        insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
-        select {entity:L}, m.ordinal, {field:L}, 'invalid_value', format('expected the value of the id, which matches no row: %s', left(m.id, 100))
-        from pg_temp.{map:I} m
-        where m.is_new and m.id_kind = {field:L} and m.operation in ('create', 'upsert') and m.{key:I} <> {named}
-            and not exists (select from pg_temp.feed_errors e where e.entity = {entity:L} and e.ordinal = m.ordinal and e.field = {field:L});$sql$,
-        'entity', key.entity, 'field', key.name, 'map', 'map_' || key.entity, 'key', 'key_' || key.name,
-        'named', bds_feed.named_value(bds_feed.lookup_value('m.id'), key.type, key.sql_type)
-    );
-end
-$$;
-comment on function bds_feed.check_name_step(bds.import_columns) is
-    'The step of check_<entity> for new rows whose lookup and whose field give two values: id code:Q, code R';
-
-create function bds_feed.check_required_step(entity_name text)
-    returns text
-    language plpgsql
-    stable
-    set search_path = pg_catalog, pg_temp
-as $$
-begin
-    return coalesce((
-        select bds_impl.fill(
-            $sql$
-    insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
-    select {entity:L}, m.ordinal, v.field, 'required', format('%s is required', v.field)
-    from pg_temp.{map:I} m
-    join pg_temp.{staged:I} s on s."@ordinal" = m.ordinal
-    cross join lateral (values {missing}) as v (field, is_missing)
-    where m.phase < 3 and ({any_missing}) and v.is_missing and not exists (
-        -- what its own lookup does not find is not a new row, and what was refused was not missing
-        select from pg_temp.feed_errors e
-        where e.entity = {entity:L} and e.ordinal = m.ordinal and e.field in ('id', '@operation', '@where', v.field)
-    );$sql$,
-            'entity', entity_name, 'map', 'map_' || entity_name, 'staged', 'staged_' || entity_name,
-            'missing', string_agg(format('(%L, %s)', c.name, m.condition), ', ' order by c.ordinal),
-            'any_missing', string_agg(m.condition, ' or ' order by c.ordinal))
-        from bds.import_columns c
-        cross join lateral (select format(
-            -- null where something is required; of a new row also nothing at all, unless its lookup or its parent says it
-            $sql$s.%1$I = e'\x01' or (m.is_new and m.operation <> 'update' and s.%1$I is null%2$s%3$s)$sql$,
-            c.name,
-            case when c.is_unique then format(' and m.%I is null', 'key_' || c.name) else '' end,
-            case when c.is_parent then ' and s."@parent" is null' else '' end
-        )) as m (condition)
-        where c.entity = entity_name and c.required and c.default_expression is null
-        having count(*) > 0
-    ), '');
-end
-$$;
-comment on function bds_feed.check_required_step(text) is 'The step of check_<entity> for required fields that are null, or that a new row lacks';
 
 create function bds_feed.check_nesting_step(entity_name text)
     returns text

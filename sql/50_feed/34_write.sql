@@ -20,7 +20,7 @@ begin
     from bds.import_columns c where c.entity = entity_name;
     perform bds_feed.make(
         entity_name, format('%I(company text, given text[], is_valid boolean)', 'differing_' || entity_name),
-        'table (' || replace(bds_feed.diff_definition(entity_name), '{storage}', '') || ')',
+        bds_feed.rows_of('diff_' || entity_name),
         'the rows that are new or differ from what is stored, as they are to become',
         bds_impl.fill(
             $sql$
@@ -76,8 +76,10 @@ create function bds_feed.make_write(entity_name text)
     set search_path = pg_catalog, pg_temp
 as $$
 declare
+    this bds_feed.entities;
     list record;
 begin
+    select * into strict this from bds_feed.entities e where e.name = entity_name;
     select
         string_agg(format('%I', c.column_name), ', ' order by c.ordinal) as columns,
         string_agg(v.value, ', ' order by c.ordinal) as values,
@@ -86,7 +88,7 @@ begin
     from bds.import_columns c
     cross join lateral (select
         -- In a circle of entities the other row may be written later: such a reference is null at first, and written again.
-        case when bds_feed.may_wait(c) then format(
+        case when c.target = any (this.waits) and not c.required then format(
             'case when %L = any ($4) and d.%I in (select w.target from pg_temp.%I w where w.is_new) then null else d.%2$I end',
             c.target, c.column_name, 'map_' || c.target)
         else format('d.%I', c.column_name) end) as v (value)
@@ -108,22 +110,11 @@ begin
     where t.company_id = (select $1) and t.id = d.id and not d."@new" and d."@ordinal" between $2 and $3;
     get diagnostics updated = row_count;
 end$sql$,
-            'table', (select e.table_name::text from bds_feed.entities e where e.name = entity_name), 'diff', 'diff_' || entity_name,
+            'table', this.table_name::text, 'diff', 'diff_' || entity_name,
             'columns', list.columns, 'values', list.values, 'changes', list.changes));
 end
 $$;
 comment on function bds_feed.make_write(text) is 'Generates write_<entity>';
-
-create function bds_feed.may_wait(c bds.import_columns)
-    returns boolean
-    language sql
-    stable
-    set search_path = pg_catalog, pg_temp
-    return c.target is not null and not c.required and exists (
-        select from bds_feed.entities this join bds_feed.entities other on other.family = this.family
-        where this.name = c.entity and other.name = c.target and other.place > this.place
-    );
-comment on function bds_feed.may_wait(bds.import_columns) is 'Whether a reference leads to rows that are written later, and need not be set at once';
 
 create function bds_feed.make_remove(entity_name text)
     returns void
@@ -133,14 +124,13 @@ as $$
 declare
     child  record;
     finds  text := '';
-    drops  text := '';
 begin
     for child in select * from bds_feed.children_of(entity_name) loop
         finds := finds || bds_impl.fill(
             $sql$
     if exists (select from pg_temp.{staged:I} s where s.{whole:I}) then
-        insert into pg_temp.feed_gone (entity, id, cause, ticket)
-        select {child:L}, c.id, {entity:L}, c.ordinal
+        insert into pg_temp.feed_gone (entity, id, kind, cause, ticket)
+        select {child:L}, c.id, 'array', {entity:L}, c.ordinal
         from (
             select t.id, p.ordinal
             from pg_temp.{map:I} p join pg_temp.{staged:I} s on s."@ordinal" = p.ordinal
@@ -153,21 +143,10 @@ begin
     end if;$sql$,
             'staged', 'staged_' || entity_name, 'whole', child.collection || '@present', 'child', child.target, 'entity', entity_name,
             'map', 'map_' || entity_name, 'table', child.table_name::text, 'column', child.column_name, 'children', 'map_' || child.target);
-        drops := drops || bds_impl.fill(
-            $sql$
-    delete from {table} t using pg_temp.feed_gone g
-    where t.company_id = (select $1) and t.id = g.id and g.entity = {child:L} and g.ticket between $2 and $3;
-    get diagnostics removed = row_count;
-    counts := counts || jsonb_build_object({child:L}, removed);$sql$,
-            'table', child.table_name::text, 'child', child.target);
     end loop;
     perform bds_feed.make(
         entity_name, format('%I(company text)', 'find_removed_' || entity_name), 'void',
         'puts the children that their parents'' arrays, given whole, no longer contain into feed_gone, by the parent record', format(E'begin%s\nend', finds));
-    perform bds_feed.make(
-        entity_name, format('%I(company text, first bigint, last bigint, out counts jsonb)', 'remove_' || entity_name), 'jsonb',
-        'deletes what find_removed has found for the parents from $2 to $3; returns {entity: rows}',
-        format(E'declare\n    removed bigint;\nbegin\n    counts := ''{}'';%s\nend', drops));
 end
 $$;
-comment on function bds_feed.make_remove(text) is 'Generates find_removed_<entity> and remove_<entity>';
+comment on function bds_feed.make_remove(text) is 'Generates find_removed_<entity>';

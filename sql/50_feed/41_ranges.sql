@@ -1,4 +1,6 @@
--- Writing in ranges, until the rows that the database refuses are found.
+-- The unforeseen: a rule of a table that no check knows (a trigger that raises, an exclusion constraint) refuses a whole statement.
+-- Which records it refuses is found by writing them in ranges under savepoints: what was refused is halved, what was taken doubles, so
+-- that each row is tried a few times, however many are refused.
 
 create function bds_feed.is_fault_of_rows(state text)
     returns boolean
@@ -28,17 +30,6 @@ create function bds_feed.refusal(problem jsonb, is_delete boolean)
         end
     );
 comment on function bds_feed.refusal(jsonb, boolean) is 'Code and message of an error for what write_in_ranges has found';
-
-create function bds_feed.refused(entity_name text, problems jsonb[], is_delete boolean default false)
-    returns jsonb
-    language sql
-    immutable
-    set search_path = pg_catalog, pg_temp
-    return (
-        select jsonb_agg(jsonb_build_object('entity', entity_name, 'ordinal', p -> 'key', 'is_late', false) || bds_feed.refusal(p, is_delete))
-        from unnest(problems) as p
-    );
-comment on function bds_feed.refused(text, jsonb[], boolean) is 'What write_in_ranges has found as errors of records; null if nothing';
 
 create function bds_feed.write_in_ranges(statements text[], company text, keys bigint[], singly boolean default false)
     returns jsonb[]
@@ -87,3 +78,24 @@ comment on function bds_feed.write_in_ranges(text[], text, bigint[], boolean) is
     'Runs statements for as many keys as can be, in their order; $1 is the company, $2 and $3 the first and last key of a range.  Returns '
     '{key, state, rule} of those that the database refuses, known being the detail of a BDF01.  Where a range '
     'costs what its keys cost, one by one, they are tried singly if not all go at once';
+
+create function bds_feed.find_culprits(import bds.imports)
+    returns jsonb
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    problems jsonb;
+begin
+    perform bds_feed.apply(import, true);
+    raise exception using errcode = 'BDF02', message = 'only a rehearsal';
+exception
+    when sqlstate 'BDF02' then
+        return null;
+    when sqlstate 'BDF01' then
+        get stacked diagnostics problems = pg_exception_detail;
+        return problems;
+end
+$$;
+comment on function bds_feed.find_culprits(bds.imports) is
+    'Errors of the records that the database refuses, as bds_feed.keep_errors takes them; null if it refuses none of them alone.  Writes nothing';

@@ -28,17 +28,13 @@ create function bds_feed.count_failed(counts jsonb)
     stable
     set search_path = pg_catalog, pg_temp
 as $$
-declare
-    this record;
 begin
-    for this in
-        -- and rows that could not be removed
-        select f.name, f.failed + (select count(*) from pg_temp.feed_errors e where e.entity = f.name and e.ordinal is null) as failed
-        from pg_temp.feed_entities f order by f.place
-    loop
-        counts := bds_feed.add_counts(counts, this.name, jsonb_build_object('failed', this.failed));
-    end loop;
-    return counts;
+    return counts || (
+        select coalesce(jsonb_object_agg(f.name, coalesce(counts -> f.name, '{}') || jsonb_build_object(
+            -- and rows that could not be removed
+            'failed', f.failed + (select count(*) from pg_temp.feed_errors e where e.entity = f.name and e.ordinal is null))), '{}')
+        from pg_temp.feed_entities f
+    );
 end
 $$;
 comment on function bds_feed.count_failed(jsonb) is 'The counts, with those of the records that failed';

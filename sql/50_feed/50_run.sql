@@ -146,7 +146,7 @@ create function bds_feed.refers_outside(entity_name text, members text[], column
     );
 comment on function bds_feed.refers_outside(text, text[], text[]) is 'Whether these columns of the entity refer to none of these entities';
 
-create function bds_feed.apply(import bds.imports)
+create function bds_feed.apply(import bds.imports, in_ranges boolean default false)
     returns jsonb
     language plpgsql
     set search_path = pg_catalog, pg_temp
@@ -158,29 +158,28 @@ declare
     problems jsonb;
 begin
     perform bds_feed.plan(import, false);
-    for this in select * from pg_temp.feed_entities f order by f.place loop
-        perform bds_feed.show_progress(import, 'writing', this.name);
-        counts := bds_feed.add_counts(counts, this.name, bds_feed.write(import, this.name, this.writes));
-    end loop;
-    perform bds_feed.write_again(import);
-    if exists (select from pg_temp.feed_entities f where f.updates > 0 or f.deletes > 0) then
-        for this in select * from pg_temp.feed_entities f where f.updates > 0 order by f.place loop
-            counts := bds_feed.add_counts(counts, this.name, bds_feed.mass_update(import, this.name));
-        end loop;
-        for members in select * from bds_feed.families_in_delete_order() loop
-            counts := bds_feed.delete_records(import, members, counts);
-        end loop;
-    end if;
     for this in
-        select e.name from pg_temp.feed_entities f join bds_feed.entities e on e.name = f.name where e.children order by e.place desc
+        select f.*, array(select o.name from pg_temp.feed_entities o where o.name = any (e.waits)) as later
+        from pg_temp.feed_entities f join bds_feed.entities e on e.name = f.name order by f.place
     loop
-        counts := bds_feed.remove_children(import, this.name, counts);
+        perform bds_feed.show_progress(import, 'writing', this.name);
+        counts := counts || jsonb_build_object(this.name, bds_feed.write(import, this.name, this.writes, this.later, in_ranges));
     end loop;
-    if import.remove_all <> '{}' then
-        for members in select * from bds_feed.families_in_delete_order() loop
-            counts := bds_feed.remove_all(import, members, counts);
-        end loop;
-    end if;
+    for this in  -- references that had to wait for the other's rows
+        select f.name from pg_temp.feed_entities f join bds_feed.entities e on e.name = f.name
+        where e.waits && array(select o.name from pg_temp.feed_entities o) order by f.place
+    loop
+        execute format('update pg_temp.%I set "@new" = false where "@new"', 'diff_' || this.name);
+        perform bds_feed.write(import, this.name, 0, '{}', in_ranges);
+    end loop;
+    for this in select * from pg_temp.feed_entities f where f.updates > 0 order by f.place loop
+        counts := bds_feed.add_counts(counts, this.name, bds_feed.mass_update(import, this.name));
+    end loop;
+    for members in  -- those first that refer to others
+        select array_agg(f.name order by f.place) from pg_temp.feed_entities f group by f.family order by f.family desc
+    loop
+        counts := bds_feed.delete_family(import, members, counts);
+    end loop;
 
     problems := bds_feed.late_errors();
     if import.atomic = 'true' and problems is not null then
@@ -189,32 +188,22 @@ begin
     return bds_feed.count_failed(counts);
 end
 $$;
-comment on function bds_feed.apply(bds.imports) is
-    'Writes what was compared, phase by phase; returns {entity: {created, updated, deleted, unchanged, failed}}; BDF01 has in its detail '
-    'errors without which nothing can be written';
+comment on function bds_feed.apply(bds.imports, boolean) is
+    'Writes what was compared, phase by phase, or in ranges to find the records that the database refuses; returns {entity: {created, updated, '
+    'deleted, unchanged, failed}}; BDF01 has in its detail errors without which nothing can be written';
 
-create function bds_feed.families_in_delete_order()
-    returns setof text[]
-    language plpgsql
-    stable
-    set search_path = pg_catalog, pg_temp
-as $$
-begin
-    return query
-        select array_agg(f.name order by f.place) from pg_temp.feed_entities f group by f.family order by f.family desc;
-end
-$$;
-comment on function bds_feed.families_in_delete_order() is 'The staged entities of each family, those families first that refer to others';
-
-create function bds_feed.write(import bds.imports, entity_name text, writes bigint)
+create function bds_feed.write(import bds.imports, entity_name text, writes bigint, later text[], in_ranges boolean)
     returns jsonb
     language plpgsql
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    later   text[] := bds_feed.written_later(entity_name);
     written record;
 begin
+    if in_ranges then
+        perform bds_feed.write_ranges(import, entity_name, later);
+        return '{}';
+    end if;
     execute format('select * from bds_import.%I($1, 0, $2, $3)', 'write_' || entity_name)
         into written using import.company_id, 9223372036854775807, later;
     if later <> '{}' then  -- what differs in a reference to a row that is written later alone is written in the second round
@@ -223,40 +212,30 @@ begin
     return jsonb_build_object('created', written.created, 'updated', written.updated, 'unchanged', writes - written.created - written.updated);
 end
 $$;
-comment on function bds_feed.write(bds.imports, text, bigint) is 'Writes the rows of an entity that are new or differ; returns {created, updated, unchanged}';
+comment on function bds_feed.write(bds.imports, text, bigint, text[], boolean) is
+    'Writes the rows of an entity that are new or differ, without references to new rows of later ones; returns {created, updated, unchanged}';
 
-create function bds_feed.written_later(entity_name text)
-    returns text[]
-    language plpgsql
-    stable
-    set search_path = pg_catalog, pg_temp
-as $$
-begin
-    return array(
-        select distinct o.name from pg_temp.feed_entities this
-        join pg_temp.feed_entities o on o.family = this.family and o.place > this.place
-        join bds.navigations n on n.entity = this.name and n.target = o.name and not n.many and not n.required
-        where this.name = entity_name
-    );
-end
-$$;
-comment on function bds_feed.written_later(text) is 'Staged entities of a circle to whose new rows references are null at first';
-
-create function bds_feed.write_again(import bds.imports)
+create function bds_feed.write_ranges(import bds.imports, entity_name text, later text[])
     returns void
     language plpgsql
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    entity_name text;
+    ordinals bigint[];
+    problems jsonb[];
 begin
-    for entity_name in select f.name from pg_temp.feed_entities f where bds_feed.written_later(f.name) <> '{}' order by f.place loop
-        execute format('update pg_temp.%I set "@new" = false where "@new"', 'diff_' || entity_name);
-        execute format('select bds_import.%I($1, 0, $2, ''{}'')', 'write_' || entity_name) using import.company_id, 9223372036854775807;
-    end loop;
+    execute format('select array_agg(d."@ordinal" order by d."@ordinal") from pg_temp.%I d', 'diff_' || entity_name) into ordinals;
+    execute format('create index if not exists %I on pg_temp.%I ("@ordinal")', 'ranges_' || entity_name, 'diff_' || entity_name);
+    problems := bds_feed.write_in_ranges(
+        array[format('select bds_import.%I($1, $2, $3, %L)', 'write_' || entity_name, later)], import.company_id, ordinals);
+    if problems <> '{}' then
+        raise exception using errcode = 'BDF01', message = 'the database refuses records', detail = (
+            select jsonb_agg(jsonb_build_object('entity', entity_name, 'ordinal', p -> 'key') || bds_feed.refusal(p, false)) from unnest(problems) as p);
+    end if;
 end
 $$;
-comment on function bds_feed.write_again(bds.imports) is 'Sets the references of a circle that had to wait for the other''s rows';
+comment on function bds_feed.write_ranges(bds.imports, text, text[]) is
+    'Writes the rows of an entity in ranges; BDF01 has in its detail errors of the records that the database refuses';
 
 create function bds_feed.analyze_staged(import bds.imports, entity_names text[])
     returns void

@@ -1,35 +1,55 @@
--- Deleting: what the document says is to go, and what it no longer contains, in feed_gone.  A row that others refer to stays, unless
--- they go with it.  A whole family is collected at once, for entities that refer to one another in a circle can only go together.
+-- Deleting: all that goes of a family lies in feed_gone and is deleted at once, for entities that refer to one another in a circle can
+-- only go together.  Each row has the reason why it goes, and stays if others refer to it, unless they go with it:
+--     record      a record deletes it: ticket is the record's ordinal; if it stays, the record has failed
+--     array       its parent's array, given whole, lacks it: ticket is the parent record's ordinal, which fails with all that it writes
+--     collection  its collection, given whole, lacks it: ticket is the row; if it stays, that is an error of the collection
 
-create function bds_feed.delete_records(import bds.imports, members text[], counts jsonb)
+create function bds_feed.delete_family(import bds.imports, members text[], counts jsonb)
     returns jsonb
     language plpgsql
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    entity_name  text;
+    this         record;
     gone_already jsonb;
 begin
-    if not exists (select from pg_temp.feed_entities f where f.name = any (members) and f.deletes > 0) then
-        return counts;
-    end if;
-    for entity_name in select f.name from pg_temp.feed_entities f where f.name = any (members) and f.deletes > 0 order by f.place loop
-        perform bds_feed.show_progress(import, 'deleting', entity_name);
-        execute format(
-            'select jsonb_build_object(''unchanged'', count(*)) from pg_temp.%I m where m.phase = 3 and m.is_new and not m.failed', 'map_' || entity_name
-        ) into gone_already;
-        counts := bds_feed.add_counts(counts, entity_name, gone_already);
-        execute format(
-            'insert into pg_temp.feed_gone (entity, id, cause, ticket) '
-            'select $1, m.target, $1, m.ordinal from pg_temp.%I m where m.phase = 3 and m.target is not null and not m.failed', 'map_' || entity_name
-        ) using entity_name;
-        perform bds_feed.find_gone(import, entity_name);
+    for this in
+        select f.name, f.deletes > 0 as has_deletes, e.children, e.table_name, f.name = any (import.remove_all) as is_whole
+        from pg_temp.feed_entities f join bds_feed.entities e on e.name = f.name where f.name = any (members) order by f.place
+    loop
+        if this.has_deletes then
+            perform bds_feed.show_progress(import, 'deleting', this.name);
+            execute format(
+                'insert into pg_temp.feed_gone (entity, id, kind, cause, ticket) '
+                'select $1, m.target, ''record'', $1, m.ordinal from pg_temp.%I m where m.phase = 3 and m.target is not null and not m.failed',
+                'map_' || this.name) using this.name;
+            perform bds_feed.find_gone(import, this.name);
+            execute format('select jsonb_build_object(''unchanged'', count(*)) from pg_temp.%I m where m.phase = 3 and m.is_new and not m.failed',
+                'map_' || this.name) into gone_already;
+            counts := bds_feed.add_counts(counts, this.name, gone_already);
+        end if;
+        if this.children then
+            execute format('select bds_import.%I($1)', 'find_removed_' || this.name) using import.company_id;
+        end if;
+        if this.is_whole and bds_feed.hides_rows(this.name) then
+            insert into pg_temp.feed_errors (entity, path, code, message, is_late)
+            values (this.name, this.name || '@removeAll', 'batch_failed', 'nothing was removed: the rows of failed records are unknown', true);
+        elsif this.is_whole then
+            perform bds_feed.show_progress(import, 'removing', this.name);
+            execute format(
+                'insert into pg_temp.feed_gone (entity, id, kind, cause, ticket) select $2, t.id, ''collection'', $2, t.id from %s t '
+                'where t.company_id = $1 and not exists (select from pg_temp.%I m where m.target = t.id)', this.table_name, 'map_' || this.name
+            ) using import.company_id, this.name;
+        end if;
     end loop;
-    return bds_feed.delete_gone(import, false, counts);
+    if exists (select from pg_temp.feed_gone) then
+        counts := bds_feed.delete_gone(import, counts);
+    end if;
+    return counts;
 end
 $$;
-comment on function bds_feed.delete_records(bds.imports, text[], jsonb) is
-    'Deletes the rows that records of a family say are to go; returns the counts with theirs';
+comment on function bds_feed.delete_family(bds.imports, text[], jsonb) is
+    'Deletes what records of a family delete, and what its arrays and collections, given whole, no longer contain; returns the counts with these rows';
 
 create function bds_feed.find_gone(import bds.imports, entity_name text)
     returns void
@@ -49,8 +69,8 @@ begin
     loop
         begin
             perform bds_feed.require_rows(import.company_id, mass.lookups);
-            insert into pg_temp.feed_gone (entity, id, cause, ticket)
-            select entity_name, w.id, entity_name, mass.ordinal from bds_feed.rows_where(import.company_id, entity_name, mass.condition) as w (id);
+            insert into pg_temp.feed_gone (entity, id, kind, cause, ticket)
+            select entity_name, w.id, 'record', entity_name, mass.ordinal from bds_feed.rows_where(import.company_id, entity_name, mass.condition) as w (id);
         exception when sqlstate 'BDF01' then
             get stacked diagnostics known = pg_exception_detail;
             perform bds_feed.note_late(entity_name, array(select k || jsonb_build_object('ordinal', mass.ordinal) from jsonb_array_elements(known::jsonb) k));
@@ -59,13 +79,12 @@ begin
     end loop;
     delete from pg_temp.feed_gone g  -- the first record that names a row has it
     using (
-        select o.ctid, row_number() over (partition by o.id order by o.ticket) as n from pg_temp.feed_gone o where o.entity = entity_name
+        select o.ctid, row_number() over (partition by o.id order by o.ticket) as n from pg_temp.feed_gone o
+        where o.entity = entity_name and o.kind = 'record'
     ) o
     where o.n > 1 and g.ctid = o.ctid;
     if found_any then
-        perform bds_feed.fail_late(import, entity_name);
-        execute format('delete from pg_temp.feed_gone g using pg_temp.%I m where g.cause = $1 and m.ordinal = g.ticket and m.failed', 'map_' || entity_name)
-            using entity_name;
+        perform bds_feed.keep_failed(import, entity_name);
     end if;
 end
 $$;
@@ -86,7 +105,7 @@ end
 $$;
 comment on function bds_feed.conditions(text) is 'How many records of an entity have a condition';
 
-create function bds_feed.delete_gone(import bds.imports, is_removal boolean, counts jsonb)
+create function bds_feed.delete_gone(import bds.imports, counts jsonb)
     returns jsonb
     language plpgsql
     set search_path = pg_catalog, pg_temp
@@ -98,8 +117,8 @@ begin
     perform bds_feed.add_along(import);
     loop
         perform bds_feed.filled(import, 'feed_gone');
-        while bds_feed.find_used(import, is_removal) loop
-            perform bds_feed.keep_used(import, is_removal);
+        while bds_feed.find_used(import) loop
+            perform bds_feed.keep_used(import);
         end loop;
         begin
             foreach statement in array bds_feed.delete_statements(false) loop
@@ -107,11 +126,11 @@ begin
             end loop;
             exit;
         exception when others then
-            if not bds_feed.is_fault_of_rows(sqlstate) or not bds_feed.rehearse_delete(import, is_removal) then
+            if not bds_feed.is_fault_of_rows(sqlstate) or not bds_feed.rehearse_delete(import) then
                 raise;
             end if;
         end;
-        perform bds_feed.keep_used(import, is_removal);
+        perform bds_feed.keep_used(import);
     end loop;
     for tally in select g.entity, count(distinct g.id) as rows from pg_temp.feed_gone g group by g.entity loop
         counts := bds_feed.add_counts(counts, tally.entity, jsonb_build_object('deleted', tally.rows));
@@ -120,7 +139,7 @@ begin
     return counts;
 end
 $$;
-comment on function bds_feed.delete_gone(bds.imports, boolean, jsonb) is
+comment on function bds_feed.delete_gone(bds.imports, jsonb) is
     'Deletes the rows of feed_gone with their content, but for those that have to stay; returns the counts with theirs';
 
 create function bds_feed.add_along(import bds.imports)
@@ -141,8 +160,8 @@ begin
         perform bds_feed.filled(import, 'feed_gone');
         for child in select * from bds_feed.children_of(names[at]) loop
             execute format(
-                'insert into pg_temp.feed_gone (entity, id, cause, ticket, along) '
-                'select $2, t.id, g.cause, g.ticket, true from pg_temp.feed_gone g join %s t on t.company_id = (select $1) and t.%I = g.id where g.entity = $3',
+                'insert into pg_temp.feed_gone (entity, id, kind, cause, ticket, along) '
+                'select $2, t.id, g.kind, g.cause, g.ticket, true from pg_temp.feed_gone g join %s t on t.company_id = (select $1) and t.%I = g.id where g.entity = $3',
                 child.table_name, child.column_name
             ) using import.company_id, child.target, names[at];
             get diagnostics found_rows = row_count;
@@ -197,7 +216,7 @@ $$;
 comment on function bds_feed.delete_statements(boolean) is
     'The statements that delete the rows of feed_gone, in this order; $1 is the company, $2 and $3 the first and last ticket if it is done in ranges';
 
-create function bds_feed.find_used(import bds.imports, is_removal boolean)
+create function bds_feed.find_used(import bds.imports)
     returns boolean
     language plpgsql
     set search_path = pg_catalog, pg_temp
@@ -213,60 +232,79 @@ begin
     loop
         execute bds_impl.fill(
             $sql$
-            insert into pg_temp.feed_use (cause, ticket, code, message)
-            select u.cause, u.ticket, 'in_use', case when $2
+            insert into pg_temp.feed_use (kind, cause, ticket, code, message)
+            select u.kind, u.cause, u.ticket, 'in_use', case when u.kind = 'collection'
                 then format('row %s is not in the feed, but %s refer to it', u.ticket, {user:L})
                 else format('row %s is referred to by %s %s', min(u.id), {user:L}, min(u.user_id)) end
             from (
-                select g.cause, g.ticket, g.id, t.id as user_id
+                select g.kind, g.cause, g.ticket, g.id, t.id as user_id
                 from pg_temp.feed_gone g join {table} t on t.company_id = (select $1) and t.{column:I} = g.id
                 where g.entity = {used:L}
             ) u
             {staying}
-            group by u.cause, u.ticket
+            group by u.kind, u.cause, u.ticket
             $sql$,
             'user', use.user_name, 'used', use.name, 'table', use.user_table::text, 'column', use.column_name,
             'staying', case when use.may_go
                 then format('where not exists (select from pg_temp.feed_gone o where o.entity = %L and o.id = u.user_id)', use.user_name) else '' end
-        ) using import.company_id, is_removal;
+        ) using import.company_id;
         get diagnostics kept = row_count;
         found_any := found_any or kept > 0;
     end loop;
     return found_any;
 end
 $$;
-comment on function bds_feed.find_used(bds.imports, boolean) is 'Notes in feed_use what would delete a row to which one refers that stays; whether there is any';
+comment on function bds_feed.find_used(bds.imports) is 'Notes in feed_use what would delete a row to which one refers that stays; whether there is any';
 
-create function bds_feed.keep_used(import bds.imports, is_removal boolean)
+create function bds_feed.keep_used(import bds.imports)
     returns void
     language plpgsql
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    entity_name text;
+    used     record;
+    problems jsonb;
 begin
-    for entity_name in select distinct u.cause from pg_temp.feed_use u loop
-        if is_removal then
-            perform bds_feed.note_kept(import, entity_name);
+    select jsonb_agg(to_jsonb(u)) into problems from (
+        select distinct on (u.cause, u.ticket) u.cause as entity, u.ticket as ordinal, u.code, u.message from pg_temp.feed_use u where u.kind = 'array'
+        order by u.cause, u.ticket, u.message
+    ) u;
+    if problems is not null then
+        raise exception using errcode = 'BDF01', message = 'an array lacks rows that have to stay', detail = problems;
+    end if;
+    for used in select distinct u.kind, u.cause from pg_temp.feed_use u loop
+        if used.kind = 'collection' then
+            perform bds_feed.note_kept(import, used.cause);
         else
-            perform bds_feed.note_late(entity_name, array(
+            perform bds_feed.note_late(used.cause, array(
                 select to_jsonb(u) from (
-                    select distinct on (u.ticket) u.ticket as ordinal, u.code, u.message from pg_temp.feed_use u where u.cause = entity_name
+                    select distinct on (u.ticket) u.ticket as ordinal, u.code, u.message from pg_temp.feed_use u where u.cause = used.cause and u.kind = 'record'
                     order by u.ticket, u.message
                 ) u
             ));
-            perform bds_feed.fail_late(import, entity_name);
-            execute format(
-                'delete from pg_temp.feed_gone g using pg_temp.%I m where g.cause = $1 and m.ordinal = g.ticket and m.failed', 'map_' || entity_name
-            ) using entity_name;
+            perform bds_feed.keep_failed(import, used.cause);
         end if;
     end loop;
     delete from pg_temp.feed_use;
 end
 $$;
-comment on function bds_feed.keep_used(bds.imports, boolean) is 'Takes out of feed_gone what feed_use has, and notes why: as errors of records, or of removals';
+comment on function bds_feed.keep_used(bds.imports) is
+    'Takes out of feed_gone what feed_use has, and notes why, as errors of records or of collections; BDF01 where a parent has to fail with its array';
 
-create function bds_feed.rehearse_delete(import bds.imports, is_removal boolean)
+create function bds_feed.keep_failed(import bds.imports, entity_name text)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    perform bds_feed.fail_late(import, entity_name);
+    execute format('delete from pg_temp.feed_gone g using pg_temp.%I m where g.kind = ''record'' and g.cause = $1 and m.ordinal = g.ticket and m.failed',
+        'map_' || entity_name) using entity_name;
+end
+$$;
+comment on function bds_feed.keep_failed(bds.imports, text) is 'Fails records that delete, in batch mode their batches, and takes their rows out of feed_gone';
+
+create function bds_feed.rehearse_delete(import bds.imports)
     returns boolean
     language plpgsql
     set search_path = pg_catalog, pg_temp
@@ -278,10 +316,10 @@ declare
 begin
     update pg_temp.feed_gone g set n = r.n
     from (
-        select t.cause, t.ticket, row_number() over (order by f.place desc, t.ticket) as n
-        from (select distinct o.cause, o.ticket from pg_temp.feed_gone o) t join pg_temp.feed_entities f on f.name = t.cause
+        select t.kind, t.cause, t.ticket, row_number() over (order by f.place desc, t.ticket) as n
+        from (select distinct o.kind, o.cause, o.ticket from pg_temp.feed_gone o) t join pg_temp.feed_entities f on f.name = t.cause
     ) r
-    where r.cause = g.cause and r.ticket = g.ticket;
+    where r.kind = g.kind and r.cause = g.cause and r.ticket = g.ticket;
     tickets := array(select generate_series(1, (select max(g.n) from pg_temp.feed_gone g)));
     begin
         create index on pg_temp.feed_gone (n);
@@ -296,9 +334,9 @@ begin
     exception when sqlstate 'BDF02' then
         null;
     end;
-    insert into pg_temp.feed_use (cause, ticket, code, message)
-    select distinct g.cause, g.ticket, r ->> 'code',
-        case when is_removal then format('row %s is not in the feed, but it stays: ', g.ticket) else '' end || (r ->> 'message')
+    insert into pg_temp.feed_use (kind, cause, ticket, code, message)
+    select distinct g.kind, g.cause, g.ticket, r ->> 'code',
+        case when g.kind = 'collection' then format('row %s is not in the feed, but it stays: ', g.ticket) else '' end || (r ->> 'message')
     from unnest(problems) as p join pg_temp.feed_gone g on g.n = (p ->> 'key')::bigint
     cross join lateral bds_feed.refusal(p, true) r
     -- beside a row that is refused for itself, others may be in use only because that one stays: they come next
@@ -306,5 +344,59 @@ begin
     return cardinality(problems) > 0;
 end
 $$;
-comment on function bds_feed.rehearse_delete(bds.imports, boolean) is
+comment on function bds_feed.rehearse_delete(bds.imports) is
     'Notes in feed_use what the database refuses to delete, found in ranges of tickets; false if it refuses nothing by itself';
+
+create function bds_feed.hides_rows(entity_name text)
+    returns boolean
+    language plpgsql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    is_so boolean;
+begin
+    -- all of them failed, or what says which row is meant is itself what is wrong
+    execute bds_impl.fill(
+        $sql$
+        select f.failed > 0 and (f.failed = f.rows or exists (
+            select from pg_temp.{map:I} m join pg_temp.feed_errors e on e.entity = $1 and e.ordinal = m.ordinal
+            where m.failed and (e.code = 'lookup_ambiguous' or (m.is_new and (e.field = any ($2) or {nameless})))
+        ))
+        from pg_temp.feed_entities f where f.name = $1
+        $sql$,
+        'map', 'map_' || entity_name, 'nameless', coalesce((
+            select string_agg(format('m.%I is null', 'key_' || c.name), ' and ')
+            from bds.import_columns c where c.entity = entity_name and c.is_unique
+        ), 'true')
+    ) into is_so using entity_name, bds_feed.lookup_kinds(entity_name);
+    return is_so;
+end
+$$;
+comment on function bds_feed.hides_rows(text) is 'Whether records of an entity failed that may mean any row: none may then be removed';
+
+create function bds_feed.note_kept(import bds.imports, entity_name text)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    execute (
+        select bds_impl.fill(
+            $sql$
+            insert into pg_temp.feed_errors (entity, path, record, code, message, is_late)
+            select {entity:L}, {path:L}, coalesce({record}), u.code, u.message, true
+            from (select distinct on (u.ticket) u.* from pg_temp.feed_use u where u.kind = 'collection' and u.cause = {entity:L} order by u.ticket, u.message) u
+            join {table} t on t.company_id = $1 and t.id = u.ticket
+            $sql$,
+            'entity', entity_name, 'path', entity_name || '@removeAll', 'table', e.table_name::text,
+            'record', concat_ws(', ', (
+                select string_agg(format($f$%L || t.%I$f$, f.name || ':', f.column_name), ', ' order by f.ordinal)
+                from bds.fields f where f.entity = entity_name and f.is_unique), $f$'id:' || t.id$f$))
+        from bds_feed.entities e where e.name = entity_name
+    ) using import.company_id;
+    delete from pg_temp.feed_gone g using pg_temp.feed_use u
+    where g.kind = 'collection' and g.cause = entity_name and u.kind = g.kind and u.cause = g.cause and u.ticket = g.ticket;
+end
+$$;
+comment on function bds_feed.note_kept(bds.imports, text) is 'Notes as errors of a collection why rows of feed_use stay, and takes them out of feed_gone';

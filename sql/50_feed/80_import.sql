@@ -66,7 +66,7 @@ begin
     -- every entity with every count
     select coalesce(jsonb_object_agg(c.key, '{"created": 0, "updated": 0, "deleted": 0, "unchanged": 0, "failed": 0}'::jsonb || c.value), '{}')
     into counts from jsonb_each(counts) c;
-    perform bds_feed.analyze_changed(counts);
+    perform bds_feed.analyze_changed(counts) where not import.is_small;
     perform bds_feed.drop_staging(import);
     update bds.imports i
     set finished_at = clock_timestamp(), state = outcome, entities = counts, error_count = i.error_count + problems, done = i.records,

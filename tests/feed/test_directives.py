@@ -162,6 +162,18 @@ def test_upserts_run_before_deletes(shop: Feed) -> None:
     assert report == {"categories": {"deleted": 1}, "products": {"updated": 2}}
 
 
+def test_what_arrays_and_collections_lack_goes_before_the_rows_that_it_refers_to(shop: Feed) -> None:
+    """Order items refer to products, and no longer to those that the same document deletes or leaves out."""
+    shop.good(orders=[{"code": "O", "items": [{"product": "code:B"}]}])
+    assert shop.good({"orders": [{"code": "O", "items": []}], "products": [{"@operation": "delete", "code": "B"}]}) == {
+        "orders": {"unchanged": 1}, "orderItems": {"deleted": 1}, "products": {"deleted": 1},
+    }  # fmt: skip
+    shop.good(orders=[{"code": "O", "items": [{"product": "code:C"}]}])
+    assert shop.good({"orders": [{"code": "O", "items": []}], "products": [{"code": "A"}], "products@removeAll": True}) == {
+        "orders": {"unchanged": 1}, "orderItems": {"deleted": 1}, "products": {"unchanged": 1, "deleted": 2},
+    }  # fmt: skip
+
+
 def test_a_failed_delete_fails_the_deletes_of_its_batch_and_no_upsert(shop: Feed) -> None:
     report = shop.send(
         {"products": [{"@operation": "delete", "code": "A"}, {"code": "B", "name": "new"}, {"@operation": "delete", "code": "D"}]}
