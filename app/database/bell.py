@@ -25,7 +25,7 @@ log = logging.getLogger("bds.db")
 PAUSE = 0.015  # seconds between two reads of an awake keeper
 QUIET = 4  # reads without a change after which it goes to sleep
 LEASE = 250  # milliseconds
-TRY = 1.0  # seconds between two attempts to become the keeper
+TRY = 0.25  # seconds between two attempts to become the keeper: the next one relays what a killed one has not
 
 # The snapshot is taken before the bell is set: what is visible in it, and not relayed yet, has rung for itself.
 WAKE: LiteralString = """

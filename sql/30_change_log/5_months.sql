@@ -20,7 +20,9 @@ as $$
 declare
     name text := bds_change_log.partition_of(month, parent);
 begin
-    perform pg_advisory_xact_lock(hashtextextended('bds_change_log.make_month', 0));
+    -- Two sessions may begin the month.  Attaching takes this lock anyway; it stops neither readers nor writers of the log, and
+    -- needs a right, unlike an advisory lock.
+    execute format('lock table only bds.%I in share update exclusive mode', parent);
     if to_regclass('bds.' || name) is not null then
         return;
     end if;

@@ -35,9 +35,11 @@ declare
         'expire months of the log', 'select bds_change_log.expire_changes()'
     ];
 begin
-    if not pg_try_advisory_xact_lock(hashtextextended('bds.maintain', 0)) then
+    begin  -- one session maintains at a time; this lock needs a right, unlike an advisory lock
+        lock table bds.problem_counts in share update exclusive mode nowait;
+    exception when lock_not_available then
         return;
-    end if;
+    end;
     for n in 1 .. cardinality(statements) by 2 loop
         step := statements[n];
         problem := null;

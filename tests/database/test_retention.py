@@ -222,3 +222,17 @@ def test_one_session_maintains_at_a_time_and_a_failed_step_does_not_stop_the_oth
     problems = {step: problem for step, _, problem in acme.rows("select * from bds.maintain()")}
     assert [step for step, problem in problems.items() if problem] == ["make months of the log"]
     assert str(problems["make months of the log"]).startswith("42883: ")
+
+
+def test_a_session_without_rights_holds_up_neither_a_new_month_nor_maintenance(acme: Operator, connect) -> None:
+    stranger = connect("bds_writer", "acme")
+    for name in ("bds.maintain", "bds_change_log.make_month"):
+        stranger.execute("select pg_advisory_lock(hashtextextended(%s, 0))", (name,))
+    for statement in ("lock table bds.problem_counts in share update exclusive mode", "lock table bds.change_log"):
+        with pytest.raises(psycopg.errors.InsufficientPrivilege), stranger.transaction():
+            stranger.execute(statement.encode())
+    [(last,)] = acme.rows("select max(name) from bds_change_log.partitions()")
+    acme.connection.execute(f"drop table bds.{last}".encode())
+    assert maintain(acme)["make months of the log"] == 1
+    takers = "select proname from pg_proc where pronamespace::regnamespace::text ~ '^bds' and prosrc ~ 'advisory_'"
+    assert acme.rows(takers) == [], "everybody may take an advisory lock"
