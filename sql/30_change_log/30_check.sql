@@ -1,0 +1,100 @@
+-- Generates the check of an entity's table: after ALTER TABLE, writes are refused until the table is registered again, because its
+-- triggers' functions spell out the columns.
+
+create function bds_change_log.refuse_altered(this bds.entities)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    raise exception using
+        errcode = 'BD007',
+        message = format('%s was altered and not registered again', this.table_name),
+        hint = bds_registry.register_statement(this);
+end
+$$;
+comment on function bds_change_log.refuse_altered(bds.entities) is 'Raises BD007 with the statement that registers the entity again';
+
+create function bds_change_log.probe_of(type text)
+    returns text
+    language sql
+    immutable
+    set search_path = pg_catalog, pg_temp
+    return (
+        select p.probe
+        from (values
+            ('numeric', '0.01234567890123456789012345678901234567890'),
+            ('timestamp', '2000-01-01 00:00:00.654321+00'),
+            ('time', '00:00:00.654321'),
+            ('character', repeat('x', substring(type from '\((\d{1,3})\)')::int))
+        ) as p (prefix, probe)
+        where starts_with(type, p.prefix) and pg_input_is_valid(p.probe, type)
+        limit 1
+    );
+comment on function bds_change_log.probe_of(text) is
+    'A value that a column of a type keeps, rounds or refuses, by its length or scale; null if the type has neither';
+
+-- The check costs a statement nothing: it is called immutable, so the planner calls it, once for each plan of a log function, and
+-- ALTER TABLE discards these plans.  It must not query the catalog, which shows a transaction the columns of its snapshot: a row
+-- that is made of nulls and probes has the columns of now.
+create function bds_change_log.make_check_function(this bds.entities)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+    set timezone = 'UTC'
+as $$
+declare
+    columns  bds.column_history[];
+    expected text;
+begin
+    select array_agg(h order by h.ordinal) into columns
+    from bds.column_history h
+    where h.entity = this.name and h.until = 'infinity';
+    execute (
+        select format('select row_to_json(r.*)::text from (select %s) r', string_agg(
+            case when p.probe is null then format('null as %I', c.column_name) else format('%L::%s as %I', p.probe, c.type, c.column_name) end,
+            ', ' order by c.ordinal
+        ))
+        from unnest(columns) c cross join bds_change_log.probe_of(c.type) as p (probe)
+    ) into expected;
+    perform bds_registry.run(bds_impl.fill(
+        $body$
+create or replace function bds_log.{function:I}() returns boolean language plpgsql immutable
+set search_path = pg_catalog, pg_temp
+set timezone = 'UTC'
+as $function$
+declare
+    this  bds.entities := (select e from bds.entities e where e.name = {entity:L});
+    nulls text := format('(select t.* from (select) s left join %s t on false) n', this.table_name);
+    found text;
+    types regtype[];
+begin
+    execute format('select row_to_json(jsonb_populate_record(n.*, %L))::text from %s', {probes:L}, nulls) into found;
+    if found = {expected:L} then
+        execute format('select array[%s] from %s', {typed:L}, nulls) into types;
+    end if;
+    if types = {types:L}::regtype[] then
+        return true;
+    end if;
+    perform bds_change_log.refuse_altered(this);
+exception when data_exception or integrity_constraint_violation then  -- a column does not take its probe
+    perform bds_change_log.refuse_altered(this);
+end
+$function$;
+revoke all on function bds_log.{function:I}() from public;
+alter function bds_log.{function:I}() owner to bds_owner;
+        $body$,
+        'function', this.name || '_check',
+        'entity', this.name,
+        'probes', (
+            select coalesce(jsonb_object_agg(c.column_name, p.probe) filter (where p.probe is not null), '{}')::text
+            from unnest(columns) c cross join bds_change_log.probe_of(c.type) as p (probe)
+        ),
+        'expected', expected,
+        'typed', (select string_agg(format('pg_typeof(n.%I)', c.column_name), ', ' order by c.ordinal) from unnest(columns) c),
+        'types', (select array_agg(c.type order by c.ordinal)::text from unnest(columns) c)
+    ));
+end
+$$;
+comment on function bds_change_log.make_check_function(bds.entities) is
+    'Creates the function that raises BD007 if the entity''s table is not as it was registered';

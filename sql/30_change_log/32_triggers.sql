@@ -1,0 +1,149 @@
+-- Generates the triggers of an entity's table, and the function that stamps its rows.  For data.units the functions of the triggers
+-- are bds_log.units_check, units_stamp, units_insert, units_update and units_delete.  PostgreSQL fires triggers in the order of their
+-- names: the turn first, then the stamp, then the log.
+
+create function bds_change_log.install_triggers(this bds.entities)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    -- New rows get their time from the default.  bds_2_stamp_new is for rows that bring a time, for a session that has named no
+    -- company, and for a clock that went back.
+    perform bds_registry.run(bds_impl.fill(
+        $sql$
+alter table {table} alter column updated_at set default clock_timestamp();
+create or replace trigger bds_1_lock before insert or update or delete on {table} for each statement
+    execute function bds_log.lock_named_company();
+create or replace trigger bds_1_lock_old_row before delete on {table} for each row
+    when ({turn_of_old} is not true)
+    execute function bds_log.lock_old_row_company();
+create or replace trigger bds_2_stamp_new before insert on {table} for each row
+    when (
+        {turn_of_new} is not true
+        or coalesce(new.updated_at not between statement_timestamp() and clock_timestamp(), true)
+        or strpos(current_setting('bds.turns', true), '@2') > 0  -- new rows have a floor: 2 begins its year, see take_turn
+    )
+    execute function bds_log.{stamp:I}();
+create or replace trigger bds_2_stamp before update on {table} for each row
+    execute function bds_log.{stamp:I}();
+create or replace trigger bds_truncate before truncate on {table} for each statement
+    execute function bds_log.refuse_truncate();
+create or replace trigger bds_log_insert after insert on {table}
+    referencing new table as new_rows for each statement
+    execute function bds_log.{insert:I}();
+create or replace trigger bds_log_update after update on {table}
+    referencing old table as old_rows new table as new_rows for each statement
+    execute function bds_log.{update:I}();
+create or replace trigger bds_log_delete after delete on {table}
+    referencing old table as old_rows for each statement
+    execute function bds_log.{delete:I}();
+        $sql$,
+        'table', this.table_name::text, 'stamp', this.name || '_stamp',
+        'turn_of_old', bds_change_log.has_turn('old'), 'turn_of_new', bds_change_log.has_turn('new'),
+        'insert', this.name || '_insert', 'update', this.name || '_update', 'delete', this.name || '_delete'
+    ));
+end
+$$;
+comment on function bds_change_log.install_triggers(bds.entities) is
+    'Creates the triggers of an entity''s table, which call the functions of bds_change_log.make_functions';
+
+create function bds_change_log.has_turn(of_row text)
+    returns text
+    language sql
+    immutable
+    -- A row without a company has no turn, whether the setting is null or ''.
+    return format(
+        $sql$coalesce(
+            %1$s.company_id = nullif(current_setting('bds.company', true), ''),
+            strpos(current_setting('bds.turns', true), ',' || %1$s.company_id || '@') > 0
+        )$sql$,
+        of_row
+    );
+comment on function bds_change_log.has_turn(text) is
+    'A condition on a row: it belongs to the named company or, if none is named, to one whose turn the transaction has. False or null '
+    'if not';
+
+create function bds_change_log.make_row_function(this bds.entities)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    perform bds_registry.run(bds_impl.fill(
+        $body$
+create or replace function bds_log.{function:I}() returns trigger language plpgsql security definer
+set search_path = pg_catalog, pg_temp as $function$
+begin
+    if {turn} is not true then
+        perform bds_change_log.lock_company_of_row(new.company_id, tg_op);
+    end if;
+    if tg_op = 'UPDATE' then
+        new.updated_at := old.updated_at;
+{generated}
+        if new is not distinct from old
+            and (coalesce(current_setting('bds.touching', true), '') = '' or pg_trigger_depth() < 2)
+        then
+            return null;
+        elsif new.company_id <> old.company_id or new.id <> old.id then
+            raise exception using errcode = 'BD004', message = 'the company_id and the id of a row cannot be changed';
+        end if;
+    end if;
+    new.updated_at := case
+        when strpos(current_setting('bds.turns', true), '@2') > 0 then greatest(clock_timestamp(), bds_change_log.floor_of(new.company_id))
+        else clock_timestamp()
+    end;
+    return new;
+end
+$function$;
+revoke all on function bds_log.{function:I}() from public;
+alter function bds_log.{function:I}() owner to bds_owner;
+        $body$,
+        'function', this.name || '_stamp',
+        'turn', bds_change_log.has_turn('new'),
+        'generated', coalesce(bds_change_log.copy_generated(this), '')
+    ));
+end
+$$;
+comment on function bds_change_log.make_row_function(bds.entities) is
+    'Creates the row trigger''s function: it skips updates without a change and stamps the other rows';
+
+create function bds_change_log.copy_generated(this bds.entities)
+    returns text
+    language sql
+    stable
+    set search_path = pg_catalog, pg_temp
+    -- Before an update a generated column has no new value, so the old one stands for it when old and new row are compared.  One that
+    -- has a value is no longer generated.
+as $$
+    select bds_impl.fill(
+        $sql$
+        begin
+            if coalesce({values}) is not null then
+                perform bds_change_log.refuse_altered(e) from bds.entities e where e.name = {entity:L};
+            end if;
+            {copies}
+        exception when undefined_column then
+            perform bds_log.{check:I}();
+        end;$sql$,
+        'values', string_agg(format('new.%I::text', f.column_name), ', '),
+        'entity', this.name,
+        'copies', string_agg(format('new.%1$I := old.%1$I;', f.column_name), ' '),
+        'check', this.name || '_check'
+    )
+    from bds.fields f
+    where f.entity = this.name and f.generated
+    having count(*) > 0;
+$$;
+comment on function bds_change_log.copy_generated(bds.entities) is
+    'The statements of the row trigger that copy generated columns from the old row to the new one; null if there are none';
+
+create function bds_change_log.make_functions(this bds.entities)
+    returns void
+    language sql
+    set search_path = pg_catalog, pg_temp
+as $$
+    select bds_change_log.make_check_function(this), bds_change_log.make_row_function(this);
+    select bds_change_log.make_log_function(this, o.name) from unnest(array['insert', 'update', 'delete']) as o (name);
+$$;
+comment on function bds_change_log.make_functions(bds.entities) is 'Creates the functions of an entity''s triggers';
