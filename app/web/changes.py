@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
+from urllib.parse import urlencode
 from uuid import UUID
 
 from aiohttp import web
@@ -44,10 +45,11 @@ async def show(page: PageRequest) -> web.StreamResponse:
     form = Form({name: [page.query[name]] for name in FIELDS if page.query.get(name, "").strip()})
     after, before = (read_cursor(page, name) for name in ("after", "before"))
     changes: list[dict[str, Any]] = []
-    more = False
+    more, position = False, 0
     filter = build_filter(page, form)
     if not form.problems:
-        changes, more = await read_page(page, filter, after, before)
+        changes, more, position = await read_page(page, filter, after, before)
+    is_newest = after is None and before is None and not form.problems
     return page.render(
         "changes.html",
         form.status,
@@ -60,6 +62,8 @@ async def show(page: PageRequest) -> web.StreamResponse:
         older=changes[-1]["id"] if changes and (more if after is None else True) else None,
         newer=changes[0]["id"] if changes and (more if after is not None else before is not None) else None,
         filters={name: form[name] for name in FIELDS},
+        stream=f"/c/{page.company}/changes/stream?{urlencode({'filter': filter})}" if is_newest else None,
+        position=position,
         actors=await display_names(page, (each["actor"] for each in changes)),
     )
 
@@ -68,6 +72,8 @@ def build_filter(page: PageRequest, form: Form) -> str:
     """Return the form's fields as a filter of /c/{company}/changes; adds problems to the form."""
     parts = []
     if form["entity"]:
+        if form["entity"] not in page.database.catalog:
+            form.add_problem("entity", f"No such entity: {form['entity']}")
         parts.append(f"entity = {quote(form['entity'])}")
     if form["operation"]:
         parts.append(f"operation = {quote(form['operation'])}")
@@ -88,8 +94,10 @@ def build_filter(page: PageRequest, form: Form) -> str:
     return " and ".join(parts)
 
 
-async def read_page(page: PageRequest, filter: str, after: int | None, before: int | None) -> tuple[list[dict[str, Any]], bool]:
-    """Return a page of changes, newest first, with actors and columns, and whether there are more in its direction."""
+async def read_page(
+    page: PageRequest, filter: str, after: int | None, before: int | None
+) -> tuple[list[dict[str, Any]], bool, int]:
+    """Return a page of changes, newest first, with actors and columns; whether there are more in its direction; the last change."""
     bound = f"id > {after}" if after is not None else f"id < {before}" if before is not None else ""
     both = " and ".join(part for part in (filter, bound) if part)
     options = [("filter", both), ("sort", "id" if after is not None else "-id"), ("limit", str(PAGE))]
@@ -97,14 +105,14 @@ async def read_page(page: PageRequest, filter: str, after: int | None, before: i
     result = json.loads(answer.body or b"{}")
     changes = result["data"] if after is None else result["data"][::-1]
     if not changes:
-        return changes, result["hasMore"]
+        return changes, result["hasMore"], answer.position
     times = sorted(each["createdAt"] for each in changes)
     async with page.database.session(page.company) as connection:
         cursor = await connection.execute(DETAILS, (page.company, [each["id"] for each in changes], times[0], times[-1]))
         details = {id: (actor, columns) for id, actor, columns in await cursor.fetchall()}
     for each in changes:
         each["actor"], each["columns"] = details.get(each["id"], ("", []))
-    return changes, result["hasMore"]
+    return changes, result["hasMore"], answer.position
 
 
 def read_cursor(page: PageRequest, name: str) -> int | None:

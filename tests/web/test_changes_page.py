@@ -68,8 +68,7 @@ FILTERS = [
     ({"changeSet": "3f0c6a52-9d2e-4c1b-8a57-6f1f0a4f9d11"}, 1),
     ({"filter": "id > 2 and id <= 5"}, 3),
     ({"filter": "entity = 'products' or entity = 'categories'", "operation": "create"}, 2),
-    ({"entity": "o'really"}, 0),
-    ({"entity": HOSTILE}, 0),
+    ({"entity": "units", "operation": "delete"}, 0),
 ]
 
 
@@ -87,6 +86,8 @@ def test_a_filter_shows_the_changes_that_match(anna: Visitor, filled: Operator, 
 @pytest.mark.parametrize(
     ("filter", "problem", "named"),
     [
+        ({"entity": "o'really"}, "Entity: No such entity", "o'really"),
+        ({"entity": HOSTILE}, "Entity: No such entity", HOSTILE),
         ({"row": "x"}, "Row: Enter the id of a row", ""),
         ({"row": "99999999999999999999"}, "Row: Enter the id of a row", ""),
         ({"changeSet": "x"}, "Change set: Enter the id of a change set", ""),
