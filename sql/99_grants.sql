@@ -41,7 +41,7 @@ grant select on my.changes to bds_analyst;
 grant usage on schema data, staging to bds_operator, bds_writer;
 grant select on bds.import_columns to bds_operator, bds_writer;
 grant execute on function
-    bds.import_begin, bds.import_cancel, bds.import_fail, bds.import_note_places, bds.import_progress, bds.import_received,
+    bds.import_begin, bds.import_cancel, bds.import_document, bds.import_fail, bds.import_note_places, bds.import_progress, bds.import_received,
     bds.import_run, bds.import_stage, bds.lock_company, bds.set_context
     to bds_operator, bds_writer;
 
@@ -105,6 +105,7 @@ grant execute on function bds_log.check_staging_company to bds_importer;  -- the
 grant create on schema bds to bds_importer;
 alter function bds.import_begin owner to bds_importer;
 alter function bds.import_cancel owner to bds_importer;
+alter function bds.import_document owner to bds_importer;
 alter function bds.import_fail owner to bds_importer;
 alter function bds.import_note_places owner to bds_importer;
 alter function bds.import_progress owner to bds_importer;

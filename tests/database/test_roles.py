@@ -96,7 +96,7 @@ COLUMNS = {
 DEFINERS = {
     "bds_analyst": "",
     "bds_reader": "change_values authenticate count_changes count_rows first_change row_at row_history rows_at match_filters rows_where",
-    "bds_writer": """change_values first_change import_begin import_cancel import_fail import_note_places import_progress import_received import_run
+    "bds_writer": """change_values first_change import_begin import_cancel import_document import_fail import_note_places import_progress import_received import_run
         import_stage lock_company
         row_at row_history rows_at set_context""",
     "bds_service": """authenticate backlog begin_attempt begin_session count_wrong create_hook create_key delete_hook delete_mapper
@@ -105,11 +105,11 @@ DEFINERS = {
     "bds_worker": """change_values authenticate claim_deliveries count_changes count_rows first_change forget_deliveries record_attempts refit_hook release_leases renew_leases route_changes row_at row_history rows_at
         match_filters rows_where""",
     "bds_operator": """change_values backlog claim_deliveries compare_log count_changes count_rows create_company create_hook create_key create_user delete_company delete_hook
-        delete_mapper delete_user erase first_change grant_company forget_deliveries forget_imports import_begin import_cancel import_fail
+        delete_mapper delete_user erase first_change grant_company forget_deliveries forget_imports import_begin import_cancel import_document import_fail
         import_note_places import_progress import_received import_run import_stage keys_of lock_company lock_hook maintain put_mapper reap_imports record_attempts
         refit_hook release_leases renew_leases retry_delivery revoke_company revoke_key rotate_hook route_changes row_at row_history rows_at set_context
         set_password set_retention table_problems test_hook turn_holders update_hook whole_tenants""",
-    "bds_importer": """change_values first_change import_begin import_cancel import_fail import_note_places import_progress import_received import_run import_stage lock_company
+    "bds_importer": """change_values first_change import_begin import_cancel import_document import_fail import_note_places import_progress import_received import_run import_stage lock_company
         row_at row_history rows_at rows_where set_context""",
     "bds_dispatcher": """change_values authenticate claim_deliveries count_changes count_rows create_hook delete_hook first_change forget_deliveries lock_hook
         record_attempts refit_hook release_leases renew_leases retry_delivery rotate_hook route_changes row_at row_history rows_at rows_where match_filters test_hook update_hook""",
@@ -120,6 +120,7 @@ HOOKS = """claim_deliveries create_hook delete_hook forget_deliveries lock_hook 
 AS = {
     "import_begin": "bds_importer",
     "import_cancel": "bds_importer",
+    "import_document": "bds_importer",
     "import_fail": "bds_importer",
     "import_note_places": "bds_importer",
     "import_progress": "bds_importer",
