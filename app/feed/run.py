@@ -126,7 +126,7 @@ class Import:
         with self._lock:
             if self._is_received:
                 return
-            self._staging.finish()
+            self._staging.finish(self.raise_if_ended)  # of a workbook this is the whole reading
             self.raise_if_ended()
             self._is_received = True
             if self.id is not None or not self._staging.is_small:

@@ -77,9 +77,10 @@ class Staging:
         for part in self._document.feed(self._converter.feed(data) if self._converter else data):
             self._add(part)
 
-    def finish(self) -> None:
-        """Read the rest of the document, which has no more bytes."""
+    def finish(self, look: Callable[[], None] = lambda: None) -> None:
+        """Read the rest of the document, which has no more bytes.  look: called now and then; what it raises ends the reading."""
         for data in self._converter.finish() if self._converter else ():
+            look()
             for part in self._document.feed(data):
                 self._add(part)
         for part in self._document.finish():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 from aiohttp import web
@@ -11,6 +11,7 @@ from app.errors import ServiceError
 from app.feed import receive
 from app.mapper import store
 from app.mapper.document import SourceConverter
+from app.mapper.exported import exported_mapper, format_of_content
 from app.web.forms import Form, Upload, initial_form, read_upload
 from app.web.page import PageRequest, see_other
 from app.wire.bodies import body_deadline
@@ -21,6 +22,7 @@ ERRORS = 100  # on a page of a report
 MAPPERS = 1_000  # offered at most
 CHUNK = 256 << 10  # bytes of the file that are read at a time
 CODINGS = {".gz": "gzip", ".zst": "zstd"}  # by extension
+EXPORTED = "entity:"  # before an entity's name, in the choice of what reads a file; a mapper's name has no colon
 COUNTS = ("created", "updated", "deleted", "unchanged", "failed")
 
 
@@ -36,10 +38,8 @@ async def upload(page: PageRequest) -> web.StreamResponse:
         form.add_problem("file", "Choose a file")
         return await list_page(page, form)
     try:
-        source = None
-        if form["mapper"]:
-            source = SourceConverter(await store.load_source(page.database, page.company, form["mapper"]))
         bodies = decoded(receive.gathered(_chunk_reader(upload)), content_coding(upload.file_name))
+        source, bodies = await _read_as(page, form["mapper"], bodies)
         dry_run = form["dryRun"] == "true"
         _, report = await receive.import_body(
             page.database, page.company, page.identity.actor, bodies, source, dry_run=dry_run, is_async=True
@@ -48,9 +48,28 @@ async def upload(page: PageRequest) -> web.StreamResponse:
         # malformed_request is about the form; other errors are about the file in it, and the report has them
         if "importId" in error.more and error.code != "malformed_request":
             return see_other(page.url(f"/imports/{error.more['importId']}"))
-        form.add_problem("mapper" if error.target == "mapper" else "file", error.message, error.code)
+        form.add_problem("mapper" if error.target in ("mapper", "entity") else "file", error.message, error.code)
         return await list_page(page, form)
     return see_other(page.url(f"/imports/{report['importId']}"))
+
+
+async def _read_as(
+    page: PageRequest, choice: str, bodies: AsyncIterator[bytes]
+) -> tuple[SourceConverter | None, AsyncIterator[bytes]]:
+    """What reads the file, and its chunks: nothing for an import document, else a mapper or what reads an entity's exports."""
+    entity = choice.removeprefix(EXPORTED)
+    if choice == "":
+        return None, bodies
+    if entity == choice:
+        return SourceConverter(await store.load_source(page.database, page.company, choice)), bodies
+    first = await anext(bodies, b"")
+    return SourceConverter(exported_mapper(page.database.catalog, entity, format_of_content(first))), _chained(first, bodies)
+
+
+async def _chained(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    yield first
+    async for chunk in rest:
+        yield chunk
 
 
 async def report(page: PageRequest) -> web.StreamResponse:
@@ -91,6 +110,7 @@ async def list_page(page: PageRequest, form: Form) -> web.Response:
         offset=offset,
         page_size=PAGE,
         mappers=await import_mappers(page),
+        entities=[(EXPORTED + name, name) for name in page.database.catalog.entities],
         form=form,
         is_live=any(each["finishedAt"] is None for each in imports["data"]),
     )

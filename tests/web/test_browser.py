@@ -324,3 +324,15 @@ def test_pages_are_accessible_and_do_not_scroll_sideways(
                 found.append((path, "scrolls sideways", width))
         context.close()
     assert not found
+
+
+@pytest.mark.parametrize(("name", "content"), [
+    ("units.csv", b"code,name\nCSV,from csv\n"), ("units.XML", b"<units><unit><code>XML</code><name>from xml</name></unit></units>"),
+])  # fmt: skip
+def test_a_file_as_exported_is_imported_by_choosing_its_entity(page: Any, name: str, content: bytes) -> None:
+    page.goto("/imports?company=demo")
+    page.select_option("#mapper", "entity:units")
+    page.set_input_files("#file", {"name": name, "mimeType": "", "buffer": content})
+    page.click("button.main")
+    page.wait_for_url("**/imports/*-*")
+    page.get_by_text("All records were applied.").wait_for(timeout=PATIENCE)

@@ -76,7 +76,7 @@ def test_compressed_files_are_recognised_by_their_extension(anna: Visitor) -> No
 def test_a_mapper_reads_other_files(anna: Visitor) -> None:
     text = "type csv\nunits = 'row' {\n    code = 'Code'\n    name = 'Name'\n}\n"
     assert anna.post("/mappers/_new?company=demo", {"do": "save", "name": "units", "text": text}).status == 303
-    assert "Mapper units" in anna.get("/imports?company=demo").all("//select[@id='mapper']/option")
+    assert "Mapper units" in anna.get("/imports?company=demo").all("//select[@id='mapper']//option")
     assert anna.get("/imports?company=demo&mapper=units").typed("mapper") == "units"
     page = report(anna, anna.upload("/imports?company=demo", {"mapper": "units"}, "u.csv", b"Code;Name\nMTR;metre\nLTR;\n"))
     assert page.all("//table[.//th='Entity']/tbody/tr") == ["units 0 0 0 0 2"]
@@ -136,3 +136,19 @@ def test_an_import_that_has_ended_cannot_be_cancelled(anna: Visitor) -> None:
     page = report(anna, anna.upload("/imports?company=demo", {}, "u.json", dump(GOOD)))
     answer = anna.post(f"/imports/{import_id(page)}/cancel?company=demo")
     assert answer.status == 409 and answer.one("//p[@class='status-code']") == "409"
+
+
+@pytest.mark.parametrize(("name", "content"), [
+    ("units.csv", b"code,name\nPCE,Piece\nMTR,Metre\n"), ("units.csv.gz", gzip.compress(b"code,name\nPCE,Piece\nMTR,Metre\n")),
+    ("units.xml", b"<units><unit><code>PCE</code><name>Piece</name></unit><unit><code>MTR</code><name>Metre</name></unit></units>"),
+])  # fmt: skip
+def test_a_file_as_an_export_writes_it_needs_no_mapper(anna: Visitor, service: Service, name: str, content: bytes) -> None:
+    assert "CSV, XML or Excel: units" in anna.get("/imports?company=demo").all("//select[@id='mapper']/optgroup[1]/option")
+    page = report(anna, anna.upload("/imports?company=demo", {"mapper": "entity:units"}, name, content))
+    assert "All records were applied." in page.text
+    assert service.operator.rows("select name from data.units where code = 'PCE' and company_id = 'demo'") == [("Piece",)]
+
+
+def test_an_unknown_entity_of_a_file_is_a_problem_of_the_choice(anna: Visitor) -> None:
+    page = anna.upload("/imports?company=demo", {"mapper": "entity:nothing"}, "x.csv", b"code\nA\n")
+    assert page.status == 400 and page.all("//*[@id='mapper-wrong']")

@@ -121,15 +121,24 @@ function uploads() {
     }
 }
 
+// The media type of a file as an export writes it, by its name.
+function exportedType(name) {
+    const [, extension] = /\.(xml|xlsx)(\.gz|\.zst)?$/i.exec(name) || [];
+    if (!extension) return "text/csv";
+    return extension.toLowerCase() === "xml" ? "application/xml" : "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet";
+}
+
 function send(form, part, file) {
     const query = new URLSearchParams();
-    if (form.elements.mapper.value) query.set("mapper", form.elements.mapper.value);
+    const [, entity] = form.elements.mapper.value.split("entity:");
+    if (entity) query.set("entity", entity);
+    else if (form.elements.mapper.value) query.set("mapper", form.elements.mapper.value);
     if (form.elements.dryRun.checked) query.set("dryRun", "true");
     const request = new XMLHttpRequest();
     request.open("POST", `${form.dataset.upload}?${query}`);
     request.setRequestHeader("X-CSRF-Token", form.dataset.csrf);
     request.setRequestHeader("Prefer", "respond-async");
-    request.setRequestHeader("Content-Type", form.elements.mapper.value ? "application/octet-stream" : "application/json");
+    request.setRequestHeader("Content-Type", entity ? exportedType(file.name) : form.elements.mapper.value ? "application/octet-stream" : "application/json");
     const coding = file.name.toLowerCase().endsWith(".gz") ? "gzip" : file.name.toLowerCase().endsWith(".zst") ? "zstd" : "";
     if (coding) request.setRequestHeader("Content-Encoding", coding);
     const button = form.querySelector("button.main");
