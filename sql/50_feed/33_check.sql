@@ -87,9 +87,15 @@ create function bds_feed.operation_cases(entity_name text)
             (s."@where" is not null and m.phase = 2 and ({has_children}), '@where', 'invalid_directive', 'expected no children beside a condition'),
             (s."@where" = '', '@where', 'invalid_directive', 'expected a condition, got nothing'),
             (m.operation = 'create' and m.phase = 1 and not m.is_new, null, 'already_exists', format('it is row %s', m.target)),
-            (m.operation = 'update' and m.is_new and s."@where" is null, null, 'not_found', 'there is no row to update'),
+            (m.operation = 'update' and m.is_new and s."@where" is null and {named} is null, null, 'required', 'expected {known} of the row to update, or @where'),
+            (m.operation = 'update' and m.is_new and s."@where" is null and {named} is not null, null, 'not_found', format('{entity} has no row %s to update', left({named}, 100))),
             -- a row that is gone already may be deleted again
             (m.operation = 'delete' and m.is_new and coalesce({identity}) is null, null, 'required', 'expected {known} of the row to delete')$sql$,
+        'entity', entity_name,
+        'named', case when bds_feed.has_keys(entity_name) then 'coalesce(s."@id"' || (
+            select string_agg(format(', %L || nullif(s.%I, e''\x01'')', c.name || ':', c.name), '' order by c.ordinal)
+            from bds.import_columns c where c.entity = entity_name and c.is_unique) || ')'
+            else $sql$coalesce(s."@id", 'like it')$sql$ end,
         'identity', concat_ws(', ', 's."@id"', 's."@where"', (
             select string_agg(format('s.%I', c.name), ', ' order by c.ordinal) from bds.import_columns c where c.entity = entity_name and c.is_unique)),
         'known', array_to_string(bds_feed.lookup_kinds(entity_name), ' or '),

@@ -67,7 +67,7 @@ def test_directives_take_text(shop: Feed, yes: Any) -> None:
     ({"@operation": "create", "code": "A", "name": "x"}, ("products[0]", "already_exists")),
     ({"@operation": "create", "id": "code:A", "name": "x"}, ("products[0]", "already_exists")),
     ({"@operation": "update", "code": "none", "name": "x"}, ("products[0]", "not_found")),
-    ({"@operation": "update", "name": "x"}, ("products[0]", "not_found")),
+    ({"@operation": "update", "name": "x"}, ("products[0]", "required")),
     ({"@operation": "update", "id": 999999999, "name": "x"}, ("products[0].id", "not_found")),
     ({"@operation": "delete", "name": "x"}, ("products[0]", "required")),
     ({"@operation": "delete", "id": "colour:red"}, ("products[0].id", "invalid_value")),
@@ -190,6 +190,26 @@ def test_all_or_nothing_includes_deletes(shop: Feed) -> None:
     assert (shop.stored(), shop.log()) == (before, log)
 
 
+@pytest.mark.parametrize(("record", "code", "message"), [
+    ({"code": "Z", "name": "z"}, "not_found", "products has no row code:Z to update"),
+    ({"barcode": "7", "name": "z"}, "not_found", "products has no row barcode:7 to update"),
+    ({"id": "code:Z", "name": "z"}, "not_found", "products has no row code:Z to update"),
+    ({"description": "x"}, "required", "expected id or code or barcode of the row to update, or @where"),
+    ({"code": None, "description": "x"}, "required", "expected id or code or barcode of the row to update, or @where"),
+])  # fmt: skip
+def test_an_update_without_its_row_says_which_was_looked_for(shop: Feed, record: dict[str, Any], code: str, message: str) -> None:
+    report = shop.send({"@atomic": False, "products": [{"@operation": "update", **record}]})
+    assert (code, message) in [(e["code"], e["message"]) for e in report["errors"]], report["errors"]
+
+
+def test_an_update_of_an_item_that_is_like_no_row_says_so(shop: Feed) -> None:
+    item = {"@operation": "update", "product": "code:D", "quantity": 99, "price": 99, "description": "other"}
+    report = shop.send({"@atomic": False, "orders": [{"code": "O", "items": [item]}]})
+    assert ("not_found", "orderItems has no row like it to update") in [(e["code"], e["message"]) for e in report["errors"]], (
+        report["errors"]
+    )
+
+
 # @where -------------------------------------------------------------------------------------------------------------------------------
 
 
@@ -197,7 +217,7 @@ def test_all_or_nothing_includes_deletes(shop: Feed) -> None:
     ("price < 3", "AB"), ("category = 'code:L'", "CD"), ("category = 'code:L' and price > 3", "D"), ("code in ('A', 'D')", "AD"),
     ("code like 'A%'", "A"), ("not code = 'A'", "BCD"), ("description is null", "ABCD"), ("code = '$1'' %(company)s'", ""),
     ("id = 'code:C'", "C"), ("id <> 'code:C' and id != 'code:D'", "AB"), ("id in ('code:A', 'code:D')", "AD"),
-    ("not id in ('code:A', 'id:0')", "BCD"), ("id <> 'code:A'", "BCD"), ("CODE = 'A' OR \"name\" = 'b'", "AB"),
+    ("not id in ('code:A', 0)", "BCD"), ("id <> 'code:A'", "BCD"), ("CODE = 'A' OR \"name\" = 'b'", "AB"),
 ])  # fmt: skip
 def test_a_condition_selects_rows(shop: Feed, condition: str, hits: str) -> None:
     last = shop.log()[-1][0]
