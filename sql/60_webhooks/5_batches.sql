@@ -78,20 +78,18 @@ $$;
 comment on function bds_webhooks.plan_batches(text[], uuid[], timestamptz) is
     'The batches of these hooks'' queued changes, and whether each goes when windows up to a time have ended';
 
-create function bds_webhooks.body_of(company text, hook_id uuid, change_set_id uuid, changes json, made_at timestamptz)
+-- without settings of its own, so that it becomes a part of the statements that call it
+create function bds_webhooks.body_of(company bds.companies, hook_id uuid, change_set_id uuid, changes json, made_at timestamptz)
     returns text
     language sql
     stable
-    set search_path = pg_catalog, pg_temp
-as $$
-    select json_build_object(
-        'hookId', hook_id, 'tenantId', coalesce(c.tenant_id, c.id), 'organisationId', c.id, 'changeSetId', change_set_id,
-        'changes', changes, 'timestamp', to_char(made_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')
-    )::text
-    from bds.companies c
-    where c.id = company;
-$$;
-comment on function bds_webhooks.body_of(text, uuid, uuid, json, timestamptz) is 'The body of a delivery that was made at a time';
+    return json_build_object(
+        'hookId', hook_id, 'tenantId', coalesce(company.tenant_id, company.id), 'organisationId', company.id,
+        'changeSetId', change_set_id, 'changes', changes,
+        'timestamp', to_char(made_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')
+    )::text;
+comment on function bds_webhooks.body_of(bds.companies, uuid, uuid, json, timestamptz) is
+    'The body of a delivery that was made at a time';
 
 create function bds_webhooks.make_batches_of(companies text[], hooks uuid[], up_to timestamptz)
     returns bigint
@@ -118,9 +116,11 @@ begin
             company_id, hook_id, state, change_set_id, change_count, body, created_at, next_attempt_at, finished_at
         )
         select p.company_id, p.hook_id, case when d.gone then 'cancelled' else 'pending' end, p.change_set_id, p.size,
-            bds_webhooks.body_of(p.company_id, p.hook_id, p.change_set_id, p.changes, made_at), made_at,
+            bds_webhooks.body_of(c, p.hook_id, p.change_set_id, p.changes, made_at), made_at,
             case when not d.gone then made_at end, case when d.gone then made_at end
-        from planned p join due d on d.company_id = p.company_id and d.hook_id = p.hook_id
+        from planned p
+        join due d on d.company_id = p.company_id and d.hook_id = p.hook_id
+        join bds.companies c on c.id = p.company_id
         where p.goes
         order by p.company_id, p.hook_id, p.first_id  -- numbers follow the order of sending
         returning 1

@@ -47,9 +47,9 @@ declare
     delivery_id uuid;
 begin
     insert into bds.deliveries (company_id, hook_id, urgent, test, created_at, next_attempt_at, change_count, body)
-    values (
-        company, hook.id, true, true, made_at, made_at, 1, bds_webhooks.body_of(company, hook.id, null, changes, made_at)
-    )
+    select company, hook.id, true, true, made_at, made_at, 1, bds_webhooks.body_of(c, hook.id, null, changes, made_at)
+    from bds.companies c
+    where c.id = company
     returning id into delivery_id;
     perform bds_webhooks.wake_hook(company, hook.id);
     return delivery_id;

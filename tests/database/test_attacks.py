@@ -79,7 +79,9 @@ ATTACKS: list[tuple[str, str, str]] = [
     (WRITER, "select bds.lock_company('beta')", "BD001"),
     (SERVICE, "select bds.create_hook('beta', null, 'http://x/')", "BD001"),
     (SERVICE, "select bds.delete_hook('beta', (select id from bds.hooks limit 1))", "BD001"),
+    (SERVICE, "select bds.rotate_hook('beta', (select id from bds.hooks limit 1), true)", "BD001"),
     (SERVICE, "select * from bds.hooks where company_id = 'beta'", HARMLESS),
+    (SERVICE, "select * from bds.hook_health where company_id = 'beta'", HARMLESS),
     (ANALYST, "set bds.company = 'beta'; select * from my.products", HARMLESS),
     (ANALYST, "select * from api.products", DENIED),
     # other roles
@@ -134,7 +136,7 @@ ATTACKS: list[tuple[str, str, str]] = [
     # webhooks
     *((WORKER, f"select bds.{call}", DENIED) for call in (
         "create_hook('acme', null, 'http://x/')", "update_hook('acme', gen_random_uuid(), null, 'http://x/', null, null, false, false)",
-        "delete_hook('acme', gen_random_uuid())", "test_hook('acme', gen_random_uuid())",
+        "delete_hook('acme', gen_random_uuid())", "rotate_hook('acme', gen_random_uuid())", "test_hook('acme', gen_random_uuid())",
         "retry_delivery('acme', gen_random_uuid(), gen_random_uuid())")),
     (SERVICE, "select bds.refit_hook('acme', gen_random_uuid(), now(), '[]', 'x')", DENIED),
     (SERVICE, "select * from bds.claim_deliveries()", DENIED),

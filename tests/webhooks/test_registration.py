@@ -68,6 +68,7 @@ def client(module_database_url: str) -> Iterator[Client]:
         {"filter": "price > 100 or category = 'code:X'", "columns": ["categoryId"]},
         {"entity": None, "filter": "status = 'paid'", "columns": ["status", "total"]},
         {"allowInChangeSet": True, "disabled": True},
+        {"url": "HTTPS://XN--BCHER-KVA.example.:8443/h?a=%2F"},  # a name in another script, a dot at its end
     ],
 )
 def test_every_shape_is_stored_as_given(client: Client, members: dict[str, Any]) -> None:
