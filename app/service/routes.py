@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from functools import wraps
+from urllib.parse import quote
 
+import msgspec
 import psycopg
 from aiohttp import web
 
@@ -22,6 +24,7 @@ from app.metrics import Sampler
 from app.odata.response import respond
 from app.service.metrics_endpoint import require_metrics_access, show_metrics
 from app.service.middleware import DATABASE, TARGET, Handler
+from app.service.openapi import describe
 from app.webhooks import registration
 from app.wire import answers, bodies, urls
 from app.wire.target import ODATA
@@ -85,6 +88,34 @@ async def change_stream(request: web.Request) -> web.StreamResponse:
     company, options = await require_read(request), urls.decode_query(request.rel_url.raw_path_qs)
     start = stream.read_request(request.app[DATABASE].catalog, options, request.headers)
     return await stream.respond(request.app[HUB], request, company, start, request.app[STREAMS].stall)
+
+
+async def index(request: web.Request) -> web.StreamResponse:
+    company = await require_read(request)
+    urls.refuse_options(request.rel_url.raw_path_qs)
+    place, catalog = quote(company), request.app[DATABASE].catalog
+    found = {
+        "entities": [{"name": name, "url": f"/c/{place}/{name}"} for name in catalog.entities],
+        "links": {
+            "odata": f"{ODATA}/{place}",
+            "changes": f"/c/{place}/changes",
+            "hooks": f"/c/{place}/hooks",
+            "import": f"/api/{place}/import",
+            "imports": f"/api/{place}/imports",
+            "mappers": f"/api/{place}/mappers",
+            "openapi": "/openapi.json",
+            "docs": "/docs",
+        },
+    }
+    body = msgspec.json.encode(found)
+    return await answers.send(request, body, {**JSON, "ETag": answers.weak_tag(body)})
+
+
+async def description(request: web.Request) -> web.StreamResponse:
+    await identity_of(request)
+    urls.refuse_options(request.rel_url.raw_path_qs)
+    body = describe(request.app[DATABASE].catalog)
+    return await answers.send(request, body, {**JSON, "ETag": answers.weak_tag(body)})
 
 
 async def list_hooks(request: web.Request) -> web.StreamResponse:
@@ -244,6 +275,7 @@ async def metrics_page(request: web.Request) -> web.StreamResponse:
 ROUTES: tuple[tuple[str, str, Handler], ...] = (
     ("*", ODATA, odata),
     ("*", ODATA + "/{path:(?s:.*)}", odata),
+    ("GET", "/c/{company}", index),
     ("GET", "/c/{company}/changes", change_log),
     ("GET", "/c/{company}/changes/stream", change_stream),
     ("GET", "/c/{company}/hooks", list_hooks),
@@ -271,6 +303,7 @@ ROUTES: tuple[tuple[str, str, Handler], ...] = (
     ("POST", "/auth/login", login),
     ("POST", "/auth/logout", logout),
     ("POST", "/auth/password", password),
+    ("GET", "/openapi.json", description),
     ("GET", "/healthz", live),
     ("GET", "/readyz", ready),
     ("GET", "/metrics", metrics_page),

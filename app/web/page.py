@@ -31,8 +31,10 @@ NAVIGATION: tuple[tuple[str, str, Access], ...] = (
     ("/keys", "API keys", "account"),
 )
 # first segments of paths
-PAGE_PATHS = frozenset(("", "account", "login", "logout", "static", *(path[1:] for path, _, _ in NAVIGATION if path != "/")))
-OTHER_PATHS = frozenset(("api", "c", "auth", "healthz", "readyz", "metrics"))
+PAGE_PATHS = frozenset(
+    ("", "account", "docs", "login", "logout", "static", *(path[1:] for path, _, _ in NAVIGATION if path != "/"))
+)
+OTHER_PATHS = frozenset(("api", "c", "auth", "healthz", "readyz", "metrics", "openapi.json"))
 
 # Shown once after an action, by the name in the URL's parameter `flash`.
 FLASH_MESSAGES = {

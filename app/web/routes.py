@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from aiohttp import web
 
 from app.errors import ServiceError
-from app.web import account, changes, export, hooks, imports, keys, login, mappers, overview
+from app.web import account, changes, docs, export, hooks, imports, keys, login, mappers, overview
 from app.web.page import Access, Handler, PageHandler, Site
 from app.web.view import STATIC, VERSIONS
 from app.wire import answers
@@ -38,6 +38,7 @@ PAGES: tuple[tuple[str, str, Access, PageHandler], ...] = (
     ("POST", "/hooks/{id}/secret", "hooks", hooks.rotate),
     ("GET", "/hooks/{id}/deliveries/{delivery}", "hooks", hooks.show_delivery),
     ("POST", "/hooks/{id}/deliveries/{delivery}/retry", "hooks", hooks.retry),
+    ("GET", "/docs", "read", docs.show),
     ("GET", "/keys", "account", keys.show),
     ("POST", "/keys", "account", keys.create),
     ("POST", "/keys/{id}/revoke", "account", keys.revoke),
@@ -60,6 +61,7 @@ def routes(site: Site) -> Iterator[tuple[str, str, Handler]]:
     yield "GET", "/login", show_login
     yield "POST", "/login", submit_login
     yield "GET", "/static/{name}", static
+    yield "GET", "/docs/{name}", docs.file
     for method, path, access, handle in PAGES:
         yield method, path, site.handler(access, handle, upload=handle is imports.upload)
 

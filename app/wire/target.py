@@ -9,7 +9,7 @@ from app.wire import urls
 
 ODATA = "/api/odata"
 IMPORTS = frozenset({"import", "imports"})
-OPERATION = frozenset({"healthz", "readyz", "metrics"})
+OPERATION = frozenset({"healthz", "readyz", "metrics", "openapi.json"})
 
 
 class Target(NamedTuple):
@@ -48,7 +48,7 @@ def read_target(path: str) -> Target:
         return Target("import" if word in IMPORTS else "mappers" if word == "mappers" else "export", raw[2])
     if first == "c":
         area = "hooks" if segments[3:4] == ["hooks"] else "stream" if segments[3:] == ["changes", "stream"] else "changes"
-        return Target(area, raw[2] if len(raw) > 3 else "")
+        return Target(area, raw[2] if len(raw) > 2 else "")
     if first == "auth":
         return Target("auth", "")
     return Target("operation" if first in OPERATION else "pages", "")

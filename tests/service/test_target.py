@@ -27,7 +27,7 @@ PATHS = [
     ("/c/acme/hooks", "hooks", "acme"),
     ("/c/acme/hooks/1/deliveries", "hooks", "acme"),
     ("/c/acme/products/hooks", "changes", "acme"),
-    ("/c/acme", "changes", ""),
+    ("/c/acme", "changes", "acme"),
     ("/auth/login", "auth", ""),
     ("/healthz", "operation", ""),
     ("/readyz", "operation", ""),

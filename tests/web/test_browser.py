@@ -250,6 +250,16 @@ def test_an_error_of_a_mapper_is_shown_at_its_line(page: Any) -> None:
     page.wait_for_selector("text=Mapper saved.")
 
 
+def test_a_request_is_tried_on_the_page_of_the_description(page: Any) -> None:
+    page.goto("/docs?company=demo")
+    page.locator(".opblock-summary", has_text="Register a hook").click()
+    page.click("text=Try it out")
+    page.fill("textarea.body-param__text", '{"entity": "units", "url": "http://127.0.0.1:9/x", "action": "webhook"}')
+    page.click("button.execute")
+    page.wait_for_selector(".live-responses-table")
+    assert page.inner_text(".live-responses-table tbody .response-col_status").startswith("201"), "company and CSRF token are filled in"
+
+
 def test_an_export_is_downloaded(page: Any, service: Service) -> None:
     service.operator.write("second", "insert into data.units (company_id, code, name) values ('second', 'EX', 'exported')")
     page.goto("/export?company=second&entity=units")

@@ -1,0 +1,218 @@
+"""The description for programs, OpenAPI 3.1: of the routes by app/service/operations.py, of rows by the catalog."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from http import HTTPStatus
+from importlib.metadata import version
+from typing import Any
+
+import msgspec
+
+from app.database.catalog import Catalog, Entity, Field
+from app.service.operations import (
+    EXPORT,
+    FILE,
+    OPERATIONS,
+    POSITION,
+    ROWS,
+    SCHEMAS,
+    SEEN,
+    TEXT,
+    Answer,
+    Operation,
+    Schema,
+    array,
+    nullable,
+    page,
+    record,
+    ref,
+)
+
+TYPES: Mapping[str, Schema] = {
+    "text": TEXT,
+    "int2": {"type": "integer"},
+    "int4": {"type": "integer"},
+    "int8": {"type": "integer", "format": "int64"},
+    "numeric": {"type": "number"},
+    "float8": {"type": "number", "format": "double"},
+    "bool": {"type": "boolean"},
+    "date": {"type": "string", "format": "date"},
+    "time": {"type": "string", "format": "time"},
+    "timestamptz": {"type": "string", "format": "date-time"},
+    "uuid": {"type": "string", "format": "uuid"},
+}
+SCHEMES = {
+    "bearer": {"type": "http", "scheme": "bearer", "description": "An API key, or a token of `POST /auth/login`"},
+    "basic": {"type": "http", "scheme": "basic", "description": "User `api`, password: an API key"},
+    "key": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
+    "session": {"type": "apiKey", "in": "cookie", "name": "session", "description": "Changes need the header `X-CSRF-Token`, too"},
+}
+PATH_PARAMETER = re.compile(r"{(\w+)}")
+
+
+_made: dict[str, bytes] = {}  # the description of the newest catalog, by its version
+
+
+def describe(catalog: Catalog) -> bytes:
+    """The description as JSON."""
+    if catalog.version not in _made:
+        _made.clear()
+        _made[catalog.version] = msgspec.json.encode(_describe(catalog))
+    return _made[catalog.version]
+
+
+def _describe(catalog: Catalog) -> dict[str, Any]:
+    operations = {**{key: operation for entity in catalog.entities.values() for key, operation in _of_entity(entity)}, **OPERATIONS}
+    paths: dict[str, dict[str, Any]] = {}
+    for (method, path), operation in operations.items():
+        paths.setdefault(path, {})[method.lower()] = _operation(path, operation)
+    schemas = {**SCHEMAS, "ImportDocument": _document(catalog)}
+    for entity in catalog.entities.values():
+        schemas[_name(entity)] = _row(catalog, entity)
+        schemas[_name(entity) + "Record"] = _record(catalog, entity)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Business Data Service",
+            "version": version("business-data-service"),
+            "description": "Everything outside OData, which describes itself at `/api/odata/{company}/$metadata`.",
+        },
+        "paths": paths,
+        "components": {
+            "schemas": schemas,
+            "securitySchemes": SCHEMES,
+            "responses": {
+                "problem": {"description": "An error", "content": {"application/problem+json": {"schema": ref("Problem")}}}
+            },
+        },
+    }
+
+
+def _of_entity(entity: Entity) -> Iterator[tuple[tuple[str, str], Operation]]:
+    """The routes under the name of an entity."""
+    one, many, row = _name(entity), entity.name[0].upper() + entity.name[1:], ref(_name(entity))
+    about = entity.description or entity.name
+    yield (
+        ("GET", f"/c/{{company}}/{entity.name}"),
+        Operation(
+            f"list{many}",
+            "Rows",
+            f"Rows: {about}",
+            "read",
+            {200: Answer("A page", page(row))},
+            query=ROWS,
+            headers={**POSITION, **SEEN},
+        ),
+    )
+    yield (
+        ("GET", f"/c/{{company}}/{entity.name}/{{id}}"),
+        Operation(
+            f"get{one}",
+            "Rows",
+            f"One row of {entity.name}, by its id",
+            "read",
+            {200: Answer("The row", row)},
+            headers={**POSITION, **SEEN},
+        ),
+    )
+    yield (
+        ("GET", f"/api/{{company}}/{entity.name}"),
+        Operation(f"export{many}", "Export", f"Export {entity.name}", "read", {200: FILE}, query=EXPORT, headers=POSITION),
+    )
+
+
+def _operation(path: str, operation: Operation) -> dict[str, Any]:
+    """The operation object of OpenAPI."""
+    parameters: list[dict[str, Any]] = [
+        {"name": name, "in": "path", "required": True, "schema": TEXT} for name in PATH_PARAMETER.findall(path)
+    ]
+    for where, named in (("query", operation.query), ("header", operation.headers)):
+        required = ("format", "export") if named is EXPORT else ()
+        parameters += [
+            {"name": name, "in": where, "required": name in required, "schema": schema, "description": about}
+            for name, (schema, about) in named.items()
+        ]
+    found: dict[str, Any] = {
+        "operationId": operation.id,
+        "tags": [operation.tag],
+        "summary": operation.summary,
+        "parameters": parameters,
+        "responses": {str(status): _answer(status, answer) for status, answer in operation.answers.items()},
+        "security": [{name: []} for name in SCHEMES] if operation.scope else [],
+    }
+    found["responses"]["default"] = {"$ref": "#/components/responses/problem"}
+    if operation.scope not in ("", "user"):
+        found["description"] = f"An API key needs the scope `{operation.scope}`."
+    if operation.body:
+        content = {media_type: {"schema": schema} for media_type, schema in operation.body.items()}
+        found["requestBody"] = {"required": True, "content": content}
+    return found
+
+
+def _answer(status: int, answer: Answer) -> dict[str, Any]:
+    if status >= HTTPStatus.BAD_REQUEST and answer.schema is None:
+        return {"description": answer.about, "content": {"application/problem+json": {"schema": ref("Problem")}}}
+    found: dict[str, Any] = {"description": answer.about}
+    if answer.schema is not None:
+        found["content"] = {answer.media_type: {"schema": answer.schema}}
+    if answer.headers:
+        found["headers"] = {name: {"schema": TEXT} for name in answer.headers}
+    return found
+
+
+def _name(entity: Entity) -> str:
+    """The name of an entity's schema."""
+    return entity.singular[0].upper() + entity.singular[1:]
+
+
+def _row(catalog: Catalog, entity: Entity) -> Schema:
+    """A row as /c sends it: all fields, ids as text, children inside."""
+    properties = {name: _described(field, _value(field)) for name, field in entity.fields.items()}
+    for child in entity.children:
+        properties[child.name] = array(ref(_name(catalog[child.target])))
+    return {**record(**properties), **_about(entity.description)}
+
+
+def _value(field: Field) -> Schema:
+    schema = TEXT if field.name == "id" or field.reference else dict(TYPES[field.type])
+    if field.max_length is not None:
+        schema = {**schema, "maxLength": field.max_length}
+    return schema if field.required else nullable(schema)
+
+
+def _record(catalog: Catalog, entity: Entity) -> Schema:
+    """A record of an import: any of the fields and directives; numbers may be text, text may be a number."""
+    lenient = {"type": ["string", "number", "boolean", "null"]}
+    properties: dict[str, Schema] = {name: _described(field, lenient) for name, field in entity.fields.items()}
+    for step in entity.navigations.values():
+        if not step.many:
+            properties[step.name] = {**lenient, "description": f"A lookup in {step.target}, such as `code:X`, or an id"}
+    for child in entity.children:
+        properties[child.name] = array(ref(_name(catalog[child.target]) + "Record"))
+        properties[f"{child.name}@removeAll"] = {"type": "boolean"}
+    properties["@operation"] = {"type": "string", "enum": ["upsert", "create", "update", "delete"]}
+    properties["@where"] = TEXT
+    return {"type": "object", "properties": properties}
+
+
+def _document(catalog: Catalog) -> Schema:
+    """An import document."""
+    properties: dict[str, Schema] = {
+        "@atomic": {"type": ["string", "boolean"], "description": "`batch` (default), true or false"},
+        "@mode": {"type": "string", "enum": ["array", "merge"]},
+    }
+    for entity in catalog.entities.values():
+        if entity.parent is None:
+            properties[entity.name] = array(ref(_name(entity) + "Record"))
+            properties[f"{entity.name}@removeAll"] = {"type": "boolean"}
+    return {"type": "object", "properties": properties, "description": "The desired values, by entity"}
+
+
+def _described(field: Field, schema: Schema) -> Schema:
+    return {**schema, **_about(field.description)}
+
+
+def _about(description: str | None) -> Schema:
+    return {"description": description} if description else {}

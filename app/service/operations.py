@@ -1,0 +1,375 @@
+"""What the description for programs says of each route: app/service/openapi.py makes OpenAPI of it.
+
+A route that is missing here fails tests/service/test_openapi.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+Schema = Mapping[str, Any]
+
+TEXT: Schema = {"type": "string"}
+WHOLE: Schema = {"type": "integer"}
+TRUTH: Schema = {"type": "boolean"}
+TIME: Schema = {"type": "string", "format": "date-time"}
+UUID: Schema = {"type": "string", "format": "uuid"}
+ANYTHING: Schema = {"type": "object", "additionalProperties": True}
+
+
+def nullable(schema: Schema) -> Schema:
+    """The schema, or null."""
+    return (
+        {**schema, "type": [schema["type"], "null"]}
+        if isinstance(schema.get("type"), str)
+        else {"oneOf": [schema, {"type": "null"}]}
+    )
+
+
+def array(items: Schema) -> Schema:
+    return {"type": "array", "items": items}
+
+
+def ref(name: str) -> Schema:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def record(optional: tuple[str, ...] = (), /, **properties: Schema) -> Schema:
+    """An object whose members are all required but the optional ones."""
+    return {"type": "object", "properties": properties, "required": [name for name in properties if name not in optional]}
+
+
+def page(items: Schema) -> Schema:
+    """A list as every route sends it."""
+    return record(data=array(items), hasMore=TRUTH)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One answer: its schema, or None for an empty body; headers: the names of those that matter."""
+
+    about: str
+    schema: Schema | None = None
+    media_type: str = "application/json"
+    headers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One route.
+
+    scope: that a key needs; "" for routes that need no credentials.  query, headers: parameters by name, with what they are.
+    body: media types with their schemas.  answers: by status.
+    """
+
+    id: str
+    tag: str
+    summary: str
+    scope: str
+    answers: Mapping[int, Answer]
+    query: Mapping[str, tuple[Schema, str]] = field(default_factory=dict)
+    headers: Mapping[str, tuple[Schema, str]] = field(default_factory=dict)
+    body: Mapping[str, Schema] | None = None
+
+
+LIMIT: Mapping[str, tuple[Schema, str]] = {
+    "limit": ({"type": "integer", "minimum": 1, "default": 100}, "the number of items"),
+    "offset": ({"type": "integer", "minimum": 0}, "items to leave out"),
+}
+ROWS: Mapping[str, tuple[Schema, str]] = {
+    "filter": (TEXT, "a condition, such as `price >= 10 AND category = 'code:TOOLS'`"),
+    "sort": (TEXT, "fields, separated by commas; `-name` for descending"),
+    "limit": ({"type": "integer", "minimum": 1, "maximum": 10_000, "default": 1_000}, "the number of rows"),
+}
+POSITION = {"X-BDS-Position": (WHOLE, "the id of a change that the answer must not be behind")}
+SEEN = {"If-None-Match": (TEXT, "the entity tag of an earlier answer; 304 if nothing has changed")}
+EXPORT: Mapping[str, tuple[Schema, str]] = {
+    "format": ({"type": "string", "enum": ["json", "xml", "csv", "excel", "pdf", "html", "parquet", "custom"]}, "the format"),
+    "export": ({"type": "string", "const": "true"}, "must be true"),
+    "$filter": (TEXT, "a condition of OData"),
+    "$select": (TEXT, "fields, separated by commas"),
+    "$orderby": (TEXT, "fields, separated by commas, with asc or desc"),
+    "$expand": (TEXT, "navigation properties, separated by commas"),
+    "$top": (WHOLE, "the number of rows"),
+    "$skip": (WHOLE, "rows to leave out"),
+    "mapper": (TEXT, "a mapper to run in reverse, or a template"),
+    "ids": (TRUTH, "false: without ids, for a restore into another company"),
+}
+SOURCES: Mapping[str, Schema] = {
+    "application/json": ref("ImportDocument"),
+    "application/xml": {"type": "string"},
+    "text/csv": {"type": "string"},
+    "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet": {"type": "string", "format": "binary"},
+}
+FILE = Answer("The file", {"type": "string", "format": "binary"}, "application/octet-stream", ("Content-Disposition",))
+
+# Schemas with a name, beside those of the entities
+SCHEMAS: Mapping[str, Schema] = {
+    "Problem": {
+        "type": "object",
+        "description": "An error (RFC 9457)",
+        "properties": {
+            "type": TEXT,
+            "title": TEXT,
+            "status": WHOLE,
+            "detail": TEXT,
+            "code": TEXT,
+            "target": TEXT,
+            "position": WHOLE,
+        },
+        "required": ["type", "title", "status", "detail", "code"],
+        "additionalProperties": True,
+    },
+    "Change": record(
+        id=WHOLE,
+        entity=TEXT,
+        rowId=TEXT,
+        operation={"type": "string", "enum": ["create", "update", "delete"]},
+        changeSetId=nullable(UUID),
+        createdAt=TIME,
+    ),
+    "HookHealth": record(
+        state={"type": "string", "enum": ["ok", "failing", "resting", "disabled"]},
+        failures=WHOLE,
+        lastStatus=nullable(WHOLE),
+        lastAt=nullable(TIME),
+        queued=WHOLE,
+        restsUntil=nullable(TIME),
+    ),
+    "HookMembers": record(
+        ("entity", "url", "action", "filter", "columns", "allowInChangeSet", "disabled"),
+        entity=nullable(TEXT),
+        url={"type": "string", "format": "uri"},
+        action={"type": "string", "const": "webhook"},
+        filter=nullable(TEXT),
+        columns=nullable(array(TEXT)),
+        allowInChangeSet=TRUTH,
+        disabled=TRUTH,
+    ),
+    "Hook": record(
+        ("secret", "notices"),
+        id=UUID,
+        entity=nullable(TEXT),
+        url=TEXT,
+        action=TEXT,
+        filter=nullable(TEXT),
+        columns=nullable(array(TEXT)),
+        allowInChangeSet=TRUTH,
+        disabled=TRUTH,
+        createdAt=TIME,
+        updatedAt=TIME,
+        secret=TEXT,
+        health=ref("HookHealth"),
+        notices=array(TEXT),
+    ),
+    "Attempt": record(
+        at=TIME, status=nullable(WHOLE), durationMs=nullable({"type": "number"}), error=nullable(TEXT), reply=nullable(TEXT)
+    ),
+    "Delivery": {
+        **record(
+            ("body",),
+            id=UUID,
+            hookId=UUID,
+            state={"type": "string", "enum": ["pending", "waiting", "delivered", "failed", "cancelled"]},
+            changeSetId=nullable(UUID),
+            changes=WHOLE,
+            createdAt=TIME,
+            nextAttemptAt=nullable(TIME),
+            finishedAt=nullable(TIME),
+            attempts=array(ref("Attempt")),
+            body=ANYTHING,
+        ),
+        "additionalProperties": True,
+    },
+    "RecordError": record(path=TEXT, record=nullable(TEXT), code=TEXT, message=TEXT),
+    "Counts": record(created=WHOLE, updated=WHOLE, deleted=WHOLE, unchanged=WHOLE, failed=WHOLE),
+    "ImportReport": {
+        "type": "object",
+        "properties": {
+            "importId": UUID,
+            "changeSetId": UUID,
+            "state": {"type": "string", "enum": ["receiving", "running", "completed", "partial", "failed", "cancelled"]},
+            "atomic": {"type": ["string", "boolean"]},
+            "dryRun": TRUTH,
+            "startedAt": TIME,
+            "finishedAt": nullable(TIME),
+            "position": nullable(WHOLE),
+            "progress": ANYTHING,
+            "entities": {"type": "object", "additionalProperties": ref("Counts")},
+            "errorCount": WHOLE,
+            "errors": array(ref("RecordError")),
+        },
+        "required": ["importId", "changeSetId", "state", "startedAt", "finishedAt", "progress", "entities", "errorCount", "errors"],
+        "additionalProperties": True,
+    },
+    "Mapper": record(name=TEXT, type=TEXT, createdAt=TIME, updatedAt=TIME),
+    "Session": record(token=TEXT, expiresAt=TIME, csrf=TEXT),
+    "Index": record(entities=array(record(name=TEXT, url=TEXT)), links={"type": "object", "additionalProperties": TEXT}),
+}
+
+REPORT = Answer("The report", ref("ImportReport"), headers=("Location",))
+HOOK = Answer("The hook", ref("Hook"))
+NOTHING = Answer("Done")
+
+# by method and path as in ROUTES
+OPERATIONS: Mapping[tuple[str, str], Operation] = {
+    ("GET", "/c/{company}"): Operation(
+        "getIndex", "Changes", "What the company has, with links", "read", {200: Answer("The index", ref("Index"))}
+    ),
+    ("GET", "/c/{company}/changes"): Operation(
+        "listChanges",
+        "Changes",
+        "The change log, by id",
+        "read",
+        {200: Answer("A page", page(ref("Change"))), 410: Answer("Dropped by retention")},
+        query=ROWS,
+        headers={**POSITION, **SEEN},
+    ),
+    ("GET", "/c/{company}/changes/stream"): Operation(
+        "streamChanges",
+        "Changes",
+        "Changes as server-sent events, as they commit",
+        "read",
+        {200: Answer("One event for each change", TEXT, "text/event-stream"), 410: Answer("Dropped by retention")},
+        query={"after": (WHOLE, "the id of the last change seen"), "filter": ROWS["filter"]},
+        headers={"Last-Event-ID": (TEXT, "the id of the last event seen")},
+    ),
+    ("GET", "/c/{company}/hooks"): Operation(
+        "listHooks", "Webhooks", "List hooks", "hooks", {200: Answer("A page", page(ref("Hook")))}, query=LIMIT
+    ),
+    ("POST", "/c/{company}/hooks"): Operation(
+        "createHook",
+        "Webhooks",
+        "Register a hook",
+        "hooks",
+        {201: Answer("The hook with its secret, which is shown once", ref("Hook"), headers=("Location",))},
+        body={"application/json": ref("HookMembers")},
+    ),
+    ("GET", "/c/{company}/hooks/{id}"): Operation("getHook", "Webhooks", "One hook", "hooks", {200: HOOK}),
+    ("PATCH", "/c/{company}/hooks/{id}"): Operation(
+        "updateHook",
+        "Webhooks",
+        "Change the members that are given",
+        "hooks",
+        {200: HOOK},
+        body={"application/json": ref("HookMembers")},
+    ),
+    ("DELETE", "/c/{company}/hooks/{id}"): Operation("deleteHook", "Webhooks", "Delete a hook", "hooks", {204: NOTHING}),
+    ("POST", "/c/{company}/hooks/{id}/test"): Operation(
+        "testHook", "Webhooks", "Send a made-up change", "hooks", {202: Answer("On its way", record(deliveryId=UUID))}
+    ),
+    ("POST", "/c/{company}/hooks/{id}/secret"): Operation(
+        "rotateHookSecret",
+        "Webhooks",
+        "Make a new secret; for a day both sign",
+        "hooks",
+        {200: Answer("The new secret", record(secret=TEXT))},
+        query={"revoke": (TRUTH, "true: the old secret ends at once")},
+    ),
+    ("GET", "/c/{company}/hooks/{id}/deliveries"): Operation(
+        "listDeliveries",
+        "Webhooks",
+        "List deliveries with their attempts",
+        "hooks",
+        {200: Answer("A page", page(ref("Delivery")))},
+        query=LIMIT,
+    ),
+    ("GET", "/c/{company}/hooks/{id}/deliveries/{delivery}"): Operation(
+        "getDelivery",
+        "Webhooks",
+        "One delivery with the body that is sent",
+        "hooks",
+        {200: Answer("The delivery", ref("Delivery"))},
+    ),
+    ("POST", "/c/{company}/hooks/{id}/deliveries/{delivery}/retry"): Operation(
+        "retryDelivery", "Webhooks", "Send a delivery again", "hooks", {202: Answer("On its way", ref("Delivery"))}
+    ),
+    ("POST", "/api/{company}/import"): Operation(
+        "import",
+        "Import",
+        "Import a document of desired values",
+        "import",
+        {
+            200: REPORT,
+            202: Answer("Received; see Location", ref("ImportReport"), headers=("Location",)),
+            422: Answer("The report; nothing was written", ref("ImportReport")),
+        },
+        query={
+            "dryRun": (TRUTH, "true: everything is reported and rolled back"),
+            "entity": (TEXT, "the entity of a CSV, XML or Excel file as an export wrote it"),
+            "mapper": (TEXT, "the mapper that reads the source"),
+        },
+        headers={"Prefer": (TEXT, "`respond-async`: answer as soon as the body is in")},
+        body=SOURCES,
+    ),
+    ("GET", "/api/{company}/imports"): Operation(
+        "listImports", "Import", "List imports", "import", {200: Answer("A page", page(ref("ImportReport")))}, query=LIMIT
+    ),
+    ("GET", "/api/{company}/imports/{id}"): Operation("getImport", "Import", "The report of an import", "import", {200: REPORT}),
+    ("DELETE", "/api/{company}/imports/{id}"): Operation(
+        "cancelImport", "Import", "Cancel an import", "import", {204: NOTHING, 409: Answer("It has ended")}
+    ),
+    ("GET", "/api/{company}/imports/{id}/errors"): Operation(
+        "listImportErrors",
+        "Import",
+        "All errors of an import, in the order of the document",
+        "import",
+        {200: Answer("A page", page(ref("RecordError")))},
+        query=LIMIT,
+    ),
+    ("GET", "/api/{company}/mappers"): Operation(
+        "listMappers", "Mappers", "List mappers", "import", {200: Answer("A page", page(ref("Mapper")))}, query=LIMIT
+    ),
+    ("GET", "/api/{company}/mappers/{name}"): Operation(
+        "getMapper", "Mappers", "The text of a mapper", "import", {200: Answer("The text", TEXT, "text/plain")}
+    ),
+    ("PUT", "/api/{company}/mappers/{name}"): Operation(
+        "putMapper",
+        "Mappers",
+        "Store a mapper",
+        "import",
+        {201: Answer("Created"), 204: Answer("Replaced")},
+        body={"text/plain": TEXT},
+    ),
+    ("DELETE", "/api/{company}/mappers/{name}"): Operation("deleteMapper", "Mappers", "Delete a mapper", "import", {204: NOTHING}),
+    ("POST", "/api/{company}/mappers/{name}/preview"): Operation(
+        "previewMapper",
+        "Mappers",
+        "The first records of a source as an import document",
+        "import",
+        {200: Answer("The document", ANYTHING)},
+        query={"limit": ({"type": "integer", "minimum": 1, "default": 10}, "records of each collection")},
+        body=SOURCES,
+    ),
+    ("POST", "/auth/login"): Operation(
+        "login",
+        "Accounts",
+        "Begin a session",
+        "",
+        {200: Answer("A token, and the cookie `session`", ref("Session"))},
+        body={"application/json": record(email=TEXT, password=TEXT)},
+    ),
+    ("POST", "/auth/logout"): Operation("logout", "Accounts", "End the session and its token", "user", {204: NOTHING}),
+    ("POST", "/auth/password"): Operation(
+        "changePassword",
+        "Accounts",
+        "Change the password; ends everything that the user has signed in to",
+        "user",
+        {204: NOTHING},
+        body={"application/json": record(password=TEXT, newPassword=TEXT)},
+    ),
+    ("GET", "/openapi.json"): Operation(
+        "getDescription", "Operation", "This description", "read", {200: Answer("OpenAPI 3.1", ANYTHING)}
+    ),
+    ("GET", "/healthz"): Operation(
+        "getHealth", "Operation", "Whether the process lives", "", {200: Answer("It lives", record(status=TEXT))}
+    ),
+    ("GET", "/readyz"): Operation(
+        "getReadiness", "Operation", "Whether the database answers", "", {200: Answer("It answers", record(status=TEXT))}
+    ),
+    ("GET", "/metrics"): Operation(
+        "getMetrics", "Operation", "Measurements for Prometheus", "", {200: Answer("The measurements", TEXT, "text/plain")}
+    ),
+}
