@@ -69,9 +69,12 @@ as $$
         'differs', (
             select string_agg('l.row_hash <> ' || p.hash, ' and ' order by p.since desc)
             from (
-                select bds_change_log.past_hash(this, h.since) as hash, max(h.since) as since
-                from bds.column_history h
-                where h.entity = this.name
+                select bds_change_log.past_hash(this, s.since) as hash, max(s.since) as since
+                from (
+                    select h.since from bds.column_history h where h.entity = this.name
+                    union
+                    select h.until from bds.column_history h where h.entity = this.name and h.until < 'infinity'  -- without the column
+                ) s
                 group by 1
             ) p
         )

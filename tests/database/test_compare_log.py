@@ -181,6 +181,14 @@ def test_a_column_that_was_dropped_with_its_records_is_not_missed_and_one_that_w
     assert found(stores) == [("unlogged update", "acme", "stores", 2)]
 
 
+@pytest.mark.parametrize("way", ["select bds.drop_column('stores', 'city')", "alter table data.stores drop column city cascade"])
+def test_writes_after_a_column_was_dropped_are_not_found(stores: Operator, way: str) -> None:
+    stores.connection.execute(f"{way}; select bds.register('data.stores')".encode())
+    stores.write("acme", "insert into data.stores (code, size) values ('new', 1)")
+    stores.write("acme", "update data.stores set size = 7")
+    assert stores.rows("select kind, entity from bds.compare_log()") == []
+
+
 def test_rows_that_were_there_before_the_registration_are_not_missed(operator: Operator) -> None:
     operator.company("acme")
     operator.connection.execute(TABLE.encode())
