@@ -187,3 +187,61 @@ end
 $$;
 comment on function bds_registry.describe_navigations(text) is
     'Stores the foreign keys of an entity as navigations, one for each direction';
+
+create function bds_registry.columns_of(table_name regclass, out attnum int2, out attname name, out type text, out expression text)
+    returns setof record
+    language sql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
+    select a.attnum, a.attname, format_type(a.atttypid, a.atttypmod),
+        case when a.attgenerated = '' then '' else pg_get_expr(d.adbin, d.adrelid) end
+    from pg_attribute a left join pg_attrdef d on d.adrelid = a.attrelid and d.adnum = a.attnum
+    where a.attrelid = table_name and a.attnum > 0 and not a.attisdropped;
+$$;
+comment on function bds_registry.columns_of(regclass) is
+    'The columns of a table: number, name, type, and the expression of a generated one (else empty)';
+
+create function bds_registry.renumber_columns(entity_name text)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    this    bds.entities := (select e from bds.entities e where e.name = entity_name);
+    number  record;
+begin
+    -- pg_dump leaves dropped columns out: the others have lower numbers in a restored table, in the same order.  ALTER TABLE changes
+    -- no numbers, and dropped columns keep theirs.
+    if not exists (
+        select from bds.column_history h
+        where h.entity = entity_name and h.until = 'infinity'
+            and not exists (select from pg_attribute a where a.attrelid = this.table_name and a.attnum = h.ordinal)
+    ) or array(select h.column_name from bds.column_history h where h.entity = entity_name and h.until = 'infinity' order by h.ordinal)
+        <> array(select c.attname from bds_registry.columns_of(this.table_name) c order by c.attnum)
+    then
+        return;
+    end if;
+    for number in
+        -- a dropped column stays between its neighbours: row_hash depends on the order
+        select o.old, o.name, o.before + case when o.name is null then o.n / 10000.0 else 1 end as new
+        from (
+            select h.ordinal as old, max(h.column_name) filter (where h.until = 'infinity') as name,
+                row_number() over w as n,
+                count(max(h.column_name) filter (where h.until = 'infinity')) over (
+                    w rows between unbounded preceding and 1 preceding
+                ) as before
+            from bds.column_history h
+            where h.entity = entity_name
+            group by h.ordinal
+            window w as (order by h.ordinal)
+        ) o
+        order by o.old
+    loop
+        update bds.column_history h set ordinal = number.new where h.entity = entity_name and h.ordinal = number.old;
+        update bds.fields f set ordinal = number.new where f.entity = entity_name and f.column_name = number.name;
+    end loop;
+end
+$$;
+comment on function bds_registry.renumber_columns(text) is
+    'Fits the numbers of registered columns to a table that was restored from a dump, if it had dropped columns before';

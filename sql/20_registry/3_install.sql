@@ -76,10 +76,7 @@ as $$
 declare
     noted text;
 begin
-    -- another version of PostgreSQL may write bds_registry.objects differently
-    perform set_config('bds.noted', format(
-        E'-- %s of %s, PostgreSQL %s\n', part, entity_name, current_setting('server_version_num')::int / 10000
-    ), true);
+    perform set_config('bds.noted', format(E'-- %s of %s\n', part, entity_name), true);
     perform bds_registry.generate(entity_name, part);
     noted := current_setting('bds.noted');
     perform set_config('bds.noted', '', true);
@@ -105,6 +102,8 @@ create function bds_registry.due_parts()
     volatile
     set search_path = pg_catalog, pg_temp
 as $$
+    -- the database may have been restored
+    select bds_registry.renumber_columns(e.name) from bds.entities e where exists (select from pg_class c where c.oid = e.table_name);
     -- DROP TABLE drops the view as well; the entity stays in the registry until bds.unregister
     select e.name, p.name
     from bds.entities e

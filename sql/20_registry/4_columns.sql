@@ -1,19 +1,5 @@
 -- The columns of registered tables over time: names and types that the change log was written under, and how a column is dropped.
 
-create function bds_registry.columns_of(table_name regclass, out attnum int2, out attname name, out type text, out expression text)
-    returns setof record
-    language sql
-    stable
-    set search_path = pg_catalog, pg_temp
-as $$
-    select a.attnum, a.attname, format_type(a.atttypid, a.atttypmod),
-        case when a.attgenerated = '' then '' else pg_get_expr(d.adbin, d.adrelid) end
-    from pg_attribute a left join pg_attrdef d on d.adrelid = a.attrelid and d.adnum = a.attnum
-    where a.attrelid = table_name and a.attnum > 0 and not a.attisdropped;
-$$;
-comment on function bds_registry.columns_of(regclass) is
-    'The columns of a table: number, name, type, and the expression of a generated one (else empty)';
-
 create function bds_registry.describe_columns(entity_name text, table_name regclass, is_another boolean)
     returns void
     language plpgsql
@@ -23,6 +9,7 @@ declare
     at       timestamptz := clock_timestamp();
     has_past boolean;
 begin
+    perform bds_registry.renumber_columns(entity_name);
     if is_another then
         -- records of another table under the same name are of other rows, even if their ids are used again
         delete from bds.column_history h where h.entity = entity_name;

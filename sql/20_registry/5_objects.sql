@@ -64,15 +64,15 @@ create function bds_registry.objects(this bds.entities, part text)
     set search_path = pg_catalog, pg_temp
     return (
         -- without the name of the table: a table under another name is logged as before
-        select coalesce(
-            jsonb_object_agg(o.type || ':' || o.name, replace(o.definition, this.table_name::regclass::text, '{table}')), '{}'
-        )
+        select jsonb_object_agg(o.type || ':' || o.name, replace(o.definition, this.table_name::regclass::text, '{table}'))
         from (
             select * from bds_registry.function_objects(this) where part = 'functions'
             union all
             select * from bds_registry.view_objects(this) where part = 'views'
             union all
             select * from bds_registry.table_objects(this) where part = 'table'
+            union all  -- which may write definitions in another way than the next one
+            select 'server', '', current_setting('server_version_num')::int / 10000 || ''
         ) o
     );
 comment on function bds_registry.objects(bds.entities, text) is

@@ -36,16 +36,16 @@ create or replace function bds.after_restore()
     language sql
     volatile
     set search_path = pg_catalog, pg_temp
-    begin atomic
-        with forgotten as (
-            update bds.clocks c
-            set transaction_id = null
-            where c.transaction_id >= pg_snapshot_xmax(pg_current_snapshot())
-            returning 1
-        )
-        select count(*) from forgotten;
-    end;
+as $$
+    select bds_registry.renumber_columns(e.name) from bds.entities e where exists (select from pg_class c where c.oid = e.table_name);
+    with forgotten as (
+        update bds.clocks c
+        set transaction_id = null
+        where c.transaction_id >= pg_snapshot_xmax(pg_current_snapshot())
+        returning 1
+    )
+    select count(*) from forgotten;
+$$;
 comment on function bds.after_restore() is
-    'Clears transaction ids of another server after a restore: this server will give them to other transactions. bds migrate '
-    'calls it; '
-    'returns the number of companies';
+    'After a restore: clears transaction ids of the other server, which this one will give to other transactions, and fits the '
+    'registry to tables that had dropped columns. bds migrate calls it; returns the number of companies';

@@ -59,7 +59,7 @@ comment on column bds.fields.reference is 'The navigation that the column is the
 -- The change log keeps values under the names that columns had: this is what those names mean now.
 create table bds.column_history (
     entity       text collate "C" not null references bds.entities (name) on delete cascade,
-    ordinal      int not null,
+    ordinal      numeric not null,
     since        timestamptz not null,
     until        timestamptz not null default 'infinity',
     column_name  name not null,
@@ -74,7 +74,8 @@ comment on table bds.column_history is
     'Each name and type that a column of an entity''s table has had, as bds.register found them. The history of an entity begins '
     'with its first row here';
 comment on column bds.column_history.entity is 'The entity''s API name';
-comment on column bds.column_history.ordinal is 'The number of the column (pg_attribute.attnum), which a rename keeps';
+comment on column bds.column_history.ordinal is
+    'The number of the column (pg_attribute.attnum), which a rename keeps; a fraction for a dropped column, after a restore';
 comment on column bds.column_history.since is 'When it was registered so; -infinity: from the table''s first row on';
 comment on column bds.column_history.until is
     'When it was registered as renamed, dropped, of another type or computed in another way; infinity: it is like that now';
@@ -95,7 +96,7 @@ create table bds.generated (
 comment on table bds.generated is 'What bds.register has generated for each entity: bds migrate generates only what differs';
 comment on column bds.generated.entity is 'The entity''s API name';
 comment on column bds.generated.part is 'functions, views, or table (its policies, checks, index and triggers)';
-comment on column bds.generated.fingerprint is 'A hash of the statements, and of the version of PostgreSQL';
+comment on column bds.generated.fingerprint is 'A hash of the statements';
 comment on column bds.generated.objects is
     'The objects of the part with their definitions, as the catalog had them afterwards: bds.problems lists what differs';
 

@@ -12,11 +12,13 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg.conninfo import make_conninfo
 
 from app.database import embedded, migrate
 from tests.auth.client import ask, bearer, make_user, sign_in
 from tests.conftest import Operator
 from tests.database.postgres_tools import run
+from tests.database.test_altered_tables import TABLE
 from tests.service.serving import running
 
 pytestmark = pytest.mark.processes
@@ -140,3 +142,37 @@ def _basic(key: str) -> str:
     import base64
 
     return "Basic " + base64.b64encode(f"api:{key}".encode()).decode()
+
+
+def test_history_goes_on_under_its_names_in_a_restored_table_that_had_dropped_columns(
+    operator: Operator, database_url: str
+) -> None:
+    operator.company("acme")
+    operator.connection.execute(TABLE.replace("code ", "first int, code ").encode())
+    operator.connection.execute("select bds.register('data.stores')")
+    operator.write("acme", "insert into data.stores (first, code, city, size) values (1, 'a', 'Ulm', 1), (2, 'b', 'Ulm', 1)")
+    operator.connection.execute("select bds.drop_column('stores', 'first')")
+    operator.write("acme", "update data.stores set city = 'Bonn' where code = 'a'")
+    operator.connection.execute("comment on column data.stores.city is 'Where it is'; select bds.drop_column('stores', 'code')")
+    history = "select version, \"row\", old from bds.row_history('acme', 'stores', 1)"
+    before = operator.rows(history)
+    assert operator.rows("select kind, entity, examples from bds.compare_log()") == []
+    name = f"{operator.connection.info.dbname}_again"
+    operator.connection.execute(f"create database {name} template template0".encode())
+    again = make_conninfo(database_url, dbname=name)
+    dump = run("pg_dump", "--format=custom", "--dbname", database_url)
+    run("pg_restore", "--exit-on-error", "--single-transaction", "--dbname", again, input=dump)
+    migrate.migrate(again)
+    with psycopg.connect(again, autocommit=True) as connection:
+        restored = Operator(connection)
+        for _ in range(2):
+            assert restored.rows("select kind, entity from bds.compare_log()") == []
+            assert restored.rows("select * from bds.problems") == []
+            assert restored.rows(history) == before
+            restored.connection.execute("select bds.register('data.stores')")
+        comments = "select col_description(attrelid, attnum) from pg_attribute where attname = 'city' and attrelid = 'api.stores'::regclass"
+        assert restored.rows(comments) == [("Where it is",)]
+        restored.connection.execute("alter table data.stores rename city to town; alter table data.stores add code text")
+        restored.connection.execute("select bds.register('data.stores')")
+        [created, *_] = restored.rows(history)
+        assert sorted(created[1]) == ["code (dropped)", "first", "id", "size", "town", "updatedAt"]

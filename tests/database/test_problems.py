@@ -121,6 +121,14 @@ def test_a_protection_that_was_taken_away_is_listed_and_restored(acme: Operator,
     assert problems(acme) == []
 
 
+def test_after_an_upgrade_of_the_server_each_table_is_registered_again(acme: Operator) -> None:
+    older = """update bds.generated set objects = objects || '{"server:": "16", "policy:own_company": "otherwise"}' where entity = 'stores'"""
+    acme.connection.execute(older.encode())
+    assert [p[:4] for p in problems(acme)] == [("altered server", None, "stores", "data.stores")]
+    mend(acme)
+    assert problems(acme) == []
+
+
 def test_what_protects_a_table_may_be_added_to_and_a_table_may_be_renamed(acme: Operator) -> None:
     acme.connection.execute(
         "create policy small on data.stores as restrictive using (size < 10); create index on data.stores (city)"
