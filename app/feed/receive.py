@@ -31,6 +31,7 @@ from app.wire.urls import read_page
 T = TypeVar("T")
 
 CHUNK = 1 << 20  # bytes handed to a thread at once
+SMALL_BODY = 1 << 16  # bytes of a document that is read by the thread that runs it
 BODY_TIMEOUT = 120  # seconds without a byte of the body
 CANCEL_TIMEOUT = 5  # seconds that a cancel waits for the import to end
 CANCEL_POLL = 0.1  # seconds between two looks whether it has ended
@@ -120,17 +121,23 @@ async def _import(importing: Import, bodies: AsyncIterator[bytes], arrived: asyn
         await _in_thread(importing.begin)
     # Imports of one company queue for this lock, which costs no thread and no connection.
     turn = _turns.setdefault((asyncio.get_running_loop(), importing.company), asyncio.Lock())
+    rest, is_whole = b"", True  # what is not read yet; whether that is the whole document
     try:
         while (chunk := await _unless_ended(importing, anext(bodies, None))) is not None:
-            await _in_thread(importing.receive, chunk)
-        await _in_thread(importing.received)
+            rest += chunk
+            if len(rest) > SMALL_BODY:
+                await _in_thread(importing.receive, rest)
+                rest, is_whole = b"", False
+        if is_async or not is_whole:
+            await _in_thread(_receive_rest, importing, rest)
+            rest = b""
         arrived.set()
         await _unless_ended(importing, turn.acquire())
     except BaseException as error:
         await asyncio.shield(_in_thread(background.fail, importing, error, threads=_ends))
         raise _with_id(error, importing.id) from None
     try:
-        return await _in_thread(_run, importing)
+        return await _in_thread(_run, importing, rest)
     finally:
         turn.release()
 
@@ -154,8 +161,16 @@ async def _in_thread(work: Callable[..., T], *arguments: Any, threads: ThreadPoo
     return await asyncio.get_running_loop().run_in_executor(threads or _threads, work, *arguments)
 
 
-def _run(importing: Import) -> dict[str, Any]:
+def _receive_rest(importing: Import, rest: bytes) -> None:
+    if rest:
+        importing.receive(rest)
+    importing.received()
+
+
+def _run(importing: Import, rest: bytes) -> dict[str, Any]:
+    """Read the rest of the document, compare and write.  A small document is read here: each switch to a thread takes time."""
     try:
+        _receive_rest(importing, rest)
         return importing.run()
     except BaseException as error:
         background.fail(importing, error)
