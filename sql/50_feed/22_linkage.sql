@@ -129,7 +129,7 @@ begin
         update pg_temp."map_{entity}" m set target = i.target, is_new = i.target is null, is_same = false
         from pg_temp."item_{entity}" i where i.ordinal = m.ordinal and i.target is distinct from m.target;
     end if;
-    perform bds_feed.number_new_rows(import, '{entity}');
+    perform case when import.is_small then bds_import."number_{entity}"() else bds_feed.number_new_rows('{entity}') end;
 end$sql$;
 comment on function bds_feed.linkage_places() is 'The template of link_<entity>';
 

@@ -34,11 +34,11 @@ begin{sole}
         insert into pg_temp.{map:I} select * from bds_import.{matched:I}(import.company_id, $2, $3, $4);
     end if;
     perform bds_feed.filled(import, {map:L});
-    has_new := bds_feed.number_new_rows(import, {entity:L});
+    has_new := case when import.is_small then bds_import.{number:I}() else bds_feed.number_new_rows({entity:L}) end;
     perform bds_import.{check_keys:I}(import, $2, says_one, has_new);
 end$sql$,
             'keys', keys::text, 'sole', sole, 'map', 'map_' || entity_name, 'matched', 'matched_' || entity_name,
-            'check_keys', 'check_keys_' || entity_name, 'entity', entity_name));
+            'check_keys', 'check_keys_' || entity_name, 'number', 'number_' || entity_name, 'entity', entity_name));
 end
 $$;
 comment on function bds_feed.make_match(text) is 'Generates match_<entity> and its queries';
@@ -130,7 +130,7 @@ create function bds_feed.same_values(entity_name text, stored text, sole text)
     );
 comment on function bds_feed.same_values(text, text, text) is 'SQL that tells whether a staged row x would change nothing in the stored row that it means';
 
-create function bds_feed.number_new_rows(import bds.imports, entity_name text)
+create function bds_feed.number_new_rows(entity_name text)
     returns boolean
     language plpgsql
     set search_path = pg_catalog, pg_temp
@@ -141,10 +141,6 @@ declare
     sequence text := (select pg_get_serial_sequence(e.table_name::text, 'id') from bds_feed.entities e where e.name = entity_name);
 begin
     -- ids are taken ahead, so that references to new rows are known before they are written; they follow the document
-    if import.is_small then
-        execute format('select bds_import.%I()', 'number_' || entity_name) into has_new;
-        return has_new;
-    end if;
     execute format('select exists (select from %s m where m.target is null and m.phase = 1)', map) into has_new;
     if has_new then
         execute format('alter table %s rename to feed_unnumbered', map);
@@ -156,12 +152,12 @@ begin
             from pg_attribute a where a.attrelid = 'pg_temp.feed_unnumbered'::regclass and a.attnum > 0
         );
         drop table pg_temp.feed_unnumbered;
-        perform bds_feed.filled(import, 'map_' || entity_name);
+        execute format('analyze %s', map);
     end if;
     return has_new;
 end
 $$;
-comment on function bds_feed.number_new_rows(bds.imports, text) is 'Takes the ids of new rows ahead; whether there are any';
+comment on function bds_feed.number_new_rows(text) is 'Takes the ids of the new rows of a large import ahead; whether there are any';
 
 create function bds_feed.make_check_keys(entity_name text)
     returns void

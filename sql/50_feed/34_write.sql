@@ -1,5 +1,65 @@
 -- Comparing and writing: the rows that are new or differ, as they are to become, and the statements that write them.
 
+create function bds_feed.make_compare(entity_name text)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    this bds_feed.entities;
+begin
+    select * into strict this from bds_feed.entities e where e.name = entity_name;
+    perform bds_feed.make(
+        entity_name, format('%I(import bds.imports, members text[])', 'name_' || entity_name), 'void',
+        'reads what is staged and, where rows can be told by unique fields, finds the row that each record means',
+        bds_impl.fill(
+            $sql$
+declare
+    looked  record;
+    outside boolean;  -- what it refers to is known before the rows of its family
+begin
+    perform bds_feed.show_progress(import, 'comparing', {entity:L}, 0);
+    perform bds_import.{look_at:I}();
+    select * into looked from pg_temp.feed_entities f where f.name = {entity:L};
+    if not looked.is_valid then
+        perform bds_import.{check_values:I}(import, looked.columns);
+    end if;
+    outside := bds_feed.refers_outside({entity:L}, members, looked.columns);
+    if outside then
+        perform bds_import.{refer:I}(import, looked.columns);
+    end if;{match}
+    perform bds_feed.show_progress(import, 'comparing', {entity:L}, 1);
+end$sql$,
+            'entity', entity_name, 'look_at', 'look_at_' || entity_name, 'check_values', 'check_values_' || entity_name, 'refer', 'refer_' || entity_name,
+            'match', case when this.has_keys then format(E'\n    perform bds_import.%I(import, looked.columns, looked.is_valid, outside and not (%s));\n'
+                '    perform bds_import.%I(import, looked.columns);', 'match_' || entity_name,
+                -- where its parent's rows are not mapped yet, it is not known either whether it has moved to another
+                coalesce((select format('%L = any (members)', p.name) from bds_feed.entities p where p.name = this.parent and (not p.has_keys or p.name = entity_name)), 'false'),
+                'check_' || entity_name) else '' end));
+    perform bds_feed.make(
+        entity_name, format('%I(import bds.imports, members text[])', 'compare_' || entity_name), 'void',
+        'links the other records, and finds out which rows differ',
+        bds_impl.fill(
+            $sql$
+declare
+    looked record;
+begin
+    select * into looked from pg_temp.feed_entities f where f.name = {entity:L};
+    if not bds_feed.refers_outside({entity:L}, members, looked.columns) then
+        perform bds_import.{refer:I}(import, looked.columns);
+    end if;{link}
+    perform bds_feed.show_progress(import, 'comparing', {entity:L}, 2);
+    perform bds_import.{diff:I}(import, looked.columns, looked.is_valid);
+    perform bds_import.{check_rows:I}(import, looked.columns);
+    perform bds_feed.show_progress(import, 'comparing', {entity:L}, 3);
+end$sql$,
+            'entity', entity_name, 'refer', 'refer_' || entity_name, 'diff', 'diff_' || entity_name, 'check_rows', 'check_rows_' || entity_name,
+            'link', case when this.has_keys then '' else format(E'\n    perform bds_import.%I(import, looked.columns);\n    perform bds_import.%I(import, looked.columns);',
+                'link_' || entity_name, 'check_' || entity_name) end));
+end
+$$;
+comment on function bds_feed.make_compare(text) is 'Generates name_<entity> and compare_<entity>, which call the other functions of an entity';
+
 create function bds_feed.make_diff(entity_name text)
     returns void
     language plpgsql

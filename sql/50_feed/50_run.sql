@@ -90,50 +90,22 @@ create function bds_feed.compare_family(import bds.imports, members text[])
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    this    bds_feed.entities;
-    looked  record;
-    outside boolean;  -- what it refers to is known before its own rows
+    entity_name text;
 begin
-    for this in select e.* from bds_feed.entities e where e.name = any (members) order by e.place loop
-        perform bds_feed.show_progress(import, 'comparing', this.name, 0);
-        execute format('select bds_import.%I()', 'look_at_' || this.name);
-        select * into looked from pg_temp.feed_entities f where f.name = this.name;
-        if not looked.is_valid then
-            execute format('select bds_import.%I($1, $2)', 'check_values_' || this.name) using import, looked.columns;
-        end if;
-        outside := bds_feed.refers_outside(this.name, members, looked.columns);
-        if outside then
-            execute format('select bds_import.%I($1, $2)', 'refer_' || this.name) using import, looked.columns;
-        end if;
-        if this.has_keys then
-            execute format('select bds_import.%I($1, $2, $3, $4)', 'match_' || this.name) using import, looked.columns, looked.is_valid,
-                -- where its parent's rows are not mapped yet, it is not known either whether it has moved to another
-                outside and not exists (select from bds_feed.entities p where p.name = this.parent and p.name = any (members) and (not p.has_keys or p.name = this.name));
-            execute format('select bds_import.%I($1, $2)', 'check_' || this.name) using import, looked.columns;
-        end if;
-        perform bds_feed.show_progress(import, 'comparing', this.name, 1);
+    foreach entity_name in array members loop
+        execute format('select bds_import.%I($1, $2)', 'name_' || entity_name) using import, members;
     end loop;
     if bds_feed.has_errors(members) then
         perform bds_feed.mark_known(members);  -- what a record that is refused says of itself is not a name for others
     end if;
-    for this in select e.* from bds_feed.entities e where e.name = any (members) order by e.place loop
-        select * into looked from pg_temp.feed_entities f where f.name = this.name;
-        if not bds_feed.refers_outside(this.name, members, looked.columns) then
-            execute format('select bds_import.%I($1, $2)', 'refer_' || this.name) using import, looked.columns;
-        end if;
-        if not this.has_keys then
-            execute format('select bds_import.%I($1, $2)', 'link_' || this.name) using import, looked.columns;
-            execute format('select bds_import.%I($1, $2)', 'check_' || this.name) using import, looked.columns;
-        end if;
-        perform bds_feed.show_progress(import, 'comparing', this.name, 2);
-        execute format('select bds_import.%I($1, $2, $3)', 'diff_' || this.name) using import, looked.columns, looked.is_valid;
-        execute format('select bds_import.%I($1, $2)', 'check_rows_' || this.name) using import, looked.columns;
-        perform bds_feed.show_progress(import, 'comparing', this.name, 3);
+    foreach entity_name in array members loop
+        execute format('select bds_import.%I($1, $2)', 'compare_' || entity_name) using import, members;
     end loop;
     perform bds_feed.mark_failed(import, members);
 end
 $$;
-comment on function bds_feed.compare_family(bds.imports, text[]) is 'Compares the staged records of a family';
+comment on function bds_feed.compare_family(bds.imports, text[]) is
+    'Compares the staged records of a family, whose entities are in the order of writing: first those that can be named, then all';
 
 create function bds_feed.refers_outside(entity_name text, members text[], columns text[])
     returns boolean
