@@ -2,13 +2,13 @@
 -- is a member of: the writer's are the importer's too, the reader's are the dispatcher's and the worker's.
 --
 -- No role that a session acts as may look into a schema of internals (bds_impl, bds_registry, bds_change_log, bds_past, bds_feed,
--- bds_webhooks, bds_accounts, bds_operation), or may change the log.  Entities are registered by members of bds_owner, to which the tables belong.
+-- bds_revert, bds_webhooks, bds_accounts, bds_operation), or may change the log.  Entities are registered by members of bds_owner, to which the tables belong.
 
 revoke all on all tables in schema bds
     from public, bds_dispatcher, bds_importer, bds_operator, bds_reader, bds_service, bds_worker, bds_writer;
 revoke all on all functions in schema bds from public, bds_operator, bds_reader, bds_service, bds_worker, bds_writer;
 revoke all on all functions in schema
-    bds_accounts, bds_change_log, bds_feed, bds_impl, bds_import, bds_log, bds_operation, bds_past, bds_registry, bds_webhooks
+    bds_accounts, bds_change_log, bds_feed, bds_impl, bds_import, bds_log, bds_operation, bds_past, bds_registry, bds_revert, bds_webhooks
     from public;
 
 -- Everybody ----------------------------------------------------------------------------------------------------------------------
@@ -42,7 +42,7 @@ grant usage on schema data, staging to bds_operator, bds_writer;
 grant select on bds.import_columns to bds_operator, bds_writer;
 grant execute on function
     bds.import_begin, bds.import_cancel, bds.import_document, bds.import_fail, bds.import_note_places, bds.import_progress, bds.import_received,
-    bds.import_run, bds.import_stage, bds.lock_company, bds.set_context
+    bds.import_run, bds.import_stage, bds.lock_company, bds.revert, bds.set_context
     to bds_operator, bds_writer;
 
 -- The service: accounts, mappers, and the hooks of the company that the session names ---------------------------------------------
@@ -57,7 +57,7 @@ grant execute on function
     bds.create_hook, bds.delete_hook, bds.lock_hook, bds.retry_delivery, bds.rotate_hook, bds.test_hook, bds.update_hook
     to bds_operator, bds_service;
 grant execute on function
-    bds.backlog, bds.create_key, bds.delete_mapper, bds.forget_imports, bds.keys_of, bds.maintain, bds.put_mapper,
+    bds.backlog, bds.create_key, bds.delete_mapper, bds.keys_of, bds.maintain, bds.put_mapper,
     bds.reap_imports, bds.revoke_key, bds.set_password, bds.whole_tenants
     to bds_operator, bds_service;
 grant execute on function
@@ -94,8 +94,12 @@ grant execute on function
 
 -- The importer: runs imports with the writer's rights, and owns what is staged; no session is it ----------------------------------
 
-grant usage on schema bds_feed, bds_impl, bds_import to bds_importer;
-grant execute on all functions in schema bds_feed, bds_impl to bds_importer;
+grant usage on schema bds_feed, bds_impl, bds_import, bds_revert to bds_importer;
+grant execute on all functions in schema bds_feed, bds_impl, bds_revert to bds_importer;
+-- reverts read the log, with the names that columns had
+grant usage on schema bds_change_log, bds_registry to bds_importer;
+grant execute on function bds_change_log.names_at, bds_change_log.old_at, bds_registry.camel_case to bds_importer;
+grant select on bds.change_log, bds.column_history to bds_importer;
 grant select on all tables in schema bds_feed to bds_importer;
 grant create on schema staging to bds_importer;
 grant insert, update, delete on bds.import_errors, bds.imports to bds_importer, bds_operator;
@@ -112,6 +116,7 @@ alter function bds.import_progress owner to bds_importer;
 alter function bds.import_received owner to bds_importer;
 alter function bds.import_run owner to bds_importer;
 alter function bds.import_stage owner to bds_importer;
+alter function bds.revert owner to bds_importer;
 revoke create on schema bds from bds_importer;
 -- conditions of records and of hooks are evaluated by a reader
 grant create on schema bds_feed, bds_webhooks to bds_reader;

@@ -66,7 +66,10 @@ $$;
 comment on function bds.open_import(text, uuid, text) is
     'The import; raises BD002 if there is none, BD004 if its state is not the wanted one, and ends one that goes on although it was cancelled';
 
-create or replace function bds.import_begin(company text, actor text default null, dry_run boolean default false, entities text[] default null)
+create or replace function bds.import_begin(
+    company text, actor text default null, dry_run boolean default false, entities text[] default null, reverts uuid default null,
+    force boolean default false
+)
     returns uuid
     language plpgsql
     security definer
@@ -76,8 +79,11 @@ declare
     import bds.imports;
 begin
     perform bds_feed.enter_company(company);
-    insert into bds.imports (company_id, actor, dry_run, is_small)
-    values (company, coalesce(actor, nullif(current_setting('bds.actor', true), ''), session_user), dry_run, entities is not null)
+    actor := coalesce(actor, nullif(current_setting('bds.actor', true), ''), session_user);
+    if reverts is not null then
+        return bds_revert.open(company, actor, dry_run, reverts, force);
+    end if;
+    insert into bds.imports (company_id, actor, dry_run, is_small) values (company, actor, dry_run, entities is not null)
     returning * into import;
     if import.is_small then
         perform bds_feed.open_small(import, entities);
@@ -88,8 +94,9 @@ begin
     return import.id;
 end
 $$;
-comment on function bds.import_begin(text, text, boolean, text[]) is
-    'Begins an import and returns its id; with the names of entities a small one, whose records go into pg_temp."staged_<entity>" in the same transaction';
+comment on function bds.import_begin(text, text, boolean, text[], uuid, boolean) is
+    'Begins an import and returns its id; with the names of entities a small one, whose records go into pg_temp."staged_<entity>" in the same '
+    'transaction; with a change set its revert, which needs only bds.import_run';
 
 create function bds_feed.open_small(import bds.imports, entity_names text[])
     returns void
@@ -195,6 +202,9 @@ begin
         perform bds.lock_company(company);  -- as long as the session waits for locks
     else
         perform bds_feed.take_turn(company);
+    end if;
+    if import.reverts is not null then
+        return bds_revert.run(import);
     end if;
     perform bds_feed.begin_run(import);
     result := bds_feed.run(import);

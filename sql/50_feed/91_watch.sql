@@ -80,6 +80,7 @@ begin
         'state': import.state,
         'atomic': case import.atomic when 'batch' then to_json('batch'::text) else import.atomic::json end,
         'dryRun': import.dry_run,
+        'reverts': import.reverts,
         'startedAt': bds.api_time(import.started_at),
         'finishedAt': coalesce(to_json(bds.api_time(import.finished_at)), 'null'),
         'position': coalesce(to_json(import.position), 'null'),
@@ -144,11 +145,9 @@ end
 $$;
 comment on function bds.reap_imports(interval) is 'Ends imports that have given no sign of life for a while: their process is gone';
 
-create or replace function bds.forget_imports(age interval)
+create function bds_feed.forget_imports(age interval)
     returns bigint
     language sql
-    volatile
-    security definer
     set search_path = pg_catalog, pg_temp
     begin atomic
         with forgotten as (
@@ -156,4 +155,4 @@ create or replace function bds.forget_imports(age interval)
         )
         select count(*) from forgotten;
     end;
-comment on function bds.forget_imports(interval) is 'Drops what is kept of imports that ended so long ago; what they wrote stays, and so does the change log';
+comment on function bds_feed.forget_imports(interval) is 'Drops what is kept of imports that ended so long ago; what they wrote stays, and so does the change log';

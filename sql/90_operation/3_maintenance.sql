@@ -30,7 +30,7 @@ declare
             select count(*) from counted
         $sql$,
         'end dead imports', 'select bds.reap_imports()',
-        'forget old imports', 'select bds.forget_imports($1)',
+        'forget old imports', 'select bds_feed.forget_imports($1)',
         'make months of the log', 'select bds_change_log.make_months()',
         'expire months of the log', 'select bds_change_log.expire_changes()'
     ];

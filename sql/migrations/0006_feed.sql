@@ -23,6 +23,9 @@ create table bds.imports (
     entities      jsonb not null default '{}',
     error_count   bigint not null default 0,
     position      bigint,
+    -- of a revert
+    reverts       uuid,
+    is_forced     boolean not null default false,
     remove_all    text[] not null default '{}',
     is_cancelled  boolean not null default false,
 
@@ -39,7 +42,7 @@ create table bds.imports (
     constraint atomic_is_known check (atomic in ('batch', 'true', 'false')),
     constraint finished_when_ended check ((finished_at is null) = (state in ('receiving', 'running')))
 );
-comment on table bds.imports is 'Imports, running and ended; the id is also the change set of their changes';
+comment on table bds.imports is 'Imports and reverts, running and ended; the id is also the change set of their changes';
 comment on column bds.imports.company_id is 'The company';
 comment on column bds.imports.id is 'The import''s id, and the change set of its changes';
 comment on column bds.imports.number is 'Order of imports; part of the names of staging tables';
@@ -59,6 +62,8 @@ comment on column bds.imports.phase is 'What a large import does with its record
 comment on column bds.imports.waiting_for is 'The holder of the company''s turn that the import waits for, in words; null: it does not wait';
 comment on column bds.imports.entities is 'Counts of each entity: {"products": {"created": 1, "updated": 0, ...}}';
 comment on column bds.imports.error_count is 'Number of errors; bds.import_errors keeps the first ones';
+comment on column bds.imports.reverts is 'The change set that is undone; null: rows of a document are imported';
+comment on column bds.imports.is_forced is 'Whether it is undone although rows were changed later';
 comment on column bds.imports.remove_all is 'Entities whose rows are removed if the document lacks them';
 comment on column bds.imports.is_cancelled is 'Cancellation was requested; the process that runs the import ends it';
 create index imports_under_way on bds.imports (heartbeat_at) where finished_at is null;

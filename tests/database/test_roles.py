@@ -39,7 +39,7 @@ RELATIONS: dict[str, tuple[str, str, str, str, str, str, str]] = {
     "bds.all_changes": ("", "", "", "", "", "", ""),
     "bds.api_keys": ("", "", R, "", R, "", ""),
     "bds.change_archive": ("", "", "", "", R, "", ""),
-    "bds.change_log": ("", "", "", R, R, "", R),
+    "bds.change_log": ("", "", "", R, R, R, R),
     "bds.change_log_*": ("", "", "", "", "", "", ""),
     "bds.change_months": (R, R, "", R, R, R, R),
     "bds.changes": (R, R, "", R, R, R, R),
@@ -48,7 +48,7 @@ RELATIONS: dict[str, tuple[str, str, str, str, str, str, str]] = {
     "bds.companies": ("", "", "", R, R, "", R),
     "bds.deliveries": ("", "", R, R, W, "", W),
     "bds.delivery_attempts": ("", "", R, R, W, "", W),
-    "bds.column_history": ("", "", "", "", R, "", ""),
+    "bds.column_history": ("", "", "", "", R, R, ""),
     "bds.entities": (R, R, R, R, R, R, R),
     "bds.generated": ("", "", "", "", "", "", ""),
     "bds.log_comparisons": ("", "", "", "", R, "", ""),
@@ -97,19 +97,19 @@ DEFINERS = {
     "bds_analyst": "",
     "bds_reader": "change_values authenticate count_changes count_rows first_change row_at row_history rows_at match_filters rows_where",
     "bds_writer": """change_values first_change import_begin import_cancel import_document import_fail import_note_places import_progress import_received import_run
-        import_stage lock_company
+        import_stage lock_company revert
         row_at row_history rows_at set_context""",
     "bds_service": """authenticate backlog begin_attempt begin_session count_wrong create_hook create_key delete_hook delete_mapper
-        end_attempt end_session forget_imports forget_wrong keep_secret keys_of lock_hook maintain note_use
+        end_attempt end_session forget_wrong keep_secret keys_of lock_hook maintain note_use
         password_of put_mapper reap_imports retry_delivery revoke_key rotate_hook session set_password test_hook update_hook whole_tenants""",
     "bds_worker": """change_values authenticate claim_deliveries count_changes count_rows first_change forget_deliveries record_attempts refit_hook release_leases renew_leases route_changes row_at row_history rows_at
         match_filters rows_where""",
     "bds_operator": """change_values backlog claim_deliveries compare_log count_changes count_rows create_company create_hook create_key create_user delete_company delete_hook
-        delete_mapper delete_user erase first_change grant_company forget_deliveries forget_imports import_begin import_cancel import_document import_fail
+        delete_mapper delete_user erase first_change grant_company forget_deliveries import_begin import_cancel import_document import_fail
         import_note_places import_progress import_received import_run import_stage keys_of lock_company lock_hook maintain put_mapper reap_imports record_attempts
-        refit_hook release_leases renew_leases retry_delivery revoke_company revoke_key rotate_hook route_changes row_at row_history rows_at set_context
+        refit_hook release_leases renew_leases retry_delivery revert revoke_company revoke_key rotate_hook route_changes row_at row_history rows_at set_context
         set_password set_retention table_problems test_hook turn_holders update_hook whole_tenants""",
-    "bds_importer": """change_values first_change import_begin import_cancel import_document import_fail import_note_places import_progress import_received import_run import_stage lock_company
+    "bds_importer": """change_values first_change import_begin import_cancel import_document import_fail import_note_places import_progress import_received import_run import_stage lock_company revert
         row_at row_history rows_at rows_where set_context""",
     "bds_dispatcher": """change_values authenticate claim_deliveries count_changes count_rows create_hook delete_hook first_change forget_deliveries lock_hook
         record_attempts refit_hook release_leases renew_leases retry_delivery rotate_hook route_changes row_at row_history rows_at rows_where match_filters test_hook update_hook""",
@@ -128,6 +128,7 @@ AS = {
     "import_run": "bds_importer",
     "import_stage": "bds_importer",
     "match_filters": "bds_reader",
+    "revert": "bds_importer",
     "rows_where": "bds_reader",
     **dict.fromkeys(HOOKS.split(), "bds_dispatcher"),
 }
@@ -136,13 +137,14 @@ SCHEMAS = {  # schema -> roles with USAGE; with CREATE
     "api": (SESSIONS, ()),
     "bds": (SESSIONS, ()),
     "bds_accounts": ((), ()),
-    "bds_change_log": ((), ()),
+    "bds_change_log": (("bds_importer",), ()),
     "bds_feed": (("bds_importer",), ()),
     "bds_import": (("bds_importer",), ()),
     "bds_impl": (("bds_importer", "bds_dispatcher"), ()),
     "bds_log": (("bds_importer",), ()),
     "bds_operation": ((), ()),
-    "bds_registry": ((), ()),
+    "bds_registry": (("bds_importer",), ()),
+    "bds_revert": (("bds_importer",), ()),
     "bds_webhooks": (("bds_dispatcher",), ("bds_dispatcher",)),
     "data": (("bds_writer", "bds_operator", "bds_importer"), ()),
     "bds_past": ((), ()),
@@ -327,6 +329,7 @@ INTERNALS = (
     "bds_operation",
     "bds_past",
     "bds_registry",
+    "bds_revert",
     "bds_webhooks",
 )
 

@@ -1,0 +1,204 @@
+-- Reverting: the rows as they are and as they are to become again.  A table for each entity, revert_<entity>:
+--
+--     "@n"       the row's number
+--     "@action"  create, update or delete, null if nothing is to be done
+--     "@failed"  it stays as it is, revert_errors says why
+--     id, and every column as it is to become; of an update all but revert_entities.touched are those that are stored
+
+create function bds_revert.columns_of(entity_name text)
+    returns table (
+        field text, column_name name, type text, required boolean, default_expression text, is_unique boolean, target text, is_altered boolean
+    )
+    language sql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
+    select f.name, c.column_name, c.type, c.required, c.default_expression, c.is_unique, c.target,
+        -- what the log has may not be a value of the present type
+        exists (
+            select from bds.column_history h where h.entity = c.entity and h.ordinal = c.ordinal and h.until < 'infinity'
+        )
+    from bds.import_columns c join bds.fields f on f.entity = c.entity and f.column_name = c.column_name
+    where c.entity = entity_name
+    order by c.ordinal;
+$$;
+comment on function bds_revert.columns_of(text) is 'The columns of an entity that can be written';
+
+create function bds_revert.note_entities()
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    this    record;
+    known   text[];
+begin
+    for this in
+        select e.name, e.place, e.table_name
+        from bds_feed.entities e
+        where e.name in (select r.entity from pg_temp.revert_rows r)
+        order by e.place
+    loop
+        execute format(
+            'select array_remove(array[%s]::text[], null) from pg_temp.revert_rows r where r.entity = $1 and r.existed',
+            (
+                select string_agg(format('case when bool_or(r.old ? %L) then %L end', c.field, c.column_name), ', ')
+                from bds_revert.columns_of(this.name) c
+            )
+        ) into known using this.name;
+        insert into pg_temp.revert_entities (name, place, table_name, touched) values (this.name, this.place, this.table_name, known);
+    end loop;
+    -- of a table that is not registered any more, or was another one then, nothing can be undone
+    insert into pg_temp.revert_errors (entity, n, code, message)
+    select r.entity, r.n, 'conflict', format('%s is not an entity any more, or another table', r.entity)
+    from pg_temp.revert_rows r
+    where not exists (
+        select from bds.column_history h join bds_feed.entities e on e.name = h.entity where h.entity = r.entity and h.since <= r.since
+    );
+end
+$$;
+comment on function bds_revert.note_entities() is 'Fills revert_entities';
+
+create function bds_revert.compare(company text, this record, force boolean)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    list record;
+begin
+    select
+        string_agg(format('w.%I', c.column_name), ', ') as names,
+        string_agg(
+            format(
+                'case when r.known ? %L then %s else %s end as %I', c.field,
+                case when c.is_altered then format('case when pg_input_is_valid(%1$s, %2$L) then (%1$s)::%3$s end', v.known, c.type, c.type)
+                    else format('(%s)::%s', v.known, c.type) end,
+                case when c.default_expression is null then format('t.%I', c.column_name)
+                    else format('case when t.id is null then %s else t.%I end', c.default_expression, c.column_name) end,
+                c.column_name
+            ),
+            E',\n            '
+        ) as values,
+        string_agg(format('when not pg_input_is_valid(%s, %L) then %L', v.known, c.type, c.field), ' ') filter (where c.is_altered) as unfit,
+        string_agg(format('t.%1$I is distinct from w.%1$I', c.column_name), ' or ') filter (where c.column_name = any (this.touched))
+            as differences
+    into list
+    from bds_revert.columns_of(this.name) c
+    cross join lateral (select format('r.known ->> %L', c.field)) as v (known);
+    execute bds_impl.fill(
+        $sql$
+        create temporary table {rows:I} on commit drop as
+        select r.n as "@n", w.id,
+            case
+                when not r.existed then case when t.id is not null then 'delete' end
+                when t.id is null then 'create'
+                when r.erased is not null or {differences} then 'update'
+            end as "@action",
+            false as "@failed", {unfit} as "@unfit", {names}
+        from (
+            -- what was erased cannot come back: a row that stays keeps what it has
+            select r.*, case when r.erased is null then r.old else r.old - r.erased end as known
+            from pg_temp.revert_rows r
+            where r.entity = {entity:L} and not exists (select from pg_temp.revert_errors x where x.n = r.n)
+            offset 0
+        ) r
+        left join {table} t on t.company_id = (select $1) and t.id = r.id
+        cross join lateral (
+            select r.id,
+            {values}
+            offset 0
+        ) w
+        $sql$,
+        'rows', 'revert_' || this.name, 'entity', this.name, 'table', this.table_name::text, 'names', list.names, 'values', list.values,
+        'differences', coalesce(list.differences, 'false'),
+        'unfit', coalesce('case ' || list.unfit || ' end', 'null::text')
+    ) using company;
+    execute format('analyze pg_temp.%I', 'revert_' || this.name);
+    perform bds_revert.find_conflicts(this.name, force);
+    execute format(
+        'update pg_temp.revert_entities e set creates = x.creates, deletes = x.deletes from ('
+        'select coalesce(bool_or("@action" = ''create''), false) as creates, coalesce(bool_or("@action" = ''delete''), false) as deletes '
+        'from pg_temp.%I) x where e.name = $1',
+        'revert_' || this.name
+    ) using this.name;
+end
+$$;
+comment on function bds_revert.compare(text, record, boolean) is
+    'Makes revert_<entity> of an entity of revert_entities, and finds the rows of it that conflict with later changes';
+
+create function bds_revert.find_conflicts(entity_name text, force boolean)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    perform bds_revert.fail(
+        entity_name,
+        bds_impl.fill(
+            $sql$
+            select u."@n" as n,
+                case when r.erased is not null and not {force} then r.erased[1] else u."@unfit" end as field,
+                'conflict' as code,
+                case
+                    when u."@action" = 'create' and not r.is_whole then format('change %s by %s has deleted it', r.later, r.later_by)
+                    when r.erased is not null and not {force} then 'the old value was erased'
+                    when u."@unfit" is not null then format('the old value %s is not one of the present type', r.old ->> u."@unfit")
+                    else format('changed later, by change %s of %s', r.later, r.later_by)
+                end as message
+            from pg_temp.{rows:I} u join pg_temp.revert_rows r on r.n = u."@n"
+            where u."@action" is not null
+                and (
+                    not {force} and (r.later is not null or r.erased is not null)
+                    or u."@unfit" is not null or u."@action" = 'create' and not r.is_whole
+                )
+            $sql$,
+            'rows', 'revert_' || entity_name, 'force', force::text
+        ),
+        null
+    );
+    perform bds_revert.fail(
+        entity_name,
+        bds_impl.fill(
+            $sql$
+            select u."@n" as n, {field:L} as field, 'required' as code, 'a value is required, and no old one is known' as message
+            from pg_temp.{rows:I} u
+            where u."@action" in ('create', 'update') and u.{column:I} is null
+            $sql$,
+            'rows', 'revert_' || entity_name, 'field', c.field, 'column', c.column_name
+        ),
+        null
+    )
+    from bds_revert.columns_of(entity_name) c
+    where c.required;
+end
+$$;
+comment on function bds_revert.find_conflicts(text, boolean) is 'Fails the rows that others changed later, and those whose old values are not known or not valid';
+
+create function bds_revert.fail(entity_name text, query text, company text)
+    returns bigint
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    failed bigint;
+begin
+    execute bds_impl.fill(
+        $sql$
+        with problems as ({query}),
+        marked as (
+            update pg_temp.{rows:I} u set "@failed" = true
+            from problems p
+            where u."@n" = p.n and not u."@failed"
+            returning p.n, p.field, p.code, p.message
+        )
+        insert into pg_temp.revert_errors (entity, n, field, code, message) select {entity:L}, m.n, m.field, m.code, m.message from marked m
+        $sql$,
+        'query', query, 'rows', 'revert_' || entity_name, 'entity', entity_name
+    ) using company;
+    get diagnostics failed = row_count;
+    return failed;
+end
+$$;
+comment on function bds_revert.fail(text, text, text) is
+    'Fails the rows of an entity that a query returns as (n, field, code, message), $1 being the company; returns how many';

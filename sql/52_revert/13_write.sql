@@ -1,0 +1,247 @@
+-- Reverting: the statements that write.  First rows give way that hold unique values which others are to get, then rows come back,
+-- those first to which others refer, then rows get their old values, then rows go.
+
+create function bds_revert.steps(this record)
+    returns table (place int, statement text)
+    language plpgsql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    rows    text := 'revert_' || this.name;
+    list    record;
+begin
+    select
+        string_agg(format('%I', c.column_name), ', ') as columns,
+        string_agg(v.first_value, ', ') as first_values,
+        string_agg(format('%1$I = u.%1$I', c.column_name), ', ') filter (where c.column_name = any (this.touched)) as changes,
+        string_agg(format('%1$I = u.%1$I', c.column_name), ', ') filter (where waits.for_rows is not null) as waiting,
+        string_agg(format('u.%I in (%s)', c.column_name, waits.for_rows), ' or ') filter (where waits.for_rows is not null) as is_waiting
+    into list
+    from bds_revert.columns_of(this.name) c
+    -- In a circle of entities the row to which one refers may come later: such a reference is null at first.
+    left join lateral (
+        select format('select w.id from pg_temp.%I w where w."@action" = ''create'' and not w."@failed"', 'revert_' || x.name) as for_rows
+        from pg_temp.revert_entities x where x.name = c.target and x.place > this.place and x.creates and not c.required
+    ) as waits on true
+    cross join lateral (
+        select case when waits.for_rows is null then format('u.%I', c.column_name)
+            else format('case when u.%1$I not in (%2$s) then u.%1$I end', c.column_name, waits.for_rows) end
+    ) as v (first_value);
+    return query
+        select s.place, bds_impl.fill(
+            s.template || ' and not u."@failed" and u."@n" between $2 and $3',
+            variadic array['rows', rows, 'table', this.table_name::text] || s.holes)
+        from (values
+            (
+                1, this.creates, 'insert into {table} (company_id, id, {columns}) overriding system value '
+                'select $1, u.id, {values} from pg_temp.{rows:I} u where u."@action" = ''create''',
+                array['columns', list.columns, 'values', list.first_values]
+            ),
+            (
+                2, list.waiting is not null, 'update {table} t set {changes} from pg_temp.{rows:I} u '
+                'where t.company_id = (select $1) and t.id = u.id and u."@action" = ''create'' and ({is_waiting})',
+                array['changes', list.waiting, 'is_waiting', list.is_waiting]
+            ),
+            (
+                3, list.changes is not null, 'update {table} t set {changes} from pg_temp.{rows:I} u '
+                'where t.company_id = (select $1) and t.id = u.id and u."@action" = ''update''',
+                array['changes', list.changes]
+            )
+        ) as s (place, is_needed, template, holes)
+        where s.is_needed;
+end
+$$;
+comment on function bds_revert.steps(record) is
+    'The statements that create and update the rows of an entity, and their order; $1 is the company, $2 and $3 the first and last '
+    'number of rows';
+
+create function bds_revert.delete_statement()
+    returns text
+    language plpgsql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    -- One statement for all tables: keys are checked at its end, so rows may refer to one another in any way, and the deletion of
+    -- children with their parent is not a change of the parent.
+    return (
+        select 'with ' || string_agg(
+            bds_impl.fill(
+                $sql$
+                {gone:I} as (
+                    delete from {table} t using pg_temp.{rows:I} u
+                    where t.company_id = (select $1) and t.id = u.id and u."@action" = 'delete' and not u."@failed"
+                        and u."@n" between least($2, $3) and greatest($2, $3)
+                )
+                $sql$,
+                'gone', 'gone_' || e.name, 'table', e.table_name::text, 'rows', 'revert_' || e.name
+            ),
+            ', ' order by e.place desc
+        ) || ' select'
+        from pg_temp.revert_entities e where e.deletes
+    );
+end
+$$;
+comment on function bds_revert.delete_statement() is
+    'The statement that deletes the rows that are to go; $1 is the company, $2 and $3 the numbers of the first and last row; null if there '
+    'are none';
+
+create function bds_revert.write(company text)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    this    record;
+    deletes text := bds_revert.delete_statement();
+    wanted  bigint := (select count(*) from pg_temp.revert_rows);
+    done    bigint := 0;
+    written bigint;
+begin
+    perform bds_revert.make_way(company);
+    for this in
+        select e.name, s.statement
+        from pg_temp.revert_entities e cross join lateral bds_revert.steps(e) s
+        order by s.place, e.place
+    loop
+        raise notice 'writing %: % of % rows done', this.name, done, greatest(wanted, 1);
+        execute this.statement using company, 0, wanted;
+        get diagnostics written = row_count;
+        done := done + written;
+    end loop;
+    if deletes is not null then
+        raise notice 'deleting: % of % rows done', done, greatest(wanted, 1);
+        execute deletes using company, 0, wanted;
+    end if;
+end
+$$;
+comment on function bds_revert.write(text) is 'Writes all rows that do not fail';
+
+create function bds_revert.make_way(company text)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    this record;
+begin
+    for this in
+        select e.name, e.table_name, c.column_name, case when c.required then 'md5(random()::text || t.id)' else 'null' end as value
+        from pg_temp.revert_entities e cross join lateral bds_revert.columns_of(e.name) c
+        where c.is_unique and (e.creates or c.column_name = any (e.touched)) and (c.type = 'text' or not c.required)
+        order by e.place
+    loop
+        execute format(
+            'update %s t set %I = %s where t.company_id = (select $1) and t.id in (select h.holder from (%s) h)',
+            this.table_name, this.column_name, this.value, bds_revert.holders(this.name, this.table_name, this.column_name)
+        ) using company;
+    end loop;
+end
+$$;
+comment on function bds_revert.make_way(text) is
+    'Sets unique values that other rows are to get to another value for the moment, in rows that go or get another one';
+
+-- The unforeseen: rules of a table that no check knows.  Which rows they refuse is found as for imports.
+
+create function bds_revert.find_refused(company text)
+    returns boolean
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    refused jsonb;
+begin
+    begin
+        refused := bds_revert.rehearse(company);
+        raise exception using errcode = 'BDF02', message = 'only a rehearsal';
+    exception when sqlstate 'BDF02' then
+        null;
+    end;
+    perform bds_revert.fail(
+        e.name,
+        format(
+            $sql$
+            select (p ->> 'n')::bigint as n, null as field, p ->> 'code' as code, p ->> 'message' as message
+            from jsonb_array_elements(%L) p join pg_temp.revert_rows r on r.n = (p ->> 'n')::bigint and r.entity = %L
+            $sql$,
+            refused, e.name
+        ),
+        null
+    )
+    from pg_temp.revert_entities e
+    where refused is not null;
+    return refused is not null;
+end
+$$;
+comment on function bds_revert.find_refused(text) is 'Fails the rows that the database refuses to write; false if it refuses none of them alone';
+
+create function bds_revert.rehearse(company text)
+    returns jsonb
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    this     record;
+    problems jsonb[];
+    numbers  bigint[];
+    before   int := -1;
+begin
+    -- the steps of bds_revert.write, up to the first that finds any: what others would find may be their consequence
+    perform bds_revert.make_way(company);
+    for this in
+        select e.name, s.statement from pg_temp.revert_entities e cross join lateral bds_revert.steps(e) s order by s.place, e.place
+    loop
+        problems := bds_feed.write_in_ranges(array[this.statement], company, bds_revert.numbers(this.name, array['create', 'update']));
+        if cardinality(problems) > 0 then
+            return bds_revert.refusals(problems, false);
+        end if;
+    end loop;
+    select array_agg(n order by e.place desc, n desc) into numbers
+    from pg_temp.revert_entities e cross join lateral unnest(bds_revert.numbers(e.name, array['delete'])) n
+    where e.deletes;
+    loop
+        problems := bds_feed.write_in_ranges(array[bds_revert.delete_statement()], company, numbers);
+        exit when cardinality(problems) in (0, before);
+        before := cardinality(problems);
+        -- what is referred to by a row that goes after it: another turn, the other way round
+        numbers := array(select (p.problem ->> 'key')::bigint from unnest(problems) with ordinality as p (problem, n) order by p.n desc);
+    end loop;
+    return bds_revert.refusals(problems, true);
+end
+$$;
+comment on function bds_revert.rehearse(text) is 'Writes, as far as can be; returns {n, code, message} of the rows that the database refuses, null if there are none';
+
+create function bds_revert.numbers(entity_name text, actions text[])
+    returns bigint[]
+    language plpgsql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    found_numbers bigint[];
+begin
+    execute format(
+        'select array_agg(u."@n" order by u."@n") from pg_temp.%I u where u."@action" = any ($1) and not u."@failed"', 'revert_' || entity_name
+    ) into found_numbers using actions;
+    return found_numbers;
+end
+$$;
+comment on function bds_revert.numbers(text, text[]) is 'The numbers of the rows of an entity that are to be written so';
+
+create function bds_revert.refusals(problems jsonb[], is_delete boolean)
+    returns jsonb
+    language sql
+    immutable
+    set search_path = pg_catalog, pg_temp
+as $$
+    select jsonb_agg(
+        jsonb_build_object('n', p -> 'key')
+            || case p ->> 'state'
+                when '23505' then bds_feed.refusal(p, is_delete) || '{"code": "conflict"}'
+                else bds_feed.refusal(p, is_delete)
+            end
+    )
+    from unnest(problems) as p;
+$$;
+comment on function bds_revert.refusals(jsonb[], boolean) is 'What bds_feed.write_in_ranges has found as {n, code, message}; null if nothing';
