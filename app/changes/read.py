@@ -8,20 +8,26 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from decimal import Decimal
-from typing import Literal, LiteralString, NamedTuple
+from typing import Any, Literal, LiteralString, NamedTuple
 
 from app.changes.log_filter import LogChecker
 from app.database.catalog import Catalog, Entity, Field
 from app.database.database import Database
+from app.database.past import Moment, model_of, name_version
+from app.database.past import require_kept as past_is_kept
 from app.database.pools import Session
+from app.database.replicas import require_position
 from app.errors import QueryError, ServiceError, about
-from app.query import parse_where, sql_select
+from app.query import literals, parse_where, sql_select
 from app.query.check_where import WhereChecker
 from app.query.literals import INT8
+from app.query.moments import moment_of
 from app.query.query import Query
+from app.query.sql_parameters import Statement
 from app.query.sql_rows import NESTED, RECORDS, Style
 from app.query.tree import Column, Comparison, Constant, Expression, Junction, Membership, Order
 
@@ -80,15 +86,40 @@ class Answer(NamedTuple):
     """
 
     body: bytes | None
-    position: int
+    position: int | str
     first: int = 1
 
 
 async def read_rows(database: Database, company: str, entity: Entity, params: Sequence[tuple[str, str]]) -> Answer:
-    """Read `{"data": [rows], "hasMore": bool}` by filter, sort and limit.  Raises QueryError."""
-    query = list_query(database.catalog, entity, params)
-    async with database.session(company) as connection:
+    """Read `{"data": [rows], "hasMore": bool}` by filter, sort and limit, now or as of `version` or `at`.  Raises QueryError."""
+    moment, rest = split_moment(params)
+    catalog = model_of(database.catalog) if moment else database.catalog
+    query = list_query(catalog, catalog[entity.name], rest)
+    async with reading(database, company, moment) as connection:
         return await _list(connection, company, query, NESTED)
+
+
+def split_moment(params: Sequence[tuple[str, str]]) -> tuple[Moment | None, list[tuple[str, str]]]:
+    """The moment that parameters name, and the other parameters.  Raises QueryError."""
+    named = [(name, value) for name, value in params if name in ("version", "at")]
+    for name, _ in named:
+        if [each for each, _ in named].count(name) > 1:
+            raise QueryError(f"{name} is given twice", target=name)
+    return moment_of(dict(named)), [pair for pair in params if pair not in named]
+
+
+@asynccontextmanager
+async def reading(database: Database, company: str, moment: Moment | None) -> AsyncIterator[Session]:
+    """A reader's session, of now or of a moment of the past.  Raises ServiceError for one that is to come or no longer kept."""
+    if moment is None:
+        async with database.session(company) as connection:
+            yield connection
+        return
+    require_position(moment.version or 0)
+    async with database.session(company) as connection:
+        past = await name_version(connection, company, moment)
+        yield connection
+        await past_is_kept(connection, company, past)
 
 
 async def read_changes(database: Database, company: str, params: Sequence[tuple[str, str]]) -> Answer:
@@ -117,19 +148,43 @@ def require_kept(lowest: int, first: int, target: str) -> None:
         raise ServiceError("gone", message, target=target, firstId=first)
 
 
-async def read_row(database: Database, company: str, entity: Entity, id: str) -> Answer:
-    """Read one row by its id, as the path has it."""
-    if not ID.fullmatch(id) or int(id) not in INT8:
+async def read_row(database: Database, company: str, entity: Entity, id: str, params: Sequence[tuple[str, str]] = ()) -> Answer:
+    """Read one row by its id or a lookup, as the path has it; now or as of `version` or `at`.  Raises QueryError."""
+    moment, rest = split_moment(params)
+    for name, _ in rest:
+        raise QueryError(f"expected version or at, got {name}", target=name)
+    catalog = model_of(database.catalog) if moment else database.catalog
+    key = row_key(catalog, catalog[entity.name], id)
+    if key is None and moment is None:
         return Answer(None, 0)
-    field = entity.fields["id"]
-    key = Comparison(0, "bool", "eq", Column(0, field.type, (), field), Constant(0, "int8", id), False)
-    query = Query(database.catalog, entity, filter=key, single=True, nested=True)
-    async with database.session(company) as connection:
-        statement = sql_select.page(query, company, NESTED)
-        row = await (await connection.raw.execute(statement.text, statement.values)).fetchone()
-    assert row is not None
+    async with reading(database, company, moment) as connection:
+        if key is None:
+            return Answer(None, 0)
+        statement = sql_select.page(Query(catalog, catalog[entity.name], filter=key, single=True, nested=True), company, NESTED)
+        row = await _fetch(connection, statement)
     body, _, position = row
     return Answer(body.encode() if body is not None else None, position)
+
+
+def row_key(catalog: Catalog, entity: Entity, text: str) -> Expression | None:
+    """The condition that a row is the one that the text names, an id or a lookup; None if there can be none.
+
+    Raises QueryError for a lookup by a field that is not unique.
+    """
+    kind, colon, value = text.partition(":")
+    if not colon:
+        kind, value = "id", text
+    if kind == "id" and (not ID.fullmatch(value) or int(value) not in INT8):
+        return None
+    checker = WhereChecker(catalog, entity)
+    keys = {each.name.lower(): each for each in (entity.fields["id"], *entity.alternate_keys)}
+    field = keys.get(kind.strip().lower())
+    if field is None:
+        raise QueryError(f"{kind!r} is not a lookup of {entity.name}: expected one of {', '.join(f.name for f in keys.values())}")
+    try:
+        return checker.compare(0, "eq", Column(0, field.type, (), field), Constant(0, *literals.typed(value, field.type)))
+    except ValueError:
+        return None
 
 
 def list_query(catalog: Catalog, entity: Entity, params: Sequence[tuple[str, str]]) -> Query:
@@ -233,8 +288,12 @@ def _by_time(order: tuple[Order, ...]) -> bool:
 
 
 async def _list(connection: Session, company: str, query: Query, style: Style) -> Answer:
-    statement = sql_select.listing(query, company, style, ties=_by_time(query.order))
-    row = await (await connection.raw.execute(statement.text, statement.values)).fetchone()
-    assert row is not None
-    body, more, position = row
+    body, more, position = await _fetch(connection, sql_select.listing(query, company, style, ties=_by_time(query.order)))
     return Answer(b'{"data":[%b],"hasMore":%b}' % ((body or "").encode(), b"true" if more else b"false"), position)
+
+
+async def _fetch(connection: Session, statement: Statement) -> tuple[Any, ...]:
+    """The one row of a statement."""
+    row = await (await connection.raw.execute(statement.text, statement.values, prepare=statement.prepare)).fetchone()
+    assert row is not None
+    return tuple(row)

@@ -102,6 +102,7 @@ class Catalog:
 
     entities: Mapping[str, Entity]
     version: str  # a hash of the content
+    is_past: bool = False  # of past states: rows are read as of the version that the session has named
 
     def __contains__(self, name: str) -> bool:
         return name in self.entities

@@ -59,6 +59,12 @@ class Reads:
 READS: ContextVar[Reads | None] = ContextVar("reads", default=None)  # unset: everything is read from the primary
 
 
+def require_position(position: int) -> None:
+    """Let the current request read only where changes up to a position are."""
+    if reads := READS.get():
+        reads.position = max(reads.position, position)
+
+
 def was_read() -> bool:
     """Whether the current request has read last from a replica."""
     reads = READS.get()

@@ -12,6 +12,7 @@ import json
 import re
 import time
 from functools import cached_property, partial
+from urllib.parse import quote
 
 from aiohttp import web
 
@@ -25,6 +26,7 @@ from app.query.options import COLLECTION, COUNT, REFERENCES, ROW, VALUE, parse_q
 from app.query.query import Query
 from app.query.sql_parameters import Statement
 from app.query.sql_rows import Style
+from app.wire.urls import decode_path
 
 CACHED = 1_000  # plans
 LONGEST = 2_000  # characters of a path whose plan is cached
@@ -179,7 +181,8 @@ async def get_plan(catalog: Catalog, request: web.Request, *, extended: bool) ->
 
 def _make(catalog: Catalog, request: web.Request, path: str, extended: bool) -> Plan:
     parsed = read_request(catalog, request.method, path, request.headers)
-    base = f"{request.scheme}://{_host(request)}/api/odata/{parsed.company}/"
+    root = quote(decode_path(path)[2], safe="@:+")
+    base, catalog = f"{request.scheme}://{_host(request)}/api/odata/{root}/", parsed.catalog
     resource = parsed.resource
     query = None
     if resource.entity is not None:

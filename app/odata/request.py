@@ -14,7 +14,9 @@ from urllib.parse import unquote
 from multidict import MultiMapping
 
 from app.database.catalog import Catalog, Entity, Field, Navigation
+from app.database.past import Moment, model_of
 from app.errors import QueryError, ServiceError
+from app.query.moments import read_moment
 from app.wire.answers import quality
 from app.wire.urls import decode_path, decode_query
 
@@ -76,15 +78,21 @@ class ODataRequest:
     format: JsonFormat
     options: Sequence[tuple[str, str]]
     path: str  # with the query string, as the client sent it
+    catalog: Catalog  # the model, or that of the past
+    moment: Moment | None = None  # the past that the path names
     page: int | None = None  # the greatest number of rows that the client prefers
 
 
 def read_request(catalog: Catalog, method: str, path: str, headers: MultiMapping[str]) -> ODataRequest:
     """Parse a request of the raw `path`, which includes the query string.  Raises ServiceError."""
-    company, *segments = decode_path(path)[2:]
+    root, *segments = decode_path(path)[2:]
+    company, at, moment = root.partition("@")
     if method not in METHODS or segments[:1] == ["$batch"]:
         raise refused_method(path)
     check_version(headers)
+    past = read_moment(moment) if at else None
+    if past:
+        catalog = model_of(catalog)
     if segments[-1:] == [""]:
         segments.pop()  # a slash at the end of the path
     resource = find_resource(catalog, segments)
@@ -92,7 +100,7 @@ def read_request(catalog: Catalog, method: str, path: str, headers: MultiMapping
     if resource.entity is None:
         check_options(resource.kind, options)
     format = negotiate(headers.getall("Accept", ()), resource.kind)
-    return ODataRequest(company, resource, format, options, path, read_page_size(headers.getall("Prefer", ())))
+    return ODataRequest(company, resource, format, options, path, catalog, past, read_page_size(headers.getall("Prefer", ())))
 
 
 def read_page_size(prefer: Sequence[str]) -> int | None:

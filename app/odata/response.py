@@ -18,7 +18,9 @@ from aiohttp import web
 from psycopg.sql import SQL
 
 from app.database.database import Database
+from app.database.past import name_version, require_kept
 from app.database.pools import Session
+from app.database.replicas import require_position
 from app.errors import QueryError
 from app.odata.plan import Plan, get_plan
 from app.odata.request import Kind
@@ -50,12 +52,20 @@ class Reading:
 
     async def fetch_row(self, statement: Statement) -> list[bytes | None]:
         """Run a statement that gives one row, on a connection of its own."""
+        moment = self.plan.request.moment
+        if moment is None:
+            async with self.database.session(self.plan.company) as connection:
+                return await self.fetch_row_on(connection, statement)
+        require_position(moment.version or 0)
         async with self.database.session(self.plan.company) as connection:
-            return await self.fetch_row_on(connection, statement)
+            past = await name_version(connection, self.plan.company, moment)
+            row = await self.fetch_row_on(connection, statement)
+            await require_kept(connection, self.plan.company, past)
+            return row
 
     async def fetch_row_on(self, connection: Session, statement: Statement) -> list[bytes | None]:
         """Run a statement that gives one row.  Returns its columns as PostgreSQL sent them, without decoding."""
-        await connection.raw.execute(statement.text, statement.values_for(self.key))
+        await connection.raw.execute(statement.text, statement.values_for(self.key), prepare=statement.prepare)
         result = connection.raw.pgresult
         assert result is not None
         return [result.get_value(0, column) for column in range(result.nfields)]
@@ -66,6 +76,9 @@ async def respond(database: Database, request: web.Request, streams: Streams) ->
     # one catalog for the whole answer
     plan, key = await get_plan(database.catalog, request, extended=database.config.odata_extended)
     if plan.is_document:
+        if plan.request.moment:
+            async with database.session(plan.company) as connection:
+                await name_version(connection, plan.company, plan.request.moment)
         return await _document(request, plan)
     reading = Reading(database, request, plan, key, streams)
     if "If-None-Match" in request.headers and not plan.query.volatile and (headers := await _unchanged(reading)):
@@ -170,13 +183,20 @@ def _next_link(reading: Reading, keys: bytes) -> str:
 async def _stream(reading: Reading) -> web.StreamResponse:
     """Stream a collection; send it whole if it fits into the first block."""
     plan = reading.plan
+    if plan.request.moment:
+        require_position(plan.request.moment.version or 0)
     async with reading.streams.slot(), reading.database.snapshot(plan.company) as connection:
+        if plan.request.moment:
+            await connection.execute("lock table bds.changes in access share mode")  # no month is dropped from now on
+            await name_version(connection, plan.company, plan.request.moment)
         *counted, position = await reading.fetch_row_on(connection, plan.heading)
         count = counted[0] if counted else None
         headers = reading.headers(position)
         if reading.request.method == "HEAD":
             return web.Response(headers=headers)
-        await connection.raw.execute(DECLARE + plan.statement.text, plan.statement.values_for(reading.key))
+        await connection.raw.execute(
+            DECLARE + plan.statement.text, plan.statement.values_for(reading.key), prepare=plan.statement.prepare
+        )
         size = (
             1 if any(expansion.step.many for _, expansion in plan.query.expansions) else FIRST_ROWS
         )  # a row with a collection inside can be long

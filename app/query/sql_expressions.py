@@ -49,11 +49,13 @@ class Compiler:
     """Compiles the expressions of one statement.
 
     constants: the indexes of the query's constants, by their serials.
+    past: whether rows are read as of the version that the session has named.
     views: the number of views in the SQL so far.
     aliases: the table aliases given so far, by row number and path.
     """
 
     constants: Mapping[int, int]
+    past: bool = False
     views: int = 0
     aliases: dict[tuple[int, tuple[Navigation, ...]], str] = field(default_factory=lambda: {(0, ()): "t"})
 
@@ -125,11 +127,14 @@ class Compiler:
             self.source(rows.navigation.target, conditions, rows.number), key, self.compile(rows.origin)
         )
 
-    def source(self, entity: str, roots: Iterable[Expression], row: int = 0) -> Composed:
-        """FROM the entity's view, with the joins that the expressions need, WHERE the company is the session's."""
+    def source(self, entity: str, roots: Iterable[Expression], row: int = 0, table: Composable | None = None) -> Composed:
+        """FROM the entity's view, with the joins that the expressions need, WHERE the company is the session's.
+
+        table: some of its rows, in place of the view.
+        """
         self.views += 1
         return SQL("from {} as {}{} where {}.company_id = {}").format(
-            view(entity),
+            table or view(entity, past=self.past),
             *(Identifier(self.alias((), row)), self.joins(roots, row)),
             *(Identifier(self.alias((), row)), COMPANY),
         )
@@ -145,7 +150,7 @@ class Compiler:
         """The join of a path's last step."""
         reference = Identifier(self.alias(path[:-1], row), path[-1].field)
         return SQL(" left join {view} as {this} on {this}.company_id = {company} and {this}.id = {reference}").format(
-            view=view(path[-1].target), this=Identifier(self.alias(path, row)), company=COMPANY, reference=reference
+            view=view(path[-1].target, past=self.past), this=Identifier(self.alias(path, row)), company=COMPANY, reference=reference
         )
 
     def call(self, node: Call) -> Composed:

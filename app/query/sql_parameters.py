@@ -88,11 +88,13 @@ class Statement:
     """SQL and its values, for a raw cursor: `await raw_cursor.execute(statement.text, statement.values)`.
 
     keys: the indexes in `values` of the key of the query's path.
+    prepare: False for a past state, whose plan depends on the version: it is made for each execution.
     """
 
     rendered: Rendered
     values: tuple[Value, ...]
     keys: tuple[int, ...] = ()
+    prepare: bool | None = None
 
     @property
     def text(self) -> bytes:

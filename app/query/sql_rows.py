@@ -52,9 +52,36 @@ NESTED = Style(ids_as_strings=True, nested=True)
 RECORDS = Style(references_as_strings=True)  # change records, whose own ids are numbers
 
 
-def view(entity: str) -> Composable:
+def view(entity: str, *, past: bool = False) -> Composable:
     """The view from which an entity is read.  No entity can have the name `changes`, which paths use for the change log."""
+    if past:
+        return SQL("(table {} union all table {})").format(*past_views(entity))
     return CHANGES if entity == "changes" else Identifier("api", entity)
+
+
+def past_views(entity: str) -> tuple[Identifier, Identifier]:
+    """The views of an entity's rows without a change after the session's version, and of those with one."""
+    return Identifier("past", f"{entity}_unchanged"), Identifier("past", f"{entity}_changed")
+
+
+def past_rows_of(step: Navigation, id: Composable, entity: Entity) -> Composed:
+    """The rows of the session's version to which a navigation to many rows of `entity` leads from an id of another table.
+
+    Unchanged rows are found by the index of the reference.  Rebuilt ones have no index: the statement makes a map of them once,
+    {reference: ids}, and rebuilds those of the map again.  A parent changes with its children, so one without a later change has
+    none of them; a version inside of a transaction may lie between the two changes.
+    """
+    unchanged, changed = past_views(entity.name)
+    touched: Composable = SQL("")
+    if step.child and entity.parent:
+        touched = SQL(
+            " and (current_setting('bds.version_is_whole') <> 'true' or exists (select from {} as p where p.id = {}))"
+        ).format(past_views(entity.parent)[1], id)
+    return SQL(
+        "(select v.* from {unchanged} as v where v.{key} = {id} union all select v.* from {changed} as v where v.{key} = {id}"
+        " and v.id = any (((select jsonb_object_agg(m.key, m.ids) from (select c.{key} as key, array_agg(c.id)::text as ids"
+        " from {changed} as c where c.{key} is not null group by 1) as m) ->> {id}::text)::int8[]){touched})"
+    ).format(unchanged=unchanged, changed=changed, key=Identifier(step.field), id=id, touched=touched)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +166,7 @@ class Writer:
             " where {this}.company_id = {company} and {key} = {id}), '[]')"
         ).format(
             row=self.row(entity, name, entity.fields.values()),
-            view=view(entity.name),
+            view=past_rows_of(step, Identifier(alias, "id"), entity) if self.catalog.is_past else view(entity.name),
             this=Identifier(name),
             company=COMPANY,
             key=Identifier(name, step.field),

@@ -31,7 +31,7 @@ from app.query.sql_parameters import (
     page_parameter,
     render,
 )
-from app.query.sql_rows import ODATA, Style, Writer
+from app.query.sql_rows import ODATA, Style, Writer, past_rows_of
 from app.query.tree import Constant, Expression, Membership, Order
 
 # Up to this number of rows the LIMIT of a page is a literal.  For a parameter PostgreSQL assumes a tenth of the table, and plans
@@ -93,7 +93,7 @@ def statement(query: Query, company: str, style: Style, kind: Hashable, compile:
     constants = query.constants
 
     def text() -> Rendered:
-        compiler = Compiler({constant.serial: index for index, constant in enumerate(constants)})
+        compiler = Compiler({constant.serial: index for index, constant in enumerate(constants)}, query.catalog.is_past)
         top = TOP if literal_top is None else SQL(str(literal_top))
         return render(compile((Select if query.groups is None else GroupSelect)(query, style, compiler, top)))
 
@@ -109,7 +109,8 @@ def statement(query: Query, company: str, style: Style, kind: Hashable, compile:
         values |= ((alias(number).name, each.alias) for number, each in enumerate(query.groups.aggregates))
     key = None if query.key is None else [constant.serial for constant in constants].index(query.key.serial)
     keys = tuple(place for place, name in enumerate(rendered.names) if name == key)
-    return Statement(rendered, tuple(values[name] for name in rendered.names), keys)
+    prepare = False if query.catalog.is_past else None
+    return Statement(rendered, tuple(values[name] for name in rendered.names), keys, prepare)
 
 
 def _value(constant: Constant | Membership) -> Value:
@@ -217,6 +218,11 @@ class Select:
         text = SQL("select coalesce(max(greatest({})), 0) from bds.company_positions as p where p.company_id = {}").format(
             SQL(", ").join(last), COMPANY
         )
+        if self.expressions.past:
+            text = SQL(
+                "select current_setting('bds.version') || '.' || coalesce(max(e.number), 0)"
+                " from bds.erasures as e where e.company_id = {}"
+            ).format(COMPANY)
         origin = self.query.origin
         if origin is None:
             return text
@@ -240,7 +246,7 @@ class Select:
     def expanded(self, expansion: Expansion) -> Iterator[tuple[str, Composable]]:
         """Yield the members of an expansion: its rows, before them their number if it asks for it."""
         path = (*self.path, expansion.step.name)
-        compiler = Compiler(self.expressions.constants, aliases={(0, ()): f"e{len(path)}"})
+        compiler = Compiler(self.expressions.constants, self.expressions.past, aliases={(0, ()): f"e{len(path)}"})
         rows = RelatedSelect(
             *(expansion.query, self.style, compiler, page_parameter("top", path), path),
             step=expansion.step,
@@ -251,6 +257,10 @@ class Select:
             yield f"{expansion.step.name}@odata.count", SQL(quoted).format(rows.count())
         yield expansion.step.name, rows.inside()
 
+    def table(self) -> Composable | None:
+        """What the rows are read from; None for the entity's view."""
+        return None
+
     def source(self, order: Iterable[Order]) -> Composed:
         """FROM the entity's view, with the joins that the filter and the order need, WHERE the filter is true."""
         return self.matching(key.key for key in order)
@@ -258,7 +268,8 @@ class Select:
     def matching(self, roots: Iterable[Expression]) -> Composed:
         """FROM the entity's view, with the joins that the filter and the expressions need, WHERE the filter is true."""
         filter = self.query.filter
-        source = self.expressions.source(self.query.entity.name, [*roots] if filter is None else [filter, *roots])
+        roots = [*roots] if filter is None else [filter, *roots]
+        source = self.expressions.source(self.query.entity.name, roots, table=self.table())
         if filter is None:
             return source
         return SQL("{} and {}").format(source, self.expressions.compile(filter, loose=True))
@@ -276,6 +287,11 @@ class RelatedSelect(Select):
         if not self.step.many:
             return SQL("coalesce(({}), 'null')").format(self.rows())
         return SQL("coalesce((select '[' || string_agg(r.row, ',') || ']' from ({}) as r), '[]')").format(self.rows())
+
+    def table(self) -> Composable | None:
+        if not (self.expressions.past and self.step.many):
+            return None
+        return past_rows_of(self.step, Identifier(self.parent, "id"), self.query.entity)
 
     def matching(self, roots: Iterable[Expression]) -> Composed:
         key, id = (self.step.field, "id") if self.step.many else ("id", self.step.field)

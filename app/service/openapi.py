@@ -14,7 +14,9 @@ from app.database.catalog import Catalog, Entity, Field
 from app.service.operations import (
     EXPORT,
     FILE,
+    LIMIT,
     OPERATIONS,
+    PAST,
     POSITION,
     ROWS,
     SCHEMAS,
@@ -111,10 +113,23 @@ def _of_entity(entity: Entity) -> Iterator[tuple[tuple[str, str], Operation]]:
         Operation(
             f"get{one}",
             "Rows",
-            f"One row of {entity.name}, by its id",
+            f"One row of {entity.name}, by its id or a lookup such as `code:X`",
             "read",
             {200: Answer("The row", row)},
+            query=PAST,
             headers={**POSITION, **SEEN},
+        ),
+    )
+    yield (
+        ("GET", f"/c/{{company}}/{entity.name}/{{id}}/history"),
+        Operation(
+            f"history{one}",
+            "Rows",
+            f"What each change of a row of {entity.name} replaced and set, newest first",
+            "read",
+            {200: Answer("A page", page(ref("Version")))},
+            query=LIMIT,
+            headers=POSITION,
         ),
     )
     yield (

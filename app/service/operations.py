@@ -78,10 +78,15 @@ LIMIT: Mapping[str, tuple[Schema, str]] = {
     "limit": ({"type": "integer", "minimum": 1, "default": 100}, "the number of items"),
     "offset": ({"type": "integer", "minimum": 0}, "items to leave out"),
 }
+PAST: Mapping[str, tuple[Schema, str]] = {
+    "version": (WHOLE, "rows as of the change with this id; fields that did not exist then are null"),
+    "at": (TEXT, "rows as of a time, such as 2026-01-01 or 2026-01-01T00:00:00Z; not together with version"),
+}
 ROWS: Mapping[str, tuple[Schema, str]] = {
     "filter": (TEXT, "a condition, such as `price >= 10 AND category = 'code:TOOLS'`"),
     "sort": (TEXT, "fields, separated by commas; `-name` for descending"),
     "limit": ({"type": "integer", "minimum": 1, "maximum": 10_000, "default": 1_000}, "the number of rows"),
+    **PAST,
 }
 POSITION = {"X-BDS-Position": (WHOLE, "the id of a change that the answer must not be behind")}
 SEEN = {"If-None-Match": (TEXT, "the entity tag of an earlier answer; 304 if nothing has changed")}
@@ -129,6 +134,16 @@ SCHEMAS: Mapping[str, Schema] = {
         operation={"type": "string", "enum": ["create", "update", "delete"]},
         changeSetId=nullable(UUID),
         createdAt=TIME,
+    ),
+    "Version": record(
+        version=WHOLE,
+        operation={"type": "string", "enum": ["create", "update", "delete"]},
+        at=TIME,
+        actor=TEXT,
+        user=TEXT,
+        changeSetId=nullable(UUID),
+        old=nullable(ANYTHING),
+        new=nullable(ANYTHING),
     ),
     "HookHealth": record(
         state={"type": "string", "enum": ["ok", "failing", "resting", "disabled"]},

@@ -11,8 +11,8 @@ from aiohttp import web
 
 from app.auth import Gate, Identity
 from app.auth.login import Login, identify
+from app.changes import history, stream
 from app.changes import read as changes
-from app.changes import stream
 from app.changes.hub import Hub
 from app.database import replicas
 from app.database.catalog import Entity
@@ -75,8 +75,18 @@ async def rows(request: web.Request) -> web.StreamResponse:
 @with_current_catalog
 async def row(request: web.Request) -> web.StreamResponse:
     company, entity = await require_read(request), entity_of(request)
-    urls.refuse_options(request.rel_url.raw_path_qs)
-    return await send_data(request, await changes.read_row(request.app[DATABASE], company, entity, request.match_info["id"]))
+    options = urls.decode_query(request.rel_url.raw_path_qs)
+    return await send_data(
+        request, await changes.read_row(request.app[DATABASE], company, entity, request.match_info["id"], options)
+    )
+
+
+@with_current_catalog
+async def row_history(request: web.Request) -> web.StreamResponse:
+    company, entity = await require_read(request), entity_of(request)
+    page = urls.read_page(urls.decode_query(request.rel_url.raw_path_qs))
+    body = await history.read_history(request.app[DATABASE], company, entity, request.match_info["id"], *page)
+    return await answers.send(request, body, JSON)
 
 
 async def change_log(request: web.Request) -> web.StreamResponse:
@@ -290,6 +300,7 @@ ROUTES: tuple[tuple[str, str, Handler], ...] = (
     ("POST", "/c/{company}/hooks/{id}/deliveries/{delivery}/retry", retry_delivery),
     ("GET", "/c/{company}/{entity}", rows),
     ("GET", "/c/{company}/{entity}/{id}", row),
+    ("GET", "/c/{company}/{entity}/{id}/history", row_history),
     ("POST", "/api/{company}/import", import_document),
     ("GET", "/api/{company}/imports", imports),
     ("GET", "/api/{company}/imports/{id}", import_report),

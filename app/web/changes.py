@@ -105,14 +105,14 @@ async def read_page(
     result = json.loads(answer.body or b"{}")
     changes = result["data"] if after is None else result["data"][::-1]
     if not changes:
-        return changes, result["hasMore"], answer.position
+        return changes, result["hasMore"], int(answer.position)
     times = sorted(each["createdAt"] for each in changes)
     async with page.database.session(page.company) as connection:
         cursor = await connection.execute(DETAILS, (page.company, [each["id"] for each in changes], times[0], times[-1]))
         details = {id: (actor, columns) for id, actor, columns in await cursor.fetchall()}
     for each in changes:
         each["actor"], each["columns"] = details.get(each["id"], ("", []))
-    return changes, result["hasMore"], answer.position
+    return changes, result["hasMore"], int(answer.position)
 
 
 def read_cursor(page: PageRequest, name: str) -> int | None:

@@ -25,12 +25,15 @@ class Target(NamedTuple):
     @property
     def company(self) -> str:
         """The company's name.  Raises malformed_request if the segment cannot be decoded."""
-        return urls.decode(self.segment, "the path")
+        name = urls.decode(self.segment, "the path")
+        return name.partition("@")[0] if self.is_odata else name  # acme@17 is acme as of a version
 
     @property
     def shown_company(self) -> str | None:
         """The company's name for the log, decoded as far as possible; None if the path has none."""
-        return unquote(self.segment) if self.segment else None
+        if not self.segment:
+            return None
+        return unquote(self.segment).partition("@")[0] if self.is_odata else unquote(self.segment)
 
 
 def read_target(path: str) -> Target:

@@ -257,7 +257,9 @@ def test_a_request_is_tried_on_the_page_of_the_description(page: Any) -> None:
     page.fill("textarea.body-param__text", '{"entity": "units", "url": "http://127.0.0.1:9/x", "action": "webhook"}')
     page.click("button.execute")
     page.wait_for_selector(".live-responses-table")
-    assert page.inner_text(".live-responses-table tbody .response-col_status").startswith("201"), "company and CSRF token are filled in"
+    assert page.inner_text(".live-responses-table tbody .response-col_status").startswith("201"), (
+        "company and CSRF token are filled in"
+    )
 
 
 def test_an_export_is_downloaded(page: Any, service: Service) -> None:

@@ -1,0 +1,80 @@
+"""The history of one row: its change records, newest first, with old and new values in the format of /c."""
+
+from __future__ import annotations
+
+import json
+from typing import LiteralString
+
+from app.changes.read import row_key
+from app.database.catalog import Entity
+from app.database.database import Database
+from app.database.pools import Session
+from app.errors import ServiceError
+from app.query.query import Query
+from app.query.sql_select import page
+
+# A value as /c has it: ids are texts, times in UTC with a Z.
+VALUES: LiteralString = """
+    select k.key as name, coalesce(array_position(%(names)s::text[], k.key), 10000) as n,
+        case
+            when k.text is null then k.value
+            when k.key = any (%(ids)s::text[]) then to_jsonb(k.text)
+            when k.key = any (%(times)s::text[]) and pg_input_is_valid(k.text, 'timestamptz')
+                then case when isfinite(k.text::timestamptz) then to_jsonb(bds.api_time(k.text::timestamptz)) end
+            else k.value
+        end as value
+"""
+# An update has the fields that it changed, under their present names; the others have the whole row.
+HISTORY: LiteralString = f"""
+    select json_build_object(
+        'version', h.version, 'operation', h.operation, 'at', bds.api_time(h.at), 'actor', h.actor, 'user', c.db_user,
+        'changeSetId', h.change_set_id,
+        'old', case when h.operation <> 'create' then (
+            select coalesce(json_object_agg(f.name, f.value order by f.n), '{{}}')
+            from ({VALUES} from (select e.key, e.value, e.value #>> '{{}}' as text from jsonb_each(h.old) e) k) f
+        ) end,
+        'new', case when h.operation <> 'delete' then (
+            select coalesce(json_object_agg(f.name, f.value order by f.n), '{{}}')
+            from ({VALUES} from (
+                select e.key, h."row" -> e.key as value, h."row" ->> e.key as text
+                from jsonb_object_keys(case h.operation when 'create' then h."row" else h.old end) e (key)
+            ) k) f
+        ) end
+    )::text
+    from bds.row_history(%(company)s, %(entity)s, %(id)s) h
+    join bds.changes c on c.company_id = %(company)s and c.id = h.version
+    order by h.version desc
+    limit %(limit)s + 1 offset %(offset)s
+"""
+
+
+async def read_history(database: Database, company: str, entity: Entity, id: str, limit: int, offset: int) -> bytes:
+    """Read `{"data": [versions], "hasMore": bool}` of a row, by its id or a lookup; of a deleted row by its id.
+
+    Raises QueryError, or ServiceError(not_found) if there is no such row and the log knows none.
+    """
+    async with database.session(company) as connection:
+        found = await _find(connection, database, company, entity, id)
+        number = int(id) if found is None and id.isdigit() and len(id) < 19 else found
+        parameters = {
+            **{"company": company, "entity": entity.name, "id": number, "limit": limit, "offset": offset},
+            "names": list(entity.fields),
+            "ids": [field.name for field in entity.fields.values() if field.name == "id" or field.reference],
+            "times": [field.name for field in entity.fields.values() if field.type == "timestamptz"],
+        }
+        rows = [] if number is None else await (await connection.execute(HISTORY, parameters)).fetchall()
+    if not rows and found is None and not offset:
+        raise ServiceError("not_found", "no such row")
+    listed = ",".join(text for (text,) in rows[:limit])
+    return f'{{"data":[{listed}],"hasMore":{str(len(rows) > limit).lower()}}}'.encode()
+
+
+async def _find(connection: Session, database: Database, company: str, entity: Entity, text: str) -> int | None:
+    """The id of the row that exists now under an id or a lookup; None if there is none."""
+    key = row_key(database.catalog, entity, text)
+    if key is None:
+        return None
+    query = Query(database.catalog, entity, filter=key, single=True, select=(entity.fields["id"],))
+    statement = page(query, company)
+    row = await (await connection.raw.execute(statement.text, statement.values)).fetchone()
+    return int(json.loads(row[0])["id"]) if row and row[0] else None
