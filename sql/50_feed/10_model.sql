@@ -192,7 +192,7 @@ create table bds_feed.entities (
     beside      text[] not null,
     has_keys    boolean not null,
     children    boolean not null,
-    waits       text[] not null default '{}'
+    waits       text[] not null
 );
 comment on table bds_feed.entities is 'Entities as imports see them: order, families, parents; bds_feed.install keeps it';
 comment on column bds_feed.entities.name is 'The entity';
@@ -213,13 +213,13 @@ create function bds_feed.note_entities()
     set search_path = pg_catalog, pg_temp
     begin atomic
         delete from bds_feed.entities;
-        insert into bds_feed.entities (name, place, family, root, depth, parent, table_name, beside, has_keys, children)
+        insert into bds_feed.entities (name, place, family, root, depth, parent, table_name, beside, has_keys, children, waits)
         select f.name,
             -- in a circle what is required comes first: what is not can wait
             row_number() over (order by f.family, n.needed, r.ordinal, u.depth, e.ordinal),
             f.family, r.name, u.depth, bds_feed.parent_of(f.name), e.table_name,
             array(select v.target from bds.navigations v where v.entity = f.name and (v.child or not v.many) group by v.target),
-            bds_feed.has_keys(f.name), exists (select from bds.navigations v where v.entity = f.name and v.child)
+            bds_feed.has_keys(f.name), exists (select from bds.navigations v where v.entity = f.name and v.child), '{}'
         from bds_feed.families() f
         join bds.entities e on e.name = f.name
         join lateral bds_feed.ancestors(f.name) u on u.is_root

@@ -77,7 +77,8 @@ create function bds_feed.operation_cases(entity_name text)
     language sql
     stable
     set search_path = pg_catalog, pg_temp
-    return bds_impl.fill(
+as $$
+    select bds_impl.fill(
         $sql$(m.operation not in ('create', 'update', 'upsert', 'delete'), '@operation', 'invalid_directive',
                 format('expected create, update, upsert or delete, got %L', left(m.operation, 100))),
             (s."@where" is not null and m.operation not in ('update', 'delete'), '@where', 'invalid_directive',
@@ -104,6 +105,7 @@ create function bds_feed.operation_cases(entity_name text)
             from bds.navigations n where n.entity = entity_name and n.child
         ), 'false')
     );
+$$;
 comment on function bds_feed.operation_cases(text) is 'The cases of check_<entity> for @operation and @where';
 
 create function bds_feed.name_cases(entity_name text)
@@ -111,14 +113,14 @@ create function bds_feed.name_cases(entity_name text)
     language sql
     stable
     set search_path = pg_catalog, pg_temp
-    return (
-        select string_agg(bds_impl.fill(
+as $$
+    select string_agg(bds_impl.fill(
             $sql$(m.id_kind = {field:L} and m.{key:I} <> {named}, {field:L}, 'invalid_value',
                 format('expected the value of the id, which matches no row: %s', left(m.id, 100)))$sql$,
             'field', c.name, 'key', 'key_' || c.name, 'named', bds_feed.named_value(bds_feed.lookup_value('m.id'), c.type, c.sql_type)),
             E',\n            ' order by c.ordinal)
-        from bds.import_columns c where c.entity = entity_name and c.is_unique
-    );
+        from bds.import_columns c where c.entity = entity_name and c.is_unique;
+$$;
 comment on function bds_feed.name_cases(text) is 'The cases of check_<entity> for new rows whose lookup and whose field give two values: id code:Q, code R';
 
 create function bds_feed.check_values_body(entity_name text)
