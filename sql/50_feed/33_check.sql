@@ -36,13 +36,16 @@ begin
                 'e.field in (''id'', ''@operation'', ''@where'', v.field)', required.cases)));
     perform bds_feed.make(
         entity_name, format('%I(import bds.imports, given text[])', 'check_rows_' || entity_name), 'void',
-        'finds rows nested in one parent that name another, and rows that would break a check constraint',
-        bds_impl.fill(
-            E'begin{nesting}{rules}\nend', 'nesting', bds_feed.check_nesting_step(entity_name),
-            'rules', coalesce((select string_agg(bds_feed.check_rule_step(entity_name, r.name, r.field, r.expression), '' order by r.name) from bds_feed.rules_of(entity_name) r), '')));
+        'finds rows nested in one parent that name another',
+        format(E'begin%s\nend', bds_feed.check_nesting_step(entity_name)));
+    perform bds_feed.make(
+        entity_name, format('%I(import bds.imports, first bigint, last bigint)', 'check_rules_' || entity_name), 'void',
+        'finds rows of the records from $2 to $3 that would break a check constraint',
+        format(E'begin%s\nend', (
+            select string_agg(bds_feed.check_rule_step(entity_name, r.name, r.field, r.expression), '' order by r.name) from bds_feed.rules_of(entity_name) r)));
 end
 $$;
-comment on function bds_feed.make_check(text) is 'Generates check_values_<entity>, check_<entity> and check_rows_<entity>';
+comment on function bds_feed.make_check(text) is 'Generates check_values_<entity>, check_<entity>, check_rows_<entity> and check_rules_<entity>';
 
 create function bds_feed.check_step(entity_name text, needed text, guard text, known text, cases text)
     returns text
@@ -196,7 +199,8 @@ begin
         insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
         select {entity:L}, d."@ordinal", {field}, 'invalid_value', {message:L}
         from pg_temp.{diff:I} d
-        where (select not ({expression}) from (select import.company_id as company_id, d.*) as row_to_be);
+        where d."@ordinal" between $2 and $3 and d."@new" is not null
+            and (select not ({expression}) from (select import.company_id as company_id, d.*) as row_to_be);
     exception when others then  -- of some record the rule is not even false: the writing finds which
         if not bds_feed.is_fault_of_rows(sqlstate) then
             raise;
@@ -207,4 +211,4 @@ begin
     );
 end
 $$;
-comment on function bds_feed.check_rule_step(text, text, text, text) is 'The step of check_rows_<entity> for one check constraint';
+comment on function bds_feed.check_rule_step(text, text, text, text) is 'The step of check_rules_<entity> for one check constraint';

@@ -51,10 +51,11 @@ begin
     perform bds_feed.show_progress(import, 'comparing', {entity:L}, 2);
     perform bds_import.{diff:I}(import, looked.columns, looked.is_valid);
     perform bds_import.{check_rows:I}(import, looked.columns);
+    perform bds_import.{check_rules:I}(import, 0, 9223372036854775807);
     perform bds_feed.show_progress(import, 'comparing', {entity:L}, 3);
 end$sql$,
             'entity', entity_name, 'refer', 'refer_' || entity_name, 'diff', 'diff_' || entity_name, 'check_rows', 'check_rows_' || entity_name,
-            'link', case when this.has_keys then '' else format(E'\n    perform bds_import.%I(import, looked.columns);\n    perform bds_import.%I(import, looked.columns);',
+            'check_rules', 'check_rules_' || entity_name, 'link', case when this.has_keys then '' else format(E'\n    perform bds_import.%I(import, looked.columns);\n    perform bds_import.%I(import, looked.columns);',
                 'link_' || entity_name, 'check_' || entity_name) end));
 end
 $$;
