@@ -198,9 +198,11 @@ comment on function bds_feed.make_mass(text) is 'Generates mass_<entity>';
 
 create function bds_feed.mass_check(c bds.import_columns)
     returns text
-    language sql
+    language plpgsql
     stable
     set search_path = pg_catalog, pg_temp
+as $$
+begin
     return bds_impl.fill(
         $sql$
         if {field:L} = any ($2) and s.{field:I} is not null then
@@ -215,4 +217,6 @@ create function bds_feed.mass_check(c bds.import_columns)
         end if;$sql$,
         'field', c.name, 'entity', c.entity, 'column', c.column_name, 'diff', 'diff_' || c.entity,
         'table', (select e.table_name::text from bds_feed.entities e where e.name = c.entity));
+end
+$$;
 comment on function bds_feed.mass_check(bds.import_columns) is 'The step of mass_<entity> for a unique field: rows that have the value already, several that would get it';
