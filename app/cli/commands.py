@@ -169,9 +169,8 @@ def export_rows(options: argparse.Namespace, config: Config) -> int:
             if options.format is None
             else "--format custom: expected --mapper"
         )
-    given = {"format": options.format, "mapper": options.mapper, "ids": options.ids} | {
-        f"${name}": getattr(options, name) for name in QUERY
-    }
+    given = {name: getattr(options, name) for name in ("format", "mapper", "ids", "at")} | {"version": options.of_version}
+    given |= {f"${name}": getattr(options, name) for name in QUERY}
     given = {name: value for name, value in given.items() if value is not None}
     if options.output is None:
         stdio.require_output()

@@ -12,6 +12,7 @@ from typing import BinaryIO
 from app.cli import stdio
 from app.config import Config
 from app.database import connections, replicas
+from app.database.past import open_past
 from app.errors import ServiceError
 from app.export import statements, to_xml
 from app.export.read import Reader
@@ -35,6 +36,8 @@ async def _run(url: str, config: Config, company: str, entity: str, given: Mappi
         if entity not in catalog:
             raise ServiceError("not_found", f"no such entity: {entity}, expected one of {', '.join(catalog.entities)}")
         request = read_request(catalog, catalog[entity], company, read_parameters(list(given.items())))
+        if request.moment:
+            await open_past(connection, company, request.moment)
         format = await find_format(connection, request)
         if request.format == SCHEMA:
             out.write(to_xml.schema(request))

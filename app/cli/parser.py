@@ -275,6 +275,8 @@ All or nothing; a company that exists is refused. Ids, the log and its clock go 
                 const="false",
                 help="leave ids out, to restore rows or for another company",
             ),
+            argument("--at", metavar="TIME", help="rows as of a time, such as 2026-01-01 or 2026-01-01T00:00:00Z"),
+            argument("--version", dest="of_version", type=read_count, metavar="N", help="rows as of a version: the id of a change"),
             argument("--output", "-o", metavar="FILE", help="file to write (standard output); it appears when it is complete"),
             *(
                 argument(

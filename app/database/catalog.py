@@ -30,6 +30,11 @@ class Field:
     unique: bool  # within the company, hence a lookup kind
     reference: str | None  # the navigation whose foreign key this is: "category" for categoryId
     description: str | None
+    identifies: bool | None = None  # whether it names rows: unique and never null, at least now
+
+    def __post_init__(self) -> None:
+        if self.identifies is None:
+            object.__setattr__(self, "identifies", self.unique and self.required)
 
     @classmethod
     def computed(cls, name: str, type: Type, *, required: bool = True, reference: str | None = None) -> Field:
@@ -93,7 +98,7 @@ class Entity:
     @property
     def identifying_field(self) -> Field | None:
         """The field by which other records refer to a row: the first unique and required one, None if only the id is."""
-        return next((f for f in self.fields.values() if f.unique and f.required), None)
+        return next((f for f in self.fields.values() if f.identifies), None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,6 +105,12 @@ async def name_version(connection: psycopg.AsyncConnection[Any], company: str, m
     return Past(version, erasures, moment.target)
 
 
+async def open_past(connection: psycopg.AsyncConnection[Any], company: str, moment: Moment) -> Past:
+    """Name the version of a moment for a transaction that has just begun, and keep its changes until the transaction ends."""
+    await connection.execute("lock table bds.changes in access share mode")  # no month is dropped from now on
+    return await name_version(connection, company, moment)
+
+
 async def require_kept(connection: psycopg.AsyncConnection[Any], company: str, past: Past) -> None:
     """Raises ServiceError(gone) if changes after the version were dropped: what was read meanwhile is then not to be believed."""
     row = await (await connection.execute("select bds.first_change(%s)", (company,))).fetchone()

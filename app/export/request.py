@@ -9,8 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from app.database.catalog import Catalog, Entity
+from app.database.past import Moment, model_of
 from app.errors import ServiceError
 from app.export.shape import line_shape, record_shape
+from app.query.moments import moment_of
 from app.query.options import EXPORT, parse_query
 from app.query.query import Query
 
@@ -39,17 +41,21 @@ FILE_TYPES = {
     SCHEMA: FileType("application/xml", "xsd"),
 }
 FORMATS = (*(name for name in FILE_TYPES if name != SCHEMA), "custom")  # custom: a mapper chooses the file type
-PARAMETERS = ("format", "export", "companyId", "mapper", "ids")
+PARAMETERS = ("format", "export", "companyId", "mapper", "ids", "version", "at")
 
 
 @dataclass(frozen=True, slots=True)
 class ExportRequest:
-    """An export of a company's rows.  mapper: the name of the mapper that writes them, instead of a format."""
+    """An export of a company's rows.
+
+    mapper: the name of the mapper that writes them, instead of a format; moment: as of which they are read, None for now.
+    """
 
     company: str
     query: Query
     format: str
     mapper: str | None = None
+    moment: Moment | None = None
 
     @property
     def entity(self) -> Entity:
@@ -98,13 +104,17 @@ def read_request(catalog: Catalog, entity: Entity, company: str, given: dict[str
         raise ServiceError("malformed_request", "format=custom needs a mapper: add mapper=<name>", target="mapper")
     if mapper == "":
         raise ServiceError("malformed_request", "expected the name of a mapper, got ''", target="mapper")
+    moment = moment_of(given)
+    if moment:
+        catalog = model_of(catalog)
+        entity = catalog[entity.name]
     options = [(option, value) for option, value in given.items() if option.startswith("$")]
     query = replace(parse_query(catalog, entity, options, takes=EXPORT), ids=_read_ids(given.get("ids", "true")))
     # line_shape raises if no flat table can hold the query
     shape = line_shape(query) if mapper is None and FILE_TYPES[name].is_flat else record_shape(query)
     if not shape.fields:
         raise ServiceError("malformed_request", "ids=false leaves no field: expected another one in $select", target="ids")
-    return ExportRequest(company, query, name, mapper)
+    return ExportRequest(company, query, name, mapper, moment)
 
 
 def _read_ids(text: str) -> bool:

@@ -19,6 +19,8 @@ from psycopg import AsyncConnection
 
 from app.auth import Identity
 from app.database.database import Database
+from app.database.past import open_past
+from app.database.replicas import require_position
 from app.errors import ServiceError
 from app.export import custom, to_csv, to_excel, to_html, to_json, to_parquet, to_pdf, to_xml
 from app.export.custom import ExportMapper, ExportTemplate
@@ -76,8 +78,12 @@ async def respond(
 
 @asynccontextmanager
 async def _reading(database: Database, streams: Streams, export: ExportRequest) -> AsyncIterator[Reader]:
-    """Hold a slot and a snapshot, and give the reader of both."""
+    """Hold a slot and a snapshot, of now or of a past state, and give the reader of both."""
+    if export.moment:
+        require_position(export.moment.version or 0)
     async with streams.slot(), database.snapshot(export.company) as connection:
+        if export.moment:
+            await open_past(connection, export.company, export.moment)
         await connection.execute("set local statement_timeout = 0")  # the reader limits the time to the first rows
         yield Reader(connection, database.config.statement_timeout)
 
@@ -186,7 +192,7 @@ def write_export(export: ExportRequest, reader: Reader, format: ExportFormat, sc
 
 def schema_url(url: str, given: dict[str, str]) -> str:
     """Return the URL of the schema of an XML export: the same query in the format xsd."""
-    kept = [name for name in ("companyId", "ids", "$select", "$expand") if name in given]
+    kept = [name for name in ("companyId", "ids", "version", "at", "$select", "$expand") if name in given]
     return f"{url}?format={SCHEMA}&export=true" + "".join(f"&{quote(name, safe='$')}={quote(given[name])}" for name in kept)
 
 

@@ -164,7 +164,7 @@ def _record_fields(
 ) -> tuple[ExportField, ...]:
     """Return the fields of a record, the identifying one first: a unique field, or the id of a record that has none."""
     fields = list(_fields_except(entity, "id", "updatedAt", parent) if select is None else select)
-    key = next((field for field in fields if field.unique and field.required), entity.fields["id"])
+    key = next((field for field in fields if field.identifies), entity.fields["id"])
     return tuple(_export_fields(catalog, entity, [key, *(field for field in fields if field is not key)], row))
 
 

@@ -25,7 +25,7 @@ from app.export.shape import (
 )
 from app.query.query import Query
 from app.query.sql_parameters import COMPANY, SKIP, TOP, Statement
-from app.query.sql_rows import ODATA, view
+from app.query.sql_rows import ODATA, past_rows_of, view
 from app.query.sql_select import Select, statement
 from app.query.tree import Expression
 
@@ -110,11 +110,11 @@ class ExportSelect:
             "from {} as {}{} left join {view} as {this} on {this}.company_id = {company} and {this}.{key} = {outer}.id{}"
             " where {outer}.company_id = {company}"
         ).format(
-            view(query.entity.name),
+            view(query.entity.name, past=query.catalog.is_past),
             self.alias(0),
             expressions.joins([*filter, *self.sort_keys, *columns]),
             expressions.joins(columns, NESTED),
-            view=view(collection.target),
+            view=view(collection.target, past=query.catalog.is_past),
             this=self.alias(NESTED),
             outer=self.alias(0),
             key=Identifier(collection.field),
@@ -155,7 +155,9 @@ class ExportSelect:
     def child_records(self, format: RecordFormat, parent: RecordShape, child: ChildShape) -> Composed:
         """Return a subquery: the records of a child collection, concatenated in the order of their ids."""
         shape, this = child.record, self.alias(child.record.row)
-        source = self.select.expressions.source(shape.entity.name, _columns(shape.fields), shape.row)
+        parent_id = SQL("{}.id").format(self.alias(parent.row))
+        table = past_rows_of(child.step, parent_id, shape.entity) if self.select.expressions.past else None
+        source = self.select.expressions.source(shape.entity.name, _columns(shape.fields), shape.row, table)
         return SQL("(select string_agg({}, '' order by {this}.id) {} and {this}.{} = {}.id)").format(
             self.record(format, shape),
             source,

@@ -18,7 +18,7 @@ from aiohttp import web
 from psycopg.sql import SQL
 
 from app.database.database import Database
-from app.database.past import name_version, require_kept
+from app.database.past import name_version, open_past, require_kept
 from app.database.pools import Session
 from app.database.replicas import require_position
 from app.errors import QueryError
@@ -187,8 +187,7 @@ async def _stream(reading: Reading) -> web.StreamResponse:
         require_position(plan.request.moment.version or 0)
     async with reading.streams.slot(), reading.database.snapshot(plan.company) as connection:
         if plan.request.moment:
-            await connection.execute("lock table bds.changes in access share mode")  # no month is dropped from now on
-            await name_version(connection, plan.company, plan.request.moment)
+            await open_past(connection, plan.company, plan.request.moment)
         *counted, position = await reading.fetch_row_on(connection, plan.heading)
         count = counted[0] if counted else None
         headers = reading.headers(position)

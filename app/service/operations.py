@@ -101,6 +101,7 @@ EXPORT: Mapping[str, tuple[Schema, str]] = {
     "$skip": (WHOLE, "rows to leave out"),
     "mapper": (TEXT, "a mapper to run in reverse, or a template"),
     "ids": (TRUTH, "false: without ids, for a restore into another company"),
+    **PAST,
 }
 SOURCES: Mapping[str, Schema] = {
     "application/json": ref("ImportDocument"),

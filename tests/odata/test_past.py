@@ -49,6 +49,17 @@ LISTS = (
 )
 
 
+EXPORTS = (
+    "/orders?format=json",
+    "/products?format=json&$expand=variants,category",
+    "/orders?format=csv&$expand=items",
+    "/products?format=csv&$filter=category/name eq 'Cat 1'&$orderby=price desc&$top=5",
+    "/orderItems?format=csv",
+    "/customers?format=parquet",
+    "/categories?format=json&$expand=products",
+)
+
+
 def view(service: Service, version: int | str | None) -> dict[str, tuple[int, Any]]:
     """Everything that the service shows of demo now, or as of a version or time."""
     shown = {}
@@ -62,6 +73,10 @@ def view(service: Service, version: int | str | None) -> dict[str, tuple[int, An
         )
         reply = service.ask(f"/c/demo{quote(path + past, safe='/$?=&(),:')}")
         shown["c" + path] = (reply.status, content(reply, root))
+    for path in EXPORTS:
+        past = "" if version is None else f"&{'version' if isinstance(version, int) else 'at'}={version}"
+        reply = service.ask(f"/api/demo{quote(path + past, safe='/$?=&(),:')}&export=true")
+        shown["export" + path] = (reply.status, reply.body)
     return shown
 
 
@@ -128,6 +143,7 @@ def test_every_version_reads_as_it_read_when_it_was_the_present(service: Service
         for _ in range(3):
             change(service, dice)
     assert {status for _, expected in seen.values() for status, _ in expected.values()} <= {200, 204, 404}
+    assert all(expected[f"export{path}"][0] == 200 for _, expected in seen.values() for path in EXPORTS)
     assert all(expected[f"odata/{name}"][0] == 200 for _, expected in seen.values() for name in SETS)
     assert len({expected["odata/orders?$expand=items,customer"] for _, expected in seen.values()}) == 6, "they all differ"
     for version, (now, expected) in seen.items():
@@ -189,8 +205,8 @@ def test_a_moment_that_does_not_exist_is_an_error_in_the_form_of_its_area(
         reply = service.ask(f"/api/odata/demo@{moment}{rest}")
         assert (reply.status, reply.json["error"]["code"]) == (status, code), rest
     parameter = "version" if moment.isdigit() else "at"
-    for path in ("/c/demo/units", "/c/demo/units/1"):
-        reply = service.ask(f"{path}?{parameter}={moment}")
+    for path in ("/c/demo/units?", "/c/demo/units/1?", "/api/demo/units?format=csv&export=true&"):
+        reply = service.ask(f"{path}{parameter}={moment}")
         assert (reply.status, reply.headers["Content-Type"]) == (status, "application/problem+json")
         assert reply.json["target"] == parameter
 
@@ -204,8 +220,8 @@ def test_both_parameters_or_one_twice_is_malformed(service: Service) -> None:
         "version=-1",
         "version=x",
     ):
-        for path in ("/c/demo/units", "/c/demo/units/1"):
-            assert service.ask(f"{path}?{query}").status == 400, query
+        for path in ("/c/demo/units?", "/c/demo/units/1?", "/api/demo/units?format=csv&export=true&"):
+            assert service.ask(path + query).status == 400, query
     assert service.ask("/c/demo/units/1?limit=1").status == 400
     assert service.ask("/c/demo/units/1/history?version=1").status == 400
 
