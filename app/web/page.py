@@ -23,11 +23,13 @@ Access = Literal["read", "import", "hooks", "account"]  # a scope in the company
 # path, title, required access
 NAVIGATION: tuple[tuple[str, str, Access], ...] = (
     ("/", "Overview", "read"),
+    ("/data", "Data", "read"),
     ("/changes", "Changes", "read"),
     ("/imports", "Imports", "import"),
     ("/mappers", "Mappers", "import"),
     ("/export", "Export", "read"),
     ("/hooks", "Webhooks", "hooks"),
+    ("/connect", "Connect", "read"),
     ("/keys", "API keys", "account"),
 )
 # first segments of paths

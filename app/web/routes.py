@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from aiohttp import web
 
 from app.errors import ServiceError
-from app.web import account, changes, docs, export, hooks, imports, keys, login, mappers, overview
+from app.web import account, changes, connect, data, docs, export, hooks, imports, keys, login, mappers, overview
 from app.web.page import Access, Handler, PageHandler, Site
 from app.web.view import STATIC, VERSIONS
 from app.wire import answers
@@ -15,6 +15,9 @@ from app.wire import answers
 # method, path, required access, handler
 PAGES: tuple[tuple[str, str, Access, PageHandler], ...] = (
     ("GET", "/", "read", overview.show),
+    ("GET", "/data", "read", data.index),
+    ("GET", "/data/{entity}", "read", data.show),
+    ("GET", "/data/{entity}/{row}", "read", data.row),
     ("GET", "/changes", "read", changes.show),
     ("GET", "/changes/{entity}/{row}", "read", changes.history),
     ("GET", "/imports", "import", imports.show),
@@ -38,6 +41,8 @@ PAGES: tuple[tuple[str, str, Access, PageHandler], ...] = (
     ("POST", "/hooks/{id}/secret", "hooks", hooks.rotate),
     ("GET", "/hooks/{id}/deliveries/{delivery}", "hooks", hooks.show_delivery),
     ("POST", "/hooks/{id}/deliveries/{delivery}/retry", "hooks", hooks.retry),
+    ("GET", "/connect", "read", connect.show),
+    ("GET", "/connect/{kind}", "read", connect.file),
     ("GET", "/docs", "read", docs.show),
     ("GET", "/keys", "account", keys.show),
     ("POST", "/keys", "account", keys.create),

@@ -286,7 +286,7 @@ def test_a_rows_history_shows_values_side_by_side(page: Any, service: Service) -
 
 
 PAGES = [
-    "/", "/changes", "/changes?filter=id%20%3E", "/changes/units/4712", "/imports", "/imports/{import}", "/mappers", "/mappers/axe", "/export",
+    "/", "/data", "/data/units", "/data/units?filter=id%20%3E", "/data/units/4712", "/connect", "/changes", "/changes?filter=id%20%3E", "/changes/units/4712", "/imports", "/imports/{import}", "/mappers", "/mappers/axe", "/export",
     "/export?do=url&entity=units&format=csv&filter=x", "/hooks", "/hooks/{hook}", "/hooks/{hook}/deliveries/{delivery}", "/keys", "/imports/none", "/account", "/login",
 ]  # fmt: skip
 

@@ -1,0 +1,279 @@
+"""The rows of an entity, page by page; and one row with its references, children and the rows that refer to it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import psycopg
+from aiohttp import web
+
+from app.changes.read import ID, list_query
+from app.database.catalog import Catalog, Entity, Field, Navigation
+from app.database.pools import Session
+from app.errors import ServiceError, about
+from app.query import parse_where, sql_select
+from app.query.check_where import WhereChecker
+from app.query.literals import INT8
+from app.query.paging import paged, write_token
+from app.query.query import Expansion, Query
+from app.query.sql_rows import Style
+from app.query.tree import Column, Comparison, Constant, Expression, Junction
+from app.web.forms import Form
+from app.web.page import PageRequest
+
+PAGE = 50  # rows
+COUNT_TIMEOUT = 1_000  # milliseconds
+CHILDREN = 200  # child rows of each kind that the page of a row shows
+WIDE = 8  # columns that are shown unless the user chooses others
+EXACT = Style(numbers_as_strings=True, ids_as_strings=True)  # JSON numbers would lose digits of decimals
+ROWS = "select c.entity, c.rows, c.is_estimate from bds.count_rows(%s) c"
+NUMBERS = frozenset({"int2", "int4", "int8", "numeric", "float8"})
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A column of the table.  step: the reference that it shows, by code and name."""
+
+    name: str
+    field: Field
+    step: Navigation | None
+
+    @property
+    def is_number(self) -> bool:
+        return self.step is None and self.field.name != "id" and self.field.type in NUMBERS
+
+
+async def index(page: PageRequest) -> web.StreamResponse:
+    """All entities with their numbers of rows."""
+    async with page.database.session(page.company) as connection:
+        rows = await (await connection.execute(ROWS, (page.company,))).fetchall()
+    catalog = page.database.catalog
+    return page.render("data.html", rows=[(catalog[name], count, estimate) for name, count, estimate in rows if name in catalog])
+
+
+async def show(page: PageRequest) -> web.StreamResponse:
+    """A page of rows; or the form with its problems."""
+    entity = find_entity(page)
+    form = Form({name: [page.query[name].strip()] for name in ("q", "filter", "sort") if page.query.get(name, "").strip()})
+    cells = list(columns(page.database.catalog, entity))
+    form.values["columns"] = [each for each in page.request.query.getall("columns", []) if any(each == cell.name for cell in cells)]
+    chosen = [cell for cell in cells if form.has("columns", cell.name)] or usual(entity, cells)
+    rows: list[dict[str, Any]] = []
+    token, total = None, None
+    query = None
+    with form.collect_problems("filter", "sort", "q"):
+        query = read_query(page, entity, form)
+    if query is not None and not form.problems:
+        with form.collect_problems("filter", "sort", targets={"$skiptoken": "sort"}):
+            query = paged(query, PAGE, page.query.get("from") or None)
+            async with page.database.session(page.company) as connection:
+                rows, _, token = await read_page(connection, query, page.company)
+            total = await count(page, query) if token and query.after is None else None
+    kept = {"q": form["q"], "filter": form["filter"], "sort": form["sort"]}
+    return page.render(
+        "rows.html",
+        form.status,
+        form=form,
+        entity=entity,
+        cells=cells,
+        chosen=chosen,
+        rows=rows,
+        total=total,
+        next=token,
+        is_first=not page.query.get("from"),
+        kept=kept,
+        columns=form.all("columns"),
+        link=lambda **changed: link(page, entity, {**kept, **changed}, form.all("columns")),
+        narrowed=lambda cell, value: narrowed(form["filter"], cell, value),
+        sorted_by=lambda cell: next((key for key in (cell.name, "-" + cell.name) if key == form["sort"]), ""),
+        name_of=name_of,
+        entities=list(page.database.catalog.entities),
+        address=api_address(page, entity, form, query),
+    )
+
+
+async def row(page: PageRequest) -> web.StreamResponse:
+    """One row."""
+    entity, catalog = find_entity(page), page.database.catalog
+    id = page.path_variables["row"]
+    if not ID.fullmatch(id) or int(id) not in INT8:
+        raise ServiceError("not_found", f"{entity.name} has no row {id}")
+    cells = list(columns(catalog, entity))
+    query = with_references(replace(Query(catalog, entity), filter=equals(entity.fields["id"], id), top=1))
+    children = []
+    async with page.database.session(page.company) as connection:
+        found, _, _ = await read_page(connection, paged(query, 1, None), page.company)
+        if not found:
+            raise ServiceError("not_found", f"{entity.name} has no row {id}; its history may tell since when")
+        for step in entity.children:
+            child = catalog[step.target]
+            inside = with_references(replace(Query(catalog, child), filter=equals(child.fields[step.field], id), top=CHILDREN))
+            listed, total, _ = await read_page(connection, replace(paged(inside, CHILDREN, None), count=True), page.company)
+            shown = [cell for cell in columns(catalog, child) if cell.step is None or cell.step.name != step.partner]
+            children.append((step, child, usual(child, shown), listed, total))
+    inverse = [step for step in entity.navigations.values() if step.many and not step.child]
+    path = f"/{page.company}/{entity.name}"
+    return page.render(
+        "row.html",
+        entity=entity,
+        row=found[0],
+        cells=cells,
+        children=children,
+        inverse=[(step, f"{step.field} = {id}") for step in inverse],
+        name_of=name_of,
+        base=f"{page.request.scheme}://{page.request.host}",
+        addresses=[("OData", f"/api/odata{path}({id})"), ("/c", f"/c{path}/{id}")],
+    )
+
+
+def find_entity(page: PageRequest) -> Entity:
+    """The entity of the path.  Raises not_found."""
+    name, catalog = page.path_variables["entity"], page.database.catalog
+    if name not in catalog:
+        raise ServiceError("not_found", f"no such entity: {name}")
+    return catalog[name]
+
+
+def columns(catalog: Catalog, entity: Entity) -> Iterator[Cell]:
+    """All columns: references in place of the ids that they hold."""
+    for field in entity.fields.values():
+        step = entity.navigations.get(field.reference) if field.reference else None
+        yield Cell(step.name if step else field.name, field, step)
+
+
+def usual(entity: Entity, cells: Sequence[Cell]) -> list[Cell]:
+    """The columns that are shown unless others are chosen: what identifies the row first, no more than fit."""
+    named = entity.identifying_field
+    rest = [cell for cell in cells if cell.field.name not in ("id", "updatedAt") and cell.field is not named]
+    first = [cell for cell in cells if cell.field is (named or entity.fields["id"])]
+    return (first + rest)[:WIDE]
+
+
+def read_query(page: PageRequest, entity: Entity, form: Form) -> Query:
+    """The query of the form: the condition, what is searched for, the order.  Raises QueryError."""
+    given = [("sort", sort_by_field(entity, form["sort"]))] if form["sort"] else []
+    query = list_query(page.database.catalog, entity, given)
+    conditions: list[Expression] = []
+    with about("filter"):
+        for text in (form["filter"], search(entity, form["q"])):
+            node = parse_where.parse_filter(text) if text else None
+            if node is not None:
+                conditions.append(WhereChecker(page.database.catalog, entity).condition(node))
+    both = Junction(0, "bool", "and", tuple(conditions)) if len(conditions) > 1 else conditions[0] if conditions else None
+    return with_references(replace(query, filter=both, top=None, nested=False))
+
+
+def sort_by_field(entity: Entity, sort: str) -> str:
+    """The sort with the ids of references in place of their names."""
+    name = sort.removeprefix("-")
+    step = entity.navigations.get(name)
+    return sort.replace(name, step.field) if step and not step.many else sort
+
+
+def search(entity: Entity, text: str) -> str:
+    """The condition that a text occurs in what identifies a row: its unique texts and its name."""
+    if not text:
+        return ""
+    names = [
+        field.name
+        for field in entity.fields.values()
+        if field.type == "text" and (field.unique or field.name in ("name", "description"))
+    ]
+    pattern = text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+    return " or ".join(f"{name} ilike {literal('%' + pattern + '%')}" for name in names)
+
+
+def with_references(query: Query) -> Query:
+    """The query with each row that it refers to inside: id, code, name."""
+    catalog = query.catalog
+    steps = [step for step in query.entity.navigations.values() if not step.many]
+    return replace(
+        query,
+        expand=tuple(Expansion(step, Query(catalog, catalog[step.target], select=naming(catalog[step.target]))) for step in steps),
+    )
+
+
+def naming(entity: Entity) -> tuple[Field, ...]:
+    """The fields that name a row for people."""
+    wanted = (entity.fields["id"], entity.identifying_field, entity.fields.get("name"))
+    return tuple({field.name: field for field in wanted if field}.values())
+
+
+def name_of(entity: Entity, row: dict[str, Any]) -> tuple[str, str]:
+    """(code, name) of a row: its id where it has no code; "" without a name."""
+    field = entity.identifying_field
+    return str(row[field.name] if field else row["id"]), str(row.get("name") or "")
+
+
+def equals(field: Field, id: str) -> Expression:
+    return Comparison(0, "bool", "eq", Column(0, field.type, (), field), Constant(0, "int8", id), False)
+
+
+async def read_page(connection: Session, query: Query, company: str) -> tuple[list[dict[str, Any]], int | None, str | None]:
+    """The rows of a page, how many there are if the query counts them, and the token of the next page."""
+    statement = sql_select.paged(query, company, EXACT)
+    found = await (await connection.raw.execute(statement.text, statement.values)).fetchone()
+    assert found is not None
+    body, count, _, keys = found
+    assert query.page is not None
+    return json.loads(f"[{body or ''}]"), count, write_token(query.page, keys.encode()) if keys else None
+
+
+async def count(page: PageRequest, query: Query) -> int | None:
+    """The number of rows that match; None if counting takes longer than COUNT_TIMEOUT."""
+    statement = sql_select.count(query, page.company)
+    try:
+        async with page.database.snapshot(page.company) as connection:
+            await connection.execute(f"set local statement_timeout = {COUNT_TIMEOUT}".encode())
+            found = await (await connection.raw.execute(statement.text, statement.values)).fetchone()
+    except psycopg.errors.QueryCanceled:
+        return None
+    assert found is not None
+    return int(found[0])
+
+
+# Addresses ------------------------------------------------------------------------------------------------------------------------
+
+
+def link(page: PageRequest, entity: Entity, kept: dict[str, str], columns: Sequence[str]) -> str:
+    """The URL of the page with other parameters."""
+    pairs = [
+        ("company", page.company),
+        *((name, value) for name, value in kept.items() if value),
+        *(("columns", each) for each in columns),
+    ]
+    return f"/data/{quote(entity.name)}?{urlencode(pairs)}"
+
+
+def narrowed(filter: str, cell: Cell, value: Any) -> str:
+    """The condition with one more: that the column has the value."""
+    more = f"{cell.field.name} is null" if value is None else f"{cell.field.name} = {_constant(cell, value)}"
+    return f"({filter}) and {more}" if " or " in filter.lower() else f"{filter} and {more}" if filter else more
+
+
+def _constant(cell: Cell, value: Any) -> str:
+    if cell.step is not None:
+        return str(value)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value) if cell.field.type in NUMBERS else literal(str(value))
+
+
+def literal(text: str) -> str:
+    """A text in the language of conditions."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def api_address(page: PageRequest, entity: Entity, form: Form, query: Query | None) -> str | None:
+    """The path of /c that gives the same rows; None if the form has problems."""
+    if query is None or form.problems:
+        return None
+    conditions = [text for text in (form["filter"], search(entity, form["q"])) if text]
+    both = " and ".join(f"({text})" for text in conditions) if len(conditions) > 1 else "".join(conditions)
+    given = [("filter", both), ("sort", sort_by_field(entity, form["sort"]))]
+    parameters = urlencode([pair for pair in given if pair[1]], quote_via=quote, safe="")
+    return f"/c/{page.company}/{entity.name}" + (f"?{parameters}" if parameters else "")

@@ -1,0 +1,143 @@
+"""The pages of rows: filter, search, order, columns, pages that follow a key; one row with all that belongs to it."""
+
+from __future__ import annotations
+
+from urllib.parse import urlencode
+
+import pytest
+
+from tests.service.serving import Service
+from tests.web.visitor import Page, Visitor
+
+ROWS = 120
+
+
+@pytest.fixture(scope="module", autouse=True)
+def rows(service: Service) -> None:
+    write = service.operator.write
+    write("demo", "insert into data.categories (code, name) values ('FIX', 'Fixings'), ('HAM', 'Hammers')")
+    write(
+        "demo",
+        "insert into data.products (code, name, price, category_id)"
+        " select 'P' || lpad(n::text, 4, '0'), 'Product ' || n, n, (select id from data.categories where code = case when mod(n, 3) = 0"
+        f" then 'FIX' else 'HAM' end) from generate_series(1, {ROWS}) n",
+    )
+    write("demo", "insert into data.products (code, name) values ('50%%_off', '<b>bold</b>')")
+    write("demo", "insert into data.customers (code, name) values ('C1', 'Acme')")
+    write("demo", "insert into data.orders (code, order_date, customer_id) select 'O1', '2026-11-01', id from data.customers")
+    write(
+        "demo",
+        "insert into data.order_items (order_id, product_id, quantity, price) select o.id, p.id, 2, 0.1 from data.orders o, data.products p where p.code < 'P0003' and p.code > 'P'",
+    )
+    write("third", "insert into data.products (code, name) values ('SECRET', 'Secret')")
+
+
+def open_rows(anna: Visitor, entity: str = "products", **parameters: str | list[str]) -> Page:
+    return anna.get(f"/data/{entity}?" + urlencode({"company": "demo", **parameters}, doseq=True))
+
+
+def codes(page: Page) -> list[str]:
+    assert page.status == 200
+    return page.all("//tbody/tr/th//text()")
+
+
+def test_all_entities_are_listed_with_their_rows(anna: Visitor) -> None:
+    page = anna.get("/data?company=demo")
+    assert any(line.startswith("products 121 ") for line in page.all("//tbody/tr"))
+    assert anna.get("/?company=demo").all("//a[starts-with(@href, '/data/products')]"), "the overview leads to the rows"
+
+
+def test_pages_follow_one_another_without_gaps(anna: Visitor) -> None:
+    for sort in ("", "-price", "category", "name"):
+        seen: list[str] = []
+        page = open_rows(anna, sort=sort)
+        while True:
+            seen += codes(page)
+            following = page.all("//a[@rel='next']/@href")
+            if not following:
+                break
+            page = anna.get(following[0])
+        assert len(seen) == len(set(seen)) == ROWS + 1, sort
+
+
+def test_a_row_that_is_inserted_meanwhile_moves_none(anna: Visitor, service: Service) -> None:
+    page = open_rows(anna, sort="code")
+    first = codes(page)
+    service.operator.write("demo", "insert into data.products (code, name) values ('A', 'first of all')")
+    following = codes(anna.get(page.all("//a[@rel='next']/@href")[0]))
+    service.operator.write("demo", "delete from data.products where code = 'A'")
+    assert not set(first) & set(following) and following[0] == "P0050"
+
+
+def test_conditions_search_and_order(anna: Visitor) -> None:
+    page = open_rows(anna, filter="category = 'code:FIX' and price >= 110", sort="-price")
+    assert codes(page) == ["P0120", "P0117", "P0114", "P0111"]
+    assert codes(open_rows(anna, q="p011", filter="price > 118")) == ["P0119"]
+    assert codes(open_rows(anna, q="50%_")) == ["50%_off"], "wildcards are letters"
+    assert codes(open_rows(anna, q="Product 77")) == ["P0077"]
+    assert "No rows match" in open_rows(anna, q="nothing of that kind").text
+
+
+def test_references_are_shown_by_code_and_name(anna: Visitor) -> None:
+    page = open_rows(anna, filter="code = 'P0003'")
+    assert page.all("//td[@data-label='category']/a[1]//text()") == ["FIX"]
+    assert "Fixings" in page.text
+
+
+def test_columns_are_chosen(anna: Visitor) -> None:
+    page = open_rows(anna, columns=["code", "price"], filter="code = 'P0001'")
+    assert page.all("//thead//th") == ["code", "price"]
+    assert page.all("//tbody/tr/td[1]/text()[normalize-space()]")[0].split() == ["1.0000"], "exact, as in the database"
+
+
+def test_a_value_narrows(anna: Visitor) -> None:
+    page = open_rows(anna, filter="price < 5 or price > 118")
+    [narrowed] = page.all("//tr[th='P0003']/td[@data-label='category']/a[@class='only']/@href")
+    assert codes(anna.get(narrowed)) == ["P0003", "P0120"]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "said"),
+    [
+        ({"filter": "prise = 1"}, "prise"),
+        ({"filter": "price >"}, "at character"),
+        ({"filter": "price = 'x'"}, "expected a number"),
+        ({"sort": "prise"}, "prise"),
+        ({"from": "nonsense"}, "expected"),
+    ],
+)
+def test_a_mistake_is_shown_where_it_is(anna: Visitor, parameters: dict[str, str], said: str) -> None:
+    page = open_rows(anna, **parameters)
+    assert page.status == 400
+    assert any(said in problem for problem in page.problems), page.problems
+
+
+def test_values_are_not_markup(anna: Visitor) -> None:
+    page = open_rows(anna, q="50%")
+    assert "<b>bold</b>" in page.text and not page.all("//b")
+
+
+def test_a_row_shows_its_children_and_what_refers_to_it(anna: Visitor, service: Service) -> None:
+    [(order,)] = service.operator.rows("select id from data.orders where code = 'O1'")
+    page = anna.get(f"/data/orders/{order}?company=demo")
+    assert page.one("//h1") == "O1"
+    assert page.all("//td[@data-label='product']/a//text()") == ["P0001", "P0002"]
+    [(customer,)] = service.operator.rows("select id from data.customers")
+    customers = anna.get(f"/data/customers/{customer}?company=demo")
+    [orders] = customers.all("//section[@aria-labelledby='inverse']//a[text()='orders']/@href")
+    assert codes(anna.get(orders)) == ["O1"]
+    assert anna.get(page.all("//a[text()='History']/@href")[0]).status == 200
+    for address in page.all("//input[starts-with(@id, 'address-')]/@value")[:2]:
+        path = address.partition("://")[2].partition("/")[2]
+        assert service.ask("/" + path).status == 200
+
+
+@pytest.mark.parametrize("path", ["/data/nothing", "/data/products/999999", "/data/products/x", "/data/products/1e3"])
+def test_what_does_not_exist_is_404(anna: Visitor, path: str) -> None:
+    assert anna.get(path + "?company=demo").status == 404
+
+
+def test_another_companys_rows_are_forbidden(anna: Visitor, service: Service) -> None:
+    assert anna.get("/data/products?company=third").status == 403
+    [(secret,)] = service.operator.rows("select id from data.products where code = 'SECRET'")
+    assert anna.get(f"/data/products/{secret}?company=demo").status == 404
