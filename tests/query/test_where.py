@@ -127,10 +127,10 @@ def test_a_reserved_word_can_be_a_name(catalog: Catalog) -> None:
 
 
 def test_the_change_log_is_filtered_by_its_api_names(catalog: Catalog) -> None:
-    query = list_query(catalog, CHANGES, [("filter", "(entity = 'a' OR ENTITY = 'b') and id > 7 and rowId = 12")])
+    query = list_query(catalog, CHANGES, [("filter", "(entity = 'units' OR ENTITY = 'orders') and id > 7 and rowId = 12")])
     assert condition(sql_select.count(query, "acme")) == (
         "(((entity = $2::text) or (entity = $3::text)) and (id > $4::int8) and (rowId = $5::int8))",
-        ["a", "b", "7", "12"],
+        ["units", "orders", "7", "12"],
     )
 
 
