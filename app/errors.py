@@ -29,6 +29,7 @@ ERRORS: dict[str, tuple[int, str]] = {
     "not_found": (404, "Not found"),
     "method_not_allowed": (405, "The method is not allowed here"),
     "not_acceptable": (406, "None of the accepted media types can be served"),
+    "failed_dependency": (424, "A request of the batch on which this one depends has failed"),
     "request_timeout": (408, "The body did not arrive in time"),
     "conflict": (409, "The state of the resource does not allow that"),
     "cancelled": (409, "The import was cancelled"),

@@ -78,7 +78,7 @@ def _edmx(catalog: Catalog, extended: bool) -> Element:
         _entity_set(container, entity, extended)
     _annotation(container, "Capabilities.ConformanceLevel", EnumMember=CONFORMANCE)
     for term, value in SERVICE_SUPPORT.items():
-        _annotation(container, f"Capabilities.{term}", Bool=_boolean(value))
+        _annotation(container, f"Capabilities.{term}", Bool=_boolean(value or (extended and term == "BatchSupported")))
     _strings(_annotation(container, "Capabilities.FilterFunctions"), sorted({"all", "any", "cast", *FUNCTIONS} - ARITHMETIC))
     return root
 

@@ -117,6 +117,12 @@ def refused_method(path: str) -> ServiceError:
     return ServiceError("method_not_allowed", f"this interface is read-only: expected {allow}", headers={"Allow": allow})
 
 
+def error_content(error: ServiceError) -> dict[str, object]:
+    """The JSON object of an error."""
+    about = {"target": error.target} if error.target else {}
+    return {"error": {"code": error.code, "message": error.message, **about}}
+
+
 def read_options(path: str) -> list[tuple[str, str]]:
     """Decode the query string.  Raises ServiceError(malformed_request) with the option that cannot be decoded as its target."""
     try:

@@ -7,8 +7,9 @@ its count and its entity tag agree while others write.  PostgreSQL's JSON is sen
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
@@ -18,7 +19,7 @@ from aiohttp import web
 from psycopg.sql import SQL
 
 from app.database.database import Database
-from app.database.past import name_version, open_past, require_kept
+from app.database.past import Moment, name_version, open_past, require_kept
 from app.database.pools import Session
 from app.database.replicas import require_position
 from app.errors import QueryError
@@ -38,20 +39,26 @@ FETCH = SQL("fetch forward {} from rows")
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A request that is being answered.  key: the key in its path, if it may differ from the plan's."""
+    """A request that is being answered.
+
+    key: the key in its path, if it may differ from the plan's; connection: the snapshot in which it is read with others, if it is.
+    """
 
     database: Database
     request: web.Request
     plan: Plan
     key: str | None
     streams: Streams
+    connection: Session | None = None
 
     def headers(self, position: bytes | None) -> dict[str, str]:
         """The headers of an answer as of a position.  Raises ServiceError(not_found), as Plan.headers does."""
         return self.plan.headers(self.request.rel_url.raw_path_qs, position)
 
     async def fetch_row(self, statement: Statement) -> list[bytes | None]:
-        """Run a statement that gives one row, on a connection of its own."""
+        """Run a statement that gives one row, on a connection of its own unless the reading has one."""
+        if self.connection is not None:
+            return await self.fetch_row_on(self.connection, statement)
         moment = self.plan.request.moment
         if moment is None:
             async with self.database.session(self.plan.company) as connection:
@@ -75,48 +82,57 @@ async def respond(database: Database, request: web.Request, streams: Streams) ->
     """Answer a request of an authorized client.  Raises ServiceError, psycopg.Error, TimeoutError."""
     # one catalog for the whole answer
     plan, key = await get_plan(database.catalog, request, extended=database.config.odata_extended)
+    reading = Reading(database, request, plan, key, streams)
+    if not plan.is_stream:
+        return await answer(reading)
+    return await unchanged(reading) or await _stream(reading)
+
+
+async def answer(reading: Reading) -> web.Response:
+    """The answer to a request for anything but a stream."""
+    plan, request = reading.plan, reading.request
     if plan.is_document:
-        if plan.request.moment:
-            async with database.session(plan.company) as connection:
+        if plan.request.moment and reading.connection is None:
+            async with reading.database.session(plan.company) as connection:
                 await name_version(connection, plan.company, plan.request.moment)
         return await _document(request, plan)
-    reading = Reading(database, request, plan, key, streams)
-    if "If-None-Match" in request.headers and not plan.query.volatile and (headers := await _unchanged(reading)):
-        return web.Response(status=304, headers=headers)
+    if (same := await unchanged(reading)) is not None:
+        return same
     if plan.kind is Kind.COUNT:
         return await _count(reading)
     if plan.kind in (Kind.PROPERTY, Kind.VALUE):
         return await _property(reading)
     if plan.query.single:
         return await _row(reading)
-    return await (_stream(reading) if plan.is_stream else _page(reading))
+    return await _page(reading)
 
 
-async def _document(request: web.Request, plan: Plan) -> web.StreamResponse:
+async def _document(request: web.Request, plan: Plan) -> web.Response:
     headers = plan.document_headers()
     if matches(request.headers, headers["ETag"]):
         return web.Response(status=304, headers=headers)
     return await send(request, plan.document, headers)
 
 
-async def _unchanged(reading: Reading) -> dict[str, str] | None:
-    """The headers of a 304 answer if the client has the current data, otherwise None.
+async def unchanged(reading: Reading) -> web.Response | None:
+    """The answer 304 if the client has the current data, otherwise None.
 
     For one row `*` is not decided here: it matches only if the row exists.
     """
-    if reading.plan.query.single and reading.request.headers["If-None-Match"].strip() == "*":
+    query, wanted = reading.plan.query, reading.request.headers.get("If-None-Match")
+    if wanted is None or query.volatile or (query.single and wanted.strip() == "*"):
         return None
     (position,) = await reading.fetch_row(reading.plan.position)
     headers = reading.headers(position)
-    return headers if matches(reading.request.headers, headers["ETag"]) else None
+    return web.Response(status=304, headers=headers) if matches(reading.request.headers, headers["ETag"]) else None
 
 
-async def _count(reading: Reading) -> web.StreamResponse:
+async def _count(reading: Reading) -> web.Response:
     count, position = await reading.fetch_row(reading.plan.statement)
     return await send(reading.request, count or b"", reading.headers(position))
 
 
-async def _row(reading: Reading) -> web.StreamResponse:
+async def _row(reading: Reading) -> web.Response:
     plan, request = reading.plan, reading.request
     body, _, position = await reading.fetch_row(plan.statement)
     if body is None and plan.query.origin is None:
@@ -130,7 +146,7 @@ async def _row(reading: Reading) -> web.StreamResponse:
     return await send(request, b"{%b%b" % (context, body[1:]), headers)
 
 
-async def _property(reading: Reading) -> web.StreamResponse:
+async def _property(reading: Reading) -> web.Response:
     """Answer with the value of a property: JSON in an envelope, or text for /$value."""
     body, _, position = await reading.fetch_row(reading.plan.statement)
     if body is None:
@@ -157,7 +173,7 @@ def _envelope(plan: Plan, id: str, value: bytes) -> bytes:
     return b'{%b%b"value":%b}' % (context, type.encode(), value)
 
 
-async def _page(reading: Reading) -> web.StreamResponse:
+async def _page(reading: Reading) -> web.Response:
     try:
         body, count, position, *keys = await reading.fetch_row(reading.plan.statement)
     except psycopg.DataError:
@@ -183,29 +199,49 @@ def _next_link(reading: Reading, keys: bytes) -> str:
 async def _stream(reading: Reading) -> web.StreamResponse:
     """Stream a collection; send it whole if it fits into the first block."""
     plan = reading.plan
-    if plan.request.moment:
-        require_position(plan.request.moment.version or 0)
-    async with reading.streams.slot(), reading.database.snapshot(plan.company) as connection:
-        if plan.request.moment:
-            await open_past(connection, plan.company, plan.request.moment)
-        *counted, position = await reading.fetch_row_on(connection, plan.heading)
-        count = counted[0] if counted else None
-        headers = reading.headers(position)
-        if reading.request.method == "HEAD":
-            return web.Response(headers=headers)
-        await connection.raw.execute(
-            DECLARE + plan.statement.text, plan.statement.values_for(reading.key), prepare=plan.statement.prepare
-        )
-        size = (
-            1 if any(expansion.step.many for _, expansion in plan.query.expansions) else FIRST_ROWS
-        )  # a row with a collection inside can be long
-        first = await _fetch(connection, size)
-        start = _head(plan, count) + b",".join(first)
-        if len(first) == size:
-            # from here on the client sets the pace, so that the query may take longer
-            await connection.execute("set local statement_timeout = 0")
-            return await stream(reading.request, _blocks(connection, start, size), headers, reading.streams.stall)
-    return await send(reading.request, start + b"]}", headers)
+    async with reading.streams.slot(), open_snapshot(reading.database, plan.company, plan.request.moment) as connection:
+        headers, start, blocks = await open_rows(reading, connection)
+        if blocks is not None:
+            return await stream(reading.request, blocks, headers, reading.streams.stall)
+    return web.Response(headers=headers) if start is None else await send(reading.request, start, headers)
+
+
+@contextlib.asynccontextmanager
+async def open_snapshot(database: Database, company: str, moment: Moment | None) -> AsyncIterator[Session]:
+    """A connection with one snapshot for all of its statements, as of a moment unless it is None.  Raises ServiceError."""
+    if moment is not None:
+        require_position(moment.version or 0)
+    async with database.snapshot(company) as connection:
+        if moment is not None:
+            await open_past(connection, company, moment)
+        yield connection
+
+
+async def open_rows(
+    reading: Reading, connection: Session
+) -> tuple[dict[str, str], bytes | None, AsyncGenerator[bytes, None] | None]:
+    """Read the first rows of a collection.
+
+    Returns its headers; its whole body if that fits into the first block, None for HEAD; else its body in blocks.
+    """
+    plan = reading.plan
+    *counted, position = await reading.fetch_row_on(connection, plan.heading)
+    count = counted[0] if counted else None
+    headers = reading.headers(position)
+    if reading.request.method == "HEAD":
+        return headers, None, None
+    await connection.raw.execute(
+        DECLARE + plan.statement.text, plan.statement.values_for(reading.key), prepare=plan.statement.prepare
+    )
+    # a row with a collection inside can be long
+    size = 1 if any(expansion.step.many for _, expansion in plan.query.expansions) else FIRST_ROWS
+    first = await _fetch(connection, size)
+    start = _head(plan, count) + b",".join(first)
+    if len(first) < size:
+        return headers, start + b"]}", None
+    # from here on the client sets the pace, so that the query may take longer
+    await connection.execute("set local statement_timeout = 0")
+    return headers, b"", _blocks(connection, start, size)
 
 
 def _head(plan: Plan, count: bytes | None) -> bytes:

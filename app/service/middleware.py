@@ -23,7 +23,7 @@ from app.auth.login import ACTOR
 from app.database.database import Database
 from app.database.replicas import READS, Reads
 from app.errors import ERRORS, SQLSTATES, ServiceError
-from app.odata.request import refused_method
+from app.odata.request import JsonFormat, error_content, refused_method
 from app.wire import answers
 from app.wire.cors import cors_headers, preflight
 from app.wire.proxies import apply_forwarded
@@ -195,10 +195,7 @@ def _is_permanent(error: psycopg.Error) -> bool:
 def error_response(error: ServiceError, *, is_odata: bool) -> web.Response:
     """An error as OData JSON or as problem+json; its entity tag is its body's hash."""
     if is_odata:
-        content: dict[str, object] = {"error": {"code": error.code, "message": error.message}}
-        if error.target:
-            content = {"error": {"code": error.code, "message": error.message, "target": error.target}}
-        headers = {"Content-Type": "application/json;odata.metadata=minimal", "OData-Version": "4.0"}
+        content, headers = error_content(error), {"Content-Type": JsonFormat().content_type, "OData-Version": "4.0"}
     else:
         about = {"target": error.target} if error.target else {}
         content = {"type": f"urn:bds:error:{error.code}", "title": error.title, "status": error.status, "detail": error.message}

@@ -21,6 +21,7 @@ from app.export import response as exports
 from app.feed import receive
 from app.mapper import store as mappers
 from app.metrics import Sampler
+from app.odata import batch
 from app.odata.response import respond
 from app.service.metrics_endpoint import require_metrics_access, show_metrics
 from app.service.middleware import DATABASE, TARGET, Handler
@@ -61,7 +62,10 @@ def with_current_catalog(handler: Handler) -> Handler:
 @with_current_catalog
 async def odata(request: web.Request) -> web.StreamResponse:
     identity = await identify(request.app[GATE], request, basic_only=True)
-    identity.require("read", request[TARGET].company)
+    company = request[TARGET].company
+    identity.require("read", company)
+    if request.app[DATABASE].config.odata_extended and batch.is_batch(request.rel_url.raw_path):
+        return await batch.respond(request.app[DATABASE], request, request.app[STREAMS], company)
     return await respond(request.app[DATABASE], request, request.app[STREAMS])
 
 
