@@ -50,24 +50,6 @@ end
 $$;
 comment on function bds_feed.note_late(text, jsonb[]) is 'Notes {ordinal, field, code, message} that the writing has found out of records of an entity';
 
-create function bds_feed.fail_late(import bds.imports, entity_name text)
-    returns void
-    language plpgsql
-    set search_path = pg_catalog, pg_temp
-as $$
-begin
-    execute format(
-        'update pg_temp.%I m set failed = true from pg_temp.feed_errors e where e.entity = $1 and e.ordinal = m.ordinal and e.is_late and not m.failed',
-        'map_' || entity_name
-    ) using entity_name;
-    if import.atomic = 'batch' then
-        perform bds_feed.fail_batches(entity_name, true);
-    end if;
-    perform bds_feed.count_map(entity_name);
-end
-$$;
-comment on function bds_feed.fail_late(bds.imports, text) is 'Fails the records whose errors were found late, and in batch mode their batches';
-
 create function bds_feed.mark_known(members text[])
     returns void
     language plpgsql
@@ -84,7 +66,22 @@ begin
     end loop;
 end
 $$;
-comment on function bds_feed.mark_known(text[]) is 'Marks the records of a family that have errors of their own';
+comment on function bds_feed.mark_known(text[]) is 'Marks the records of some entities that have errors of their own';
+
+create function bds_feed.fail_late(import bds.imports, entity_name text)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    perform bds_feed.mark_known(array[entity_name]);
+    if import.atomic = 'batch' then
+        perform bds_feed.fail_batches(entity_name, true);
+    end if;
+    execute format('select bds_import.%I()', 'count_' || entity_name);
+end
+$$;
+comment on function bds_feed.fail_late(bds.imports, text) is 'Fails the records whose errors were found while writing, and in batch mode their batches';
 
 create function bds_feed.fail_batches(entity_name text, is_late boolean default false)
     returns void

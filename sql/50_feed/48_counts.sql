@@ -11,17 +11,6 @@ create function bds_feed.add_counts(counts jsonb, entity_name text, more jsonb)
     )) end;
 comment on function bds_feed.add_counts(jsonb, text, jsonb) is 'Adds {created: 1, ...} to the counts of an entity';
 
-create function bds_feed.count_map(entity_name text)
-    returns void
-    language plpgsql
-    set search_path = pg_catalog, pg_temp
-as $$
-begin
-    execute format('select bds_import.%I()', 'count_' || entity_name);
-end
-$$;
-comment on function bds_feed.count_map(text) is 'Counts what there is to do for an entity; to be called when records have failed';
-
 create function bds_feed.count_failed(counts jsonb)
     returns jsonb
     language plpgsql

@@ -6,7 +6,8 @@ create function bds_feed.begin_run(import bds.imports)
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    staged text[] := bds_feed.staged_entities(import);
+    staged      text[] := bds_feed.staged_entities(import);
+    entity_name text;
 begin
     -- A row that is looked up costs four microseconds, one of an index or table that is read whole a third of one.  The defaults, made
     -- for disks, tell the planner a ratio of a hundred and more; these tell it seventeen.
@@ -15,7 +16,9 @@ begin
         perform set_config('work_mem', case
             when pg_size_bytes(current_setting('work_mem')) < 96 << 20 then '96MB' else current_setting('work_mem') end, true);
         perform bds_feed.open_tables(import, staged);
-        perform bds_feed.analyze_staged(import, staged);
+        foreach entity_name in array staged loop
+            execute 'analyze ' || bds_feed.staging_table(import.number, entity_name);
+        end loop;
     end if;
     insert into pg_temp.feed_entities (name, place, family, rows)
     select e.name, e.place, e.family, coalesce((  -- an estimate until it is looked at
@@ -42,14 +45,17 @@ create function bds_feed.compare(import bds.imports)
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    members text[];
+    members     text[];
+    entity_name text;
 begin
     perform bds_feed.plan(import, true);
     for members in
         select array_agg(f.name order by f.place) from pg_temp.feed_entities f group by f.family order by f.family
     loop
         perform bds_feed.compare_family(import, members);
-        perform bds_feed.count_map(m.name) from unnest(members) as m (name);
+        foreach entity_name in array members loop
+            execute format('select bds_import.%I()', 'count_' || entity_name);
+        end loop;
     end loop;
 end
 $$;
@@ -125,6 +131,9 @@ create function bds_feed.apply(import bds.imports, in_ranges boolean default fal
 as $$
 declare
     this     record;
+    name     text;
+    again    text[] := '{}';  -- entities with references that have to wait for the other's rows
+    updating text[] := '{}';
     members  text[];
     counts   jsonb := '{}';
     problems jsonb;
@@ -136,16 +145,19 @@ begin
     loop
         perform bds_feed.show_progress(import, 'writing', this.name);
         counts := counts || jsonb_build_object(this.name, bds_feed.write(import, this.name, this.writes, this.later, in_ranges));
+        if this.later <> '{}' then
+            again := again || this.name;
+        end if;
+        if this.updates > 0 then
+            updating := updating || this.name;
+        end if;
     end loop;
-    for this in  -- references that had to wait for the other's rows
-        select f.name from pg_temp.feed_entities f join bds_feed.entities e on e.name = f.name
-        where e.waits && array(select o.name from pg_temp.feed_entities o) order by f.place
-    loop
-        execute format('update pg_temp.%I set "@new" = false where "@new"', 'diff_' || this.name);
-        perform bds_feed.write(import, this.name, 0, '{}', in_ranges);
+    foreach name in array again loop
+        execute format('update pg_temp.%I set "@new" = false where "@new"', 'diff_' || name);
+        perform bds_feed.write(import, name, 0, '{}', in_ranges);
     end loop;
-    for this in select * from pg_temp.feed_entities f where f.updates > 0 order by f.place loop
-        counts := bds_feed.add_counts(counts, this.name, bds_feed.mass_update(import, this.name));
+    foreach name in array updating loop
+        counts := bds_feed.add_counts(counts, name, bds_feed.mass_update(import, name));
     end loop;
     for members in  -- those first that refer to others
         select array_agg(f.name order by f.place) from pg_temp.feed_entities f group by f.family order by f.family desc
@@ -208,21 +220,6 @@ end
 $$;
 comment on function bds_feed.write_ranges(bds.imports, text, text[]) is
     'Writes the rows of an entity in ranges; BDF01 has in its detail errors of the records that the database refuses';
-
-create function bds_feed.analyze_staged(import bds.imports, entity_names text[])
-    returns void
-    language plpgsql
-    set search_path = pg_catalog, pg_temp
-as $$
-declare
-    entity_name text;
-begin
-    foreach entity_name in array entity_names loop
-        execute 'analyze ' || bds_feed.staging_table(import.number, entity_name);
-    end loop;
-end
-$$;
-comment on function bds_feed.analyze_staged(bds.imports, text[]) is 'Gives the planner the statistics of what a large import has staged';
 
 create function bds_feed.analyze_changed(counts jsonb)
     returns void
