@@ -16,7 +16,7 @@ from app.auth.key_admin import check_key_name
 from app.cli import accounts, demo, doctor, stdio, tables
 from app.cli.arguments import SCOPES
 from app.cli.explain import explain
-from app.cli.imports import run_import
+from app.cli.imports import run_import, run_revert
 from app.cli.progress import Progress
 from app.config import Config
 from app.database import connections, embedded, migrate
@@ -149,6 +149,19 @@ def import_file(options: argparse.Namespace, config: Config) -> int:
         with interruptible():
             how = {"dry_run": options.dry_run, "mapper": options.mapper, "entity": options.entity}
             report = run_import(url, config, options.company, file, size, **how)
+    return _report(report, options)
+
+
+def revert_import(options: argparse.Namespace, config: Config) -> int:
+    stdio.require_output()  # as for an import
+    url = connections.resolve(config)
+    with interruptible():
+        report = run_revert(url, options.company, str(options.id), dry_run=options.dry_run, force=options.force)
+    return _report(report, options)
+
+
+def _report(report: dict[str, Any], options: argparse.Namespace) -> int:
+    """Print the report of an import; returns the exit code."""
     try:
         if options.json:
             stdio.write(json.dumps(report, ensure_ascii=not stdio.is_unicode(), indent=2) + "\n")

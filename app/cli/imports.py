@@ -1,4 +1,4 @@
-"""`bds import`: imports from a file or a pipe, without a server."""
+"""`bds import`: imports from a file or a pipe, and reverts, without a server."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from app.cli.progress import Progress
 from app.config import Config
 from app.database import connections
+from app.feed.revert import Revert
 from app.feed.run import WAITING, Import
 from app.mapper import store
 from app.mapper.document import SourceConverter
@@ -61,6 +62,28 @@ def run_import(
         return feed.run()
     except BaseException as error:
         feed.fail(error)
+        raise
+    finally:
+        progress.close()
+
+
+def run_revert(url: str, company: str, change_set: str, *, dry_run: bool = False, force: bool = False) -> dict[str, Any]:
+    """Revert a change set and show the progress; returns the report.  Raises psycopg.Error, ServiceError."""
+    progress = Progress()
+
+    def on_progress(phase: str, _received: int, rows: int, done: int) -> None:
+        if phase.startswith(WAITING):
+            progress.say(phase)
+        else:
+            progress.show(phase, done / rows if rows else None, f"{rows:,} rows")
+
+    with connections.connect(url, "bds_reader") as connection:
+        catalog = connections.read_catalog(connection)
+    reverting = Revert(url, catalog, company, change_set, dry_run=dry_run, force=force, on_progress=on_progress)
+    try:
+        return reverting.run()
+    except BaseException as error:
+        reverting.fail(error)
         raise
     finally:
         progress.close()

@@ -7,6 +7,7 @@ some records of an import failed.
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 from importlib import metadata
 
@@ -57,7 +58,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _read(arguments: Sequence[str] | None) -> argparse.Namespace:
     """Parse the command line.  Raises SystemExit after help and for wrong usage; OSError if help cannot be written."""
     top = parser()
-    options = top.parse_args(arguments)
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if words[:2] == ["import", "revert"]:  # `import` itself takes a file, which argparse could not tell from an action
+        words[:2] = ["import revert"]
+    options = top.parse_args(words)
     if options.command is None and not options.version:
         top.print_help()
         raise SystemExit(0)

@@ -234,6 +234,23 @@ All or nothing; a company that exists is refused. Ids, the log and its clock go 
         "  bds stop                                     the server that `bds` started in BDS_DATA_DIR; no other",
     ),
     Command(
+        "import revert",
+        commands.revert_import,
+        "undo an import or any other change set, as an import of its own",
+        """\
+  bds import revert 4f0c2a6e-... --company acme --dry-run
+  bds import revert 4f0c2a6e-... --company acme --force
+Rows that were changed later stay unless --force, and so do rows to which others refer. Undoing it again restores the import. A file
+of this name is ./revert.""",
+        (
+            argument("id", type=read_id, metavar="ID", help="the import, or the change set"),
+            COMPANY,
+            argument("--dry-run", action="store_true", help="report what would happen, write nothing"),
+            argument("--force", action="store_true", help="undo rows that were changed later, too"),
+            argument("--json", action="store_true", help="print the whole report as JSON"),
+        ),
+    ),
+    Command(
         "import",
         commands.import_file,
         "import a document of desired values into a company",
@@ -335,7 +352,10 @@ def parser() -> argparse.ArgumentParser:
     }
     for each in COMMANDS:
         group, _, action = each.name.rpartition(" ")
-        _add(groups[group] if group else actions, action, each)
+        if group in groups:
+            _add(groups[group], action, each)
+        else:
+            _add(actions, each.name, each)
     return top
 
 

@@ -20,6 +20,7 @@ from app.database.database import Database
 from app.database.listing import listing
 from app.errors import ServiceError
 from app.feed import background
+from app.feed.revert import Revert
 from app.feed.run import Import, cancel_import
 from app.mapper import store
 from app.mapper.document import SourceConverter
@@ -81,13 +82,51 @@ async def import_body(
         converter=converter,
         writers=database.writers.session,
     )
+    return await _in_background(database, importing, bodies, is_async)
+
+
+async def revert_request(
+    database: Database, request: web.Request, company: str, actor: str, change_set: str
+) -> tuple[int, dict[str, Any]]:
+    """Revert a change set as a request asks for it; returns (status, report).  Raises not_found, conflict or gone."""
+    for name in request.query:
+        if name not in ("dryRun", "force"):
+            raise ServiceError("malformed_request", f"expected dryRun or force, got {name}", target=name)
+    options = _booleans(request, "dryRun", "force")
+    is_async = "respond-async" in _preferences(request)
+    return await revert(database, company, actor, change_set, dry_run=options["dryRun"], force=options["force"], is_async=is_async)
+
+
+async def revert(
+    database: Database,
+    company: str,
+    actor: str,
+    change_set: str,
+    *,
+    dry_run: bool = False,
+    force: bool = False,
+    is_async: bool = False,
+) -> tuple[int, dict[str, Any]]:
+    """Revert a change set; returns (status, report), with is_async 202 at once.  Raises as revert_request."""
+    reverting = Revert(database.url, database.catalog, company, _uuid(change_set), force=force, actor=actor, dry_run=dry_run)
+
+    async def nothing() -> AsyncIterator[bytes]:
+        return
+        yield
+
+    return await _in_background(database, reverting, nothing(), is_async)
+
+
+async def _in_background(
+    database: Database, importing: Import, bodies: AsyncIterator[bytes], is_async: bool
+) -> tuple[int, dict[str, Any]]:
     arrived = asyncio.Event()
     work = background.start(importing, _import(importing, bodies, arrived, is_async))
     try:
         if is_async and await _has_arrived(work, arrived):
             background.log_failure(importing, work)
             try:
-                return 202, await show(database, company, str(importing.id))
+                return 202, await show(database, importing.company, str(importing.id))
             except Exception as error:  # the import goes on nevertheless
                 raise _with_id(error, importing.id) from None
         report = await asyncio.shield(work)
@@ -192,10 +231,15 @@ def _options(request: web.Request) -> dict[str, bool]:
     if "entity" in request.query and "mapper" in request.query:
         message = "expected entity or mapper, got both: a mapper names its entities itself"
         raise ServiceError("malformed_request", message, target="entity")
-    dry_run = request.query.get("dryRun", "false").lower()
-    if dry_run not in ("true", "false"):
-        raise ServiceError("malformed_request", f"dryRun: expected true or false, got {dry_run}", target="dryRun")
-    return {"dryRun": dry_run == "true"}
+    return _booleans(request, "dryRun")
+
+
+def _booleans(request: web.Request, *names: str) -> dict[str, bool]:
+    values = {name: request.query.get(name, "false").lower() for name in names}
+    for name, value in values.items():
+        if value not in ("true", "false"):
+            raise ServiceError("malformed_request", f"{name}: expected true or false, got {value}", target=name)
+    return {name: value == "true" for name, value in values.items()}
 
 
 def _require_json(request: web.Request) -> None:

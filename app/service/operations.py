@@ -209,6 +209,7 @@ SCHEMAS: Mapping[str, Schema] = {
             "state": {"type": "string", "enum": ["receiving", "running", "completed", "partial", "failed", "cancelled"]},
             "atomic": {"type": ["string", "boolean"]},
             "dryRun": TRUTH,
+            "reverts": UUID,
             "startedAt": TIME,
             "finishedAt": nullable(TIME),
             "position": nullable(WHOLE),
@@ -326,6 +327,24 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
     ("GET", "/api/{company}/imports/{id}"): Operation("getImport", "Import", "The report of an import", "import", {200: REPORT}),
     ("DELETE", "/api/{company}/imports/{id}"): Operation(
         "cancelImport", "Import", "Cancel an import", "import", {204: NOTHING, 409: Answer("It has ended")}
+    ),
+    ("POST", "/api/{company}/imports/{id}/revert"): Operation(
+        "revertImport",
+        "Import",
+        "Undo an import or another change set, as an import of its own",
+        "import",
+        {
+            200: REPORT,
+            202: Answer("The report so far, with Prefer: respond-async", ref("ImportReport")),
+            409: Answer("It is an import under way"),
+            410: Answer("Its changes are no longer kept in the log"),
+            422: Answer("The report; nothing was undone", ref("ImportReport")),
+        },
+        query={
+            "dryRun": (TRUTH, "true: everything is reported and rolled back"),
+            "force": (TRUTH, "true: rows that were changed later are undone, too"),
+        },
+        headers={"Prefer": (TEXT, "`respond-async`: answer at once")},
     ),
     ("GET", "/api/{company}/imports/{id}/errors"): Operation(
         "listImportErrors",

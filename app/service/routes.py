@@ -209,6 +209,13 @@ async def cancel_import(request: web.Request) -> web.StreamResponse:
     return web.Response(status=204)
 
 
+async def revert_import(request: web.Request) -> web.StreamResponse:
+    company, actor = await require_import(request)
+    status, report = await receive.revert_request(request.app[DATABASE], request, company, actor, request.match_info["id"])
+    headers = {"Location": f"/api/{company}/imports/{report['importId']}"}
+    return web.Response(status=status, body=receive.dump(report), content_type="application/json", headers=headers)
+
+
 async def import_errors(request: web.Request) -> web.StreamResponse:
     (company, _), options = await require_import(request), urls.decode_query(request.rel_url.raw_path_qs)
     page = await receive.errors(request.app[DATABASE], company, request.match_info["id"], options)
@@ -310,6 +317,7 @@ ROUTES: tuple[tuple[str, str, Handler], ...] = (
     ("GET", "/api/{company}/imports/{id}", import_report),
     ("DELETE", "/api/{company}/imports/{id}", cancel_import),
     ("GET", "/api/{company}/imports/{id}/errors", import_errors),
+    ("POST", "/api/{company}/imports/{id}/revert", revert_import),
     ("GET", "/api/{company}/mappers", mapper_list),
     ("GET", "/api/{company}/mappers/{name}", mapper_text),
     ("PUT", "/api/{company}/mappers/{name}", put_mapper),

@@ -1,0 +1,76 @@
+"""The revert of a change set: an import whose records come from the change log, so that only the run remains of it."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+from uuid import UUID
+
+import psycopg
+
+from app.database.catalog import Catalog
+from app.feed.heartbeat import Progress
+from app.feed.run import NOTICE, Import, OnProgress
+
+
+class Revert(Import):
+    """A revert of one change set: run() it, begin() before makes it one that can be watched; fail() after any exception.
+
+    begin and run raise psycopg.Error BD002 if there is no such change set, BD004 if it is an import under way, BD006 if its changes
+    are no longer kept; then nothing is listed.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        catalog: Catalog,
+        company: str,
+        change_set: str,
+        *,
+        force: bool = False,
+        actor: str | None = None,
+        dry_run: bool = False,
+        on_progress: OnProgress | None = None,
+    ) -> None:
+        super().__init__(url, catalog, company, actor=actor, dry_run=dry_run, on_progress=on_progress)
+        self._change_set = change_set
+        self._force = force
+        self._rows = 0  # that the change set has changed
+
+    def _begin(self) -> tuple[UUID, int]:
+        with self._connection.use() as connection, connection.transaction():
+            connection.execute("select bds.set_context(%s, %s)", (self.company, self._actor))
+            row = connection.execute(
+                "select bds.import_begin(%s, %s, %s, reverts => %s, force => %s)",
+                (self.company, self._actor, self.dry_run, self._change_set, self._force),
+            ).fetchone()
+        assert row is not None
+        self.id = row[0]
+        self._heartbeat.start(row[0])
+        return row[0], 0  # nothing is staged
+
+    def received(self) -> None:
+        """Nothing has to arrive."""
+
+    def _run(self) -> dict[str, Any]:
+        self.begin()
+        return self._run_large()
+
+    def fail(self, reason: BaseException | None = None) -> None:
+        if self.id is not None:
+            super().fail(reason)
+
+    def _on_notice(self, diagnostic: psycopg.errors.Diagnostic) -> None:
+        if match := NOTICE.fullmatch(diagnostic.message_primary or ""):
+            self._rows = int(match[4])
+            self._show(match[1], int(match[3]))
+            self._phase = match[2]
+        else:
+            super()._on_notice(diagnostic)
+
+    def _progress(self) -> Progress:
+        return dataclasses.replace(super()._progress(), records=self._rows)
+
+    def _show(self, phase: str, done: int = 0) -> None:
+        self._done = done
+        self._on_progress(phase, 0, self._rows, done)
