@@ -71,11 +71,12 @@ begin
     ) f
     where e.name = entity_name;
     steps := string_to_array(bds_impl.fill(
-        concat_ws('----', bds_feed.linkage_places(), bds_feed.linkage_equals(), bds_feed.linkage_weights()),
+        concat_ws('----', bds_feed.linkage_places(), bds_feed.linkage_equals(), bds_feed.linkage_paths(), bds_feed.linkage_weights(), bds_feed.linkage_pairs()),
         variadic array(select unnest(array[h.key, coalesce(h.value, '')]) from jsonb_each_text(to_jsonb(holes)) h)), '----');
     perform bds_feed.make(entity_name, format('%I(import bds.imports, given text[])', s.name || '_' || entity_name), 'void', s.purpose, s.body)
     from (values ('link', 'maps items to stored rows', steps[1]), ('link_equals', 'links items to rows that agree in all that they give', steps[2]),
-        ('link_weights', 'links items to rows by weight', steps[3])) as s (name, purpose, body);
+        ('link_paths', 'links as many as can be', steps[3]), ('link_weights', 'scores pairs of the others', steps[4]),
+        ('link_pairs', 'links the pairs that are the best of both sides', steps[5])) as s (name, purpose, body);
 end
 $$;
 comment on function bds_feed.make_linkage(text) is 'Generates link_<entity> and its steps';
@@ -140,7 +141,6 @@ create function bds_feed.linkage_equals()
     return $sql$
 declare
     is_rest boolean;
-    deepest int;  -- so many items have to move for one
 begin
     insert into pg_temp."row_{entity}"
     select t.id, h.id, row_number() over (partition by h.id order by t.id), m.target is null, 0
@@ -183,6 +183,21 @@ begin
         where k.key in (select i.key from pg_temp."item_{entity}" i) and k.key not in (select f.key from pg_temp."fit_{entity}" f);
         perform bds_feed.filled(import, 'fit_{entity}');
     end loop;
+    perform bds_import."link_paths_{entity}"(import, $2);
+    if exists (select from pg_temp."item_{entity}" i where i.target is null) then
+        perform bds_import."link_weights_{entity}"(import, $2);
+    end if;
+end$sql$;
+comment on function bds_feed.linkage_equals() is 'The template of link_equals_<entity>';
+
+create function bds_feed.linkage_paths()
+    returns text
+    language sql
+    immutable
+    return $sql$
+declare
+    deepest int;  -- so many items have to move for one
+begin
     <<search>> loop
         delete from pg_temp."way_{entity}";
         insert into pg_temp."way_{entity}"
@@ -217,11 +232,8 @@ begin
             update pg_temp."item_{entity}" i set target = t.id from taken t where i.ordinal = t.ordinal;
         end loop;
     end loop;
-    if exists (select from pg_temp."item_{entity}" i where i.target is null) then
-        perform bds_import."link_weights_{entity}"(import, $2);
-    end if;
 end$sql$;
-comment on function bds_feed.linkage_equals() is 'The template of link_equals_<entity>';
+comment on function bds_feed.linkage_paths() is 'The template of link_paths_<entity>';
 
 create function bds_feed.weights_of(entity_name text, fields text[])
     returns table (field bigint, m float8, u float8)
@@ -286,6 +298,16 @@ begin
         where abs((r.place - 1) / 32 - (i.place - 1) / 32) > 1
     ) s
     where s.weight > 0;
+    perform bds_import."link_pairs_{entity}"(import, $2);
+end$sql$;
+comment on function bds_feed.linkage_weights() is 'The template of link_weights_<entity>';
+
+create function bds_feed.linkage_pairs()
+    returns text
+    language sql
+    immutable
+    return $sql$
+begin
     loop
         perform bds_feed.filled(import, 'pair_{entity}');
         update pg_temp."item_{entity}" i set target = b.id
@@ -300,4 +322,4 @@ begin
         delete from pg_temp."pair_{entity}" p using pg_temp."item_{entity}" i where i.target = p.id;
     end loop;
 end$sql$;
-comment on function bds_feed.linkage_weights() is 'The template of link_weights_<entity>';
+comment on function bds_feed.linkage_pairs() is 'The template of link_pairs_<entity>';
