@@ -19,8 +19,8 @@ from app.export.request import ExportRequest
 from app.export.row_formats import ENDLESS, PLAIN, row_column
 from app.export.shape import ExportField, line_shape
 
-ROWS = 1 << 16  # of a row group
-SIZE = 8 << 20  # bytes of JSON from which a row group is full
+ROWS = 1 << 15  # of a row group
+SIZE = 4 << 20  # bytes of JSON from which a row group is full
 
 # The JSON of a value, and null for a value that the type cannot hold: infinity, NaN, 24:00, years outside 1 to 9999.
 EXACT = "trunc(nullif({{0}}, 'NaN') * {})::text"  # times a power of ten
