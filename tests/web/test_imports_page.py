@@ -139,7 +139,7 @@ def test_an_import_that_has_ended_cannot_be_cancelled(anna: Visitor) -> None:
 
 
 @pytest.mark.parametrize(("name", "content"), [
-    ("units.csv", b"code,name\nPCE,Piece\nMTR,Metre\n"), ("units.csv.gz", gzip.compress(b"code,name\nPCE,Piece\nMTR,Metre\n")),
+    ("units.csv", b"code,name\nPCE,Piece\nMTR,Metre\n"), ("units.csv.gz", gzip.compress(b"code,name\nPCE,Piece\nMTR,Metre\n", mtime=0)),
     ("units.xml", b"<units><unit><code>PCE</code><name>Piece</name></unit><unit><code>MTR</code><name>Metre</name></unit></units>"),
 ])  # fmt: skip
 def test_a_file_as_an_export_writes_it_needs_no_mapper(anna: Visitor, service: Service, name: str, content: bytes) -> None:
