@@ -41,9 +41,10 @@ def fill(service: Service) -> None:
 
 
 def readers(service: Service, condition: str) -> int:
-    """The number of the service's connections in a state."""
+    """The number of the service's connections in a state; maintenance, which waits for locks as well, is none of them."""
     query = (
-        f"select count(*) from pg_stat_activity where application_name = 'bds' and datname = current_database() and ({condition})"
+        "select count(*) from pg_stat_activity where application_name = 'bds' and datname = current_database()"
+        f" and query not like '%%bds.maintain(%%' and ({condition})"
     )
     return int(service.operator.rows(query)[0][0])
 
