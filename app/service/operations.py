@@ -210,6 +210,7 @@ SCHEMAS: Mapping[str, Schema] = {
             "atomic": {"type": ["string", "boolean"]},
             "dryRun": TRUTH,
             "reverts": UUID,
+            "force": TRUTH,
             "startedAt": TIME,
             "finishedAt": nullable(TIME),
             "position": nullable(WHOLE),

@@ -97,6 +97,16 @@ async def cancel(page: PageRequest) -> web.StreamResponse:
     return page.redirect(f"/imports/{page.path_variables['id']}", flash="import-cancelled")
 
 
+async def revert(page: PageRequest) -> web.StreamResponse:
+    """Undo an import, or show what that would do: redirects to the report."""
+    form = await page.form()
+    how = {"dry_run": form["dryRun"] == "true", "force": form["force"] == "true"}
+    _, report = await receive.revert(
+        page.database, page.company, page.identity.actor, page.path_variables["id"], **how, is_async=True
+    )
+    return page.redirect(f"/imports/{report['importId']}")
+
+
 async def list_page(page: PageRequest, form: Form) -> web.Response:
     """The list of imports with the upload form."""
     offset = page.offset()

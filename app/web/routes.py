@@ -24,6 +24,7 @@ PAGES: tuple[tuple[str, str, Access, PageHandler], ...] = (
     ("POST", "/imports", "import", imports.upload),
     ("GET", "/imports/{id}", "import", imports.report),
     ("POST", "/imports/{id}/cancel", "import", imports.cancel),
+    ("POST", "/imports/{id}/revert", "import", imports.revert),
     ("GET", "/mappers", "import", mappers.show),
     ("GET", "/mappers/_new", "import", mappers.new),
     ("POST", "/mappers/_new", "import", mappers.save),

@@ -80,7 +80,7 @@ begin
         'state': import.state,
         'atomic': case import.atomic when 'batch' then to_json('batch'::text) else import.atomic::json end,
         'dryRun': import.dry_run,
-        'reverts': import.reverts,
+        'reverts': import.reverts, 'force': case when import.reverts is not null then import.is_forced end,
         'startedAt': bds.api_time(import.started_at),
         'finishedAt': coalesce(to_json(bds.api_time(import.finished_at)), 'null'),
         'position': coalesce(to_json(import.position), 'null'),

@@ -152,3 +152,28 @@ def test_a_file_as_an_export_writes_it_needs_no_mapper(anna: Visitor, service: S
 def test_an_unknown_entity_of_a_file_is_a_problem_of_the_choice(anna: Visitor) -> None:
     page = anna.upload("/imports?company=demo", {"mapper": "entity:nothing"}, "x.csv", b"code\nA\n")
     assert page.status == 400 and page.all("//*[@id='mapper-wrong']")
+
+
+def test_an_import_is_undone_after_a_look_at_what_that_does(anna: Visitor, service: Service) -> None:
+    def units(**names: str) -> Page:
+        document = {"units": [{"code": code, "name": name} for code, name in names.items()]}
+        return report(anna, anna.upload("/imports?company=demo", {}, "units.json", dump(document)))
+
+    def press(page: Page, label: str) -> Page:
+        (form,) = [each for each in page.tree.xpath("//form") if label in " ".join(each.itertext())]
+        fields = {each.get("name"): each.get("value") for each in form.xpath(".//input") if each.get("name") != "csrf"}
+        return report(anna, anna.post(form.get("action"), fields))
+
+    def stored() -> list[tuple[str, str]]:
+        return service.operator.rows("select code, name from data.units where company_id = 'demo' and code ~ 'RV' order by 1")
+
+    page = units(RV1="a", RV2="a")
+    units(RV2="later")
+    shown = press(page, "Undo")
+    assert "This shows what undoing" in shown.text and "Some rows stay as they are" in shown.text
+    assert shown.all("//table[.//th='Where']/tbody/tr")[0].endswith(" conflict")
+    assert stored() == [("RV1", "a"), ("RV2", "later")]
+    forced = press(shown, "later changes overruled")
+    assert "Everything would be undone" in forced.text and stored() == [("RV1", "a"), ("RV2", "later")]
+    assert "This undid" in press(forced, "Undo now").text
+    assert stored() == []
