@@ -93,6 +93,7 @@ async def show(page: PageRequest) -> web.StreamResponse:
         name_of=name_of,
         entities=list(page.database.catalog.entities),
         address=api_address(page, entity, form, query),
+        export=export_link(page, entity, form),
     )
 
 
@@ -266,6 +267,15 @@ def _constant(cell: Cell, value: Any) -> str:
 def literal(text: str) -> str:
     """A text in the language of conditions."""
     return "'" + text.replace("'", "''") + "'"
+
+
+def export_link(page: PageRequest, entity: Entity, form: Form) -> str:
+    """The URL of the export form with the same columns and order; its conditions are in another language."""
+    name = form["sort"].removeprefix("-")
+    fields = {cell.name: cell.field.name for cell in columns(page.database.catalog, entity)}
+    order = fields.get(name, name) + (" desc" if form["sort"].startswith("-") else "")
+    pairs = [("company", page.company), ("entity", entity.name), *(("columns", each) for each in form.all("columns"))]
+    return f"/export?{urlencode([*pairs, *([('orderby', order)] if name else [])])}"
 
 
 def api_address(page: PageRequest, entity: Entity, form: Form, query: Query | None) -> str | None:

@@ -1,11 +1,18 @@
-"""Export form: turns an entity, columns, a filter and a format into the URL of the API's export."""
+"""Export form: turns an entity, columns, a filter and a format into the URL of the API's export, and shows its first rows."""
 
 from __future__ import annotations
 
+import csv
+import io
+from dataclasses import dataclass, replace
 from urllib.parse import quote, urlencode
 
+import psycopg
 from aiohttp import web
 
+from app.database.catalog import Entity
+from app.export import statements, to_csv
+from app.export.read import Reader
 from app.export.request import read_request
 from app.export.response import find_format
 from app.mapper import store
@@ -24,10 +31,55 @@ FORMATS = (
 )
 OPTIONS = {"filter": "$filter", "orderby": "$orderby", "top": "$top"}
 FIELDS = ("entity", "format", "mapper", *OPTIONS)
+TARGETS = {option: name for name, option in OPTIONS.items()} | {"$select": "columns"}
+MAPPERS = 1_000  # offered at most
+PREVIEW = 10  # rows
+PREVIEW_TIMEOUT = 3_000  # milliseconds
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """The first rows of an export, as CSV has them; count: the number of all, None if counting takes too long."""
+
+    columns: list[str]
+    rows: list[list[str]]
+    count: int | None
 
 
 async def show(page: PageRequest) -> web.StreamResponse:
     """The form; when it is sent, a redirect to the file, the file's URL, or the form with its problems."""
+    form, entity = read_choice(page)
+    names = column_names(entity)
+    strays = [] if "do" in page.query else [each for each in form.all("columns") if each not in names]
+    form.values["columns"] = [each for each in form.all("columns") if each not in strays]
+    found = await store.listed(page.database, page.company, MAPPERS, 0)
+    mappers = sorted((each["name"], each["type"]) for each in found["data"])
+    if form["format"] == "mapper" and form["mapper"] and form["mapper"] not in dict(mappers):
+        form.add_problem("mapper", f"{page.company} has no mapper {form['mapper']}")
+    url = None
+    if "do" in page.query and not form.problems:
+        url = await export_url(page, form)
+        if url and page.query["do"] == "download":
+            return see_other(url)
+    preview = None if form.problems else await read_preview(page, form, entity)
+    return page.render(
+        "export.html",
+        form.status,
+        form=form,
+        entities=list(page.database.catalog.entities),
+        names=names,
+        strays=strays,
+        formats=FORMATS,
+        mappers=mappers,
+        preview=preview,
+        preview_size=PREVIEW,
+        url=url,
+        base=f"{page.request.scheme}://{page.request.host}",
+    )
+
+
+def read_choice(page: PageRequest) -> tuple[Form, Entity]:
+    """The form as it was sent, and its entity: the first one if none or an unknown one is chosen."""
     catalog = page.database.catalog
     form = Form({name: [page.query[name].strip()] for name in FIELDS if page.query.get(name, "").strip()})
     form.values["columns"] = page.request.query.getall("columns", [])
@@ -37,24 +89,34 @@ async def show(page: PageRequest) -> web.StreamResponse:
         entity = next(iter(catalog.entities))
     form.values["entity"] = [entity]
     form.values.setdefault("format", ["csv"])
-    names = [field.reference or field.name for field in catalog[entity].fields.values()]
-    url = None
-    if "do" in page.query and not form.problems:
-        url = await export_url(page, form)
-        if url and page.query["do"] == "download":
-            return see_other(url)
-    found = await store.listed(page.database, page.company, 1_000, 0)
-    return page.render(
-        "export.html",
-        form.status,
-        form=form,
-        entities=list(catalog.entities),
-        names=names,
-        formats=FORMATS,
-        mappers=sorted((each["name"], each["type"]) for each in found["data"]),
-        url=url,
-        base=f"{page.request.scheme}://{page.request.host}",
-    )
+    return form, catalog[entity]
+
+
+def column_names(entity: Entity) -> list[str]:
+    """The names of an entity's columns in an export."""
+    return [field.reference or field.name for field in entity.fields.values()]
+
+
+async def read_preview(page: PageRequest, form: Form, entity: Entity) -> Preview | None:
+    """Read the first rows; None if that takes longer than PREVIEW_TIMEOUT, or if the form has problems, which are added to it."""
+    with form.collect_problems("columns", *OPTIONS, targets=TARGETS):
+        export = read_request(page.database.catalog, entity, page.company, {**options(form), "format": "csv"})
+    if form.problems:
+        return None
+    top = export.query.top
+    first = replace(export, query=replace(export.query, top=PREVIEW if top is None else min(top, PREVIEW)))
+    lines: list[list[str]] = []
+    count = None
+    try:
+        async with page.database.snapshot(page.company) as connection:
+            await connection.execute(f"set local statement_timeout = {PREVIEW_TIMEOUT}".encode())
+            reader = Reader(connection, PREVIEW_TIMEOUT / 1000)
+            text = b"".join([block async for block in to_csv.write(first, reader)]).decode("utf-8-sig")
+            lines = list(csv.reader(io.StringIO(text, newline="")))
+            (count,) = await reader.one(statements.count(export.query, page.company))
+    except (psycopg.errors.QueryCanceled, TimeoutError):
+        pass
+    return Preview(lines[0], lines[1:], count) if lines else None
 
 
 async def export_url(page: PageRequest, form: Form) -> str | None:
@@ -64,8 +126,7 @@ async def export_url(page: PageRequest, form: Form) -> str | None:
     if form["format"] == "mapper" and not form["mapper"]:
         form.add_problem("mapper", "Choose a mapper")
         return None
-    targets = {option: name for name, option in OPTIONS.items()} | {"$select": "columns"}
-    with form.collect_problems("entity", "format", "mapper", "columns", *OPTIONS, targets=targets):
+    with form.collect_problems("entity", "format", "mapper", "columns", *OPTIONS, targets=TARGETS):
         request = read_request(page.database.catalog, entity, page.company, parameters)
         async with page.database.session(page.company) as connection:
             await find_format(connection, request)
@@ -75,7 +136,11 @@ async def export_url(page: PageRequest, form: Form) -> str | None:
 
 def query_parameters(form: Form) -> dict[str, str]:
     """Return the query parameters of the API for the form."""
-    parameters = {"mapper": form["mapper"]} if form["format"] == "mapper" else {"format": form["format"]}
-    if form.all("columns"):
-        parameters["$select"] = ",".join(form.all("columns"))
-    return parameters | {option: form[name] for name, option in OPTIONS.items() if form[name]}
+    format = {"mapper": form["mapper"]} if form["format"] == "mapper" else {"format": form["format"]}
+    return format | options(form)
+
+
+def options(form: Form) -> dict[str, str]:
+    """Return the query options of the API for the form."""
+    select = {"$select": ",".join(form.all("columns"))} if form.all("columns") else {}
+    return select | {option: form[name] for name, option in OPTIONS.items() if form[name]}

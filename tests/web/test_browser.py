@@ -274,6 +274,23 @@ def test_an_export_is_downloaded(page: Any, service: Service) -> None:
     assert Path(download.value.path()).read_text(encoding="utf-8-sig").split() == ["code,name", "EX,exported"]
 
 
+def test_the_export_form_follows_entity_and_company(page: Any) -> None:
+    page.goto("/export?company=second&entity=units")
+    page.check("input[name=columns][value=symbol]")
+    page.fill("#top", "3")
+    page.focus("#entity")
+    page.select_option("#entity", "products")
+    page.wait_for_selector("input[name=columns][value=price]")
+    assert page.inner_text("#columns [role=status]") == "products has no symbol: this column is no longer selected."
+    assert page.evaluate("document.activeElement.id") == "entity"
+    assert page.input_value("#top") == "3"
+    page.check("input[name=columns][value=price]")
+    page.select_option("#switch-company", "demo")
+    page.wait_for_selector("nav a[href='/data?company=demo']")
+    assert "company=demo" in page.url and page.is_checked("input[name=columns][value=price]")
+    assert page.input_value("#entity") == "products" and page.input_value("#top") == "3"
+
+
 def test_a_rows_history_shows_values_side_by_side(page: Any, service: Service) -> None:
     service.operator.write("second", "insert into data.units (company_id, id, code, name) values ('second', 4711, 'H', 'before')")
     service.operator.write("second", "update data.units set name = 'after' where code = 'H'", actor="ben")
@@ -286,7 +303,7 @@ def test_a_rows_history_shows_values_side_by_side(page: Any, service: Service) -
 
 
 PAGES = [
-    "/", "/data", "/data/units", "/data/units?filter=id%20%3E", "/data/units/4712", "/connect", "/changes", "/changes?filter=id%20%3E", "/changes/units/4712", "/imports", "/imports/{import}", "/mappers", "/mappers/axe", "/export",
+    "/", "/data", "/data/units", "/data/units?filter=id%20%3E", "/data/units/4712", "/connect", "/changes", "/changes?filter=id%20%3E", "/changes/units/4712", "/imports", "/imports/{import}", "/mappers", "/mappers/axe", "/export", "/export?entity=units&columns=code&columns=price",
     "/export?do=url&entity=units&format=csv&filter=x", "/hooks", "/hooks/{hook}", "/hooks/{hook}/deliveries/{delivery}", "/keys", "/imports/none", "/account", "/login",
 ]  # fmt: skip
 

@@ -89,3 +89,44 @@ def test_an_export_by_a_mapper(anna: Visitor, service: Service) -> None:
     )
     assert page.location is not None
     assert ask(service, page.location, headers=anna.headers).body == b"X;"
+
+
+def form_of(anna: Visitor, **fields: str | list[str]) -> Page:
+    return anna.get("/export?" + urlencode({"company": "demo", **fields}, doseq=True))
+
+
+def test_the_first_rows_are_shown_as_the_file_has_them(anna: Visitor, service: Service) -> None:
+    insert = (
+        "insert into data.categories (code, name) select 'B' || lpad(n::text, 2, '0'), 'brand, ' || n from generate_series(1, 12) n"
+    )
+    service.operator.write("demo", insert)
+    page = form_of(anna, entity="categories", columns=["code", "name"], orderby="code desc")
+    assert page.all("//table/thead//th") == ["code", "name"]
+    assert page.all("//table/tbody/tr") == [f"B{n:02} brand, {n}" for n in range(12, 2, -1)]
+    assert "The first 10 of 12 rows" in page.text
+    shown = form_of(anna, entity="categories", columns=["code"], filter="code gt 'B10'", top="1")
+    assert shown.all("//table/tbody/tr") == ["B11"] and "1 row, as CSV has it." in shown.text
+
+
+def test_columns_of_another_entity_are_named_and_not_lost_silently(anna: Visitor) -> None:
+    page = form_of(anna, entity="products", columns=["code", "symbol"], filter="code ne 'X'")
+    assert page.status == 200
+    assert page.all("//input[@name='columns'][@checked]/@value") == ["code"] and page.typed("filter") == "code ne 'X'"
+    assert page.one("//fieldset[@id='columns']//p[@role='status']") == "products has no symbol: this column is no longer selected."
+    wrong = form_of(anna, entity="units", filter="price gt 1")
+    assert wrong.status == 400 and wrong.typed("filter") == "price gt 1" and wrong.problems[0].startswith("Filter: ")
+
+
+def test_another_company_is_chosen_without_losing_the_form(anna: Visitor) -> None:
+    page = form_of(anna, entity="products", columns=["code"], top="3")
+    assert page.all("//*[@name='company']/@form") == ["choice"], "the company above is a field of the form"
+    lost = form_of(anna, company="second", entity="units", format="mapper", mapper="gone")
+    assert lost.status == 400 and lost.problems == ["Mapper: second has no mapper gone"]
+
+
+def test_the_rows_of_an_entity_lead_to_their_export(anna: Visitor) -> None:
+    shown = anna.get("/data/products?company=demo&columns=code&columns=category&sort=-category&filter=id%3E0")
+    page = anna.get(shown.one("//a[.='export']/@href"))
+    assert page.status == 200 and page.typed("entity") == "products" and page.typed("orderby") == "categoryId desc"
+    assert page.all("//input[@name='columns'][@checked]/@value") == ["code", "category"]
+    assert "its filter is written in OData" in shown.text

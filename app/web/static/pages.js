@@ -189,7 +189,31 @@ function confirmations() {
     });
 }
 
+// Shows the page of a form anew when one of the fields that it depends on changes; the focus stays.
+function renewedForms() {
+    let running = null;
+    document.addEventListener("change", async ({ target }) => {
+        if (!target.form?.dataset.renewedBy?.split(" ").includes(target.name)) return;
+        const url = new URL(target.form.action);
+        url.search = new URLSearchParams(new FormData(target.form));
+        running?.abort();
+        running = new AbortController();
+        try {
+            const answer = await fetch(url, { headers: { Accept: "text/html" }, signal: running.signal });
+            if (answer.redirected) return location.assign(url);
+            const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+            history.replaceState(null, "", url);
+            document.body.replaceWith(page.body);
+            document.getElementById(target.id)?.focus();
+            copyButtons();
+        } catch (error) {
+            if (error.name !== "AbortError") location.assign(url);
+        }
+    });
+}
+
 copyButtons();
+renewedForms();
 dependentFields();
 showLine();
 uploads();
