@@ -156,7 +156,7 @@ class ExportSelect:
         """Return a subquery: the records of a child collection, concatenated in the order of their ids."""
         shape, this = child.record, self.alias(child.record.row)
         parent_id = SQL("{}.id").format(self.alias(parent.row))
-        table = past_rows_of(child.step, parent_id, shape.entity) if self.select.expressions.past else None
+        table = past_rows_of(child.step, parent_id, shape.entity.parent) if self.select.expressions.past else None
         source = self.select.expressions.source(shape.entity.name, _columns(shape.fields), shape.row, table)
         return SQL("(select string_agg({}, '' order by {this}.id) {} and {this}.{} = {}.id)").format(
             self.record(format, shape),

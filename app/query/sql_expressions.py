@@ -13,7 +13,7 @@ from psycopg.sql import SQL, Composable, Composed, Identifier
 
 from app.database.catalog import Navigation
 from app.query.sql_parameters import COMPANY, Parameter
-from app.query.sql_rows import view
+from app.query.sql_rows import past_rows_of, view
 from app.query.tree import (
     Call,
     Column,
@@ -96,7 +96,7 @@ class Compiler:
             case Quantifier():
                 return self.quantifier(node)
             case Count(rows=rows):
-                return SQL("(select count(*) {})").format(self.related(rows))
+                return SQL("(select count(*) {})").format(self.related(rows, each=True))
         raise TypeError(f"no SQL for {node!r}")
 
     def comparison(self, node: Comparison, loose: bool) -> Composed:
@@ -116,16 +116,22 @@ class Compiler:
         """A lambda as EXISTS; `all` as the absence of a row whose condition is not true."""
         if node.condition is None:
             return SQL("exists (select {})").format(self.related(node.rows))
-        fence = SQL(" offset 0" if self.views > JOINED else "")
+        is_fenced = self.views > JOINED
         template = "exists (select {} and {}{})" if node.quantifier == "any" else "(not exists (select {} and {} is not true{}))"
-        return SQL(template).format(self.related(node.rows, node.condition), self.compile(node.condition, loose=True), fence)
-
-    def related(self, rows: RelatedRows, *conditions: Expression) -> Composed:
-        """The related rows: FROM their view, with the joins that conditions on them need, WHERE they belong to their origin."""
-        key = Identifier(self.alias((), rows.number), rows.navigation.field)
-        return SQL("{} and {} = {}").format(
-            self.source(rows.navigation.target, conditions, rows.number), key, self.compile(rows.origin)
+        return SQL(template).format(
+            self.related(node.rows, node.condition, each=is_fenced),
+            self.compile(node.condition, loose=True),
+            SQL(" offset 0" if is_fenced else ""),
         )
+
+    def related(self, rows: RelatedRows, *conditions: Expression, each: bool = False) -> Composed:
+        """The related rows: FROM their view, with the joins that conditions on them need, WHERE they belong to their origin.
+
+        each: they are read for each origin, because the planner can make no join of them.
+        """
+        key, origin = Identifier(self.alias((), rows.number), rows.navigation.field), self.compile(rows.origin)
+        table = past_rows_of(rows.navigation, origin) if each and self.past else None
+        return SQL("{} and {} = {}").format(self.source(rows.navigation.target, conditions, rows.number, table), key, origin)
 
     def source(self, entity: str, roots: Iterable[Expression], row: int = 0, table: Composable | None = None) -> Composed:
         """FROM the entity's view, with the joins that the expressions need, WHERE the company is the session's.

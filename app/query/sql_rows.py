@@ -64,19 +64,21 @@ def past_views(entity: str) -> tuple[Identifier, Identifier]:
     return Identifier("past", f"{entity}_unchanged"), Identifier("past", f"{entity}_changed")
 
 
-def past_rows_of(step: Navigation, id: Composable, entity: Entity) -> Composed:
-    """The rows of the session's version to which a navigation to many rows of `entity` leads from an id of another table.
+def past_rows_of(step: Navigation, id: Composable, parent: str | None = None) -> Composed:
+    """The rows of the session's version to which a navigation to many rows leads from an id of another table, each time anew.
+
+    parent: the entity of the other table, if these rows are its children.
 
     Unchanged rows are found by the index of the reference.  Rebuilt ones have no index: the statement makes a map of them once,
     {reference: ids}, and rebuilds those of the map again.  A parent changes with its children, so one without a later change has
     none of them; a version inside of a transaction may lie between the two changes.
     """
-    unchanged, changed = past_views(entity.name)
+    unchanged, changed = past_views(step.target)
     touched: Composable = SQL("")
-    if step.child and entity.parent:
+    if parent and step.child:
         touched = SQL(
             " and (current_setting('bds.version_is_whole') <> 'true' or exists (select from {} as p where p.id = {}))"
-        ).format(past_views(entity.parent)[1], id)
+        ).format(past_views(parent)[1], id)
     return SQL(
         "(select v.* from {unchanged} as v where v.{key} = {id} union all select v.* from {changed} as v where v.{key} = {id}"
         " and v.id = any (((select jsonb_object_agg(m.key, m.ids) from (select c.{key} as key, array_agg(c.id)::text as ids"
@@ -166,7 +168,7 @@ class Writer:
             " where {this}.company_id = {company} and {key} = {id}), '[]')"
         ).format(
             row=self.row(entity, name, entity.fields.values()),
-            view=past_rows_of(step, Identifier(alias, "id"), entity) if self.catalog.is_past else view(entity.name),
+            view=past_rows_of(step, Identifier(alias, "id"), entity.parent) if self.catalog.is_past else view(entity.name),
             this=Identifier(name),
             company=COMPANY,
             key=Identifier(name, step.field),

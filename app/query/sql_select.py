@@ -6,7 +6,7 @@ they stand, so that all queries of one shape have one text: compiled once, and p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from psycopg.sql import SQL, Composable, Composed, Identifier, Literal
@@ -31,7 +31,7 @@ from app.query.sql_parameters import (
     page_parameter,
     render,
 )
-from app.query.sql_rows import ODATA, Style, Writer, past_rows_of
+from app.query.sql_rows import ODATA, Style, Writer, past_rows_of, past_views
 from app.query.tree import Constant, Expression, Membership, Order
 
 # Up to this number of rows the LIMIT of a page is a literal.  For a parameter PostgreSQL assumes a tenth of the table, and plans
@@ -95,7 +95,8 @@ def statement(query: Query, company: str, style: Style, kind: Hashable, compile:
     def text() -> Rendered:
         compiler = Compiler({constant.serial: index for index, constant in enumerate(constants)}, query.catalog.is_past)
         top = TOP if literal_top is None else SQL(str(literal_top))
-        return render(compile((Select if query.groups is None else GroupSelect)(query, style, compiler, top)))
+        kind = GroupSelect if query.groups is not None else PastSelect if query.catalog.is_past else Select
+        return render(compile(kind(query, style, compiler, top)))
 
     shape = (kind, query.shape, replace(style, base="" if style.base else None), len(constants), literal_top)
     rendered = text() if len(query.parts) > MANY else _texts.get(shape, text)
@@ -135,14 +136,25 @@ class Select:
     def rows(self) -> Composed:
         """The rows of the page as JSON, in order."""
         query = self.query
-        parts = [SQL("select {} as row {}").format(self.json(), self.source(query.order))]
-        if keys := () if query.single else self.keys():
+        limit = None if query.top is None else self.top
+        return self.ordered({"row": self.json}, limit, page_parameter("skip", self.path) if query.skip else None)
+
+    def ordered(
+        self, columns: Mapping[str, Callable[[], Composed]], limit: Composable | None = None, skip: Composable | None = None
+    ) -> Composed:
+        """The columns of the rows of a page, in order."""
+        parts = [SQL("select {} {}").format(_named(columns), self.following())]
+        if keys := () if self.query.single else self.keys():
             parts.append(SQL("order by {}").format(self.order(keys)))
-        if query.top is not None:
-            parts.append(SQL("limit {}").format(self.top))
-        if query.skip:
-            parts.append(SQL("offset {}").format(page_parameter("skip", self.path)))
+        parts += _bounds(limit, skip)
         return SQL(" ").join(parts)
+
+    def following(self) -> Composed:
+        """The source of the rows of a page, which may begin after a row of the one before."""
+        source = self.source(self.query.order)
+        if self.query.after is None:
+            return source
+        return SQL("{} and {}").format(source, self.expressions.compile(self.query.after, loose=True))
 
     def page(self) -> Composed:
         """The joined rows, the count if the query asks for it, and the position."""
@@ -152,15 +164,12 @@ class Select:
 
     def paged(self) -> Composed:
         """The joined rows of a page that the service cuts, the count, the position, and the sort keys of its last row."""
-        keys = [SQL("{}::text").format(self.expressions.compile(key.key)) for key in self.keys()]
-        source = self.source(self.query.order)
-        if self.query.after is not None:
-            source += SQL(" and {}").format(self.expressions.compile(self.query.after, loose=True))
-        rows = SQL("select {} as row, json_build_array({})::text as keys {} order by {} limit {}").format(
-            self.json(), SQL(", ").join(keys), source, self.order(self.keys()), LIMIT
-        )
-        if self.query.skip:
-            rows += SQL(" offset {}").format(SKIP)
+
+        def keys() -> Composed:
+            texts = [SQL("{}::text").format(self.expressions.compile(key.key)) for key in self.keys()]
+            return SQL("json_build_array({})::text").format(SQL(", ").join(texts))
+
+        rows = self.ordered({"row": self.json, "keys": keys}, LIMIT, SKIP if self.query.skip else None)
         return SQL(
             'select l.body, ({total}) as "count", ({position}) as "position", l.keys from'
             " (select string_agg(n.row, ',') filter (where n.number <= {page}) as body,"
@@ -180,8 +189,8 @@ class Select:
         return SQL(
             "select string_agg(n.row, ',') filter (where n.number <= {top}) as body, count(*) > {top} as more"
             " from (select r.row, row_number() over () as number from"
-            " (select {output} as row {source} order by {order} limit {top} + 1) as r) as n"
-        ).format(top=TOP, output=self.json(), source=self.source(self.query.order), order=self.order(self.keys()))
+            " ({rows}) as r) as n"
+        ).format(top=TOP, rows=self.ordered({"row": self.json}, SQL("{} + 1").format(TOP)))
 
     def complete(self) -> Composed:
         """A page that ends where the first sort key changes."""
@@ -291,12 +300,53 @@ class RelatedSelect(Select):
     def table(self) -> Composable | None:
         if not (self.expressions.past and self.step.many):
             return None
-        return past_rows_of(self.step, Identifier(self.parent, "id"), self.query.entity)
+        return past_rows_of(self.step, Identifier(self.parent, "id"), self.query.entity.parent)
 
     def matching(self, roots: Iterable[Expression]) -> Composed:
         key, id = (self.step.field, "id") if self.step.many else ("id", self.step.field)
         link = SQL(" and {} = {}").format(Identifier(self.expressions.alias(()), key), Identifier(self.parent, id))
         return Select.matching(self, roots) + link
+
+
+@dataclass(slots=True)
+class PastSelect(Select):
+    """Composes the statements of a query of a past state.
+
+    A page is taken from the pages of both views of the past, so that an index that serves the order serves that of the first one.
+    """
+
+    side: Composable | None = None
+
+    def table(self) -> Composable | None:
+        return self.side
+
+    def ordered(
+        self, columns: Mapping[str, Callable[[], Composed]], limit: Composable | None = None, skip: Composable | None = None
+    ) -> Composed:
+        if self.query.single:
+            return Select.ordered(self, columns, limit, skip)
+        keys = self.keys()
+        both = None if limit is None else SQL("{} + {}").format(limit, skip) if skip else limit
+        sides, views = [], self.expressions.views
+        for view in past_views(self.query.entity.name):
+            self.side, self.expressions.views = view, views
+            parts = [SQL("(select {}, {} {}").format(_named(columns), self.named_keys(keys), self.following())]
+            parts += [SQL("order by {}").format(self.order(keys)), *_bounds(both, None)]
+            sides.append(SQL(" ").join(parts) + SQL(")"))
+        self.side = None
+        parts = [
+            SQL("select {} from ({}) as r").format(
+                SQL(", ").join(Identifier("r", name) for name in columns), SQL(" union all ").join(sides)
+            ),
+            SQL("order by {}").format(SQL(", ").join(_sort(Identifier("r", f"k{n}"), key) for n, key in enumerate(keys))),
+            *_bounds(limit, skip),
+        ]
+        return SQL(" ").join(parts)
+
+    def named_keys(self, keys: Iterable[Order]) -> Composed:
+        return SQL(", ").join(
+            SQL("{} as {}").format(self.expressions.compile(key.key), Identifier(f"k{n}")) for n, key in enumerate(keys)
+        )
 
 
 class GroupSelect(Select):
@@ -329,6 +379,15 @@ class GroupSelect(Select):
     def groups(self) -> Groups:
         assert self.query.groups is not None
         return self.query.groups
+
+
+def _named(columns: Mapping[str, Callable[[], Composed]]) -> Composed:
+    return SQL(", ").join(SQL("{} as {}").format(compile(), Identifier(name)) for name, compile in columns.items())
+
+
+def _bounds(limit: Composable | None, skip: Composable | None) -> list[Composed]:
+    parts = ((SQL("limit {}"), limit), (SQL("offset {}"), skip))
+    return [text.format(value) for text, value in parts if value is not None]
 
 
 def _sort(key: Composable, order: Order) -> Composed:

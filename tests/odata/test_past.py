@@ -22,6 +22,7 @@ ODATA = (
     "/orders?$filter=items/any(i:i/quantity gt 5)&$orderby=customer/name desc,id",
     "/orders?$filter=items/all(i:i/quantity gt 2) or customer/country eq 'DE'&$select=code",
     "/orders?$filter=items/$count gt 1 and customer ne null",
+    "/orders?$filter=" + " or ".join(f"items/any(i:i/quantity eq {n})" for n in range(1, 9)) + "&$select=code",
     "/products?$filter=category/name eq 'Cat 1' or startswith(name,'N')&$orderby=price,id&$top=4",
     "/orderItems?$apply=groupby((order/customer/country),aggregate(quantity mul price with sum as amount,$count as n))",
     "/products?$apply=aggregate(price with sum as total,price with max as most)",
