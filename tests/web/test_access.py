@@ -81,7 +81,10 @@ def test_a_user_chooses_among_their_companies(anna: Visitor) -> None:
     assert page.all("//select[@id='switch-company']/option") == ["demo", "second"]
     assert page.typed("switch-company") == "second"
     links = page.all("//nav[@aria-label='Pages']//a/@href")
-    assert links == [f"{path}?company=second" for path in ("/", "/changes", "/imports", "/mappers", "/export", "/hooks", "/keys")]
+    assert links == [
+        f"{path}?company=second"
+        for path in ("/", "/data", "/changes", "/imports", "/mappers", "/export", "/hooks", "/connect", "/keys")
+    ]
     assert page.all("//nav//a[@aria-current='page']") == ["Changes"]
 
 
@@ -90,7 +93,13 @@ def with_key(service: Service, *scopes: str) -> Visitor:
 
 
 def test_the_navigation_has_only_pages_with_access(service: Service) -> None:
-    assert with_key(service, "read").get("/").all("//nav[@aria-label='Pages']//a") == ["Overview", "Changes", "Export"]
+    assert with_key(service, "read").get("/").all("//nav[@aria-label='Pages']//a") == [
+        "Overview",
+        "Data",
+        "Changes",
+        "Export",
+        "Connect",
+    ]
     assert with_key(service, "hooks", "import").get("/hooks").all("//nav[@aria-label='Pages']//a") == [
         "Imports",
         "Mappers",
