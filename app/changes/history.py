@@ -13,7 +13,7 @@ from app.errors import ServiceError
 from app.query.query import Query
 from app.query.sql_select import page
 
-# A value as /c has it: ids are texts, times in UTC with a Z.
+# A value in the format of /c: ids are text, times are UTC with a Z.
 VALUES: LiteralString = """
     select k.key as name, coalesce(array_position(%(names)s::text[], k.key), 10000) as n,
         case
@@ -24,7 +24,7 @@ VALUES: LiteralString = """
             else k.value
         end as value
 """
-# An update has the fields that it changed, under their present names; the others have the whole row.
+# An update has the fields that it changed, under their present names; a create or delete has the whole row.
 HISTORY: LiteralString = f"""
     select json_build_object(
         'version', h.version, 'operation', h.operation, 'at', bds.api_time(h.at), 'actor', h.actor, 'user', c.db_user,
@@ -51,7 +51,7 @@ HISTORY: LiteralString = f"""
 async def read_history(database: Database, company: str, entity: Entity, id: str, limit: int, offset: int) -> bytes:
     """Read `{"data": [versions], "hasMore": bool}` of a row, by its id or a lookup; of a deleted row by its id.
 
-    Raises QueryError, or ServiceError(not_found) if there is no such row and the log knows none.
+    Raises QueryError, or ServiceError(not_found) if the row does not exist and the log has no change of it.
     """
     async with database.session(company) as connection:
         found = await _find(connection, database, company, entity, id)
@@ -70,7 +70,7 @@ async def read_history(database: Database, company: str, entity: Entity, id: str
 
 
 async def _find(connection: Session, database: Database, company: str, entity: Entity, text: str) -> int | None:
-    """The id of the row that exists now under an id or a lookup; None if there is none."""
+    """The id of the current row with an id or a lookup; None if there is no such row."""
     key = row_key(database.catalog, entity, text)
     if key is None:
         return None

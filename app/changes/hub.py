@@ -1,7 +1,7 @@
-"""Followers of the change log in one process: one LISTEN for all of them, and a tail for each company that is followed.
+"""Followers of the change log in one process: one LISTEN connection for all of them, and a tail for each followed company.
 
 Connections do not grow with followers: tails, and followers that catch up, share a few.  A change is in the log before its
-notification is sent, and notifications are only hints: after each connect all tails look by themselves.
+notification is sent, and notifications are only hints: after each connect all tails read the log without one.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from app.tasks import cancel_and_wait
 
 log = logging.getLogger("bds.changes")
 
-CHECK = 8.0  # seconds between two looks at the credentials of all followers
+CHECK = 8.0  # seconds between two checks of the credentials of all followers
 MOST = 10_000  # followers of a process
 
 
 class Hub:
-    """The tails and followers of a process."""
+    """The tails and followers of one process."""
 
     def __init__(self, database: Database, gate: Gate) -> None:
         self._database, self._gate = database, gate
@@ -44,7 +44,7 @@ class Hub:
 
     @contextlib.contextmanager
     def following(self, follower: Follower, last: int) -> Iterator[Tail]:
-        """Have a follower, for as long as the block lasts.  last: change of its company.  Raises ServiceError: busy, aborted."""
+        """Keep a follower for the duration of the block.  last: its company's last change.  Raises ServiceError: busy, aborted."""
         if self._is_closed:
             raise ServiceError("aborted", "the service stops", headers={"Retry-After": "1"})
         if len(self._followers) >= MOST:
@@ -70,7 +70,7 @@ class Hub:
             return await read_page(connection, catalog, follower.company, follower.position, filter)
 
     def end(self) -> None:
-        """End all streams, and begin no more."""
+        """End all streams, and refuse new ones."""
         self._is_closed = True
         for follower in list(self._followers):
             follower.end()
@@ -90,7 +90,7 @@ class Hub:
                     await self._check()
                 except (psycopg.Error, OSError) as error:
                     log.warning("credentials of followers could not be checked: %s", type(error).__name__)
-        finally:  # a later follower begins anew
+        finally:  # the next follower starts a new task
             tails, self._tails, self._task = list(self._tails.values()), {}, None
             await cancel_and_wait(listening, *(tail.task for tail in tails))
 
@@ -100,7 +100,7 @@ class Hub:
                 tail.wake()
 
     async def _check(self) -> None:
-        """End the streams whose credentials have ended; drop what nobody needs.  Raises psycopg.Error, OSError."""
+        """End the streams whose credentials have ended; drop unused tails and records.  Raises psycopg.Error, OSError."""
         for follower in list(self._followers):
             if not await self._gate.still_may(follower.headers, "read", follower.company):
                 follower.end()

@@ -1,6 +1,6 @@
-"""The filter of the change log: that of /c, where an entity or operation that does not exist is an error.
+"""The filter of the change log: the filter of /c, except that an unknown entity or operation is an error.
 
-Such a condition is true for no change, now or later: a reader that asks for `entity = 'product'` would wait for ever.
+Such a condition matches no change: a reader that waits for `entity = 'product'` would wait forever.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Pages of the change log for followers: records in the order of their ids, and how far a page reaches.
 
-A page is one statement, so its records and the last change of the company are of one snapshot: a follower that goes on after
-`through` misses nothing and gets nothing twice.
+A page is one statement, so its records and the company's last change come from one snapshot: a follower that continues after
+`through` gets each change exactly once.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from app.query.sql_select import Select
 from app.query.tree import Comparison, Constant, Expression, Junction, Order
 
 PAGE = 500  # records
-SPAN = 100_000  # records that one page with a filter looks at: a filter that matches few must not read the whole log at once
+SPAN = 100_000  # records that one page with a filter searches; a filter that matches few would read the whole log at once
 
 POSITION: LiteralString = """
     select coalesce(max(p.last_id), 0), bds.first_change(%s) from bds.positions p where p.company_id = %s
@@ -32,7 +32,7 @@ POSITION: LiteralString = """
 
 
 class Record(NamedTuple):
-    """A change.  text: its JSON, in one line; matches: whether it satisfies each of the conditions that were asked for."""
+    """A change.  text: its JSON, in one line; matches: whether it satisfies each of the statement's conditions."""
 
     id: int
     text: bytes
@@ -40,7 +40,7 @@ class Record(NamedTuple):
 
 
 class Page(NamedTuple):
-    """Records in the order of their ids.  through: the id up to which nothing is missing; last: the company's last change."""
+    """Records in the order of their ids.  through: the last id that the page covers; last: the company's last change."""
 
     records: list[Record]
     through: int
@@ -63,7 +63,7 @@ async def read_position(connection: Session, company: str) -> tuple[int, int]:
 async def read_start(connection: Session, company: str, after: int | None, target: str) -> tuple[int, int]:
     """The change after which a follower begins, `after` or the last one; and the last one.
 
-    Raises ServiceError: gone if the log no longer has the next change, not_found if `after` is yet to come.
+    Raises ServiceError: gone if the log no longer has the next change, not_found if `after` does not exist yet.
     """
     last, first = await read_position(connection, company)
     if after is None:
@@ -111,7 +111,7 @@ async def _months(connection: Session, company: str, after: int, upper: int) -> 
 
 
 def _query(catalog: Catalog, after: int, filters: Sequence[Expression], conditions: Sequence[Expression]) -> Query:
-    """The changes after an id, which is the key of the query.  The conditions stand behind the id in the order."""
+    """The changes after an id, which is the key of the query.  The conditions follow the id in the order."""
     key = Constant(0, "int8", str(min(after, INT8[-1])))
     parts = (Comparison(0, "bool", "gt", ID_COLUMN, key, False), *filters)
     filter = Junction(0, "bool", "and", parts) if filters else parts[0]

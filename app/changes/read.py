@@ -34,8 +34,8 @@ from app.query.tree import Column, Comparison, Constant, Expression, Junction, M
 DEFAULT_LIMIT = 1_000
 MAX_LIMIT = 10_000
 
-# The month of a change, and the first month that begins after another one.  Ids and times rise together: with these bounds a page
-# is planned for few partitions of the log.
+# The month of a change, and the first month that begins after another change.  Ids and times rise together, so with these bounds a
+# page is planned for few partitions of the log.
 MONTHS: LiteralString = """
     select (max(m.month) filter (where m.first_id <= %s))::text, (min(m.month) filter (where m.first_id > %s::numeric))::text
     from bds.change_months m
@@ -110,7 +110,7 @@ def split_moment(params: Sequence[tuple[str, str]]) -> tuple[Moment | None, list
 
 @asynccontextmanager
 async def reading(database: Database, company: str, moment: Moment | None) -> AsyncIterator[Session]:
-    """A reader's session, of now or of a moment of the past.  Raises ServiceError for one that is to come or no longer kept."""
+    """A reader's session, for the present or a moment of the past.  Raises ServiceError for a moment to come or no longer kept."""
     if moment is None:
         async with database.session(company) as connection:
             yield connection
@@ -167,7 +167,7 @@ async def read_row(database: Database, company: str, entity: Entity, id: str, pa
 
 
 def row_key(catalog: Catalog, entity: Entity, text: str) -> Expression | None:
-    """The condition that a row is the one that the text names, an id or a lookup; None if there can be none.
+    """The condition for the row with an id or a lookup, given as text; None if no row can match.
 
     Raises QueryError for a lookup by a field that is not unique.
     """
@@ -212,7 +212,7 @@ def _filter(checker: WhereChecker, text: str) -> Expression | None:
 
 
 def between(query: Query, since: str | None, until: str | None) -> Query:
-    """The query of changes from a month on, before another month; None: no bound."""
+    """The query, restricted to changes from `since` on and before `until`, both months; None: no bound."""
     created = Column(0, "timestamptz", (), CHANGES.fields["createdAt"])
     bounds: tuple[tuple[Literal["ge", "lt"], str | None], ...] = (("ge", since), ("lt", until))
     parts = [Comparison(0, "bool", how, created, Constant(0, "timestamptz", month), False) for how, month in bounds if month]
@@ -221,7 +221,7 @@ def between(query: Query, since: str | None, until: str | None) -> Query:
 
 
 async def _months(connection: Session, company: str, query: Query, lowest: int | None) -> tuple[str | None, str | None]:
-    """The months that bound the page: of its first change, and after its last one; None: no bound."""
+    """The bounds of the page: the month of its first change, and the month after its last one; None: no bound."""
     limit, is_run = query.top or 0, _is_run(query)
     if is_run and query.order and query.order[0].descending:
         highest = _highest(query.filter)

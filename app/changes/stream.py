@@ -31,7 +31,7 @@ LAST = "Last-Event-ID"
 
 
 class Start(NamedTuple):
-    """What a client asks for.  after: None for the changes from now on; target: the option that names it."""
+    """The request of a client.  after: None for changes from now on; target: the option that gives it."""
 
     filter: str
     after: int | None
@@ -39,7 +39,7 @@ class Start(NamedTuple):
 
 
 def read_request(catalog: Catalog, options: Sequence[tuple[str, str]], headers: Mapping[str, str]) -> Start:
-    """Read filter, after and Last-Event-ID.  A browser that reconnects sends the last, and the URL with `after` once more.
+    """Read filter, after and Last-Event-ID.  A browser that reconnects sends Last-Event-ID and the same URL, with its `after`.
 
     Raises QueryError.
     """
@@ -91,11 +91,11 @@ class Stream:
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """Of the request."""
+        """The headers of the request."""
         return self._request.headers
 
     def end(self) -> None:
-        """End the stream, whatever it waits for."""
+        """End the stream, even while it waits."""
         if not self._ending.expired():
             self._ending.reschedule(0)
 
@@ -121,7 +121,7 @@ class Stream:
         return self._response
 
     def _bound_buffers(self) -> None:
-        """Bound what the kernel keeps; and let it cut a client that acknowledges nothing, even if the buffers are not full."""
+        """Bound the kernel's send buffer; let the kernel cut a client that acknowledges nothing, even before the buffer is full."""
         transport = self._request.transport
         connection = transport.get_extra_info("socket") if transport else None
         if connection is not None and connection.family != socket.AF_UNIX:
@@ -149,7 +149,7 @@ class Stream:
             self.position = events.through
 
     async def _catch_up(self) -> Events:
-        """The next events from the log.  A change that is lost ends the stream; the client learns of it when it resumes."""
+        """The next events from the log.  If a change is lost, the stream ends; the client gets the error when it resumes."""
         try:
             page = await self._hub.read(self)
         except ServiceError:
@@ -163,7 +163,7 @@ class Stream:
         return Events(self.position, 0)
 
     def _comment(self) -> bytes:
-        """A comment, and the position if the client does not know it: an id without data is no event."""
+        """A comment, with the position if the client does not have it: an id without data is not an event."""
         known, self._known = self._known, self.position
         return b":\n\n" if known == self.position else b":\nid: %d\n\n" % self.position
 

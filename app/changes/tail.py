@@ -1,8 +1,8 @@
 """The tail of a company's change log: its newest changes, read once for all followers in the process.
 
-A tail reads the new changes with a column for each filter that somebody follows with, and keeps the newest ones.  A follower is
-only a position: it takes what the tail has after it.  What the tail no longer has, the follower reads from the log until the tail
-has the rest.  So a slow follower neither holds up others nor makes the tail grow.
+A tail reads new changes with a boolean column for each filter in use, and keeps the newest records.  A follower is only a position:
+it takes the tail's records after its position, and reads records that the tail no longer has from the log.  So a slow follower
+neither delays other followers nor makes the tail grow.
 
 A tail reads on when its fastest follower has taken everything.
 """
@@ -28,7 +28,7 @@ from app.query.sql_parameters import Statement
 
 log = logging.getLogger("bds.changes")
 
-LOOK = 10.0  # seconds after which a tail looks for changes without a notification
+LOOK = 10.0  # seconds after which a tail reads the log without a notification
 REFRESH = 3600.0  # seconds for which a statement keeps its bound by month
 KEEP = 2 * PAGE  # records that a tail keeps for slower followers
 FILTERS = 64 << 10  # characters of the different filters of a company's followers
@@ -43,14 +43,14 @@ class Follower(Protocol):
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """Of its request, with the credentials."""
+        """The headers of its request, with the credentials."""
 
     def end(self) -> None:
-        """End the stream, so that its client has to come again."""
+        """End the stream; its client has to connect again."""
 
 
 class Events(NamedTuple):
-    """Changes as server-sent events.  through: up to this id nothing is missing; sent: the id of the last one in the data."""
+    """Changes as server-sent events.  through: all changes up to this id are included; sent: the id of the last one in the data."""
 
     through: int
     sent: int
@@ -68,7 +68,7 @@ def encode(records: list[Record], through: int) -> Events:
 
 @dataclass(slots=True)
 class Batch:
-    """Records that were read together, after an id and through another one.  filters: where each has its place in `matches`."""
+    """Records that were read together, with ids after `after` and through `through`.  filters: the index of each in `matches`."""
 
     after: int
     through: int
@@ -77,7 +77,7 @@ class Batch:
     _encoded: dict[str, Events] = field(default_factory=dict)
 
     def events(self, after: int, filter: str) -> Events:
-        """Those after an id that satisfy the filter; encoded once for all followers that have taken the batch before."""
+        """The records after an id that satisfy the filter.  Those of a whole batch are encoded once, for all followers."""
         place = self.filters[filter] if filter else None
         if after <= self.after and filter in self._encoded:
             return self._encoded[filter]
@@ -89,7 +89,7 @@ class Batch:
 
 
 class Broken(Exception):
-    """The log does not go on where it was: its company was deleted or restored, or the database lost what it had committed."""
+    """The log does not continue at the tail's position: the company was deleted or restored, or the database lost commits."""
 
 
 class Tail:
@@ -107,14 +107,14 @@ class Tail:
         self.task = asyncio.create_task(self._run())
 
     def wake(self) -> None:
-        """Look for changes."""
+        """Let the tail look for changes."""
         self._woken.set()
 
     def add(self, follower: Follower) -> None:
         """Add a follower.  Raises ServiceError(busy) if the filters would become too many."""
         if follower.filter and not self._filters[follower.filter]:
             if sum(map(len, self._filters)) + len(follower.filter) > FILTERS:
-                raise ServiceError("busy", "too many different filters are being followed with", headers={"Retry-After": "60"})
+                raise ServiceError("busy", "the company's followers use too many different filters", headers={"Retry-After": "60"})
             self._statement = None
         if follower.filter:
             self._filters[follower.filter] += 1
@@ -130,7 +130,7 @@ class Tail:
                 self._statement = None
 
     def events(self, after: int, filter: str) -> Events | None:
-        """The next events after an id; without data if there are none; None if they have to be read from the log."""
+        """The next events after an id, without data if there are none; None if they have to be read from the log."""
         if after >= self.position:
             return Events(after, 0)
         for batch in reversed(self._batches):
@@ -147,7 +147,7 @@ class Tail:
                     await self._news.wait()
 
     def forget(self) -> None:
-        """Drop what every follower has taken."""
+        """Drop the batches that all followers have taken."""
         lowest = min((each.position for each in self.followers), default=self.position)
         while self._batches and self._batches[0].through <= lowest:
             self._batches.popleft()

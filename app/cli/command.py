@@ -1,4 +1,4 @@
-"""What a command of `bds` is: its name, its function and its arguments; from these its parser, its help and completion are made."""
+"""A command of `bds`: name, function and arguments, from which its parser, its help and its completion are generated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each command of `bds` does; app/cli/parser.py has their options."""
+"""The functions of commands of `bds`; app/cli/parser.py has their options."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """`bds completion`: a script with which a shell completes commands and options, made from the table of commands.
 
-zsh runs the script of bash by its bashcompinit.  Where nothing of bds fits, the shells complete names of files.
+zsh runs the script of bash by its bashcompinit.  Where no command or option matches, shells complete file names.
 """
 
 from __future__ import annotations

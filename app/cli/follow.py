@@ -18,7 +18,7 @@ from app.errors import ServiceError
 from app.tasks import cancel_and_wait, interruptible
 
 LOOK = 10.0  # seconds after which it looks for changes without a notification
-WATCH = 1.0  # seconds between two looks whether somebody still reads
+WATCH = 1.0  # seconds between two checks that standard output has a reader
 
 
 def run(url: str, config: Config, company: str, entity: str | None, after: int | None) -> None:
@@ -31,7 +31,7 @@ def run(url: str, config: Config, company: str, entity: str | None, after: int |
 
 
 class Follower:
-    """Follows one company.  position: the last change that was printed, or passed over."""
+    """Follows one company, from the last change that was printed or skipped."""
 
     def __init__(self, url: str, company: str) -> None:
         self._url, self._company = url, company
@@ -40,7 +40,7 @@ class Follower:
         self._woken = asyncio.Event()
 
     async def follow(self, listening: str, entity: str | None, after: int | None) -> None:
-        """Follow until cancelled, also while the database is away; it has to be there at the start."""
+        """Follow until cancelled.  Waits for a database that does not answer, except at the start."""
         await self._begin(entity, after)
         tasks = [asyncio.create_task(each) for each in (self._listen(listening), self._print(), _until_closed())]
         try:
@@ -88,12 +88,12 @@ class Follower:
                                 await self._woken.wait()
             except psycopg.Error:
                 if not is_away:
-                    stdio.message("bds: the database is away; waiting for it")
+                    stdio.message("bds: the database does not answer; waiting for it")
                 is_away = True
                 await asyncio.sleep(connections.RECONNECT)
 
     async def _print_new(self, connection: Session, catalog: Catalog) -> None:
-        """Print what has come.  Raises ServiceError if the log is no longer the one that was followed, BrokenPipeError."""
+        """Print new changes.  Raises ServiceError if the log does not continue at the position, BrokenPipeError."""
         assert self._position is not None
         filter = condition(catalog, self._filter)
         while True:
@@ -109,6 +109,6 @@ class Follower:
 
 
 async def _until_closed() -> None:
-    """Return when nobody reads standard output any more, even if nothing is written to it."""
+    """Return when standard output has no reader, even if nothing is written to it."""
     while stdio.is_read():
         await asyncio.sleep(WATCH)

@@ -134,11 +134,11 @@ COMMANDS = (
         (
             argument("url", metavar="URL", help="where changes are sent by POST"),
             COMPANY,
-            argument("--entity", metavar="E", help="the entity that it watches (every one)"),
+            argument("--entity", metavar="E", help="the entity to watch (all)"),
             argument("--filter", metavar="F", help="a condition on the row, such as 'price > 100'"),
             argument("--columns", metavar="C,...", help="for an update, one of these must have changed (any)"),
-            argument("--change-sets", action="store_true", help="hear of change sets, too; every import is one"),
-            argument("--disabled", action="store_true", help="do not enable it yet"),
+            argument("--change-sets", action="store_true", help="include changes of change sets; every import is one"),
+            argument("--disabled", action="store_true", help="create it disabled"),
         ),
     ),
     Command(
@@ -151,7 +151,7 @@ COMMANDS = (
     Command(
         "hook rotate",
         rotate_hook,
-        "give a hook a new secret and print it; the one before it signs for another day",
+        "give a hook a new secret and print it; the previous one signs for another day",
         """\
   bds hook rotate 1b40e49e-...                 deliveries carry both signatures for a day
   bds hook rotate 1b40e49e-... --revoke        the earlier secret ends at once""",

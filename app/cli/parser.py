@@ -309,11 +309,11 @@ of this name is ./revert.""",
         "print a company's changes as they commit, one JSON object a line, until a signal or until its reader ends",
         """\
   bds follow acme                              from now on
-  bds follow acme --entity orders --after 0    all that the log has of orders, and then what comes
-Records are those of GET /c/acme/changes. To go on where it ended, give it the last id that you have.""",
+  bds follow acme --entity orders --after 0    all kept changes of orders, then new ones
+Records are those of GET /c/acme/changes. To continue, give the id of the last change that you have.""",
         (
             argument("company", metavar="COMPANY", help="the company"),
-            argument("--entity", metavar="E", help="changes of this entity alone, such as orders"),
+            argument("--entity", metavar="E", help="only changes of this entity, such as orders"),
             argument("--after", type=read_change, metavar="ID", help="begin after this change (the last one)"),
         ),
     ),

@@ -1,6 +1,6 @@
-"""Past states: a company as of a version, which a session names like the company, and the model of the past.
+"""Past states: a company as of a version, which is a setting of the session as the company is, and the model of the past.
 
-Readers of the views of schema `past` name the version in a statement before the one that reads.
+A reader of the views in schema `past` sets the version in one statement and reads in a later one.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from psycopg.pq import TransactionStatus
 from app.database.catalog import Catalog
 from app.errors import ServiceError
 
-# The version is given, or found by its time: ids and times rise together, so the search halves the kept ids.  is_whole: no
-# transaction is cut in two.  since: all changes from this time on are kept.
+# The version is given, or found by its time: ids and times rise together, so a binary search over the kept ids finds it.  is_whole:
+# the version does not split the changes of a transaction.  since: all changes from this time on are kept.
 NAME_VERSION: LiteralString = """
     with recursive log as (
         select bds.first_change(%(company)s) as first, coalesce(max(p.last_id), 0) as last
@@ -63,7 +63,7 @@ NAME_VERSION: LiteralString = """
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """What a request names: a version, or a time in PostgreSQL's notation.  target: the parameter that names it."""
+    """A version, or a time in PostgreSQL's notation, from a request.  target: the parameter that gives it."""
 
     version: int | None = None
     time: str | None = None
@@ -80,14 +80,14 @@ class Past:
 
     @property
     def state(self) -> str:
-        """What an entity tag is made of."""
+        """The state's part of an entity tag."""
         return f"{self.version}.{self.erasures}"
 
 
 async def name_version(connection: psycopg.AsyncConnection[Any], company: str, moment: Moment) -> Past:
-    """Find the version of a moment, and name it for the session, which has named the company; in a transaction for that alone.
+    """Find the version of a moment and set it for the session, which has named the company; in a transaction, until its end.
 
-    Raises ServiceError: not_found for a version or time to come, gone for one that retention has dropped.
+    Raises ServiceError: not_found for a version or time in the future, gone for one that retention has dropped.
     """
     local = connection.info.transaction_status == TransactionStatus.INTRANS
     parameters = {"company": company, "version": moment.version, "time": moment.time, "local": local}
@@ -95,7 +95,7 @@ async def name_version(connection: psycopg.AsyncConnection[Any], company: str, m
     assert row is not None
     version, first, last, erasures, is_to_come, is_unsure, *_ = row
     if is_to_come:
-        raise ServiceError("not_found", "this time is yet to come", target=moment.target)
+        raise ServiceError("not_found", "this time is in the future", target=moment.target)
     if version is None:  # the search met a change that retention has just dropped
         raise _gone(first, moment.target)
     if version > last:
@@ -106,13 +106,13 @@ async def name_version(connection: psycopg.AsyncConnection[Any], company: str, m
 
 
 async def open_past(connection: psycopg.AsyncConnection[Any], company: str, moment: Moment) -> Past:
-    """Name the version of a moment for a transaction that has just begun, and keep its changes until the transaction ends."""
+    """Set the version of a moment for a transaction that has just begun; no later change is dropped until it ends."""
     await connection.execute("lock table bds.changes in access share mode")  # no month is dropped from now on
     return await name_version(connection, company, moment)
 
 
 async def require_kept(connection: psycopg.AsyncConnection[Any], company: str, past: Past) -> None:
-    """Raises ServiceError(gone) if changes after the version were dropped: what was read meanwhile is then not to be believed."""
+    """Raises ServiceError(gone) if changes after the version were dropped: rows read before may then be wrong."""
     row = await (await connection.execute("select bds.first_change(%s)", (company,))).fetchone()
     assert row is not None
     if past.version < row[0] - 1:
@@ -126,7 +126,7 @@ def _gone(first: int, target: str | None) -> ServiceError:
 
 
 def model_of(catalog: Catalog) -> Catalog:
-    """The model of past states: the same, but only id and updatedAt have a value in each row of each version."""
+    """The model of past states: the current one, except that only id and updatedAt are required."""
     if not _models or _models[0].version != f"{catalog.version}-past":
         _models[:] = [_model(catalog)]
     return _models[0]

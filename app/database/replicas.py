@@ -1,7 +1,7 @@
-"""Read replicas: which of them a request may read from, and what it does when one fails.
+"""Read replicas: chooses the replica, or the primary, from which a request reads.
 
-A replica shows the past of the primary.  It serves reads while it answers and lags by no more than BDS_READ_MAX_LAG; else the
-primary does.  A client keeps to one replica for a company, so that two of its reads do not see the data go back.
+A replica is behind the primary.  It serves reads while it answers and lags by at most BDS_READ_MAX_LAG; otherwise the primary does.
+A client reads a company from one replica, so that a later read does not see earlier data.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from app.database.pulse import Pulse
 
 log = logging.getLogger("bds.db")
 
-HISTORY = 3_600  # samples of the primary's position, one a second; a lag beyond the oldest one is estimated by the replica
+HISTORY = 3_600  # samples of the primary's position, one a second; beyond the oldest one the replica's own clock gives the lag
 
 WRITTEN: LiteralString = "select pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')::int8"
 # null unless the server is a standby; the age in seconds of the last transaction that it has replayed
@@ -46,8 +46,8 @@ Enter = Callable[[Pool, str], AbstractAsyncContextManager[Session]]
 class Reads:
     """How one request reads.
 
-    client: its address.  position: the change id that it must see.  replica: where it has read last, None for the primary.
-    only_primary: whether it reads from the primary whatever the replicas' state.
+    client: its address.  position: the change id that its reads must include.  replica: the source of its last read, None for the
+    primary.  only_primary: whether it reads from the primary even if a replica is usable.
     """
 
     client: str
@@ -60,37 +60,37 @@ READS: ContextVar[Reads | None] = ContextVar("reads", default=None)  # unset: ev
 
 
 def require_position(position: int) -> None:
-    """Let the current request read only where changes up to a position are."""
+    """Require that reads of the current request include all changes up to a position."""
     if reads := READS.get():
         reads.position = max(reads.position, position)
 
 
 def was_read() -> bool:
-    """Whether the current request has read last from a replica."""
+    """Whether the last read of the current request was from a replica."""
     reads = READS.get()
     return reads is not None and reads.replica is not None
 
 
 class NotAReplica(psycopg.OperationalError):
-    """The server replays no log, so its data stand still or differ: it was promoted, or the setting names another server."""
+    """The server is not in recovery: it was promoted, or the setting names another server."""
 
 
 class History:
-    """Positions in the primary's write-ahead log and when they were seen, to tell the age of a replica's position."""
+    """Positions in the primary's write-ahead log with the times at which they were seen, from which a replica's lag follows."""
 
     def __init__(self) -> None:
         self._samples: deque[tuple[float, int]] = deque(maxlen=HISTORY)
 
     async def sample(self, connection: psycopg.AsyncConnection[Any]) -> None:
-        """Note how far the primary has written."""
+        """Store the primary's current position."""
         row = await (await connection.execute(WRITTEN, prepare=False)).fetchone()
         assert row is not None
         self._samples.append((time.monotonic(), row[0]))
 
     def lag(self, replayed: int, age: float) -> float:
-        """Seconds since the primary wrote what comes after `replayed`; 0 if nothing is known to come after it.
+        """Seconds since the primary wrote past `replayed`; 0 if no sample is past it.
 
-        age: seconds since the replica's last transaction, which counts where the samples do not reach.
+        age: seconds since the replica's last transaction, returned if `replayed` is before the oldest sample.
         """
         if not self._samples or replayed < self._samples[0][1]:
             return age
@@ -137,7 +137,7 @@ class Replicas:
         return bool(self._all)
 
     async def start(self) -> None:
-        """Connect to each that answers, and watch all.  Raises nothing for one that is away."""
+        """Connect to the replicas that answer, and watch all of them.  A replica that does not answer is not an error."""
         for replica in self._all:
             await replica.pulse.start(required=False)
             if replica.is_up:
@@ -153,13 +153,13 @@ class Replicas:
         return {replica.name: (replica.is_up, replica.lag) for replica in self._all}
 
     def usable(self, company: str, client: str) -> list[Replica]:
-        """Those that may serve, in the order that the client keeps to for the company."""
+        """The replicas that may serve, in an order that is the same for all reads of the client in the company."""
         usable = [replica for replica in self._all if replica.is_up and replica.lag <= self._max_lag]
         return sorted(usable, key=lambda replica: hashlib.blake2b(f"{replica.name} {company} {client}".encode()).digest())
 
     @contextlib.asynccontextmanager
     async def read(self, company: str, reads: Reads, enter: Enter, primary: Pool) -> AsyncIterator[Session]:
-        """A session of the first replica that gives one and has what the request must see; else one of the primary.
+        """A session of the first usable replica, if it includes the required position; otherwise one of the primary.
 
         enter: Pool.session or Pool.snapshot.  Raises PoolTimeout if all connections of the replica stay in use.
         """
@@ -178,7 +178,7 @@ class Replicas:
                     log.warning("the replica %s gave no session: %s", replica.name, type(error).__name__)
                     continue
                 if not has_position:
-                    break  # of the replicas one cannot say which is ahead; the primary is
+                    break  # another replica may lack it, too; the primary has it
                 reads.replica = replica
                 stack.push_async_exit(attempt.pop_all())
                 return connection
@@ -187,7 +187,7 @@ class Replicas:
 
 
 async def choose_url(config: Config, primary: str) -> str:
-    """The connection string of the first replica that may serve a command now; the primary's if there is none."""
+    """The connection string of the first replica that may serve a command now, otherwise of the primary."""
     history = History()
     for url in config.read_database_urls:
         try:

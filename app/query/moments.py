@@ -1,4 +1,4 @@
-"""Versions and times of the past, as requests name them."""
+"""Versions and times of the past in requests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ EXPECTED = "expected a version such as 17, or a time such as 2026-01-01 or 2026-
 
 
 def read_moment(text: str) -> Moment:
-    """The moment behind the @ of a path.  Raises QueryError."""
+    """The moment after the @ of a path.  Raises QueryError."""
     if _is_version(text):
         return _version(text)
     try:

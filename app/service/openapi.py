@@ -1,4 +1,4 @@
-"""The description for programs, OpenAPI 3.1: of the routes by app/service/operations.py, of rows by the catalog."""
+"""Generates the OpenAPI 3.1 description: routes from app/service/operations.py, rows from the catalog."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def _describe(catalog: Catalog) -> dict[str, Any]:
 
 
 def _of_entity(entity: Entity) -> Iterator[tuple[tuple[str, str], Operation]]:
-    """The routes under the name of an entity."""
+    """The operations of an entity's routes."""
     one, many, row = _name(entity), entity.name[0].upper() + entity.name[1:], ref(_name(entity))
     about = entity.description or entity.name
     yield (
@@ -125,7 +125,7 @@ def _of_entity(entity: Entity) -> Iterator[tuple[tuple[str, str], Operation]]:
         Operation(
             f"history{one}",
             "Rows",
-            f"What each change of a row of {entity.name} replaced and set, newest first",
+            f"The changes of a row of {entity.name} with old and new values, newest first",
             "read",
             {200: Answer("A page", page(ref("Version")))},
             query=LIMIT,

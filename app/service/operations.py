@@ -1,6 +1,6 @@
-"""What the description for programs says of each route: app/service/openapi.py makes OpenAPI of it.
+"""The operations of the OpenAPI description, one for each route; app/service/openapi.py generates the document from them.
 
-A route that is missing here fails tests/service/test_openapi.py.
+tests/service/test_openapi.py fails for a route without an operation.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def page(items: Schema) -> Schema:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One answer: its schema, or None for an empty body; headers: the names of those that matter."""
+    """One answer.  schema: None for an empty body; headers: the names of its important headers."""
 
     about: str
     schema: Schema | None = None
@@ -60,8 +60,8 @@ class Answer:
 class Operation:
     """One route.
 
-    scope: that a key needs; "" for routes that need no credentials.  query, headers: parameters by name, with what they are.
-    body: media types with their schemas.  answers: by status.
+    scope: that a key needs; "" for routes that need no credentials.  query, headers: schema and description of each parameter, by
+    name.  body: media types with their schemas.  answers: by status.
     """
 
     id: str
@@ -234,7 +234,7 @@ NOTHING = Answer("Done")
 # by method and path as in ROUTES
 OPERATIONS: Mapping[tuple[str, str], Operation] = {
     ("GET", "/c/{company}"): Operation(
-        "getIndex", "Changes", "What the company has, with links", "read", {200: Answer("The index", ref("Index"))}
+        "getIndex", "Changes", "The entities of the company, with links", "read", {200: Answer("The index", ref("Index"))}
     ),
     ("GET", "/c/{company}/changes"): Operation(
         "listChanges",
@@ -269,19 +269,19 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
     ("PATCH", "/c/{company}/hooks/{id}"): Operation(
         "updateHook",
         "Webhooks",
-        "Change the members that are given",
+        "Change some members of a hook",
         "hooks",
         {200: HOOK},
         body={"application/json": ref("HookMembers")},
     ),
     ("DELETE", "/c/{company}/hooks/{id}"): Operation("deleteHook", "Webhooks", "Delete a hook", "hooks", {204: NOTHING}),
     ("POST", "/c/{company}/hooks/{id}/test"): Operation(
-        "testHook", "Webhooks", "Send a made-up change", "hooks", {202: Answer("On its way", record(deliveryId=UUID))}
+        "testHook", "Webhooks", "Send a made-up change", "hooks", {202: Answer("Queued", record(deliveryId=UUID))}
     ),
     ("POST", "/c/{company}/hooks/{id}/secret"): Operation(
         "rotateHookSecret",
         "Webhooks",
-        "Make a new secret; for a day both sign",
+        "Create a new secret; the previous one signs for a day, too",
         "hooks",
         {200: Answer("The new secret", record(secret=TEXT))},
         query={"revoke": (TRUTH, "true: the old secret ends at once")},
@@ -297,12 +297,12 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
     ("GET", "/c/{company}/hooks/{id}/deliveries/{delivery}"): Operation(
         "getDelivery",
         "Webhooks",
-        "One delivery with the body that is sent",
+        "One delivery with its body",
         "hooks",
         {200: Answer("The delivery", ref("Delivery"))},
     ),
     ("POST", "/c/{company}/hooks/{id}/deliveries/{delivery}/retry"): Operation(
-        "retryDelivery", "Webhooks", "Send a delivery again", "hooks", {202: Answer("On its way", ref("Delivery"))}
+        "retryDelivery", "Webhooks", "Send a delivery again", "hooks", {202: Answer("Queued", ref("Delivery"))}
     ),
     ("POST", "/api/{company}/import"): Operation(
         "import",
@@ -391,7 +391,7 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
     ("POST", "/auth/password"): Operation(
         "changePassword",
         "Accounts",
-        "Change the password; ends everything that the user has signed in to",
+        "Change the password; ends all sessions and tokens of the user",
         "user",
         {204: NOTHING},
         body={"application/json": record(password=TEXT, newPassword=TEXT)},
@@ -400,7 +400,7 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         "getDescription", "Operation", "This description", "read", {200: Answer("OpenAPI 3.1", ANYTHING)}
     ),
     ("GET", "/healthz"): Operation(
-        "getHealth", "Operation", "Whether the process lives", "", {200: Answer("It lives", record(status=TEXT))}
+        "getHealth", "Operation", "Whether the process is alive", "", {200: Answer("It is alive", record(status=TEXT))}
     ),
     ("GET", "/readyz"): Operation(
         "getReadiness", "Operation", "Whether the database answers", "", {200: Answer("It answers", record(status=TEXT))}

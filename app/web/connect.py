@@ -1,6 +1,6 @@
 """The page /connect: addresses and steps for each program, and files that Power BI and Excel open.
 
-The files hold the address alone, never a key: the program asks for it.
+The files contain only the address; the program asks for the key.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The rows of an entity, page by page; and one row with its references, children and the rows that refer to it."""
+"""The pages /data: the rows of an entity, and one row with its references, children and links to the rows that refer to it."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ async def row(page: PageRequest) -> web.StreamResponse:
     async with page.database.session(page.company) as connection:
         found, _, _ = await read_page(connection, paged(query, 1, None), page.company)
         if not found:
-            raise ServiceError("not_found", f"{entity.name} has no row {id}; its history may tell since when")
+            raise ServiceError("not_found", f"{entity.name} has no row {id}; its history shows whether it was deleted")
         for step in entity.children:
             child = catalog[step.target]
             inside = with_references(replace(Query(catalog, child), filter=equals(child.fields[step.field], id), top=CHILDREN))
@@ -140,14 +140,14 @@ def find_entity(page: PageRequest) -> Entity:
 
 
 def columns(catalog: Catalog, entity: Entity) -> Iterator[Cell]:
-    """All columns: references in place of the ids that they hold."""
+    """All columns, with references in place of the fields that hold their ids."""
     for field in entity.fields.values():
         step = entity.navigations.get(field.reference) if field.reference else None
         yield Cell(step.name if step else field.name, field, step)
 
 
 def usual(entity: Entity, cells: Sequence[Cell]) -> list[Cell]:
-    """The columns that are shown unless others are chosen: what identifies the row first, no more than fit."""
+    """The columns shown by default: the identifying field first, WIDE at most."""
     named = entity.identifying_field
     rest = [cell for cell in cells if cell.field.name not in ("id", "updatedAt") and cell.field is not named]
     first = [cell for cell in cells if cell.field is (named or entity.fields["id"])]
@@ -155,7 +155,7 @@ def usual(entity: Entity, cells: Sequence[Cell]) -> list[Cell]:
 
 
 def read_query(page: PageRequest, entity: Entity, form: Form) -> Query:
-    """The query of the form: the condition, what is searched for, the order.  Raises QueryError."""
+    """The query of the form: its condition, search text and order.  Raises QueryError."""
     given = [("sort", sort_by_field(entity, form["sort"]))] if form["sort"] else []
     query = list_query(page.database.catalog, entity, given)
     conditions: list[Expression] = []
@@ -176,7 +176,7 @@ def sort_by_field(entity: Entity, sort: str) -> str:
 
 
 def search(entity: Entity, text: str) -> str:
-    """The condition that a text occurs in what identifies a row: its unique texts and its name."""
+    """The condition that a text occurs in a row's unique text fields, name or description."""
     if not text:
         return ""
     names = [
@@ -189,7 +189,7 @@ def search(entity: Entity, text: str) -> str:
 
 
 def with_references(query: Query) -> Query:
-    """The query with each row that it refers to inside: id, code, name."""
+    """The query with referenced rows expanded: id, code, name."""
     catalog = query.catalog
     steps = [step for step in query.entity.navigations.values() if not step.many]
     return replace(
@@ -199,7 +199,7 @@ def with_references(query: Query) -> Query:
 
 
 def naming(entity: Entity) -> tuple[Field, ...]:
-    """The fields that name a row for people."""
+    """The fields by which pages show a row: id, identifying field, name."""
     wanted = (entity.fields["id"], entity.identifying_field, entity.fields.get("name"))
     return tuple({field.name: field for field in wanted if field}.values())
 
@@ -251,7 +251,7 @@ def link(page: PageRequest, entity: Entity, kept: dict[str, str], columns: Seque
 
 
 def narrowed(filter: str, cell: Cell, value: Any) -> str:
-    """The condition with one more: that the column has the value."""
+    """The condition, restricted to rows whose column has the value."""
     more = f"{cell.field.name} is null" if value is None else f"{cell.field.name} = {_constant(cell, value)}"
     return f"({filter}) and {more}" if " or " in filter.lower() else f"{filter} and {more}" if filter else more
 

@@ -19,7 +19,7 @@ COMPANIES = """
     limit %s offset %s
 """
 ROWS = "select c.entity, c.rows, c.is_estimate from bds.count_rows(%s) c"
-# Problems concern the whole database: they are for users of all of its companies, as no other user is an administrator.
+# Problems concern the whole database, so only users of all of its companies see their number.
 PROBLEMS = """
     select coalesce(sum(n.value::int), 0)::int
     from bds.problem_counts c cross join jsonb_each_text(c.counts) n

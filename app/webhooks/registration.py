@@ -114,20 +114,20 @@ async def delivery(database: Database, company: str, hook_id: str, delivery_id: 
 
 
 async def rotate(database: Database, company: str, hook_id: str, *, revoke: bool) -> dict[str, Any]:
-    """Give a hook a new secret; returns it.  revoke: the one before ends now, else in a day.  Raises not_found."""
+    """Give a hook a new secret; returns it.  revoke: the previous one ends now, otherwise in a day.  Raises not_found."""
     named = (company, _id(hook_id, "hook"), revoke)
     async with database.registration(company) as connection:
         return {"secret": await _fetch(connection, "select bds.rotate_hook(%s, %s, %s)", named)}
 
 
 async def test(database: Database, company: str, hook_id: str) -> dict[str, Any]:
-    """Queue a delivery of an invented change.  Raises not_found."""
+    """Queue a delivery of a made-up change.  Raises not_found."""
     async with database.registration(company) as connection:
         return {"deliveryId": str(await _fetch(connection, "select bds.test_hook(%s, %s)", (company, _id(hook_id, "hook"))))}
 
 
 async def retry(database: Database, company: str, hook_id: str, delivery_id: str) -> dict[str, Any]:
-    """Send a delivery that has ended again.  Raises not_found, conflict."""
+    """Queue an ended delivery again.  Raises not_found, conflict."""
     named = (company, _id(hook_id, "hook"), _id(delivery_id, "delivery"))
     async with database.registration(company) as connection:
         await connection.execute("select bds.retry_delivery(%s, %s, %s)", named)
@@ -163,7 +163,7 @@ def parameters(company: str, hook: Hook) -> dict[str, Any]:
 
 
 async def _existing(connection: Session, company: str, hook_id: str) -> dict[str, Any]:
-    """A hook as it is stored, without waiting for a session that changes it.  Raises not_found."""
+    """A hook as stored, read without its lock.  Raises not_found."""
     row = await (await connection.execute(HOOKS + " and h.id = %s", (company, _id(hook_id, "hook")))).fetchone()
     if row is None:
         raise ServiceError("not_found", f"no such hook: {hook_id}")

@@ -49,7 +49,7 @@ STALE: LiteralString = """
 
 
 def fit(catalog: Catalog, entity: str | None, filter: str) -> tuple[list[Condition], str | None]:
-    """The compiled filter of a hook, and None; or [] and the reason why the filter no longer fits the catalog."""
+    """The compiled filter of a hook and None, or [] and the reason why the filter no longer fits the catalog."""
     if entity is not None and entity not in catalog:
         return [], f"no such entity: {entity}"
     try:
@@ -69,7 +69,7 @@ class Worker:
         self._routing: dict[str, asyncio.Task[None]] = {}  # a task for each company that is being matched
         # taken by tasks that match or wait for matching: one connection is left for deliveries
         self._routes = asyncio.Semaphore(database.limits()["bds_worker"] - 1)
-        self._changed = asyncio.Event()  # a company is behind, or a task of routing has ended
+        self._changed = asyncio.Event()  # a company is behind, or a routing task has ended
         self._looked = 0.0  # time of the last look without a notification
         self._wake = asyncio.Event()  # a batch may be due
         self._refit = asyncio.Event()  # the model or a hook may have changed

@@ -9,7 +9,7 @@ create function bds_registry.parts()
         'views',      -- locks the views
         'table'       -- locks the table: policies, checks, index, triggers
     ];
-comment on function bds_registry.parts() is 'The parts of what an entity has, in the order in which they are installed';
+comment on function bds_registry.parts() is 'The parts of an entity, in the order in which they are installed';
 
 create function bds_registry.install_part(entity_name text, part text)
     returns void
@@ -113,7 +113,7 @@ as $$
         and g.fingerprint is distinct from bds_registry.fingerprint(e.name, p.name)
     order by e.ordinal, p.n;
 $$;
-comment on function bds_registry.due_parts() is 'The parts of entities whose statements are not those that were installed';
+comment on function bds_registry.due_parts() is 'The parts of entities whose statements have changed since they were installed';
 
 create function bds_registry.views_of(entity_name text)
     returns setof regclass
@@ -267,7 +267,7 @@ begin
     perform bds_registry.run(format('create policy every_company on %s to bds_operator using (true)', this.table_name));
     perform bds_registry.run(format('revoke all on %s from public, bds_reader, bds_writer', this.table_name));
     perform bds_registry.run(format('grant select, insert, update, delete on %s to bds_writer, bds_operator', this.table_name));
-    -- imports analyze what they have filled; the right to do so is also that to rewrite a table, which no writer has
+    -- imports analyze the tables that they have filled; the privilege also allows rewriting a table, so writers do not have it
     perform bds_registry.run(format('grant maintain on %s to bds_importer, bds_operator', this.table_name));
     -- imports take ids before they insert
     perform bds_registry.run(format(

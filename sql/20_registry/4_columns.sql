@@ -1,4 +1,4 @@
--- The columns of registered tables over time: names and types that the change log was written under, and how a column is dropped.
+-- The columns of registered tables over time: the names and types under which the change log was written; dropping a column.
 
 create function bds_registry.describe_columns(entity_name text, table_name regclass, is_another boolean)
     returns void
@@ -37,8 +37,8 @@ begin
 end
 $$;
 comment on function bds_registry.describe_columns(text, regclass, boolean) is
-    'Stores names and types of a table''s columns that are not as they were registered last. is_another: the entity had another '
-    'table, or none';
+    'Stores the names and types of columns that have changed since the last registration. is_another: the entity had another table, '
+    'or none';
 
 create function bds_registry.register_statement(this bds.entities)
     returns text
@@ -57,7 +57,7 @@ create function bds_registry.register_statement(this bds.entities)
         this.singular
     );
 comment on function bds_registry.register_statement(bds.entities) is
-    'The statement that registers an entity again, with its parameters of the last time';
+    'The statement that registers an entity again, with the parameters of its last registration';
 
 create or replace function bds.drop_column(entity text, column_name name)
     returns bigint
@@ -89,7 +89,7 @@ begin
             errcode = 'BD004',
             message = format('column %s.%I cannot be dropped while %s is an entity', this.table_name, column_name, entity);
     end if;
-    -- the turns of the companies before any table, in the order of writers
+    -- turns are taken before any table is locked, as writers do
     for company in
         execute format('select distinct company_id from %s where %I is not null order by 1', this.table_name, column_name)
     loop

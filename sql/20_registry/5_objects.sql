@@ -1,4 +1,5 @@
--- The objects of an entity as the catalog has them.  They are stored when they are made; bds.problems lists those that differ.
+-- The objects of an entity as the system catalogs show them.  Their definitions are stored when they are made; bds.problems lists
+-- the objects whose definition has changed since.
 
 create function bds_registry.function_objects(this bds.entities, out type text, out name text, out definition text)
     returns setof record
@@ -39,7 +40,7 @@ as $$
     from pg_trigger t
     where t.tgrelid = this.table_name and t.tgname ~ '^bds_' and not t.tgisinternal
     union all
-    -- a policy of others that restricts opens nothing
+    -- a restrictive policy that a DBA has added gives access to nothing
     select 'policy', p.polname, concat_ws(
         ' ', p.polpermissive, p.polcmd, p.polroles::regrole[]::text, pg_get_expr(p.polqual, p.polrelid), pg_get_expr(p.polwithcheck, p.polrelid)
     )
@@ -55,7 +56,7 @@ as $$
     where c.oid = this.table_name;
 $$;
 comment on function bds_registry.table_objects(bds.entities) is
-    'What protects an entity''s table and logs its rows: triggers, policies, row level security, owner, primary key';
+    'The objects that protect an entity''s table and log its rows: triggers, policies, row level security, owner, primary key';
 
 create function bds_registry.objects(this bds.entities, part text)
     returns jsonb
@@ -71,7 +72,7 @@ create function bds_registry.objects(this bds.entities, part text)
             select * from bds_registry.view_objects(this) where part = 'views'
             union all
             select * from bds_registry.table_objects(this) where part = 'table'
-            union all  -- which may write definitions in another way than the next one
+            union all  -- another major version may print definitions differently
             select 'server', '', current_setting('server_version_num')::int / 10000 || ''
         ) o
     );

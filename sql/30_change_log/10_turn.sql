@@ -77,7 +77,7 @@ begin
     -- A foreign key's check is planned again for each value while custom plans seem cheaper, which they do, with any index, for a
     -- company without statistics: 0.4 ms for each row.  The generic plan uses the primary key.
     perform set_config('plan_cache_mode', 'force_generic_plan', true);
-    if actor is not null then  -- nothing else of a session's state can be seen by the sessions that wait for it
+    if actor is not null then  -- the only setting that waiting sessions can see
         perform set_config('application_name', format('%s [%s]', current_setting('application_name'), actor), true);
     end if;
 end
@@ -210,7 +210,7 @@ begin
 end
 $$;
 comment on function bds_change_log.lock_company_shortly(text) is
-    'Takes the company''s turn for a session that has locked a row: waits for less than deadlock_timeout, then raises 55P03';
+    'Takes the company''s turn for a session that holds a row lock: waits for less than deadlock_timeout, then raises 55P03';
 
 create or replace function bds_log.lock_named_company()
     returns trigger

@@ -20,7 +20,7 @@ begin
 end
 $$;
 comment on function bds_change_log.is_relayed() is
-    'Whether the keeper of the bell is awake and will notify of this transaction: then it need not, and its commit waits for no other';
+    'Whether the keeper of the bell will notify of this transaction. The transaction then does not, and its commit waits for no other';
 
 create function bds_change_log.advance(
     company text, entity_name text, changes bigint, oldest timestamptz, newest timestamptz, out base bigint, out at timestamptz
@@ -29,7 +29,7 @@ create function bds_change_log.advance(
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    -- The place of the clock's row when this transaction last read it: the index would lead through all of its dead versions.
+    -- The place of the clock's row when this transaction last read it: an index scan would visit all of its dead versions.
     place tid := nullif(current_setting('bds.clock', true), '')::tid;
     now   timestamptz := greatest(clock_timestamp(), newest);
     clock record;
@@ -60,7 +60,7 @@ begin
             end
         into clock;
         exit when found;
-        -- the place belonged to another company's clock, or is forged
+        -- the setting is the place of another company's clock, or is forged
         select c.ctid into strict place from bds.clocks c where c.company_id = company for no key update;
     end loop;
     if clock.in_turn then
@@ -78,8 +78,8 @@ begin
 end
 $$;
 comment on function bds_change_log.advance(text, text, bigint, timestamptz, timestamptz) is
-    'Takes change ids from the company''s clock, for rows stamped between oldest and newest; returns the id before the first one, '
-    'and the time of these changes, which is never before that of an earlier one';
+    'Takes change ids from the company''s clock, for rows stamped between oldest and newest. Returns the id before the first of them, '
+    'and the time of these changes, which is never less than the time of an earlier change';
 
 create function bds_change_log.turn_floor(company text)
     returns timestamptz
@@ -95,7 +95,7 @@ begin
 end
 $$;
 comment on function bds_change_log.turn_floor(text) is
-    'The earliest stamp of this transaction in the company whose clock it advanced last: rows stamped before are not its own';
+    'The earliest stamp of this transaction in the company whose clock it advanced last; rows with an earlier stamp are not its own';
 
 create function bds_change_log.name_collection(
     company text, parent_entity text, collection_name text, parents bigint[]
@@ -199,10 +199,10 @@ comment on column bds.all_changes.operation is 'create, update or delete';
 comment on column bds.all_changes.created_at is 'When the row was written';
 comment on column bds.all_changes.actor is 'The actor named by bds.set_context, else the database user';
 comment on column bds.all_changes.db_user is
-    'The database user that the session logged in as: a session may name any actor, and cannot choose this';
+    'The database user that the session logged in as; unlike the actor, a session cannot choose it';
 comment on column bds.all_changes.transaction_id is 'PostgreSQL''s transaction id; all changes of a transaction share it';
 comment on column bds.all_changes.change_set_id is 'Groups the changes of one import or one bds.set_context';
-comment on column bds.all_changes.columns is 'Changed columns and child collections, by API names; every one for a create or delete';
+comment on column bds.all_changes.columns is 'Changed columns and child collections, by API names; all of them for a create or delete';
 comment on column bds.all_changes.old is 'For an update the old values of the changed columns, for a delete the row';
 
 create or replace view bds.changes as

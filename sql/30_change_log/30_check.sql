@@ -32,11 +32,11 @@ create function bds_change_log.probe_of(type text)
         limit 1
     );
 comment on function bds_change_log.probe_of(text) is
-    'A value that a column of a type keeps, rounds or refuses, by its length or scale; null if the type has neither';
+    'A value that a column of a type stores, rounds or rejects, depending on its length or scale; null if the type has neither';
 
--- The check costs a statement nothing: it is called immutable, so the planner calls it, once for each plan of a log function, and
--- ALTER TABLE discards these plans.  It must not query the catalog, which shows a transaction the columns of its snapshot: a row
--- that is made of nulls and probes has the columns of now.
+-- The check costs a statement nothing: it is declared immutable, so the planner calls it once for each plan of a log function, and
+-- ALTER TABLE discards these plans.  It must not query the system catalogs, where a transaction sees the columns of its snapshot: a
+-- row made of nulls and probes has the current columns.
 create function bds_change_log.make_check_function(this bds.entities)
     returns void
     language plpgsql
@@ -77,7 +77,7 @@ begin
         return true;
     end if;
     perform bds_change_log.refuse_altered(this);
-exception when data_exception or integrity_constraint_violation then  -- a column does not take its probe
+exception when data_exception or integrity_constraint_violation then  -- a column rejects its probe
     perform bds_change_log.refuse_altered(this);
 end
 $function$;

@@ -61,7 +61,7 @@ end
 $function$
     $body$;
 comment on function bds_change_log.log_template() is
-    'The statement trigger''s function with holes, which bds_change_log.make_log_function fills';
+    'The template of the statement trigger''s function; bds_change_log.make_log_function fills its holes';
 
 -- For an update of data.units, a table of one column, {record} and {joined} become
 --
@@ -139,7 +139,7 @@ create function bds_change_log.old_value(this bds.entities, operation text)
     set search_path = pg_catalog, pg_temp
     return case operation
         when 'insert' then 'null'
-        -- null for a column that was null, nothing for a column without a change; a table may have no column of its own
+        -- null for a column that was null, no member for an unchanged column; a table may have no columns of its own
         when 'update' then coalesce(
             (
                 select E'json_object(\n                ' || string_agg(
@@ -210,7 +210,7 @@ begin
         'parent', parent.name,
         'collection', child.collection,
         'table', parent.table_name::text,
-        -- a child that moved changes the parent that it left as well
+        -- a child that was moved changes its old parent, too
         'keys', (
             select string_agg(format('select distinct t.%I from %s t where t.company_id = company', key_column, t), ' union ')
             from unnest(case operation

@@ -1,4 +1,4 @@
--- The change log as an audit trail: past states of a row, rebuilt from the row of now and the old values of its changes.
+-- The change log as an audit trail: past states of a row, rebuilt from the current row and the old values of its changes.
 --
 -- Records keep the names that columns had when they were written.  bds.column_history translates them: history shows each value
 -- under the column's present name, and each state with the columns of its time.
@@ -48,7 +48,7 @@ create function bds_change_log.altered_at(entity text)
         select max(greatest(h.since, nullif(h.until, 'infinity'))) from bds.column_history h where h.entity = altered_at.entity
     );
 comment on function bds_change_log.altered_at(text) is
-    'When columns of an entity were registered as added, renamed or dropped last';
+    'The time at which a column of an entity was last registered as added, renamed or dropped';
 
 create function bds_change_log.names_at(entity text, at timestamptz)
     returns jsonb
@@ -86,7 +86,7 @@ create function bds_change_log.state_at(state jsonb, names jsonb)
         else (select jsonb_object_agg(n.value, state -> n.value) from jsonb_each_text(names) n)
     end;
 comment on function bds_change_log.state_at(jsonb, jsonb) is
-    'A state with the fields of a time only: those of bds_change_log.names_at';
+    'A state, restricted to the fields of a time (bds_change_log.names_at)';
 
 create function bds_change_log.old_at(old jsonb, names jsonb)
     returns jsonb
@@ -108,7 +108,7 @@ comment on function bds_change_log.undo_step(jsonb, bds.operation, jsonb) is
 
 create aggregate bds_change_log.undo(bds.operation, jsonb) (sfunc = bds_change_log.undo_step, stype = jsonb);
 comment on aggregate bds_change_log.undo(bds.operation, jsonb) is
-    'The row before the oldest of these steps of bds_change_log.undo_steps, which come newest first; null if it did not exist';
+    'The row before the oldest of some steps of bds_change_log.undo_steps, given newest first; null if it did not exist';
 
 create function bds_change_log.undo_steps(company text, entity text, id bigint, version bigint)
     returns table (change bds.change_log, operation bds.operation, undo jsonb, old jsonb, names jsonb)
@@ -119,7 +119,7 @@ create function bds_change_log.undo_steps(company text, entity text, id bigint, 
     set timezone = 'UTC'
     set extra_float_digits = 1
 as $$
-    -- undoing begins at the row of now, in a step without a change
+    -- undoing begins with the current row, in a step without a change
     select null::bds.change_log, null, bds_change_log.row_now(company, entity, id), null, null
     union all
     select l, l.operation,
@@ -127,7 +127,7 @@ as $$
         o.old, n.names
     from bds.change_log l
     cross join lateral (
-        -- usually they are the names of now; a call costs more than all the rest
+        -- usually names have not changed since, and the call costs more than everything else
         select case
             when l.created_at < (select bds_change_log.altered_at(undo_steps.entity))
                 then bds_change_log.names_at(undo_steps.entity, l.created_at)
@@ -136,13 +136,13 @@ as $$
     ) as n (names)
     cross join lateral (select case when n.names is null then l.old else bds_change_log.old_at(l.old, n.names) end) as o (old)
     where l.row_id = undo_steps.id and l.company_id = company and l.entity = undo_steps.entity and l.id > version
-        -- without those of another table that had the entity before
+        -- not those of another table that was registered under this name before
         and l.created_at >= (select min(h.since) from bds.column_history h where h.entity = undo_steps.entity)
 $$;
 comment on function bds_change_log.undo_steps(text, text, bigint, bigint) is
-    'The steps that lead from the present row back to a version, in no order: each change after the version with the values that '
-    'undo it and the names of then (bds_change_log.names_at), and one step without a change (it is the newest) whose value is the '
-    'present row';
+    'The steps from the current row back to a version, in no order: one for each change after the version, with the values that '
+    'undo it and the names at its time (bds_change_log.names_at), and one without a change, the newest, whose value is the current '
+    'row';
 
 create function bds_change_log.history(company text, entity text, id bigint, after bigint)
     returns table (version bigint, operation text, at timestamptz, actor text, change_set_id uuid, "row" jsonb, old jsonb)
@@ -168,7 +168,7 @@ as $$
     where v.operation is not null
     order by (v.change).id
 $$;
-comment on function bds_change_log.history(text, text, bigint, bigint) is 'The versions of a row after one of them; see bds.row_history';
+comment on function bds_change_log.history(text, text, bigint, bigint) is 'The versions of a row after a given version; see bds.row_history';
 
 create or replace function bds.row_history(company text, entity text, id bigint)
     returns table (version bigint, operation text, at timestamptz, actor text, change_set_id uuid, "row" jsonb, old jsonb)
@@ -180,8 +180,8 @@ as $$
     select * from bds_change_log.history(company, entity, id, 0)
 $$;
 comment on function bds.row_history(text, text, bigint) is
-    'One row for each version of a row: its time and actor, the row after that change (null: deleted), and the old values; values '
-    'under the present names of their columns';
+    'One row for each version of a row: time, actor, the row after that change (null if deleted) and the old values, under the '
+    'present names of the columns';
 
 create or replace function bds.row_at(company text, entity text, id bigint, version bigint)
     returns jsonb
@@ -203,7 +203,7 @@ begin
     return (
         select bds_change_log.state_at(
             case
-                -- rows of before an entity was registered are of no version
+                -- an entity has no rows in versions before it was registered
                 when version > 0 and at >= bds_past.begin_of(row_at.entity)
                 then bds_change_log.undo(s.operation, s.undo order by (s.change).id desc nulls first)
             end,
@@ -238,7 +238,7 @@ begin
         select h.version, r.entity, r.row_id, h.operation, h.at, h.actor, h.change_set_id, k.name,
             h.old ->> k.name, case when h.operation <> 'delete' then h."row" ->> k.name end
         from (
-            -- each row once: its history is read from its first change here on
+            -- each row once: its history is read from the first of these changes on
             select l.entity, l.row_id, min(l.id) - 1 as after
             from bds.change_log l join bds.entities e on e.name = l.entity
             where l.company_id = company and l.id > after and (up_to is null or l.id <= up_to)
@@ -255,5 +255,5 @@ end
 $$;
 comment on function bds.change_values(text, text, bigint, bigint, bigint, uuid) is
     'The values that changes of a company replaced and set: a row for each changed column of an update, for each column that is not '
-    'null of a create or delete; old and new as text, under the column''s present name. Of all changes or those of an entity, a row, '
-    'the ids from after (exclusive) up to up_to, a change set. Changes of entities that were unregistered are left out';
+    'null of a create or delete; old and new as text, under the column''s present name. Parameters select the changes of an entity, '
+    'a row, ids greater than after and up to up_to, or a change set. Changes of unregistered entities are left out';

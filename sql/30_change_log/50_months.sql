@@ -1,7 +1,7 @@
 -- Months: the log has a partition for each, and bds.change_months has the first change of each company in each.
 --
--- There is no default partition: a month can be added, or detached concurrently, while everybody reads and writes.  Maintenance
--- adds months ahead; a writer that finds none adds it itself.
+-- There is no default partition: a month can be added, or detached concurrently, without blocking readers or writers.  Maintenance
+-- adds months in advance; a writer that finds no partition for its month adds it.
 
 create function bds_change_log.partition_of(month timestamptz, parent text default 'change_log')
     returns text
@@ -21,7 +21,7 @@ declare
     name text := bds_change_log.partition_of(month, parent);
 begin
     -- Two sessions may begin the month.  Attaching takes this lock anyway; it stops neither readers nor writers of the log, and
-    -- needs a right, unlike an advisory lock.
+    -- requires a privilege, unlike an advisory lock.
     execute format('lock table only bds.%I in share update exclusive mode', parent);
     if to_regclass('bds.' || name) is not null then
         return;
@@ -108,7 +108,7 @@ as $$
     where i.inhparent = 'bds.change_log'::regclass and not i.inhdetachpending;
 $$;
 comment on function bds_change_log.partitions() is
-    'The partitions of the change log. Anybody may have dropped or detached one; it is looked up by its name, see partition_of';
+    'The partitions of the change log, looked up by name (bds_change_log.partition_of), because a DBA may drop or detach one by hand';
 
 create or replace function bds.first_change(company text)
     returns bigint

@@ -30,9 +30,9 @@ begin
 end
 $$;
 comment on function bds.set_retention(interval, text, boolean) is
-    'Sets the minimum time for which changes are kept: of a company, or of all that have none of their own (null: unlimited). '
-    'Older months are dropped whole or, with archive, moved to bds.change_archive. For a company null is the retention of all, '
-    'infinity unlimited; a shorter one than that of other companies deletes its changes';
+    'Sets the minimum time for which changes are kept. Without a company: of all companies without a retention of their own (null: '
+    'unlimited); expired months are dropped or, with archive, moved to bds.change_archive. With a company: its own retention (null: '
+    'that of all, infinity: unlimited); if shorter than that of other companies, expired changes of the company are deleted';
 
 create function bds_change_log.retention_of(company bds.companies)
     returns interval
@@ -41,7 +41,7 @@ create function bds_change_log.retention_of(company bds.companies)
     set search_path = pg_catalog, pg_temp
     return coalesce(company.log_retention, (select s.log_retention from bds.settings s), 'infinity');
 comment on function bds_change_log.retention_of(bds.companies) is
-    'The time for which a company''s changes are kept; of null, that of companies without one of their own';
+    'The retention of a company; for null, that of companies without their own';
 
 create function bds_change_log.expire_changes()
     returns bigint
@@ -57,7 +57,7 @@ declare
     expired record;
     done    bigint := 0;
 begin
-    -- Long deletes come first: nobody waits for them, but everybody for the lock with which a month is dropped.
+    -- Long deletes come first: they block nobody, whereas the lock that drops a month blocks all sessions.
     for expired in
         select m.company_id, m.month
         from bds.change_months m

@@ -1,4 +1,4 @@
--- Who holds the turns, and who waits for them: read from PostgreSQL's locks.
+-- The holders of turns and the sessions that wait for them, read from PostgreSQL's locks.
 
 create function bds_change_log.lockers(row_xmax xid)
     returns setof xid
@@ -11,13 +11,13 @@ begin
     begin
         return query select m.xid from pg_get_multixact_members(row_xmax) m;
     exception when others then
-        null;  -- it is a transaction, and no multixact has its number
+        null;  -- it is the id of a transaction, not of a multixact
     end;
 end
 $$;
 comment on function bds_change_log.lockers(xid) is
-    'The transactions that a row''s xmax may stand for: itself, or the members of a multixact, which a savepoint makes of the holder''s '
-    'lock';
+    'The transactions that a row''s xmax may denote: that transaction, or the members of a multixact, which the holder''s lock becomes '
+    'after a savepoint';
 
 create or replace function bds.turn_holders(
     out company_id text, out pid int, out actor text, out db_user text, out application_name text, out since timestamptz,

@@ -1,7 +1,7 @@
 -- Compares rows with the change log, to find writes that no trigger saw: under session_replication_role = replica, with a disabled
 -- trigger, by logical replication, by a restore.
 --
--- A record keeps a hash of the row as it became.  bds.column_history says which columns it had then.
+-- A record keeps a hash of the row after the change.  bds.column_history has the columns that the row had then.
 
 create function bds_change_log.past_hash(this bds.entities, at timestamptz)
     returns text
@@ -25,7 +25,7 @@ create function bds_change_log.past_hash(this bds.entities, at timestamptz)
         where h.entity = this.name and h.column_name <> 'company_id' and h.since <= at and at < h.until
     );
 comment on function bds_change_log.past_hash(bds.entities, timestamptz) is
-    'The expression of a row r that was logged as row_hash at a time, over the columns of now';
+    'The expression that was logged as row_hash of a row r at a time, over the current columns';
 
 create function bds_change_log.comparison(this bds.entities)
     returns text
@@ -41,7 +41,7 @@ as $$
             where l.entity = {entity:L} and l.created_at >= {since:L} and ($1 is null or l.company_id = $1)
             order by l.company_id, l.row_id, l.id desc
         ),
-        -- what retention has dropped cannot be missed
+        -- changes that retention has dropped are not missing
         kept as (
             select f.company_id, coalesce(l.created_at, 'infinity') as since
             from (select c.id as company_id, bds.first_change(c.id) as id from bds.companies c) f
@@ -107,7 +107,7 @@ begin
 end
 $$;
 comment on function bds_change_log.compare_rows(bds.entities, text) is
-    'Stores how rows of an entity differ from their last records';
+    'Stores the differences between rows of an entity and their last records';
 
 create function bds_change_log.compare_ids(company text)
     returns void
@@ -137,7 +137,7 @@ begin
     group by s.company_id;
 end
 $$;
-comment on function bds_change_log.compare_ids(text) is 'Stores which ids of the log no record has';
+comment on function bds_change_log.compare_ids(text) is 'Stores the ids that are missing in the log';
 
 create function bds_change_log.record_rows(this bds.entities, company text)
     returns void
@@ -177,7 +177,7 @@ begin
 end
 $$;
 comment on function bds_change_log.record_rows(bds.entities, text) is
-    'Writes a record for each row of a company that differs from its last one. Old values are not known, so there are none';
+    'Writes a record, without old values, for each row of a company that differs from its last record';
 
 create or replace function bds.compare_log(company text default null, entity text default null, record boolean default false)
     returns setof bds.log_findings
@@ -222,4 +222,4 @@ end
 $$;
 comment on function bds.compare_log(text, text, boolean) is
     'Compares rows of a company (null: of all) and an entity (null: all, and the log''s ids) with the change log; stores and '
-    'returns the differences. record: writes a record for each row that differs, without the old values, which nobody knows';
+    'returns the differences. record: also writes a record for each row that differs, without old values, which are unknown';

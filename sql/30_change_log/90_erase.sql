@@ -1,4 +1,4 @@
--- Erasing: old values of a row are taken out of the log and its archive, and it is kept that they were.
+-- Erasing: removes old values of a row from the log and its archive, and records the erasure.
 
 create function bds_change_log.names_then(entity text, columns text[], at timestamptz)
     returns text[]
@@ -45,7 +45,7 @@ begin
     )
     into records, "values"
     using company, entity, id, columns;
-    -- A hash of the row with the value could confirm a guess.  Rows are compared with their last record alone.
+    -- A hash of the row with the value could confirm a guess.  Rows are compared only with their last record.
     execute format(
         'update %s l set row_hash = 0 where l.company_id = $1 and l.row_id = $3 and l.entity = $2 and l.row_hash <> 0 and l.id < ('
         'select max(m.id) from bds.change_log m where m.company_id = $1 and m.row_id = $3 and m.entity = $2)',
@@ -115,5 +115,5 @@ end
 $function$;
 comment on function bds.erase(text, text, bigint, text[]) is
     'Removes the old values of a row''s columns (API names) from the change log, its archive and errors of imports: they read as '
-    'null from then on. bds.erasures keeps that, when and by whom. The present row is not changed: change or delete it before. '
+    'null from then on. bds.erasures records what was erased, when and by whom. The row itself is not changed: change or delete it first. '
     'Returns the number of records that had such a value';

@@ -1,8 +1,8 @@
 -- Parts of the SQL that rebuilds an entity's rows as of a version.  In them $1 is the company, $2 the version, $3 the time of that
 -- version (bds_past.time_of).
 --
--- A row without a later change is as it was.  The others are rebuilt: the old values of all later changes of a row are merged,
--- those of earlier changes over those of later ones, and laid over the row of now.
+-- A row without a later change is as it was.  Other rows are rebuilt: the old values of all later changes of a row are merged, with
+-- those of earlier changes replacing those of later ones, and then replace the values of the current row.
 
 create function bds_past.moment(at timestamptz)
     returns text
@@ -18,11 +18,11 @@ create function bds_past.time_of(company text, version bigint)
     set search_path = pg_catalog, pg_temp
     return case when version = 0 then '-infinity' else coalesce(
         (select l.created_at from bds.change_log l where l.company_id = company and l.id = version),
-        -- of the last one that is not kept: the moment before the next one
+        -- the last version that is not kept: just before the next change
         (select l.created_at - interval '1 microsecond' from bds.change_log l where l.company_id = company and l.id = version + 1),
         'infinity'
     ) end;
-comment on function bds_past.time_of(text, bigint) is 'The time of a version, which decides which columns it has';
+comment on function bds_past.time_of(text, bigint) is 'The time of a version, which determines the columns of its rows';
 
 create function bds_past.begin_of(entity text, ordinal int default null)
     returns timestamptz
@@ -34,7 +34,7 @@ create function bds_past.begin_of(entity text, ordinal int default null)
         where h.entity = begin_of.entity and h.ordinal = coalesce(begin_of.ordinal, h.ordinal)
     );
 comment on function bds_past.begin_of(text, int) is
-    'When an entity, or a column of its table, was registered first; -infinity: before the table''s first row';
+    'The time at which an entity, or a column of its table, was first registered; -infinity if the table had no rows yet';
 
 create function bds_past.is_then(entity text)
     returns text
@@ -44,7 +44,7 @@ create function bds_past.is_then(entity text)
     return '$2 > 0' || coalesce(
         (select format(' and $3 >= %s', bds_past.moment(b)) from bds_past.begin_of(entity) b where b > '-infinity'), ''
     );
-comment on function bds_past.is_then(text) is 'The condition that an entity has rows in a version: it was registered already';
+comment on function bds_past.is_then(text) is 'A condition: the entity was registered at the time of the version; before, it has no rows';
 
 create function bds_past.later(entity text)
     returns text
@@ -55,7 +55,7 @@ as $$
     select bds_impl.fill(
         'bds.change_log l where l.company_id = $1 and l.entity = {entity:L} and l.id > $2 and l.created_at >= $3{since}',
         'entity', entity,
-        -- without those of another table that had the entity before
+        -- not those of another table that was registered under this name before
         'since', coalesce(
             (select ' and l.created_at >= ' || bds_past.moment(b) from bds_past.begin_of(entity) b where b > '-infinity'), ''
         )
@@ -121,7 +121,7 @@ as $$
         min(l.id) as first_id, min(l.id) filter (where l.operation = 'delete') as deleted_id
     from {later}
     group by l.company_id, l.row_id
-    -- a row whose first later change creates it was not there
+    -- a row whose first later change creates it did not exist
     having min(l.id) is distinct from min(l.id) filter (where l.operation = 'create')
 ) g
 left join {table} t on t.company_id = $1 and t.id = g.row_id
@@ -131,7 +131,7 @@ where {is_then}$sql$,
     )
 $$;
 comment on function bds_past.changed(bds.entities) is
-    'The rows with a later change: g with their old values merged (state), and t as they are now, null if they are gone';
+    'The rows with a later change: g with the merged old values (state), t with the current row, null if it was deleted';
 
 create function bds_past.updated_at()
     returns text

@@ -1,7 +1,7 @@
--- The views of schema past, which have the columns of the views of schema api: of each entity one with the rows that have not
--- changed since the version that the session has named, and one with those that have. Both together are the rows of then.
+-- The views of schema past, with the columns of the views of schema api.  Each entity has two: one of the rows that have not changed
+-- since the version that the session has named, and one of the rows that have.  Together they are the rows as of that version.
 --
--- The first is read through the indexes of the table like the present rows; the second rebuilds its rows from the changes since.
+-- The first is read through the indexes of the table, as current rows are; the second rebuilds its rows from the changes since.
 
 create function bds_past.in_session(parts text)
     returns text
@@ -13,7 +13,7 @@ create function bds_past.in_session(parts text)
         '$3', $sql$current_setting('bds.version_time', true)::timestamptz$sql$
     );
 comment on function bds_past.in_session(text) is
-    'SQL for the company, the version and its time that the session has named: in the view itself, where the planner sees them';
+    'SQL with $1 to $3 replaced by the session''s settings, which the planner evaluates if the view itself contains them';
 
 create function bds_past.columns(this bds.entities, is_rebuilt boolean)
     returns text
@@ -25,7 +25,7 @@ as $$
         select string_agg(
             format(
                 case
-                    -- not there yet: null
+                    -- null before the column was registered
                     when bds_past.begin_of(this.name, f.ordinal) > bds_past.begin_of(this.name)
                     then 'case when $3 >= ' || bds_past.moment(bds_past.begin_of(this.name, f.ordinal)) || ' then %s end'
                     else '%s'
@@ -38,7 +38,7 @@ as $$
                         'case when g.state ? {name:L} then {old} else {present} end',
                         'name', f.name, 'present', present.value,
                         'old', bds_impl.fill(
-                            -- a value of another type that the column had
+                            -- the column once had another type, whose values may not be valid now
                             case when h.types > 1 then 'case when pg_input_is_valid({text}, {type:L}) then ({text})::{type} end'
                                 else '({text})::{type}'
                             end,
@@ -54,7 +54,7 @@ as $$
         join pg_type t on t.oid = a.atttypid
         join pg_type b on b.oid = coalesce(nullif(t.typbasetype, 0), t.oid)
         cross join lateral (
-            -- both views have the same types: the planner then takes their union apart
+            -- both views have the same types, so that the planner flattens their union
             select format(case when t.typtype = 'd' then 't.%I::' || b.typname else 't.%I' end, f.column_name) as value
         ) present
         cross join lateral (

@@ -88,4 +88,4 @@ end
 $$;
 comment on function bds.rows_at(text, text, bigint) is
     'All rows of an entity as of a version (the id of a change of the company, or 0), each as bds.row_at gives it, in no order. '
-    'Reads the rows of now and the changes since. Raises BD006 for a version older than the retained log';
+    'Reads the current rows and the changes since. Raises BD006 for a version older than the retained log';

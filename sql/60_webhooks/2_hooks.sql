@@ -4,8 +4,8 @@
 --     select bds.create_hook('acme', 'products', 'https://example.com/hook', 'price > 100');   -- the hook, with its secret
 --     commit;
 --
--- A filter is stored as its text.  A worker of the service compiles it (bds.refit_hook), before which no change of the company is
--- matched, so none is missed.
+-- A filter is stored as its text.  A worker of the service compiles it (bds.refit_hook).  Until then no change of the company is
+-- matched, so no change is missed.
 --
 -- The functions run as bds_dispatcher, which acts for every company: each of them first requires that the session acts for the
 -- company.  The order of locks is in 6_queue.sql.
@@ -29,16 +29,16 @@ left join (
     group by u.company_id, u.hook_id
 ) d on d.company_id = h.company_id and d.hook_id = h.id
 where h.deleted_at is null;
-comment on view bds.hook_health is 'How the deliveries of each hook do: its state, its last attempt, the changes that wait';
+comment on view bds.hook_health is 'The health of each hook: its state, its last attempt and the number of queued changes';
 comment on column bds.hook_health.company_id is 'The company';
 comment on column bds.hook_health.hook_id is 'The hook';
 comment on column bds.hook_health.state is
     'disabled; resting after a delivery''s last failure; failing: the last attempt failed; or ok';
 comment on column bds.hook_health.failures is 'Failed attempts since the last one that succeeded, or since the first';
-comment on column bds.hook_health.last_status is 'HTTP status of the last attempt''s answer; null: there was none';
-comment on column bds.hook_health.last_at is 'Time of the last attempt, tests too; null: none yet';
+comment on column bds.hook_health.last_status is 'HTTP status of the reply to the last attempt; null if there was no reply';
+comment on column bds.hook_health.last_at is 'Time of the last attempt, including tests; null if there was none';
 comment on column bds.hook_health.queued is 'Number of matched changes that are not delivered yet';
-comment on column bds.hook_health.rests_until is 'End of the rest; null: it does not rest';
+comment on column bds.hook_health.rests_until is 'End of the rest; null if the hook does not rest';
 
 create or replace function bds.hook_json(hook bds.hooks, health bds.hook_health, secret text default null)
     returns json
@@ -56,7 +56,7 @@ create or replace function bds.hook_json(hook bds.hooks, health bds.hook_health,
         ),
         'notices': case
             when hook.allow_in_change_set then '[]'::json
-            else '["every import is a change set, and allowInChangeSet is false: this hook hears nothing of imports"]'
+            else '["every import is a change set, and allowInChangeSet is false: this hook receives no changes of imports"]'
         end,
         'secret': secret
         absent on null
@@ -92,7 +92,7 @@ begin
 end
 $$;
 comment on function bds.lock_hook(text, uuid) is
-    'Locks a hook until the end of the transaction and returns it; raises BD002 if there is none of that id';
+    'Locks a hook until the end of the transaction and returns it; raises BD002 if no hook has this id';
 
 create function bds_webhooks.make_secret()
     returns text
@@ -298,7 +298,7 @@ begin
 end
 $$;
 comment on function bds.rotate_hook(text, uuid, boolean) is
-    'Gives a hook a new secret and returns it. The one before signs beside it for a day, or with revoke no longer; an older one ends';
+    'Gives a hook a new secret and returns it. The previous secret also signs for a day; with revoke it ends at once, as older ones do';
 
 create function bds_webhooks.cancel_queued(company text, hook_id uuid)
     returns void

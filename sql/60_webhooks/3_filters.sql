@@ -9,7 +9,7 @@ create function bds_webhooks.shape_of(joins text, condition text, types text[])
     stable
     return encode(sha256(convert_to(jsonb_build_array(joins, condition, types)::text, 'UTF8')), 'hex');
 comment on function bds_webhooks.shape_of(text, text, text[]) is
-    'A name for the text of a compiled filter: filters that differ only in values have the same';
+    'The name of a compiled filter''s text: filters that differ only in values have the same name';
 
 -- For the filter price > 10 the branch is
 --
@@ -88,8 +88,8 @@ t as materialized (
 end
 $$;
 comment on function bds_webhooks.filter_statement(text, text, text[]) is
-    'The statement that evaluates filters of these shapes on the rows of an entity as changes left them; the same hooks give the '
-    'same text, which is already planned';
+    'The statement that evaluates filters of these shapes on the rows of an entity as changes left them. The same hooks give the '
+    'same text, for which the session has a plan';
 
 create function bds_webhooks.match_filters(
     statement name, company text, changes jsonb, hooks jsonb, out hook_id uuid, out change_id bigint
@@ -117,20 +117,20 @@ create function bds_webhooks.overlay(state jsonb, old jsonb)
     immutable
     return state || coalesce(old, '{}');
 comment on function bds_webhooks.overlay(jsonb, jsonb) is
-    'Old values over the values collected so far: the step of bds_webhooks.undo';
+    'Merges old values into the values collected so far: the state transition function of bds_webhooks.undo';
 
 create aggregate bds_webhooks.undo(jsonb) (sfunc = bds_webhooks.overlay, stype = jsonb, initcond = '{}');
 comment on aggregate bds_webhooks.undo(jsonb) is
-    'The values of columns before the oldest of these changes, which come newest first';
+    'Old values of the changed columns before the oldest of some changes, given newest first';
 
--- What the filters of some shapes are evaluated on, as two arrays: the changes, each with its row and, if that is not the row of
--- now, the row's state or what is to be laid over the row of now; the hooks, each with shape and values.
+-- The input of the filters of some shapes, as two JSON arrays.  Changes: each with the id of its row, the row itself if it was
+-- deleted, and the old values of later changes, to be merged into the current row.  Hooks: each with its shape and values.
 create function bds_webhooks.filter_input()
     returns text
     language sql
     immutable
     return $sql$,
--- every record of these rows since the first of the changes: later ones are undone
+-- all records of these rows from the first of the changes on: later changes are undone
 r as (
     select l.*,
         case l.operation

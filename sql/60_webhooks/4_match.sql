@@ -35,7 +35,7 @@ begin
     routed := 0;
     select p.routed_id into from_id from bds.hook_positions p where p.company_id = company for update skip locked;
     if not found then
-        -- another worker is matching, and may have begun before the newest change
+        -- another worker is matching, perhaps from before the newest change
         behind := exists (select from bds.companies_behind(array[company]));
         return;
     end if;
@@ -205,7 +205,7 @@ select q.hook_id, count(*) from q group by q.hook_id
 end
 $$;
 comment on function bds_webhooks.queue_statement(boolean) is
-    'The statement that queues changes for the hooks that have a filter, or for those that have none; returns the number of changes '
+    'The statement that queues changes, for hooks with a filter or for hooks without one; returns the number of changes '
     'for each hook';
 
 create function bds_webhooks.queue_matches(

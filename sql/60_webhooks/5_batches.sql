@@ -26,7 +26,7 @@ begin
 end
 $$;
 comment on function bds_webhooks.make_batches(int) is
-    'Makes deliveries of queued changes whose window has ended, and of each hundred; returns their number';
+    'Makes deliveries of queued changes whose window has ended, and of each full hundred; returns the number of deliveries';
 
 create function bds_webhooks.plan_batches(
     companies text[], hooks uuid[], up_to timestamptz,
@@ -69,14 +69,14 @@ as $$
         from numbered n
         group by n.company_id, n.hook_id, n.change_set_id, n.run, n.part
     )
-    -- after the end of the window every batch goes, before it those up to the last full one
+    -- after the end of the window all batches are due, before it only those up to the last full one
     select b.*,
         min(b.due_at) over (partition by b.company_id, b.hook_id) <= up_to
         or bool_or(b.size = 100) over (partition by b.company_id, b.hook_id order by b.first_id desc)
     from batches b;
 $$;
 comment on function bds_webhooks.plan_batches(text[], uuid[], timestamptz) is
-    'The batches of these hooks'' queued changes, and whether each goes when windows up to a time have ended';
+    'The batches of these hooks'' queued changes, and whether each is due when windows up to a time have ended';
 
 -- without settings of its own, so that it becomes a part of the statements that call it
 create function bds_webhooks.body_of(company bds.companies, hook_id uuid, change_set_id uuid, changes json, made_at timestamptz)
@@ -89,7 +89,7 @@ create function bds_webhooks.body_of(company bds.companies, hook_id uuid, change
         'timestamp', to_char(made_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')
     )::text;
 comment on function bds_webhooks.body_of(bds.companies, uuid, uuid, json, timestamptz) is
-    'The body of a delivery that was made at a time';
+    'The body of a delivery; made_at is its timestamp';
 
 create function bds_webhooks.make_batches_of(companies text[], hooks uuid[], up_to timestamptz)
     returns bigint
@@ -156,4 +156,4 @@ begin
 end
 $$;
 comment on function bds_webhooks.make_batches_of(text[], uuid[], timestamptz) is
-    'Makes deliveries of these hooks'' queued changes whose window ends up to a time; the caller has locked the hooks'' states';
+    'Makes deliveries of these hooks'' queued changes whose window ends up to a time; the caller holds the locks of the hooks'' states';

@@ -215,8 +215,8 @@ begin
 end
 $$;
 comment on function bds_webhooks.end_attempts(jsonb, double precision[]) is
-    'Records attempts whose leases hold, and the new state of each delivery: exhausted after the last retry, eases if the hook '
-    'answers';
+    'Stores the attempts whose leases hold, and the new state of each delivery. exhausted: the last retry has failed; eases: the '
+    'attempt ends the hook''s rest';
 
 create function bds_webhooks.end_leases(attempts jsonb, tried boolean, rested uuid[], eased uuid[], penalty interval)
     returns void
@@ -253,8 +253,8 @@ as $$
     where s.company_id = a.company_id and s.hook_id = a.hook_id;
 $$;
 comment on function bds_webhooks.end_leases(jsonb, boolean, uuid[], uuid[], interval) is
-    'Frees hooks for their next delivery, and notes the results of attempts that were tried; rested hooks rest for the penalty from '
-    'now on, eased ones no longer';
+    'Releases hooks for their next delivery, and stores the results if the attempts were tried. Hooks in rested begin a rest of the '
+    'penalty; the rest of hooks in eased ends';
 
 create or replace function bds.renew_leases(attempts jsonb, lease interval default '15 seconds')
     returns setof uuid

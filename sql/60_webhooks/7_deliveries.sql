@@ -11,7 +11,7 @@ create or replace function bds.delivery_json(delivery bds.deliveries, hook bds.h
             when delivery.finished_at is null then greatest(
                 delivery.next_attempt_at,
                 case when not delivery.urgent then hook.rests_until end,
-                case when hook.lease is null then hook.next_at end,  -- of the delivery before it
+                case when hook.lease is null then hook.next_at end,  -- when the hook's earlier delivery is due
                 clock_timestamp()  -- it is due, or under way
             )
         end),
@@ -28,8 +28,8 @@ create or replace function bds.delivery_json(delivery bds.deliveries, hook bds.h
         )
     );
 comment on function bds.delivery_json(bds.deliveries, bds.hook_states) is
-    'A delivery with its attempts, in the format of the API; the next one is no earlier than the rest of its hook and the delivery '
-    'before it allow';
+    'A delivery with its attempts, in the format of the API. The next attempt is not before the end of the hook''s rest, nor before '
+    'the hook''s earlier delivery';
 
 create or replace function bds.test_hook(company text, hook_id uuid)
     returns uuid
@@ -95,7 +95,7 @@ create function bds_webhooks.wake_hook(company text, hook_id uuid)
     set search_path = pg_catalog, pg_temp
 as $$
 begin
-    -- the end of a running attempt makes the hook due by itself
+    -- with an attempt running, the end of its lease makes the hook due
     update bds.hook_states s
     set next_at = clock_timestamp()
     where s.company_id = company and s.hook_id = wake_hook.hook_id and s.lease is null;

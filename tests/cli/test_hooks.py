@@ -58,7 +58,7 @@ def test_a_hook_is_created_with_every_member(bds: Bds, operator: Operator) -> No
 
 def test_a_hook_that_hears_nothing_of_imports_is_announced_so(bds: Bds) -> None:
     code, out, err = bds("hook", "create", URL, "--company", "acme")
-    assert code == 0 and len(out.split()) == 2 and "hears nothing of imports; --change-sets includes them" in err
+    assert code == 0 and len(out.split()) == 2 and "receives no changes of imports; --change-sets includes them" in err
     assert bds("hook", "create", URL, "--company", "acme", "--change-sets")[2] == ""
 
 

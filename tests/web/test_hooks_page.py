@@ -157,9 +157,9 @@ def test_a_hooks_health_is_shown_in_the_list_and_on_its_page(anna: Visitor, serv
     resting = anna.get(f"/hooks/{ids['resting']}?company=demo")
     assert resting.one("//*[@id='state']") == "resting" and "rests" in resting.one("//*[@id='health']/p")
     assert "in 30 min" in resting.one("//tbody//td[@data-label='Next attempt']"), "the rest counts"
-    assert "hears nothing of imports" in resting.text
+    assert "receives no changes of imports" in resting.text
     with_imports = anna.get(f"/hooks/{id_of(create(anna, allowInChangeSet='true'))}?company=demo")
-    assert "hears nothing of imports" not in with_imports.text
+    assert "receives no changes of imports" not in with_imports.text
 
 
 def test_a_delivery_shows_its_rows_and_its_body(anna: Visitor, service: Service) -> None:
