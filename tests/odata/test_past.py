@@ -334,3 +334,27 @@ def test_what_retention_has_dropped_is_gone(service: Service) -> None:
     ):
         reply = service.ask(f"/api/odata/kept@{moment}/units", authorization=key)
         assert [row["name"] for row in reply.json["value"]] == [name], moment
+
+
+def test_a_version_inside_of_a_transaction_has_the_changes_up_to_it(service: Service) -> None:
+    service.operator.write(
+        "demo",
+        """
+        insert into data.orders (id, code, order_date) values (500, 'T', '2026-01-01');
+        insert into data.order_items (id, order_id, quantity) values (5001, 500, 1);
+        insert into data.order_items (id, order_id, quantity) values (5002, 500, 2);
+        update data.order_items set quantity = 3 where id = 5001;
+        """,
+    )
+    version = last(service)
+    expected = ([], [5001], [5001, 5002], [5001, 5002])
+    for n, ids in enumerate(expected):
+        moment = version - 3 + n
+        [order] = service.ask(f"/api/odata/demo@{moment}/orders?$filter=id%20eq%20500&$expand=items").json["value"]
+        assert [each["id"] for each in order["items"]] == ids, n
+        assert [each["id"] for each in service.ask(f"/c/demo/orders/500?version={moment}").json["items"]] == [
+            str(id) for id in ids
+        ], n
+        count = service.ask(f"/api/odata/demo@{moment}/orders/$count?$filter=id%20eq%20500%20and%20items/$count%20eq%20{len(ids)}")
+        assert count.body == b"1"
+    assert service.ask(f"/api/odata/demo@{version - 1}/orderItems(5001)").json["quantity"] == 1
