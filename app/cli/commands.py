@@ -147,7 +147,8 @@ def import_file(options: argparse.Namespace, config: Config) -> int:
     with stdio.binary_input() if options.file == "-" else Path(options.file).open("rb") as file:
         url = connections.resolve(config)
         with interruptible():
-            how = {"dry_run": options.dry_run, "mapper": options.mapper, "entity": options.entity}
+            name = None if options.file == "-" else options.file
+            how = {"name": name, "dry_run": options.dry_run, "mapper": options.mapper, "entity": options.entity}
             report = run_import(url, config, options.company, file, size, **how)
     return _report(report, options)
 

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from app.cli.progress import Progress
 from app.config import Config
 from app.database import connections
+from app.feed.origin import Origin, file_name
 from app.feed.revert import Revert
 from app.feed.run import WAITING, Import
 from app.mapper import store
@@ -30,6 +31,7 @@ def run_import(
     file: Readable,
     size: int | None,
     *,
+    name: str | None = None,
     dry_run: bool = False,
     mapper: str | None = None,
     entity: str | None = None,
@@ -53,7 +55,9 @@ def run_import(
     elif entity:
         first = file.read(CHUNK)
         converter = SourceConverter(exported_mapper(catalog, entity, format_of_content(first)))
-    feed = Import(url, catalog, company, dry_run=dry_run, limit=config.import_max, on_progress=on_progress, converter=converter)
+    origin = Origin(file=file_name(name), mapper=mapper)
+    limit = config.import_max
+    feed = Import(url, catalog, company, origin=origin, dry_run=dry_run, limit=limit, on_progress=on_progress, converter=converter)
     try:
         feed.begin()
         while data := first or file.read(CHUNK):

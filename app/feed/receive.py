@@ -7,19 +7,22 @@ seconds is cut off.  A client that leaves before the whole body has arrived ends
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 from uuid import UUID
 from weakref import WeakValueDictionary
 
-from aiohttp import StreamReader, web
+from aiohttp import StreamReader, content_disposition_filename, parse_content_disposition, web
 
 from app.database.database import Database
 from app.database.listing import listing
 from app.errors import ServiceError
 from app.feed import background
+from app.feed.origin import Origin, file_name
 from app.feed.revert import Revert
 from app.feed.run import Import, cancel_import
 from app.mapper import store
@@ -54,13 +57,14 @@ async def import_request(database: Database, request: web.Request, company: str,
         _require_json(request)
     bodies = decoded(gathered(lambda: _read(request.content)), request.headers.get("Content-Encoding", ""))
     is_async = "respond-async" in _preferences(request)
-    return await import_body(database, company, actor, bodies, converter, dry_run=options["dryRun"], is_async=is_async)
+    origin = Origin(actor, _file_name(request), request.query.get("mapper"))
+    return await import_body(database, company, origin, bodies, converter, dry_run=options["dryRun"], is_async=is_async)
 
 
 async def import_body(
     database: Database,
     company: str,
-    actor: str,
+    origin: Origin,
     bodies: AsyncIterator[bytes],
     converter: SourceConverter | None = None,
     *,
@@ -76,7 +80,7 @@ async def import_body(
         database.url,
         database.catalog,
         company,
-        actor=actor,
+        origin=origin,
         dry_run=dry_run,
         limit=limit,
         converter=converter,
@@ -253,6 +257,15 @@ def _require_json(request: web.Request) -> None:
     charset = request.charset or "utf-8"
     if charset.lower() not in ("utf-8", "utf8", "us-ascii", "ascii"):
         raise ServiceError("unsupported_media_type", f"expected JSON in UTF-8, got {charset}", target="Content-Type")
+
+
+def _file_name(request: web.Request) -> str | None:
+    """The name that Content-Disposition gives the body (RFC 6266)."""
+    with warnings.catch_warnings(), contextlib.suppress(LookupError, UnicodeError):  # an import does without a malformed one
+        warnings.simplefilter("ignore")
+        _, parameters = parse_content_disposition(request.headers.get("Content-Disposition"))
+        return file_name(content_disposition_filename(parameters, "filename"))
+    return None
 
 
 def _preferences(request: web.Request) -> set[str]:

@@ -10,6 +10,7 @@ import psycopg
 
 from app.database.catalog import Catalog
 from app.feed.heartbeat import Progress
+from app.feed.origin import Origin
 from app.feed.run import NOTICE, Import, OnProgress
 
 
@@ -32,17 +33,17 @@ class Revert(Import):
         dry_run: bool = False,
         on_progress: OnProgress | None = None,
     ) -> None:
-        super().__init__(url, catalog, company, actor=actor, dry_run=dry_run, on_progress=on_progress)
+        super().__init__(url, catalog, company, origin=Origin(actor), dry_run=dry_run, on_progress=on_progress)
         self._change_set = change_set
         self._force = force
         self._rows = 0  # that the change set has changed
 
     def _begin(self) -> tuple[UUID, int]:
         with self._connection.use() as connection, connection.transaction():
-            connection.execute("select bds.set_context(%s, %s)", (self.company, self._actor))
+            connection.execute("select bds.set_context(%s, %s)", (self.company, self._origin.actor))
             row = connection.execute(
                 "select bds.import_begin(%s, %s, %s, reverts => %s, force => %s)",
-                (self.company, self._actor, self.dry_run, self._change_set, self._force),
+                (self.company, self._origin.actor, self.dry_run, self._change_set, self._force),
             ).fetchone()
         assert row is not None
         self.id = row[0]

@@ -38,6 +38,7 @@ from app.errors import SQLSTATES, ServiceError
 from app.feed.converter import Converter, note_places
 from app.feed.heartbeat import Heartbeat, Progress, show_progress
 from app.feed.idle_connection import IdleConnection
+from app.feed.origin import UNKNOWN, Origin
 from app.feed.small import NotSmall, Writers, run_small, small_import
 from app.feed.staging import Staging
 
@@ -62,7 +63,7 @@ class Import:
         catalog: Catalog,
         company: str,
         *,
-        actor: str | None = None,
+        origin: Origin = UNKNOWN,
         dry_run: bool = False,
         limit: int | None = None,
         on_progress: OnProgress | None = None,
@@ -73,7 +74,7 @@ class Import:
         self.dry_run = dry_run
         self.id: UUID | None = None
         self._url = url
-        self._actor = actor
+        self._origin = origin
         self._on_progress = on_progress or (lambda *_: None)
         self._converter = converter
         self._connection = IdleConnection(self._connect)
@@ -98,9 +99,11 @@ class Import:
     def _begin(self) -> tuple[UUID, int]:
         """Begin; returns the import's id and number."""
         with self._connection.use() as connection, connection.transaction():
-            connection.execute("select bds.set_context(%s, %s)", (self.company, self._actor))
+            connection.execute("select bds.set_context(%s, %s)", (self.company, self._origin.actor))
             import_id = self.id or _value(
-                connection, "select bds.import_begin(%s, %s, %s)", (self.company, self._actor, self.dry_run)
+                connection,
+                "select bds.import_begin(%s, %s, %s, file => %s, mapper => %s)",
+                (self.company, self._origin.actor, self.dry_run, self._origin.file, self._origin.mapper),
             )
             number = _value(connection, "select number from bds.open_import(%s, %s)", (self.company, import_id))
         if self.id is None:
@@ -167,7 +170,7 @@ class Import:
 
     def _run_small(self) -> dict[str, Any]:
         with (
-            small_import(self._writers, self._staging, self.company, self._actor, self.dry_run) as (connection, import_id),
+            small_import(self._writers, self._staging, self.company, self.dry_run, self._origin) as (connection, import_id),
             self._heartbeat.watch(connection),
         ):
             self.raise_if_ended()

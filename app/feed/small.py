@@ -15,6 +15,7 @@ from uuid import UUID
 import psycopg
 
 from app.feed.converter import Converter, note_places
+from app.feed.origin import Origin
 from app.feed.staging import Staging
 
 TURN_TIMEOUT = "250ms"  # that it waits for the company's turn
@@ -27,7 +28,7 @@ NOT_SMALL = {
 
 # Each is one round trip; what the inner query does is done before its row passes the condition.
 BEGIN = """
-    select bds.import_begin(%s, %s, %s, %s)
+    select bds.import_begin(%s, %s, %s, %s, file => %s, mapper => %s)
     from (select set_config('bds.company', %s, true) as company, set_config('lock_timeout', %s, true) as patience offset 0) c
     where c.company is not null and c.patience is not null
 """
@@ -46,7 +47,7 @@ class NotSmall(Exception):
 
 @contextlib.contextmanager
 def small_import(
-    writers: Writers, staging: Staging, company: str, actor: str | None, dry_run: bool
+    writers: Writers, staging: Staging, company: str, dry_run: bool, origin: Origin
 ) -> Iterator[tuple[psycopg.Connection[Any], UUID]]:
     """Begin an import and stage the document; yields (connection, the import's id) in its transaction, which the block completes.
 
@@ -56,7 +57,8 @@ def small_import(
     try:
         with writers() as connection, connection.transaction():
             is_begun = True
-            row = connection.execute(BEGIN, (company, actor, dry_run, staging.entities, company, TURN_TIMEOUT)).fetchone()
+            begin = (company, origin.actor, dry_run, staging.entities, origin.file, origin.mapper, company, TURN_TIMEOUT)
+            row = connection.execute(BEGIN, begin).fetchone()
             assert row is not None
             staging.copy_small(connection)
             yield connection, row[0]

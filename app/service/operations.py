@@ -211,6 +211,9 @@ SCHEMAS: Mapping[str, Schema] = {
             "dryRun": TRUTH,
             "reverts": UUID,
             "force": TRUTH,
+            "actor": TEXT,
+            "file": nullable(TEXT),
+            "mapper": nullable(TEXT),
             "startedAt": TIME,
             "finishedAt": nullable(TIME),
             "position": nullable(WHOLE),
@@ -319,7 +322,10 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
             "entity": (TEXT, "the entity of a CSV, XML or Excel file as an export wrote it"),
             "mapper": (TEXT, "the mapper that reads the source"),
         },
-        headers={"Prefer": (TEXT, "`respond-async`: answer as soon as the body is in")},
+        headers={
+            "Prefer": (TEXT, "`respond-async`: answer as soon as the body is in"),
+            "Content-Disposition": (TEXT, '`attachment; filename="feed.json"`: the name of the file, for the report'),
+        },
         body=SOURCES,
     ),
     ("GET", "/api/{company}/imports"): Operation(

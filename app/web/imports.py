@@ -9,9 +9,11 @@ from aiohttp import web
 
 from app.errors import ServiceError
 from app.feed import receive
+from app.feed.origin import Origin, file_name
 from app.mapper import store
 from app.mapper.document import SourceConverter
 from app.mapper.exported import exported_mapper, format_of_content
+from app.web.actors import display_names
 from app.web.forms import Form, Upload, initial_form, read_upload
 from app.web.page import PageRequest, see_other
 from app.wire.bodies import body_deadline
@@ -41,9 +43,9 @@ async def upload(page: PageRequest) -> web.StreamResponse:
         bodies = decoded(receive.gathered(_chunk_reader(upload)), content_coding(upload.file_name))
         source, bodies = await _read_as(page, form["mapper"], bodies)
         dry_run = form["dryRun"] == "true"
-        _, report = await receive.import_body(
-            page.database, page.company, page.identity.actor, bodies, source, dry_run=dry_run, is_async=True
-        )
+        mapper = form["mapper"] if form["mapper"] and not form["mapper"].startswith(EXPORTED) else None
+        origin = Origin(page.identity.actor, file_name(upload.file_name), mapper)
+        _, report = await receive.import_body(page.database, page.company, origin, bodies, source, dry_run=dry_run, is_async=True)
     except ServiceError as error:
         # malformed_request is about the form; other errors are about the file in it, and the report has them
         if "importId" in error.more and error.code != "malformed_request":
@@ -86,6 +88,7 @@ async def report(page: PageRequest) -> web.StreamResponse:
         offset=offset,
         page_size=ERRORS,
         totals=_totals(found),
+        actors=await display_names(page, [found["actor"]]),
         kinds=COUNTS,
         refresh=found["finishedAt"] is None,
     )

@@ -68,7 +68,7 @@ comment on function bds.open_import(text, uuid, text) is
 
 create or replace function bds.import_begin(
     company text, actor text default null, dry_run boolean default false, entities text[] default null, reverts uuid default null,
-    force boolean default false
+    force boolean default false, file text default null, mapper text default null
 )
     returns uuid
     language plpgsql
@@ -83,7 +83,8 @@ begin
     if reverts is not null then
         return bds_revert.open(company, actor, dry_run, reverts, force);
     end if;
-    insert into bds.imports (company_id, actor, dry_run, is_small) values (company, actor, dry_run, entities is not null)
+    insert into bds.imports (company_id, actor, dry_run, is_small, file, mapper)
+    values (company, actor, dry_run, entities is not null, left(file, 255), mapper)
     returning * into import;
     if import.is_small then
         perform bds_feed.open_small(import, entities);
@@ -94,9 +95,9 @@ begin
     return import.id;
 end
 $$;
-comment on function bds.import_begin(text, text, boolean, text[], uuid, boolean) is
+comment on function bds.import_begin(text, text, boolean, text[], uuid, boolean, text, text) is
     'Begins an import and returns its id; with the names of entities a small one, whose records go into pg_temp."staged_<entity>" in the same '
-    'transaction; with a change set its revert, which needs only bds.import_run';
+    'transaction; with a change set its revert, which needs only bds.import_run. File and mapper are names for its report';
 
 create function bds_feed.open_small(import bds.imports, entity_names text[])
     returns void

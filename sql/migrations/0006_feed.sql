@@ -10,6 +10,8 @@ create table bds.imports (
     dry_run       boolean not null default false,
     is_small      boolean not null default false,
     actor         text not null,
+    file          text,
+    mapper        text,
     started_at    timestamptz not null default clock_timestamp(),
     heartbeat_at  timestamptz not null default clock_timestamp(),
     finished_at   timestamptz,
@@ -52,6 +54,8 @@ comment on column bds.imports.position is 'The id of the company''s last change 
 comment on column bds.imports.dry_run is 'Whether everything is rolled back at the end';
 comment on column bds.imports.is_small is 'Whether it is staged in temporary tables of its session, in the transaction that runs it';
 comment on column bds.imports.actor is 'Who has sent it';
+comment on column bds.imports.file is 'Name of the file that was sent; null if it had none';
+comment on column bds.imports.mapper is 'The mapper that has read the file; null: none';
 comment on column bds.imports.started_at is 'Time of the first byte';
 comment on column bds.imports.heartbeat_at is 'Last sign of life; an import without one for 20 seconds is taken for dead';
 comment on column bds.imports.finished_at is 'Time of its end; null: it is under way';

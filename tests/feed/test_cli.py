@@ -49,7 +49,9 @@ def test_the_report_is_a_table(bds: Command, feed: Feed) -> None:
 
 def test_the_report_as_json(bds: Command) -> None:
     code, out, _ = bds(GOOD, "--json")
-    assert code == 0 and json.loads(out)["entities"]["units"]["created"] == 1
+    report = json.loads(out)
+    assert code == 0 and report["entities"]["units"]["created"] == 1
+    assert (report["actor"], report["file"], report["mapper"]) == ("postgres", "feed.json", None)
 
 
 def test_a_dry_run_writes_nothing(bds: Command, feed: Feed) -> None:

@@ -62,7 +62,8 @@ def test_the_answer_is_the_report(service: Service) -> None:
     assert (reply.status, reply.headers["Content-Type"]) == (200, "application/json")
     report = reply.json
     assert report.keys() == {
-        "importId", "changeSetId", "state", "atomic", "dryRun", "startedAt", "finishedAt", "position", "progress", "entities", "errorCount", "errors",
+        "importId", "changeSetId", "state", "atomic", "dryRun", "actor", "file", "mapper", "startedAt", "finishedAt", "position", "progress", "entities",
+        "errorCount", "errors",
     }  # fmt: skip
     assert report["state"] == "partial" and report["atomic"] is False
     assert report["progress"] == {"bytes": 72, "records": 2, "done": 2, "phase": None, "waitingFor": None}
@@ -72,7 +73,42 @@ def test_the_answer_is_the_report(service: Service) -> None:
     assert service.ask(f"/api/demo/imports/{report['importId']}/errors").json == {"data": report["errors"], "hasMore": False}
     changes = service.operator.rows("select actor from bds.changes where change_set_id = %s", (report["importId"],))
     key = service.operator.rows("select id from bds.api_keys where companies = '{demo}' order by created_at limit 1")[0][0]
-    assert changes == [(f"key {key}",)]
+    assert changes == [(f"key {key}",)] and report["actor"] == f"key {key}"
+
+
+FILE_NAMES = [
+    # Content-Disposition, the file's name in the report
+    ('attachment; filename="stock 1.json"', "stock 1.json"),
+    ("attachment; filename*=UTF-8''b%C3%A9ton.json", "b\u00e9ton.json"),
+    (r'attachment; filename="C:\\\\feeds\\\\stock.json"', "stock.json"),
+    ("attachment; filename*=UTF-8''..%2Fa%00b%0A%1b.json", "ab.json"),
+    (f'attachment; filename="{"x" * 300}"', "x" * 255),
+    ("attachment", None),
+    ('attachment; filename="', None),
+    ("attachment; filename*=UTF-8''%ff", None),
+    ("attachment; filename*=latin-99''%ff", None),
+    ('attachment; filename="/"', None),
+]
+
+
+@pytest.mark.parametrize(("header", "name"), FILE_NAMES)
+def test_the_report_names_the_file(service: Service, header: str, name: str | None) -> None:
+    for prefer in ("", "respond-async"):
+        reply = send(service, GOOD, Content_Disposition=header, Prefer=prefer)
+        assert reply.status in (200, 202) and (reply.json["file"], reply.json["mapper"]) == (name, None)
+        assert latest(service)["file"] == name
+    assert (
+        send(service, b"x", Content_Disposition=header).status == 400
+    )  # an import that could not be read has its file's name, too
+    assert latest(service)["file"] == name
+
+
+def test_the_report_names_the_mapper(service: Service) -> None:
+    put = "select bds.put_mapper('demo', 'stock', 'csv', %s)"
+    service.operator.write("demo", put, ("type csv units = 'row' { code = 'c' name = 'c' }",))
+    report = send(service, b"c\nM1\n", "/api/demo/import?mapper=stock", Content_Type="text/csv").json
+    assert (report["state"], report["mapper"], report["file"]) == ("completed", "stock", None)
+    assert latest(service)["mapper"] == "stock"
 
 
 ANSWERS: list[tuple[bytes, dict[str, str], int, str | None]] = [

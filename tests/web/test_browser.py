@@ -156,6 +156,7 @@ def test_a_file_is_dropped_imported_in_a_dry_run_and_refused(page: Any) -> None:
     page.click("button.main")
     page.wait_for_url("**/imports/*-*")
     page.wait_for_selector("text=This was a dry run: nothing was written.")
+    assert "File\nunits.json" in page.inner_text(".facts")
     page.goto("/imports?company=demo")
     page.evaluate("document.querySelector('#mapper').append(new Option('gone', 'gone', true, true))")
     page.dispatch_event("[data-drop]", "drop", {"dataTransfer": page.evaluate_handle(dropped, "a;b")})

@@ -139,6 +139,7 @@ function send(form, part, file) {
     request.setRequestHeader("X-CSRF-Token", form.dataset.csrf);
     request.setRequestHeader("Prefer", "respond-async");
     request.setRequestHeader("Content-Type", entity ? exportedType(file.name) : form.elements.mapper.value ? "application/octet-stream" : "application/json");
+    request.setRequestHeader("Content-Disposition", `attachment; filename*=UTF-8''${encodeURIComponent(file.name).replace(/['()*]/g, (c) => `%${c.charCodeAt(0).toString(16)}`)}`);
     const coding = file.name.toLowerCase().endsWith(".gz") ? "gzip" : file.name.toLowerCase().endsWith(".zst") ? "zstd" : "";
     if (coding) request.setRequestHeader("Content-Encoding", coding);
     const button = form.querySelector("button.main");
