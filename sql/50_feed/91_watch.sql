@@ -80,14 +80,10 @@ begin
         'state': import.state,
         'atomic': case import.atomic when 'batch' then to_json('batch'::text) else import.atomic::json end,
         'dryRun': import.dry_run,
-<<<<<<< HEAD
         'reverts': import.reverts, 'force': case when import.reverts is not null then import.is_forced end,
-=======
-        'reverts': import.reverts,
         'actor': import.actor,
         'file': coalesce(to_json(import.file), 'null'),
         'mapper': coalesce(to_json(import.mapper), 'null'),
->>>>>>> 0483090 (Imports: the report names who sent it, the file and the mapper)
         'startedAt': bds.api_time(import.started_at),
         'finishedAt': coalesce(to_json(bds.api_time(import.finished_at)), 'null'),
         'position': coalesce(to_json(import.position), 'null'),
