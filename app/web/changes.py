@@ -1,4 +1,4 @@
-"""The change log with filters, page by page; and the history of a row, old and new values side by side."""
+"""The change log by change sets or change by change, with filters; and the history of a row, old and new values side by side."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ from app.database.catalog import Entity
 from app.errors import ServiceError
 from app.query.literals import INT8
 from app.web.actors import display_names
+from app.web.change_sets import read_groups
 from app.web.forms import Form
 from app.web.page import PageRequest
+from app.web.row_names import row_names, rows_named
 
 PAGE = 50  # changes
 VERSIONS = 20  # on a page of a row's history
@@ -41,12 +43,14 @@ CURSOR = re.compile(r"[1-9][0-9]{0,17}")
 
 
 async def show(page: PageRequest) -> web.StreamResponse:
-    """The log, newest first; or the form with its problems."""
+    """The log, newest first, by change sets; with a filter or on demand change by change; or the form with its problems."""
     form = Form({name: [page.query[name]] for name in FIELDS if page.query.get(name, "").strip()})
+    if page.query.get("view") != "single" and not form.values:
+        return await show_sets(page, form)
     after, before = (read_cursor(page, name) for name in ("after", "before"))
     changes: list[dict[str, Any]] = []
     more, position = False, 0
-    filter = build_filter(page, form)
+    filter = await build_filter(page, form)
     if not form.problems:
         changes, more, position = await read_page(page, filter, after, before)
     is_newest = after is None and before is None and not form.problems
@@ -57,7 +61,9 @@ async def show(page: PageRequest) -> web.StreamResponse:
         filter=filter,
         entities=list(page.database.catalog.entities),
         operations=OPERATIONS,
+        groups=None,
         changes=changes,
+        names=await row_names(page, ((each["entity"], each["rowId"]) for each in changes)),
         # a page that was reached by "Newer" has an older one, and the reverse
         older=changes[-1]["id"] if changes and (more if after is None else True) else None,
         newer=changes[0]["id"] if changes and (more if after is not None else before is not None) else None,
@@ -68,7 +74,30 @@ async def show(page: PageRequest) -> web.StreamResponse:
     )
 
 
-def build_filter(page: PageRequest, form: Form) -> str:
+async def show_sets(page: PageRequest, form: Form) -> web.StreamResponse:
+    """The log by change sets."""
+    before = read_cursor(page, "before")
+    groups, older, position = await read_groups(page, before)
+    return page.render(
+        "changes.html",
+        form=form,
+        filter="",
+        entities=list(page.database.catalog.entities),
+        operations=OPERATIONS,
+        groups=groups,
+        changes=[],
+        names=await row_names(page, (group.row for group in groups if group.size == 1)),
+        older=older,
+        newer=None,
+        is_newest=before is None,
+        filters=dict.fromkeys(FIELDS, ""),
+        stream=f"/c/{page.company}/changes/stream?filter=" if before is None else None,
+        position=position,
+        actors=await display_names(page, (group.actor for group in groups)),
+    )
+
+
+async def build_filter(page: PageRequest, form: Form) -> str:
     """Return the form's fields as a filter of /c/{company}/changes; adds problems to the form."""
     parts = []
     if form["entity"]:
@@ -78,10 +107,7 @@ def build_filter(page: PageRequest, form: Form) -> str:
     if form["operation"]:
         parts.append(f"operation = {quote(form['operation'])}")
     if form["row"]:
-        row = form["row"].strip()
-        if not ID.fullmatch(row) or int(row) not in INT8:
-            form.add_problem("row", "Enter the id of a row: a whole number")
-        parts.append(f"rowId = {row}")
+        parts.append(await row_condition(page, form))
     if form["changeSet"]:
         try:
             parts.append(f"changeSetId = '{UUID(form['changeSet'].strip())}'")
@@ -92,6 +118,17 @@ def build_filter(page: PageRequest, form: Form) -> str:
             list_query(page.database.catalog, CHANGES, [("filter", form["filter"])])
         parts.append(f"({form['filter']})")
     return " and ".join(parts)
+
+
+async def row_condition(page: PageRequest, form: Form) -> str:
+    """The condition that a change is of the row with an id or a code; adds a problem to the form if there is no such row."""
+    text, entity = form["row"].strip(), form["entity"] if form["entity"] in page.database.catalog else None
+    meant = [f"(entity = {quote(name)} and rowId = {id})" for name, id in await rows_named(page, text, entity)]
+    if ID.fullmatch(text) and int(text) in INT8:
+        meant.append(f"rowId = {text}")
+    if not meant:
+        form.add_problem("row", f"No row of {entity or page.company} has the code {text}; a deleted row is found by its id")
+    return f"({' or '.join(meant)})"
 
 
 async def read_page(
@@ -111,6 +148,7 @@ async def read_page(
         cursor = await connection.execute(DETAILS, (page.company, [each["id"] for each in changes], times[0], times[-1]))
         details = {id: (actor, columns) for id, actor, columns in await cursor.fetchall()}
     for each in changes:
+        each["rowId"] = int(each["rowId"])
         each["actor"], each["columns"] = details.get(each["id"], ("", []))
     return changes, result["hasMore"], int(answer.position)
 

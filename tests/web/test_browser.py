@@ -295,8 +295,8 @@ def test_the_export_form_follows_entity_and_company(page: Any) -> None:
 def test_a_rows_history_shows_values_side_by_side(page: Any, service: Service) -> None:
     service.operator.write("second", "insert into data.units (company_id, id, code, name) values ('second', 4711, 'H', 'before')")
     service.operator.write("second", "update data.units set name = 'after' where code = 'H'", actor="ben")
-    page.goto("/changes?company=second&entity=units")
-    page.click("text=units 4711 >> nth=0")
+    page.goto("/changes?company=second&entity=units&row=H")
+    page.click("text=units H >> nth=0")
     row = page.locator("section.version >> nth=0").locator("tbody tr")
     assert row.inner_text().split() == ["name", "before", "after"]
     before, after = (row.locator("td").nth(n).bounding_box() for n in (0, 1))
@@ -304,7 +304,7 @@ def test_a_rows_history_shows_values_side_by_side(page: Any, service: Service) -
 
 
 PAGES = [
-    "/", "/data", "/data/units", "/data/units?filter=id%20%3E", "/data/units/4712", "/connect", "/changes", "/changes?filter=id%20%3E", "/changes/units/4712", "/imports", "/imports/{import}", "/mappers", "/mappers/axe", "/export", "/export?entity=units&columns=code&columns=price",
+    "/", "/data", "/data/units", "/data/units?filter=id%20%3E", "/data/units/4712", "/connect", "/changes", "/changes?view=single", "/changes?filter=id%20%3E", "/changes/units/4712", "/imports", "/imports/{import}", "/mappers", "/mappers/axe", "/export", "/export?entity=units&columns=code&columns=price",
     "/export?do=url&entity=units&format=csv&filter=x", "/hooks", "/hooks/{hook}", "/hooks/{hook}/deliveries/{delivery}", "/keys", "/imports/none", "/account", "/login",
 ]  # fmt: skip
 

@@ -6,6 +6,7 @@ from urllib.parse import urlencode
 
 import pytest
 
+from app.web import change_sets
 from tests.conftest import Operator
 from tests.service.serving import Service
 from tests.web.visitor import Page, Visitor
@@ -46,7 +47,7 @@ def ids(page: Page) -> list[int]:
 
 
 def test_links_to_older_and_newer_pages_reach_every_change(anna: Visitor, filled: Operator) -> None:
-    pages = [anna.get("/changes?company=demo")]
+    pages = [anna.get("/changes?company=demo&view=single")]
     while older := pages[-1].all("//a[@rel='next']/@href"):
         pages.append(anna.get(older[0]))
     last = filled.rows("select last_id from bds.clocks where company_id = 'demo'")[0][0]
@@ -88,8 +89,8 @@ def test_a_filter_shows_the_changes_that_match(anna: Visitor, filled: Operator, 
     [
         ({"entity": "o'really"}, "Entity: No such entity", "o'really"),
         ({"entity": HOSTILE}, "Entity: No such entity", HOSTILE),
-        ({"row": "x"}, "Row: Enter the id of a row", ""),
-        ({"row": "99999999999999999999"}, "Row: Enter the id of a row", ""),
+        ({"row": "x"}, "Row: No row of demo has the code", ""),
+        ({"row": "99999999999999999999"}, "Row: No row of demo has the code", ""),
         ({"changeSet": "x"}, "Change set: Enter the id of a change set", ""),
         ({"filter": "id >"}, "Condition: ", "character 5"),
         ({"filter": "prise = 1"}, "Condition: ", "prise (at character 1)"),
@@ -143,6 +144,45 @@ def test_a_key_is_shown_by_its_name(anna: Visitor, service: Service, filled: Ope
     filled.write(
         "second", "insert into data.units (company_id, code, name) values ('second', 'K', 'by a key')", actor=f"key {key_id}"
     )
-    page = anna.get("/changes?company=second")
+    page = anna.get("/changes?company=second&view=single")
     assert page.all("//td[@data-label='Changed by']") == ["key test"]
     assert page.one("//td[@data-label='Changed by']/@title") == f"key {key_id}"
+
+
+def sets(page: Page) -> list[str]:
+    return [" ".join(each.split()) for each in page.all("//tbody/tr/td[@data-label='What']")]
+
+
+def test_the_log_has_a_line_for_each_change_set(anna: Visitor, filled: Operator, service: Service) -> None:
+    page = anna.get("/changes?company=demo")
+    assert sets(page)[-2:] == ["create categories c C", "120 creates units"], (
+        "one line for a transaction; a row that exists by code and name"
+    )
+    lines = [
+        (what, int(count.replace(",", ""))) for what, count in zip(sets(page), page.all("//td[@data-label='Changes']"), strict=True)
+    ]
+    assert sum(count for _, count in lines) == filled.rows("select last_id from bds.clocks where company_id = 'demo'")[0][0]
+    [leads] = page.tree.xpath("//tr[contains(., '120 creates')]//td[@data-label='What']//a/@href")
+    assert len(ids(anna.get(leads))) == 50 and anna.get(leads).all("//a[@rel='next']")
+    assert page.all("//a[.='Change by change']/@href") == ["/changes?company=demo&view=single"]
+
+
+def test_pages_of_change_sets_reach_every_change(anna: Visitor, service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(change_sets, "GROUPS", 2)
+    monkeypatch.setattr(change_sets, "WINDOWS", (3, 10, 1_000))
+    page = anna.get("/changes?company=demo")
+    found: list[str] = sets(page)
+    while older := page.all("//a[@rel='next']/@href"):
+        page = anna.get(older[0])
+        found += sets(page)
+        assert len(sets(page)) <= 2
+    monkeypatch.undo()
+    assert found == sets(anna.get("/changes?company=demo"))
+
+
+def test_a_row_is_found_by_its_code(anna: Visitor, filled: Operator) -> None:
+    page = anna.get("/changes?" + urlencode({"company": "demo", "row": "U77"}))
+    assert [" ".join(each.split()) for each in page.all("//td[@data-label='Row']")] == ["units U77 unit"]
+    assert page.typed("row") == "U77"
+    other = anna.get("/changes?" + urlencode({"company": "demo", "row": "U77", "entity": "products"}))
+    assert other.problems == ["Row: No row of products has the code U77; a deleted row is found by its id"]

@@ -152,7 +152,7 @@ def wait_for_first(page: Any, id: int) -> None:
 
 def test_the_page_of_changes_shows_new_rows_as_they_commit(page: Any, service: Service) -> None:
     add(service.operator, 3)
-    page.goto("/changes?company=demo")
+    page.goto("/changes?company=demo&view=single")
     page.wait_for_selector("[data-is=live]")
     page.focus("#live tbody tr:first-child a")
     focused = shown(page)[0]
@@ -163,7 +163,16 @@ def test_the_page_of_changes_shows_new_rows_as_they_commit(page: Any, service: S
         assert shown(page) == list(range(newest, max(0, newest - 50), -1))
         if number == 1:
             assert page.evaluate("document.activeElement.closest('tr').dataset.id") == str(focused), "the focus stays in its row"
-    assert page.evaluate("document.querySelector('.pager [rel=next]').href").endswith(f"before={newest - 49}")
+    assert page.evaluate("document.querySelector('.pager [rel=next]').href").endswith(f"before={newest - 49}&view=single")
+
+
+def test_the_page_of_change_sets_shows_new_ones_as_they_commit(page: Any, service: Service) -> None:
+    page.goto("/changes?company=demo")
+    page.wait_for_selector("[data-is=live]")
+    add(service.operator, 7)
+    newest = last(service)
+    row = page.wait_for_selector(f"#live tbody tr[data-id='{newest - 6}-{newest}']:first-child", timeout=30_000)
+    assert "7 creates" in row.inner_text()
 
 
 def test_the_page_of_changes_follows_with_its_filter(page: Any, service: Service) -> None:
@@ -187,7 +196,7 @@ def test_an_empty_page_of_changes_gets_its_first_row(page: Any, service: Service
 
 def test_following_can_be_paused(page: Any, service: Service) -> None:
     add(service.operator, 1)
-    page.goto("/changes?company=demo")
+    page.goto("/changes?company=demo&view=single")
     page.wait_for_selector("[data-is=live]")
     page.click("button:has-text('Pause')")
     page.wait_for_selector("[data-is=paused]")
@@ -200,7 +209,7 @@ def test_following_can_be_paused(page: Any, service: Service) -> None:
 
 
 def test_the_page_of_changes_follows_on_after_its_connection_was_lost(page: Any, relay: Relay, service: Service) -> None:
-    page.goto("/changes?company=demo")
+    page.goto("/changes?company=demo&view=single")
     page.wait_for_selector("[data-is=live]")
     relay.cut()
     page.wait_for_selector("[data-is=waiting]")
@@ -212,7 +221,7 @@ def test_the_page_of_changes_follows_on_after_its_connection_was_lost(page: Any,
 
 def test_the_page_of_changes_shows_that_its_session_has_ended(page: Any, service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hub, "CHECK", 0.1)
-    page.goto("/changes?company=demo")
+    page.goto("/changes?company=demo&view=single")
     page.wait_for_selector("[data-is=live]")
     service.operator.connection.execute("delete from bds.sessions")
     page.wait_for_selector("text=Your session has ended", timeout=30_000)
@@ -221,7 +230,7 @@ def test_the_page_of_changes_shows_that_its_session_has_ended(page: Any, service
 
 def test_an_older_page_does_not_follow(page: Any, service: Service) -> None:
     add(service.operator, 60)
-    page.goto("/changes?company=demo")
+    page.goto("/changes?company=demo&view=single")
     page.click("[rel=next]")
     page.wait_for_selector("[rel=prev]")
     assert not page.query_selector("[data-follow]")
