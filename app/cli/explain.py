@@ -9,6 +9,7 @@ from multidict import CIMultiDict
 
 from app.config import Config
 from app.database.connections import connect, read_catalog, resolve
+from app.database.past import NAME_VERSION, parameters, past_of
 from app.errors import ServiceError
 from app.odata.plan import TAKES
 from app.odata.request import Kind, read_request
@@ -30,7 +31,7 @@ def explain(config: Config, path: str) -> str:
         if resource.entity is None:
             raise ServiceError("malformed_request", f"{resource.kind.value} needs no SQL")
         query = parse_query(
-            *(catalog, resource.entity, request.options),
+            *(request.catalog, resource.entity, request.options),
             key=resource.key,
             member=resource.member,
             takes=TAKES[resource.kind],
@@ -38,9 +39,12 @@ def explain(config: Config, path: str) -> str:
         )
         statement = sql_select.count(query, company) if resource.kind is Kind.COUNT else sql_select.rows(query, company)
         connection.execute("select set_config('bds.company', %s, false)", (company,))
+        if request.moment:
+            row = connection.execute(NAME_VERSION, parameters(company, request.moment, local=False)).fetchone()
+            past_of(row, request.moment)
         plan = psycopg.RawCursor(connection).execute(b"explain " + statement.text, statement.values).fetchall()
-    parameters = [f"  ${number} = {value!r}" for number, value in enumerate(statement.values, 1)]
-    return "\n".join([_pretty(statement.text.decode()), "", *parameters, "", *(line for (line,) in plan)])
+    given = [f"  ${number} = {value!r}" for number, value in enumerate(statement.values, 1)]
+    return "\n".join([_pretty(statement.text.decode()), "", *given, "", *(line for (line,) in plan)])
 
 
 def _pretty(text: str) -> str:

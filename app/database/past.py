@@ -90,8 +90,16 @@ async def name_version(connection: psycopg.AsyncConnection[Any], company: str, m
     Raises ServiceError: not_found for a version or time in the future, gone for one that retention has dropped.
     """
     local = connection.info.transaction_status == TransactionStatus.INTRANS
-    parameters = {"company": company, "version": moment.version, "time": moment.time, "local": local}
-    row = await (await connection.execute(NAME_VERSION, parameters)).fetchone()
+    return past_of(await (await connection.execute(NAME_VERSION, parameters(company, moment, local=local))).fetchone(), moment)
+
+
+def parameters(company: str, moment: Moment, *, local: bool) -> dict[str, Any]:
+    """The parameters of NAME_VERSION.  local: whether the version is named for the transaction alone."""
+    return {"company": company, "version": moment.version, "time": moment.time, "local": local}
+
+
+def past_of(row: tuple[Any, ...] | None, moment: Moment) -> Past:
+    """What the row of NAME_VERSION says of a moment.  Raises ServiceError, as name_version does."""
     assert row is not None
     version, first, last, erasures, is_to_come, is_unsure, *_ = row
     if is_to_come:

@@ -21,3 +21,10 @@ def test_explain_prints_the_statement_its_values_and_the_plan(module_database_ur
 def test_a_document_has_no_statement(module_database_url: str) -> None:
     with pytest.raises(ServiceError, match="no SQL"):
         explain(Config(database_url=module_database_url), "/api/odata/acme/$metadata")
+
+
+def test_a_past_state_is_explained_as_of_its_version(module_database_url: str) -> None:
+    printed = explain(Config(database_url=module_database_url), "/api/odata/acme@0/products?$top=5")
+    assert "past.products_unchanged" in printed and "api.products" not in printed and "change_log" in printed
+    with pytest.raises(ServiceError, match="version 7 is yet to come"):
+        explain(Config(database_url=module_database_url), "/api/odata/acme@7/products")
