@@ -96,7 +96,7 @@ def edit(operator: Operator, choose: random.Random) -> None:
 def test_the_copy_has_the_rows_of_the_service_after_each_round(kitchen: Kitchen) -> None:
     choose = random.Random(20261122)
     for _ in range(5):
-        assert kitchen.run("copy.py", *ENTITIES).startswith("as of change ")
+        assert kitchen.run("copy_rows.py", *ENTITIES).startswith("as of change ")
         for entity in ENTITIES:
             assert kitchen.copied(entity) == kitchen.served(entity)
         for _ in range(30):
@@ -105,12 +105,12 @@ def test_the_copy_has_the_rows_of_the_service_after_each_round(kitchen: Kitchen)
 
 
 def test_decimals_of_the_copy_are_exact(kitchen: Kitchen) -> None:
-    kitchen.run("copy.py", "products")
+    kitchen.run("copy_rows.py", "products")
     assert {row["price"] for row in kitchen.copied("products")} == {"123456789012.3456"}
 
 
 def test_a_copy_that_lost_its_place_is_made_anew(kitchen: Kitchen) -> None:
-    kitchen.run("copy.py", "units", "orders")
+    kitchen.run("copy_rows.py", "units", "orders")
     operator = kitchen.service.operator
     write(operator, "delete from data.units where code = '7'")
     write(operator, "update data.units set name = 'late' where code = '8'")
@@ -119,11 +119,11 @@ def test_a_copy_that_lost_its_place_is_made_anew(kitchen: Kitchen) -> None:
     operator.connection.execute("select bds.set_retention('1 year')")
     operator.connection.execute("select bds.maintain()")
     assert kitchen.service.ask("/c/demo/changes?filter=id>0").status == 410
-    kitchen.run("copy.py", "units", "orders")
+    kitchen.run("copy_rows.py", "units", "orders")
     for entity in ("units", "orders"):
         assert kitchen.copied(entity) == kitchen.served(entity)
     write(operator, "delete from data.units where code = '10'")
-    kitchen.run("copy.py", "units", "orders")
+    kitchen.run("copy_rows.py", "units", "orders")
     assert kitchen.copied("units") == kitchen.served("units")
 
 
