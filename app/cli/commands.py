@@ -62,12 +62,6 @@ def _connect(config: Config) -> psycopg.Connection[Any]:
     return connections.connect(connections.resolve(config))
 
 
-def create_company(options: argparse.Namespace, config: Config) -> int:
-    with _connect(config) as connection:
-        connection.execute("select bds.create_company(%s, %s)", (options.id, options.tenant))
-    return 0
-
-
 def create_key(options: argparse.Namespace, config: Config) -> int:
     with _connect(config) as connection, connection.transaction():  # a key that could not be printed is not kept
         stdio.write(_new_key(connection, options.name, options.company, options.scope, options.expires) + "\n")

@@ -1,4 +1,4 @@
-"""Companies at the command line: list, delete, dump, restore."""
+"""Companies at the command line: create, list, delete, dump, restore."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from typing import Any, BinaryIO
 import psycopg
 
 from app.cli import stdio, tables
+from app.cli.command import Command, argument
 from app.cli.exports import output
 from app.cli.progress import Progress
 from app.config import Config
@@ -26,6 +27,12 @@ COMPANIES = """
     from bds.companies c join bds.clocks k on k.company_id = c.id
     order by c.id
 """
+
+
+def create_company(options: argparse.Namespace, config: Config) -> int:
+    with connections.connect(connections.resolve(config)) as connection:
+        connection.execute("select bds.create_company(%s, %s)", (options.id, options.tenant))
+    return 0
 
 
 def list_companies(options: argparse.Namespace, config: Config) -> int:
@@ -100,3 +107,60 @@ def _shown(phase: str) -> Iterator[dump.Show]:
         yield lambda table, size: progress.show(phase, None, f"{table}, {size / 1e6:,.1f} MB")
     finally:
         progress.close()
+
+
+COMMANDS = (
+    Command(
+        "company create",
+        create_company,
+        "create a company",
+        "  bds company create acme --tenant acme-group",
+        (
+            argument("id", metavar="ID", help="1 to 63 characters of a-z 0-9 - _"),
+            argument("--tenant", help="the tenant that it belongs to; created if it does not exist"),
+        ),
+    ),
+    Command(
+        "company list",
+        list_companies,
+        "list companies",
+        "  bds company list                             ids, tenants, the number of changes and the time of the last one",
+    ),
+    Command(
+        "company delete",
+        delete_company,
+        "delete a company with everything of it, its change log too",
+        """\
+  bds company delete acme --yes
+Refused while an import is under way. Keys and users of this company alone are deleted, too.""",
+        (
+            argument("id", metavar="ID", help="the company"),
+            argument("--yes", action="store_true", help="really delete it; there is no way back but a dump"),
+        ),
+    ),
+    Command(
+        "company dump",
+        dump_company,
+        "write a company into a pipe or a file: its rows, log, hooks with secrets, mappers, reports and keys of it alone",
+        """\
+  bds company dump acme --output acme.dump
+  bds company dump acme | BDS_DATABASE_URL=postgresql://owner@other/bds bds company restore
+Only the owner may dump. It is one snapshot; everybody goes on meanwhile.""",
+        (
+            argument("id", metavar="ID", help="the company"),
+            argument("--output", "-o", metavar="FILE", help="file to write, with mode 0600 (standard output)"),
+        ),
+    ),
+    Command(
+        "company restore",
+        restore_company,
+        "create a company from its dump, in a database of the same version",
+        """\
+  bds company restore acme.dump
+All or nothing; a company that exists is refused. Ids, the log and its clock go on where they were.""",
+        (
+            argument("file", metavar="FILE", nargs="?", default="-", help="a dump (standard input)"),
+            argument("--hooks", action="store_true", help="keep hooks enabled, and what is queued for them (they are disabled)"),
+        ),
+    ),
+)

@@ -1,6 +1,6 @@
 """The command line: a table of commands, and the parser made from it.
 
-A new command is a function in app/cli/commands.py and an entry in COMMANDS; the commands of hooks and mappers are in their modules.
+A new command is a function in app/cli/commands.py and an entry in COMMANDS.  Companies, hooks and mappers have their own modules.
 """
 
 from __future__ import annotations
@@ -92,59 +92,7 @@ Safe to run at any time, also several times at once; a second run changes nothin
 restoring a backup.""",
         (argument("--plan", action="store_true", help="print what would be applied, and change nothing"),),
     ),
-    Command(
-        "company create",
-        commands.create_company,
-        "create a company",
-        "  bds company create acme --tenant acme-group",
-        (
-            argument("id", metavar="ID", help="1 to 63 characters of a-z 0-9 - _"),
-            argument("--tenant", help="the tenant that it belongs to; created if it does not exist"),
-        ),
-    ),
-    Command(
-        "company list",
-        companies.list_companies,
-        "list companies",
-        "  bds company list                             ids, tenants, the number of changes and the time of the last one",
-    ),
-    Command(
-        "company delete",
-        companies.delete_company,
-        "delete a company with everything of it, its change log too",
-        """\
-  bds company delete acme --yes
-Refused while an import is under way. Keys and users of this company alone are deleted, too.""",
-        (
-            argument("id", metavar="ID", help="the company"),
-            argument("--yes", action="store_true", help="really delete it; there is no way back but a dump"),
-        ),
-    ),
-    Command(
-        "company dump",
-        companies.dump_company,
-        "write a company into a pipe or a file: its rows, log, hooks with secrets, mappers, reports and keys of it alone",
-        """\
-  bds company dump acme --output acme.dump
-  bds company dump acme | BDS_DATABASE_URL=postgresql://owner@other/bds bds company restore
-Only the owner may dump. It is one snapshot; everybody goes on meanwhile.""",
-        (
-            argument("id", metavar="ID", help="the company"),
-            argument("--output", "-o", metavar="FILE", help="file to write, with mode 0600 (standard output)"),
-        ),
-    ),
-    Command(
-        "company restore",
-        companies.restore_company,
-        "create a company from its dump, in a database of the same version",
-        """\
-  bds company restore acme.dump
-All or nothing; a company that exists is refused. Ids, the log and its clock go on where they were.""",
-        (
-            argument("file", metavar="FILE", nargs="?", default="-", help="a dump (standard input)"),
-            argument("--hooks", action="store_true", help="keep hooks enabled, and what is queued for them (they are disabled)"),
-        ),
-    ),
+    *companies.COMMANDS,
     Command(
         "key create",
         commands.create_key,

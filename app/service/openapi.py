@@ -94,7 +94,7 @@ def _describe(catalog: Catalog) -> dict[str, Any]:
 
 def _of_entity(entity: Entity) -> Iterator[tuple[tuple[str, str], Operation]]:
     """The operations of an entity's routes."""
-    one, many, row = _name(entity), entity.name[0].upper() + entity.name[1:], ref(_name(entity))
+    many = entity.name[0].upper() + entity.name[1:]
     about = entity.description or entity.name
     yield (
         ("GET", f"/c/{{company}}/{entity.name}"),
@@ -103,11 +103,20 @@ def _of_entity(entity: Entity) -> Iterator[tuple[tuple[str, str], Operation]]:
             "Rows",
             f"Rows: {about}",
             "read",
-            {200: Answer("A page", page(row))},
+            {200: Answer("A page", page(ref(_name(entity))))},
             query=ROWS,
             headers={**POSITION, **SEEN},
         ),
     )
+    yield from _of_row(entity, _name(entity))
+    yield (
+        ("GET", f"/api/{{company}}/{entity.name}"),
+        Operation(f"export{many}", "Export", f"Export {entity.name}", "read", {200: FILE}, query=EXPORT, headers=POSITION),
+    )
+
+
+def _of_row(entity: Entity, one: str) -> Iterator[tuple[tuple[str, str], Operation]]:
+    """The operations of the routes of one row.  one: the name of its schema."""
     yield (
         ("GET", f"/c/{{company}}/{entity.name}/{{id}}"),
         Operation(
@@ -115,7 +124,7 @@ def _of_entity(entity: Entity) -> Iterator[tuple[tuple[str, str], Operation]]:
             "Rows",
             f"One row of {entity.name}, by its id or a lookup such as `code:X`",
             "read",
-            {200: Answer("The row", row)},
+            {200: Answer("The row", ref(one))},
             query=PAST,
             headers={**POSITION, **SEEN},
         ),
@@ -131,10 +140,6 @@ def _of_entity(entity: Entity) -> Iterator[tuple[tuple[str, str], Operation]]:
             query=LIMIT,
             headers=POSITION,
         ),
-    )
-    yield (
-        ("GET", f"/api/{{company}}/{entity.name}"),
-        Operation(f"export{many}", "Export", f"Export {entity.name}", "read", {200: FILE}, query=EXPORT, headers=POSITION),
     )
 
 
