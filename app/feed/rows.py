@@ -167,7 +167,10 @@ class Rows:
         """Escape the control characters that have a meaning in COPY data, and refuse NUL, which PostgreSQL does not store."""
         clean = row[:3]
         for slot, value in enumerate(row[3:], 3):
-            if "\0" in value:
+            if "\0" in value and slot == table.slots["id"]:
+                self.error(entity, ordinal, "id", "invalid_value", "text cannot hold the character U+0000")
+                value = value.translate(_ERROR_ESCAPES)  # still an identity: the record is not taken for a new one
+            elif "\0" in value:
                 self.error(entity, ordinal, table.columns[slot], "invalid_value", "text cannot hold the character U+0000")
                 value = ABSENT
             elif value is not ABSENT and value is not NULL:

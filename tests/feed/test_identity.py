@@ -181,3 +181,15 @@ def test_the_values_of_an_update_are_checked_although_a_delete_has_the_same_row(
         products=[{"@operation": "update", "code": "A", "price": "a lot"}, {"@operation": "delete", "code": "A", "price": "a lot"}]
     )
     assert errors(report)[:2] == [("products[0].price", "invalid_value"), ("products[1]", "duplicate_record")]
+
+
+@pytest.mark.parametrize("operation", ["upsert", "create", "delete"])
+@pytest.mark.parametrize("path", ["small", "large"])
+def test_an_id_that_cannot_be_stored_is_the_only_error_of_its_record(feed: Feed, operation: str, path: str) -> None:
+    record = {"@operation": operation, "id": "code:A\0", "name": "a"}
+    feed.good(units=[{"code": "A", "name": "a"}])
+    others = [{"code": f"U{n}", "name": "u"} for n in range(2000 if path == "large" else 1)]
+    report = feed.send({"@atomic": False, "units": [record, *others]})
+    assert errors(report) == [("units[0].id", "invalid_value")]
+    assert report["errors"][0]["record"] == "code:A\N{REPLACEMENT CHARACTER}"
+    assert report["entities"]["units"]["failed"] == 1

@@ -40,7 +40,7 @@ def report(anna: Visitor, answer: Page) -> Page:
 def test_a_file_is_imported_and_reported(anna: Visitor, service: Service) -> None:
     page = report(anna, anna.upload("/imports?company=demo", {}, "units.json", dump(GOOD)))
     assert "completed" in page.text and "All records were applied." in page.text
-    assert "units.json" in page.one("//dl") and "Sent byuser anna@example.com" in page.one("//dl")
+    assert "Fileunits.json" in page.one("//dl") and "Sent byuser anna@example.com" in page.one("//dl")
     assert page.all("//table[.//th='Entity']/tbody/tr") == ["units 2 0 0 0 0"]
     assert service.operator.rows("select distinct actor from bds.changes where company_id = 'demo'") == [("user anna@example.com",)]
     listed = anna.get("/imports?company=demo")
