@@ -11,26 +11,8 @@ from typing import Any
 import msgspec
 
 from app.database.catalog import Catalog, Entity, Field
-from app.service.operations import (
-    EXPORT,
-    FILE,
-    LIMIT,
-    OPERATIONS,
-    PAST,
-    POSITION,
-    ROWS,
-    SCHEMAS,
-    SEEN,
-    TEXT,
-    Answer,
-    Operation,
-    Schema,
-    array,
-    nullable,
-    page,
-    record,
-    ref,
-)
+from app.service.operations import EXPORT, FILE, LIMIT, OPERATIONS, PAST, POSITION, ROWS, SEEN, Answer, Operation
+from app.service.schemas import SCHEMAS, TEXT, Schema, array, nullable, page, record, ref
 
 TYPES: Mapping[str, Schema] = {
     "text": TEXT,

@@ -1,0 +1,162 @@
+"""The schemas of the OpenAPI description that do not depend on the catalog, and functions to compose schemas."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+Schema = Mapping[str, Any]
+
+TEXT: Schema = {"type": "string"}
+WHOLE: Schema = {"type": "integer"}
+TRUTH: Schema = {"type": "boolean"}
+TIME: Schema = {"type": "string", "format": "date-time"}
+UUID: Schema = {"type": "string", "format": "uuid"}
+ANYTHING: Schema = {"type": "object", "additionalProperties": True}
+
+
+def nullable(schema: Schema) -> Schema:
+    """The schema, or null."""
+    return (
+        {**schema, "type": [schema["type"], "null"]}
+        if isinstance(schema.get("type"), str)
+        else {"oneOf": [schema, {"type": "null"}]}
+    )
+
+
+def array(items: Schema) -> Schema:
+    return {"type": "array", "items": items}
+
+
+def ref(name: str) -> Schema:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def record(optional: tuple[str, ...] = (), /, **properties: Schema) -> Schema:
+    """An object whose members are all required but the optional ones."""
+    return {"type": "object", "properties": properties, "required": [name for name in properties if name not in optional]}
+
+
+def page(items: Schema) -> Schema:
+    """A list as every route sends it."""
+    return record(data=array(items), hasMore=TRUTH)
+
+
+# by name, beside those of the entities
+SCHEMAS: Mapping[str, Schema] = {
+    "Problem": {
+        "type": "object",
+        "description": "An error (RFC 9457)",
+        "properties": {
+            "type": TEXT,
+            "title": TEXT,
+            "status": WHOLE,
+            "detail": TEXT,
+            "code": TEXT,
+            "target": TEXT,
+            "position": WHOLE,
+        },
+        "required": ["type", "title", "status", "detail", "code"],
+        "additionalProperties": True,
+    },
+    "Change": record(
+        id=WHOLE,
+        entity=TEXT,
+        rowId=TEXT,
+        operation={"type": "string", "enum": ["create", "update", "delete"]},
+        changeSetId=nullable(UUID),
+        createdAt=TIME,
+    ),
+    "Version": record(
+        version=WHOLE,
+        operation={"type": "string", "enum": ["create", "update", "delete"]},
+        at=TIME,
+        actor=TEXT,
+        user=TEXT,
+        changeSetId=nullable(UUID),
+        old=nullable(ANYTHING),
+        new=nullable(ANYTHING),
+    ),
+    "HookHealth": record(
+        state={"type": "string", "enum": ["ok", "failing", "resting", "disabled"]},
+        failures=WHOLE,
+        lastStatus=nullable(WHOLE),
+        lastAt=nullable(TIME),
+        queued=WHOLE,
+        restsUntil=nullable(TIME),
+    ),
+    "HookMembers": record(
+        ("entity", "url", "action", "filter", "columns", "allowInChangeSet", "disabled"),
+        entity=nullable(TEXT),
+        url={"type": "string", "format": "uri"},
+        action={"type": "string", "const": "webhook"},
+        filter=nullable(TEXT),
+        columns=nullable(array(TEXT)),
+        allowInChangeSet=TRUTH,
+        disabled=TRUTH,
+    ),
+    "Hook": record(
+        ("secret", "notices"),
+        id=UUID,
+        entity=nullable(TEXT),
+        url=TEXT,
+        action=TEXT,
+        filter=nullable(TEXT),
+        columns=nullable(array(TEXT)),
+        allowInChangeSet=TRUTH,
+        disabled=TRUTH,
+        createdAt=TIME,
+        updatedAt=TIME,
+        secret=TEXT,
+        health=ref("HookHealth"),
+        notices=array(TEXT),
+    ),
+    "Attempt": record(
+        at=TIME, status=nullable(WHOLE), durationMs=nullable({"type": "number"}), error=nullable(TEXT), reply=nullable(TEXT)
+    ),
+    "Delivery": {
+        **record(
+            ("body",),
+            id=UUID,
+            hookId=UUID,
+            state={"type": "string", "enum": ["pending", "waiting", "delivered", "failed", "cancelled"]},
+            changeSetId=nullable(UUID),
+            changes=WHOLE,
+            createdAt=TIME,
+            nextAttemptAt=nullable(TIME),
+            finishedAt=nullable(TIME),
+            attempts=array(ref("Attempt")),
+            body=ANYTHING,
+        ),
+        "additionalProperties": True,
+    },
+    "RecordError": record(path=TEXT, record=nullable(TEXT), code=TEXT, message=TEXT),
+    "Counts": record(created=WHOLE, updated=WHOLE, deleted=WHOLE, unchanged=WHOLE, failed=WHOLE),
+    "ImportReport": {
+        "type": "object",
+        "properties": {
+            "importId": UUID,
+            "changeSetId": UUID,
+            "state": {"type": "string", "enum": ["receiving", "running", "completed", "partial", "failed", "cancelled"]},
+            "atomic": {"type": ["string", "boolean"]},
+            "dryRun": TRUTH,
+            "reverts": UUID,
+            "force": TRUTH,
+            "actor": TEXT,
+            "file": nullable(TEXT),
+            "mapper": nullable(TEXT),
+            "startedAt": TIME,
+            "finishedAt": nullable(TIME),
+            "position": nullable(WHOLE),
+            "progress": ANYTHING,
+            "entities": {"type": "object", "additionalProperties": ref("Counts")},
+            "errorCount": WHOLE,
+            "errors": array(ref("RecordError")),
+        },
+        "required": ["importId", "changeSetId", "state", "startedAt", "finishedAt", "progress", "entities", "errorCount", "errors"],
+        "additionalProperties": True,
+    },
+    "Mapper": record(name=TEXT, type=TEXT, createdAt=TIME, updatedAt=TIME),
+    "Session": record(token=TEXT, expiresAt=TIME, csrf=TEXT),
+    "Index": record(entities=array(record(name=TEXT, url=TEXT)), links={"type": "object", "additionalProperties": TEXT}),
+}
