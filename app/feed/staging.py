@@ -170,7 +170,11 @@ class Staging:
 
 
 def _copy(connection: psycopg.Connection[Any], table: sql.Composable, columns: tuple[str, ...], data: bytes) -> None:
-    """Copy lines into a table."""
+    """Copy lines into a table.  Raises ServiceError `busy` if the entity has lost a column since the catalog was read."""
     statement = sql.SQL("copy {} ({}) from stdin " + COPY_OPTIONS).format(table, sql.SQL(", ").join(map(sql.Identifier, columns)))
-    with connection.cursor().copy(statement) as copy:
-        copy.write(data)
+    try:
+        with connection.cursor().copy(statement) as copy:
+            copy.write(data)
+    except psycopg.errors.UndefinedColumn:
+        message = "an entity was changed while the document arrived; nothing was written: send it again"
+        raise ServiceError("busy", message, headers={"Retry-After": "1"}) from None

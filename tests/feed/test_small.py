@@ -12,6 +12,7 @@ import psycopg
 import pytest
 
 from app.database import connections
+from app.errors import ServiceError
 from app.feed.run import Import
 from tests.feed.conftest import Feed, counts, errors
 from tests.service.serving import wait_until
@@ -126,6 +127,28 @@ def test_a_registered_table_is_known_to_a_session_that_has_imported(session: Ses
     importing.receive(json.dumps(order("O1", shelf="S")).encode())
     assert importing.run()["state"] == "completed"
     assert session.feed.rows("orders", "code", "shelf", order="code") == [("O0", None), ("O1", "S")]
+
+
+@pytest.mark.parametrize("is_small", [True, False])
+def test_a_column_that_is_dropped_while_the_document_arrives_is_said_to_the_client(session: Session, is_small: bool) -> None:
+    connection, feed = session.feed.operator.connection, session.feed
+    column = "bay_small" if is_small else "bay_large"
+    field = "baySmall" if is_small else "bayLarge"
+    connection.execute(f"alter table data.orders add column {column} text")
+    connection.execute("select bds.register('data.orders')")
+    with connections.connect(feed.url) as reader:
+        catalog = connections.read_catalog(reader)
+    connection.execute("select bds.drop_column('orders', %s)", (column,))
+    importing = Import(feed.url, catalog, feed.company, writers=session.lend)
+    if not is_small:
+        importing.begin()
+    importing.receive(json.dumps(order("O1", **{field: "B"})).encode())
+    with pytest.raises(ServiceError, match="send it again") as raised:
+        importing.run()
+    importing.fail(raised.value)
+    assert raised.value.code == "busy" and feed.rows("orders", "code") == []
+    assert feed.ask("select state from bds.imports where company_id = %s", feed.company) == [("failed",)]
+    assert session.send(order("O1"))["state"] == "completed"
 
 
 LONG = "x" * 20_000
