@@ -231,7 +231,9 @@ begin
             $sql$
             insert into bds.import_errors (company_id, import_id, n, path, record, code, message)
             select $1, $2, $3 + row_number() over (order by e.ordinal, e.code = 'batch_failed', e.field nulls first, e.code, e.record),
-                coalesce(e.path, ({path}) || coalesce('.' || e.field, '')), coalesce(e.record, {record}), e.code, e.message
+                -- a value may have megabytes, and a report shows a thousand errors
+                left(coalesce(e.path, ({path}) || coalesce('.' || e.field, '')), 1000), left(coalesce(e.record, {record}), 1000), e.code,
+                left(e.message, 1000)
             from pg_temp.feed_errors e
             left join pg_temp.{staged:I} r0 on r0."@ordinal" = e.ordinal
             {joins}

@@ -239,3 +239,11 @@ def test_a_message_may_quote_anything(feed: Feed) -> None:
     assert {code for _, code in errors(report)} == {"invalid_value", "unknown_field"}
     assert len(report["errors"]) == 3
     assert {e["record"] for e in report["errors"]} == {"code:a\x02b"}
+
+
+def test_an_error_does_not_repeat_a_long_document(feed: Feed) -> None:
+    long = "x" * 100_000
+    report = feed.send({"@atomic": False, "units": [{"code": long}, {"code": "A", "name": "a", long: 1}]})
+    assert [e["code"] for e in report["errors"]] == ["required", "unknown_field"]
+    assert {len(e["record"]) for e in report["errors"]} == {1000, len("code:A")}
+    assert max(len(e[member]) for e in report["errors"] for member in ("path", "message")) == 1000
