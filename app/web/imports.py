@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from aiohttp import web
@@ -13,6 +14,7 @@ from app.feed.origin import Origin, file_name
 from app.mapper import store
 from app.mapper.document import SourceConverter
 from app.mapper.exported import exported_mapper, format_of_content
+from app.web import import_errors
 from app.web.actors import display_names
 from app.web.forms import Form, Upload, initial_form, read_upload
 from app.web.page import PageRequest, see_other
@@ -76,20 +78,22 @@ async def _chained(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[by
 
 async def report(page: PageRequest) -> web.StreamResponse:
     """The progress or the report of an import."""
-    offset = page.offset()
-    found = await receive.show(page.database, page.company, page.path_variables["id"])
-    options = [("limit", str(ERRORS)), ("offset", str(offset))]
-    errors = await receive.errors(page.database, page.company, page.path_variables["id"], options)
+    offset, id, code = page.offset(), page.path_variables["id"], page.query.get("code", "")
+    found = await receive.show(page.database, page.company, id)
+    errors = await import_errors.read_errors(page, id, code, ERRORS + 1, offset)
     return page.render(
         "import.html",
         report=found,
-        errors=errors["data"],
-        more=errors["hasMore"],
+        errors=errors[:ERRORS],
+        codes=await import_errors.count_by_code(page, id),
+        code=code,
+        more=len(errors) > ERRORS,
         offset=offset,
         page_size=ERRORS,
         totals=_totals(found),
         actors=await display_names(page, [found["actor"]]),
         kinds=COUNTS,
+        duration=_duration(found),
         refresh=found["finishedAt"] is None,
     )
 
@@ -118,7 +122,8 @@ async def list_page(page: PageRequest, form: Form) -> web.Response:
     return page.render(
         "imports.html",
         form.status,
-        imports=[{**each, "totals": _totals(each)} for each in imports["data"]],
+        imports=[{**each, "totals": _totals(each), "duration": _duration(each)} for each in imports["data"]],
+        actors=await display_names(page, (each["actor"] for each in imports["data"])),
         more=imports["hasMore"],
         offset=offset,
         page_size=PAGE,
@@ -142,6 +147,12 @@ def content_coding(name: str) -> str:
 
 def _totals(report: dict[str, Any]) -> dict[str, int]:
     return {kind: sum(counts[kind] for counts in report["entities"].values()) for kind in COUNTS}
+
+
+def _duration(report: dict[str, Any]) -> timedelta:
+    """How long the import has taken so far."""
+    end = report["finishedAt"]
+    return (datetime.fromisoformat(end) if end else datetime.now(UTC)) - datetime.fromisoformat(report["startedAt"])
 
 
 def _chunk_reader(upload: Upload) -> Callable[[], Awaitable[bytes]]:

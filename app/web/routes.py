@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from aiohttp import web
 
 from app.errors import ServiceError
-from app.web import account, changes, connect, data, docs, export, hooks, imports, keys, login, mappers, overview
+from app.web import account, changes, connect, data, docs, export, hooks, import_errors, imports, keys, login, mappers, overview
 from app.web.page import Access, Handler, PageHandler, Site
 from app.web.view import STATIC, VERSIONS
 from app.wire import answers
@@ -23,6 +23,7 @@ PAGES: tuple[tuple[str, str, Access, PageHandler], ...] = (
     ("GET", "/imports", "import", imports.show),
     ("POST", "/imports", "import", imports.upload),
     ("GET", "/imports/{id}", "import", imports.report),
+    ("GET", "/imports/{id}/errors.csv", "import", import_errors.download),
     ("POST", "/imports/{id}/cancel", "import", imports.cancel),
     ("POST", "/imports/{id}/revert", "import", imports.revert),
     ("GET", "/mappers", "import", mappers.show),

@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -78,6 +78,17 @@ def relative(at: datetime, now: datetime | None = None) -> str:
     return f"{words} ago" if seconds > 0 else f"in {words}"
 
 
+def duration(value: timedelta) -> str:
+    """Format a duration: "0.4 s", "12 s", "3 min 5 s", "2 h 4 min"."""
+    seconds = value.total_seconds()
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+    return f"{minutes // 60} h {minutes % 60} min"
+
+
 def number(value: int) -> str:
     """Format a number with thousands separators."""
     return f"{value:,}"
@@ -130,6 +141,7 @@ ENVIRONMENT = Environment(
 ENVIRONMENT.filters |= {
     "timestamp": timestamp,
     "timestamp_utc": timestamp_utc,
+    "duration": duration,
     "number": number,
     "size": size,
     "value_text": value_text,

@@ -7,8 +7,10 @@ import os
 import re
 import shutil
 from collections.abc import Iterator
+from datetime import UTC
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -102,7 +104,7 @@ def test_a_key_is_created_copied_and_revoked(page: Any, base: str, service: Serv
     assert page.is_visible("#day"), "the date is shown only if it counts"
     page.select_option("#expires", "30d")
     page.fill("#name", "browser")
-    page.uncheck("input[value=hooks]")
+    assert not page.is_checked("input[value=hooks]")
     page.click("button:has-text('Create key')")
     key = page.input_value("#new-key")
     page.click("button:has-text('Copy')")
@@ -303,9 +305,27 @@ def test_a_rows_history_shows_values_side_by_side(page: Any, service: Service) -
     assert before["y"] == after["y"] and before["x"] < after["x"]
 
 
+def test_local_time_stands_beside_utc(chromium: Any, base: str, session: Any, service: Service) -> None:
+    service.operator.write("second", "insert into data.units (company_id, code, name) values ('second', 'T', 'time')")
+    at = service.operator.rows("select max(created_at) from bds.changes where company_id = 'second'")[0][0]
+    context = chromium.new_context(base_url=base, storage_state=session, timezone_id="Asia/Kolkata")
+    page = context.new_page()
+    page.goto("/changes?company=second&view=single")
+    first = page.locator("tbody time").first
+    local = at.astimezone(ZoneInfo("Asia/Kolkata"))
+    assert first.inner_text().startswith(f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S}")
+    assert f"{local:%H:%M} local, " in first.inner_text()
+    assert first.get_attribute("title").endswith(" UTC")
+    page.wait_for_selector("[data-is=live]")
+    service.operator.write("second", "update data.units set name = 'later' where code = 'T'")
+    page.wait_for_selector("tbody tr:first-child .badge.update")
+    assert " local, " in page.locator("tbody time").first.inner_text(), "also where a row has come since"
+    context.close()
+
+
 PAGES = [
-    "/", "/data", "/data/units", "/data/units?filter=id%20%3E", "/data/units/4712", "/connect", "/changes", "/changes?view=single", "/changes?filter=id%20%3E", "/changes/units/4712", "/imports", "/imports/{import}", "/mappers", "/mappers/axe", "/export", "/export?entity=units&columns=code&columns=price",
-    "/export?do=url&entity=units&format=csv&filter=x", "/hooks", "/hooks/{hook}", "/hooks/{hook}/deliveries/{delivery}", "/keys", "/imports/none", "/account", "/login",
+    "/", "/data", "/data/units", "/data/units?filter=id%20%3E", "/data/units/4712", "/connect", "/changes", "/changes?view=single", "/changes?filter=id%20%3E", "/changes/units/4712", "/imports", "/imports/{import}", "/imports/{import}?code=required", "/mappers", "/mappers/axe", "/export", "/export?entity=units&columns=code&columns=price",
+    "/export?do=url&entity=units&format=csv&filter=x", "/hooks", "/hooks/{hook}", "/hooks/{hook}/deliveries/{delivery}", "/keys", "/keys?for=powerbi", "/imports/none", "/account", "/login",
 ]  # fmt: skip
 
 

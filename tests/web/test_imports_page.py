@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
+import io
 import json
+import re
 import time
+from datetime import timedelta
 
 import pytest
 
+from app.web import import_errors
+from app.web.view import duration
 from tests.auth.client import ask
 from tests.service.serving import Service
 from tests.web.visitor import Page, Visitor
@@ -44,7 +50,12 @@ def test_a_file_is_imported_and_reported(anna: Visitor, service: Service) -> Non
     assert page.all("//table[.//th='Entity']/tbody/tr") == ["units 2 0 0 0 0"]
     assert service.operator.rows("select distinct actor from bds.changes where company_id = 'demo'") == [("user anna@example.com",)]
     listed = anna.get("/imports?company=demo")
-    assert listed.all("//tbody/tr[1]/td")[:4] == ["units.json", "completed", "2", "2"]
+    assert [listed.all(f"//tbody/tr[1]/td[@data-label='{name}']") for name in ("File", "State", "Records", "Created")] == [
+        ["units.jsonby user anna@example.com"],
+        ["completed"],
+        ["2"],
+        ["2"],
+    ]
     assert page.one("//a[.='View changes']/@href") in [f"/changes?company=demo&changeSet={import_id(page)}"]
 
 
@@ -178,3 +189,55 @@ def test_an_import_is_undone_after_a_look_at_what_that_does(anna: Visitor, servi
     assert "Everything would be undone" in forced.text and stored() == [("RV1", "a"), ("RV2", "later")]
     assert "This undid" in press(forced, "Undo now").text
     assert stored() == []
+
+
+MANY = {"@atomic": False, "units": [*({"code": f"M{n}"} for n in range(105)), {"code": "=1+1", "name": "x", "nam": "y"}]}
+
+
+def test_errors_are_counted_filtered_and_downloaded(anna: Visitor) -> None:
+    page = report(anna, anna.upload("/imports?company=demo", {}, "units.json", dump(MANY)))
+    found = page.all("//ul[@class='tabs']//a")
+    assert found[:2] == ["all 106", "required 105"] and len(found) == 3
+    other = anna.get(page.all("//ul[@class='tabs']//a/@href")[2])
+    assert len(other.all("//table[.//th='Where']/tbody/tr")) == 1 and "Errors 1" not in other.text
+    second = anna.get(anna.get(page.all("//ul[@class='tabs']//a/@href")[1]).one("//a[@rel='next']/@href"))
+    assert len(second.all("//table[.//th='Where']/tbody/tr")) == 5, "pages keep the code"
+    lines = list(csv.reader(io.StringIO(download(anna, page))))
+    assert lines[0] == ["path", "record", "code", "message"] and len(lines) == 107
+    assert lines[1][0].startswith("units[0]") and not [cell for line in lines for cell in line if cell.startswith("=")]
+    assert len(list(csv.reader(io.StringIO(download(anna, other))))) == 2
+
+
+def download(anna: Visitor, page: Page) -> str:
+    file = anna.get(page.one("//a[@id='errors-csv']/@href"))
+    assert file.status == 200 and file.reply.headers["Content-Type"].startswith("text/csv")
+    return file.reply.body.decode("utf-8-sig")
+
+
+def test_blocks_of_errors_follow_one_another(anna: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = report(anna, anna.upload("/imports?company=demo", {}, "units.json", dump(MANY)))
+    whole = download(anna, page)
+    monkeypatch.setattr(import_errors, "BLOCK", 53)
+    assert download(anna, page) == whole
+
+
+def test_another_companys_errors_are_not_found(anna: Visitor) -> None:
+    page = report(anna, anna.upload("/imports?company=demo", {}, "units.json", dump(BAD)))
+    assert anna.get(f"/imports/{import_id(page)}/errors.csv?company=second").status == 404
+    assert anna.get(f"/imports/{import_id(page)}/errors.csv?company=third").status == 403
+
+
+def test_the_list_tells_file_sender_and_duration(anna: Visitor) -> None:
+    done = report(anna, anna.upload("/imports?company=demo", {}, "seen.json", dump(GOOD)))
+    row = anna.get("/imports?company=demo").tree.xpath("//tbody/tr[1]")[0]
+    cells = {cell.get("data-label"): " ".join(cell.text_content().split()) for cell in row.xpath("./td")}
+    assert cells["File"] == "seen.jsonby user anna@example.com" and re.fullmatch(r"\d+\.\d s", cells["Took"])
+    assert re.fullmatch(r"\d+\.\d s", done.one("//dt[.='Duration']/following-sibling::dd"))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [(0.04, "0.0 s"), (9.94, "9.9 s"), (59.4, "59 s"), (59.7, "1 min 0 s"), (185, "3 min 5 s"), (7_500, "2 h 5 min")],
+)
+def test_a_duration_is_said_in_the_units_that_matter(seconds: float, said: str) -> None:
+    assert duration(timedelta(seconds=seconds)) == said

@@ -213,7 +213,26 @@ function renewedForms() {
     });
 }
 
+// Adds the time in the zone of the browser to each time in UTC, also to those that come later.
+function localTimes() {
+    const format = new Intl.DateTimeFormat("sv-SE", { dateStyle: "short", timeStyle: "short" });  // 2026-11-22 23:41
+    const show = (time) => {
+        const [at, hint] = [new Date(time.dateTime), time.querySelector(".hint")];
+        if (!hint || "local" in time.dataset || !at.getTimezoneOffset()) return;
+        time.dataset.local = "";
+        const [day, minute] = format.format(at).split(" ");
+        hint.textContent = `${time.dateTime.startsWith(day) ? "" : `${day.slice(5)} `}${minute} local, ${hint.textContent}`;
+    };
+    $$("time").forEach(show);
+    new MutationObserver((changes) => {
+        for (const change of changes)
+            for (const node of change.addedNodes)
+                if (node.nodeType === Node.ELEMENT_NODE) (node.matches("time") ? [node] : $$("time", node)).forEach(show);
+    }).observe(document.documentElement, { childList: true, subtree: true });
+}
+
 copyButtons();
+localTimes();
 renewedForms();
 dependentFields();
 showLine();
