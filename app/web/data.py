@@ -11,13 +11,15 @@ from urllib.parse import quote, urlencode
 import psycopg
 from aiohttp import web
 
-from app.changes.read import ID, list_query
+from app.changes.read import ID, list_query, reading
 from app.database.catalog import Catalog, Entity, Field, Navigation
+from app.database.past import Moment, model_of
 from app.database.pools import Session
 from app.errors import ServiceError, about
 from app.query import parse_where, sql_select
 from app.query.check_where import WhereChecker
 from app.query.literals import INT8
+from app.query.moments import moment_of
 from app.query.paging import paged, write_token
 from app.query.query import Expansion, Query
 from app.query.sql_rows import Style
@@ -25,6 +27,7 @@ from app.query.tree import Column, Comparison, Constant, Expression, Junction
 from app.web.forms import Form
 from app.web.page import PageRequest
 
+FIELDS = ("q", "filter", "sort", "asof")  # of the form
 PAGE = 50  # rows
 COUNT_TIMEOUT = 1_000  # milliseconds
 CHILDREN = 200  # child rows of each kind that the page of a row shows
@@ -58,22 +61,24 @@ async def index(page: PageRequest) -> web.StreamResponse:
 async def show(page: PageRequest) -> web.StreamResponse:
     """A page of rows; or the form with its problems."""
     entity = find_entity(page)
-    form = Form({name: [page.query[name].strip()] for name in ("q", "filter", "sort") if page.query.get(name, "").strip()})
+    form = Form({name: [page.query[name].strip()] for name in FIELDS if page.query.get(name, "").strip()})
     cells = list(columns(page.database.catalog, entity))
     form.values["columns"] = [each for each in page.request.query.getall("columns", []) if any(each == cell.name for cell in cells)]
     chosen = [cell for cell in cells if form.has("columns", cell.name)] or usual(entity, cells)
     rows: list[dict[str, Any]] = []
     token, total = None, None
     query = None
-    with form.collect_problems("filter", "sort", "q"):
-        query = read_query(page, entity, form)
+    moment = None
+    with form.collect_problems("filter", "sort", "q", "asof", targets={"version": "asof", "at": "asof"}):
+        moment = moment_of(as_of(form["asof"]))
+        query = read_query(catalog_of(page, moment), entity, form)
     if query is not None and not form.problems:
-        with form.collect_problems("filter", "sort", targets={"$skiptoken": "sort"}):
+        with form.collect_problems("filter", "sort", "asof", targets={"$skiptoken": "sort", "version": "asof", "at": "asof"}):
             query = paged(query, PAGE, page.query.get("from") or None)
-            async with page.database.session(page.company) as connection:
+            async with reading(page.database, page.company, moment) as connection:
                 rows, _, token = await read_page(connection, query, page.company)
-            total = await count(page, query) if token and query.after is None else None
-    kept = {"q": form["q"], "filter": form["filter"], "sort": form["sort"]}
+            total = await count(page, query) if token and query.after is None and moment is None else None
+    kept = {name: form[name] for name in FIELDS}
     return page.render(
         "rows.html",
         form.status,
@@ -99,14 +104,15 @@ async def show(page: PageRequest) -> web.StreamResponse:
 
 async def row(page: PageRequest) -> web.StreamResponse:
     """One row."""
-    entity, catalog = find_entity(page), page.database.catalog
+    moment = moment_of(as_of(page.query.get("asof", "")))
+    entity, catalog = find_entity(page), catalog_of(page, moment)
     id = page.path_variables["row"]
     if not ID.fullmatch(id) or int(id) not in INT8:
         raise ServiceError("not_found", f"{entity.name} has no row {id}")
     cells = list(columns(catalog, entity))
-    query = with_references(replace(Query(catalog, entity), filter=equals(entity.fields["id"], id), top=1))
+    query = with_references(replace(Query(catalog, catalog[entity.name]), filter=equals(entity.fields["id"], id), top=1))
     children = []
-    async with page.database.session(page.company) as connection:
+    async with reading(page.database, page.company, moment) as connection:
         found, _, _ = await read_page(connection, paged(query, 1, None), page.company)
         if not found:
             raise ServiceError("not_found", f"{entity.name} has no row {id}; its history shows whether it was deleted")
@@ -114,10 +120,11 @@ async def row(page: PageRequest) -> web.StreamResponse:
             child = catalog[step.target]
             inside = with_references(replace(Query(catalog, child), filter=equals(child.fields[step.field], id), top=CHILDREN))
             listed, total, _ = await read_page(connection, replace(paged(inside, CHILDREN, None), count=True), page.company)
+            child = page.database.catalog[step.target]
             shown = [cell for cell in columns(catalog, child) if cell.step is None or cell.step.name != step.partner]
             children.append((step, child, usual(child, shown), listed, total))
     inverse = [step for step in entity.navigations.values() if step.many and not step.child]
-    path = f"/{page.company}/{entity.name}"
+    place, given = (f"@{page.query['asof']}", "?" + urlencode(as_of(page.query["asof"]))) if moment else ("", "")
     return page.render(
         "row.html",
         entity=entity,
@@ -127,7 +134,11 @@ async def row(page: PageRequest) -> web.StreamResponse:
         inverse=[(step, f"{step.field} = {id}") for step in inverse],
         name_of=name_of,
         base=f"{page.request.scheme}://{page.request.host}",
-        addresses=[("OData", f"/api/odata{path}({id})"), ("/c", f"/c{path}/{id}")],
+        asof=page.query["asof"] if moment else None,
+        addresses=[
+            ("OData", f"/api/odata/{page.company}{place}/{entity.name}({id})"),
+            ("/c", f"/c/{page.company}/{entity.name}/{id}{given}"),
+        ],
     )
 
 
@@ -154,16 +165,26 @@ def usual(entity: Entity, cells: Sequence[Cell]) -> list[Cell]:
     return (first + rest)[:WIDE]
 
 
-def read_query(page: PageRequest, entity: Entity, form: Form) -> Query:
+def as_of(text: str) -> dict[str, str]:
+    """The parameter of /c for a version or a time; empty for the present."""
+    return {} if not text else {"version": text} if text.isascii() and text.isdigit() else {"at": text}
+
+
+def catalog_of(page: PageRequest, moment: Moment | None) -> Catalog:
+    """The catalog of the present, or of the past, in which hardly a field is required."""
+    return model_of(page.database.catalog) if moment else page.database.catalog
+
+
+def read_query(catalog: Catalog, entity: Entity, form: Form) -> Query:
     """The query of the form: its condition, search text and order.  Raises QueryError."""
     given = [("sort", sort_by_field(entity, form["sort"]))] if form["sort"] else []
-    query = list_query(page.database.catalog, entity, given)
+    query = list_query(catalog, catalog[entity.name], given)
     conditions: list[Expression] = []
     with about("filter"):
         for text in (form["filter"], search(entity, form["q"])):
             node = parse_where.parse_filter(text) if text else None
             if node is not None:
-                conditions.append(WhereChecker(page.database.catalog, entity).condition(node))
+                conditions.append(WhereChecker(catalog, catalog[entity.name]).condition(node))
     both = Junction(0, "bool", "and", tuple(conditions)) if len(conditions) > 1 else conditions[0] if conditions else None
     return with_references(replace(query, filter=both, top=None, nested=False))
 
@@ -200,7 +221,9 @@ def with_references(query: Query) -> Query:
 
 def naming(entity: Entity) -> tuple[Field, ...]:
     """The fields by which pages show a row: id, identifying field, name."""
-    wanted = (entity.fields["id"], entity.identifying_field, entity.fields.get("name"))
+    # the second one: in the past no unique field is required
+    named = entity.identifying_field or next(iter(entity.alternate_keys), None)
+    wanted = (entity.fields["id"], named, entity.fields.get("name"))
     return tuple({field.name: field for field in wanted if field}.values())
 
 
@@ -284,6 +307,6 @@ def api_address(page: PageRequest, entity: Entity, form: Form, query: Query | No
         return None
     conditions = [text for text in (form["filter"], search(entity, form["q"])) if text]
     both = " and ".join(f"({text})" for text in conditions) if len(conditions) > 1 else "".join(conditions)
-    given = [("filter", both), ("sort", sort_by_field(entity, form["sort"]))]
+    given = [("filter", both), ("sort", sort_by_field(entity, form["sort"])), *as_of(form["asof"]).items()]
     parameters = urlencode([pair for pair in given if pair[1]], quote_via=quote, safe="")
     return f"/c/{page.company}/{entity.name}" + (f"?{parameters}" if parameters else "")

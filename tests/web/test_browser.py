@@ -324,7 +324,7 @@ def test_local_time_stands_beside_utc(chromium: Any, base: str, session: Any, se
 
 
 PAGES = [
-    "/", "/data", "/data/units", "/data/units?filter=id%20%3E", "/data/units/4712", "/connect", "/changes", "/changes?view=single", "/changes?filter=id%20%3E", "/changes/units/4712", "/imports", "/imports/{import}", "/imports/{import}?code=required", "/mappers", "/mappers/axe", "/export", "/export?entity=units&columns=code&columns=price",
+    "/", "/data", "/data/units", "/data/units?filter=id%20%3E", "/data/units?asof=1", "/data/units/4712", "/connect", "/changes", "/changes?view=single", "/changes?filter=id%20%3E", "/changes/units/4712", "/imports", "/imports/{import}", "/imports/{import}?code=required", "/mappers", "/mappers/axe", "/export", "/export?entity=units&columns=code&columns=price",
     "/export?do=url&entity=units&format=csv&filter=x", "/hooks", "/hooks/{hook}", "/hooks/{hook}/deliveries/{delivery}", "/keys", "/keys?for=powerbi", "/imports/none", "/account", "/login",
 ]  # fmt: skip
 

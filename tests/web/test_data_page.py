@@ -141,3 +141,42 @@ def test_another_companys_rows_are_forbidden(anna: Visitor, service: Service) ->
     assert anna.get("/data/products?company=third").status == 403
     [(secret,)] = service.operator.rows("select id from data.products where code = 'SECRET'")
     assert anna.get(f"/data/products/{secret}?company=demo").status == 404
+
+
+def test_rows_are_shown_as_of_a_version_or_a_time(anna: Visitor, service: Service) -> None:
+    write, rows_of = service.operator.write, service.operator.rows
+    write("second", "insert into data.customers (code, name) values ('C9', 'Old name')")
+    write(
+        "second",
+        "insert into data.orders (code, order_date, customer_id) select 'O9', '2026-11-01', id from data.customers where code = 'C9'",
+    )
+    write("second", "insert into data.order_items (order_id, quantity) select id, 3 from data.orders where code = 'O9' and company_id = 'second'")
+    [(version, order, moment)] = rows_of(
+        "select (select max(id) from bds.changes where company_id = 'second'), (select id from data.orders where code = 'O9'),"
+        " to_char(clock_timestamp() at time zone 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"')"
+    )
+    write("second", "update data.customers set name = 'New name' where code = 'C9' and company_id = 'second'")
+    write("second", "delete from data.order_items where company_id = 'second'")
+    for asof in (str(version), moment):
+        page = anna.get("/data/customers?" + urlencode({"company": "second", "asof": asof}))
+        assert codes(page) == ["C9"] and "Old name" in page.text and "New name" not in page.text
+        listed = anna.get("/data/orders?" + urlencode({"company": "second", "asof": asof, "filter": "customer = 'code:C9'"}))
+        assert "Old name" in listed.text, "references are of then"
+        then = anna.get(listed.all("//tbody/tr/th/a/@href")[0])
+        assert "3.000000" in then.text and "Old name" in then.text and f"As of {asof}" in then.text
+        for address in then.all("//input[starts-with(@id, 'address-')]/@value")[:2]:
+            assert service.ask("/" + address.partition("://")[2].partition("/")[2], authorization=second(service)).status == 200
+    assert "3.000000" not in anna.get(f"/data/orders/{order}?company=second").text
+
+
+def second(service: Service) -> str:
+    import base64
+
+    return "Basic " + base64.b64encode(f"api:{service.operator.key('second')}".encode()).decode()
+
+
+@pytest.mark.parametrize(("asof", "status"), [("yesterday", 400), ("99999999", 404), ("2999-01-01", 404)])
+def test_a_moment_that_is_none_is_refused(anna: Visitor, asof: str, status: int) -> None:
+    page = open_rows(anna, asof=asof)
+    assert page.status == status
+    assert status == 404 or page.problems
