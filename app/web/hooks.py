@@ -108,9 +108,9 @@ async def show_delivery(page: PageRequest) -> web.StreamResponse:
 
 async def hook_page(page: PageRequest, form: Form | None, rotated: dict[str, Any] | None = None) -> web.Response:
     """A hook with its deliveries; with `form`, the rejected input and its problems; with `rotated`, its new secret."""
-    hook = await registration.show(page.database, page.company, page.path_variables["id"])
-    offset = page.offset()
-    found = await registration.deliveries(page.database, page.company, hook["id"], (DELIVERIES, offset))
+    id, offset = page.path_variables["id"], page.offset()
+    found = await registration.deliveries(page.database, page.company, id, (DELIVERIES, offset))
+    hook = await registration.show(page.database, page.company, id)  # after the deliveries: its health includes their attempts
     return page.render(
         "hook.html",
         form.status if form else 200,

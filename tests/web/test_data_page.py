@@ -150,7 +150,10 @@ def test_rows_are_shown_as_of_a_version_or_a_time(anna: Visitor, service: Servic
         "second",
         "insert into data.orders (code, order_date, customer_id) select 'O9', '2026-11-01', id from data.customers where code = 'C9'",
     )
-    write("second", "insert into data.order_items (order_id, quantity) select id, 3 from data.orders where code = 'O9' and company_id = 'second'")
+    write(
+        "second",
+        "insert into data.order_items (order_id, quantity) select id, 3 from data.orders where code = 'O9' and company_id = 'second'",
+    )
     [(version, order, moment)] = rows_of(
         "select (select max(id) from bds.changes where company_id = 'second'), (select id from data.orders where code = 'O9'),"
         " to_char(clock_timestamp() at time zone 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"')"
