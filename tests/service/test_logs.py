@@ -198,7 +198,7 @@ def test_labels_hold_no_values_of_clients(service: Service) -> None:
     body = ask(service, "/metrics").body.decode()
     assert "none-such" not in body and "secret-word" not in body and "BREW" not in body
     rooms = set(re.findall(r'bds_http_requests_total\{method="\w+",room="(\w+)"', body))
-    assert rooms <= {"odata", "changes", "hooks", "import", "mappers", "export", "auth", "operation", "pages", "none"}
+    assert rooms <= {"odata", "changes", "stream", "hooks", "import", "mappers", "export", "auth", "operation", "pages", "none"}
     assert {"changes", "none", "odata"} <= rooms
 
 
