@@ -15,6 +15,8 @@ from app.database.database import Database
 from app.errors import QueryError
 from tests.conftest import Operator
 
+pytestmark = pytest.mark.slow
+
 Ask = Callable[[Callable[[Database], Coroutine[Any, Any, Answer]]], Answer]
 
 

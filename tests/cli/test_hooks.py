@@ -16,6 +16,8 @@ import pytest
 from app.cli.main import main
 from tests.conftest import Operator
 
+pytestmark = pytest.mark.slow
+
 Bds = Callable[..., tuple[int, str, str]]
 URL = "https://93.184.215.14/hook"
 MAPPER = "type csv\nunits = 'row' {\n    code = 'Code'\n}\n"

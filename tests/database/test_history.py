@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 
 from tests.conftest import Operator
 
+pytestmark = pytest.mark.slow
+
 TABLE = """
     create table data.things (
         company_id  text collate "C" not null,

@@ -11,6 +11,8 @@ from psycopg.conninfo import make_conninfo
 
 from app.database import migrate
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def empty_url(server: str, request: pytest.FixtureRequest):

@@ -22,6 +22,8 @@ from app.export.parquet import ParquetWriter
 from tests.export.conftest import TEXTS, Shop, allow_all
 from tests.service.serving import wait_until
 
+pytestmark = pytest.mark.slow
+
 FIELDS = "code,whole,little,long,at,day,starts,share,exact,small,fraction,free,key,yes"
 MOMENT = datetime(2026, 11, 20, 8, 15, 30, 123456, tzinfo=UTC)
 

@@ -18,6 +18,8 @@ from app.feed import receive
 from app.wire.coding import zstd
 from tests.service.serving import PATIENCE, Reply, Service, running, wait_until
 
+pytestmark = pytest.mark.slow
+
 GOOD = b'{"units": [{"code": "A", "name": "a"}]}'
 BAD = b'{"units": [{"code": "B"}]}'
 

@@ -15,6 +15,8 @@ from psycopg.types.json import Jsonb
 from tests.feed.conftest import Feed
 from tests.feed.test_random_documents import CATEGORIES, CODES, LOOKUPS, NAMES, ORDERS, PRODUCTS, VARIANTS, record
 
+pytestmark = pytest.mark.slow
+
 ROWS = """
     select p.code, p.name, p.barcode, p.price, c.code from api.products p left join api.categories c on c.id = p."categoryId" order by 1;
     select v.code, v.name, v.price, p.code from api."productVariants" v join api.products p on p.id = v."productId" order by 1;

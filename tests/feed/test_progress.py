@@ -7,11 +7,14 @@ import threading
 from typing import Any
 
 import psycopg
+import pytest
 
 from app.feed.run import Import
 from tests.feed.conftest import Feed
 from tests.feed.test_crash import blocked, holding
 from tests.service.serving import wait_until
+
+pytestmark = pytest.mark.slow
 
 ORDERS = 1_500
 

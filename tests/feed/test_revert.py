@@ -13,6 +13,8 @@ import pytest
 
 from tests.feed.conftest import Feed, counts
 
+pytestmark = pytest.mark.slow
+
 
 def revert(feed: Feed, change_set: str, **options: Any) -> dict[str, Any]:
     """Revert a change set; returns the report."""

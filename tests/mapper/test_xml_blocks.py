@@ -14,6 +14,8 @@ from app.mapper.language.parse import read
 from app.mapper.reverse.open import open_writer
 from tests.mapper.conftest import Run
 
+pytestmark = pytest.mark.slow
+
 TYPED = """<d k='1'><g kind='in'><p type="a" c="1"/><p type='b' c="2"/><p c="3"/></g><g kind='out'><p type='a' c="4"><p type="b" c="5"/></p></g></d>"""
 PATHS = [
     ("//p", "12354"),

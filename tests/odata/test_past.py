@@ -12,6 +12,8 @@ import pytest
 from tests.database.aging import age
 from tests.service.serving import Reply, Service
 
+pytestmark = pytest.mark.slow
+
 SETS = ("units", "categories", "products", "productVariants", "customers", "orders", "orderItems", "invoices", "invoiceItems")
 ODATA = (
     *(f"/{name}" for name in SETS),
