@@ -96,3 +96,8 @@ def parse_filter(text: str) -> Node | None:
 def parse_sort(text: str) -> tuple[Sorting, ...]:
     """Parse a sort into its sort keys."""
     return cast("tuple[Sorting, ...]", _language.parse(text, "sort"))
+
+
+def quoted(text: str) -> str:
+    """A text as a literal of the filter language."""
+    return "'" + text.replace("'", "''") + "'"

@@ -17,6 +17,7 @@ from psycopg.rows import dict_row
 from app.changes.read import CHANGES, ID, list_query, read_changes
 from app.database.catalog import Entity
 from app.errors import ServiceError
+from app.query import parse_where
 from app.query.literals import INT8
 from app.web.actors import display_names
 from app.web.change_sets import read_groups
@@ -103,9 +104,9 @@ async def build_filter(page: PageRequest, form: Form) -> str:
     if form["entity"]:
         if form["entity"] not in page.database.catalog:
             form.add_problem("entity", f"No such entity: {form['entity']}")
-        parts.append(f"entity = {quote(form['entity'])}")
+        parts.append(f"entity = {parse_where.quoted(form['entity'])}")
     if form["operation"]:
-        parts.append(f"operation = {quote(form['operation'])}")
+        parts.append(f"operation = {parse_where.quoted(form['operation'])}")
     if form["row"]:
         parts.append(await row_condition(page, form))
     if form["changeSet"]:
@@ -123,7 +124,7 @@ async def build_filter(page: PageRequest, form: Form) -> str:
 async def row_condition(page: PageRequest, form: Form) -> str:
     """The condition that a change is of the row with an id or a code; adds a problem to the form if there is no such row."""
     text, entity = form["row"].strip(), form["entity"] if form["entity"] in page.database.catalog else None
-    meant = [f"(entity = {quote(name)} and rowId = {id})" for name, id in await rows_named(page, text, entity)]
+    meant = [f"(entity = {parse_where.quoted(name)} and rowId = {id})" for name, id in await rows_named(page, text, entity)]
     if ID.fullmatch(text) and int(text) in INT8:
         meant.append(f"rowId = {text}")
     if not meant:
@@ -161,11 +162,6 @@ def read_cursor(page: PageRequest, name: str) -> int | None:
     if not CURSOR.fullmatch(text):
         raise ServiceError("malformed_request", f"{name}: expected the id of a change, got {text!r}", target=name)
     return int(text)
-
-
-def quote(text: str) -> str:
-    """Return a string literal of the filter language."""
-    return "'" + text.replace("'", "''") + "'"
 
 
 # A row's history ------------------------------------------------------------------------------------------------------------------

@@ -206,7 +206,7 @@ def search(entity: Entity, text: str) -> str:
         if field.type == "text" and (field.unique or field.name in ("name", "description"))
     ]
     pattern = text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
-    return " or ".join(f"{name} ilike {literal('%' + pattern + '%')}" for name in names)
+    return " or ".join(f"{name} ilike {parse_where.quoted('%' + pattern + '%')}" for name in names)
 
 
 def with_references(query: Query) -> Query:
@@ -284,12 +284,7 @@ def _constant(cell: Cell, value: Any) -> str:
         return str(value)
     if isinstance(value, bool):
         return "true" if value else "false"
-    return str(value) if cell.field.type in NUMBERS else literal(str(value))
-
-
-def literal(text: str) -> str:
-    """A text in the language of conditions."""
-    return "'" + text.replace("'", "''") + "'"
+    return str(value) if cell.field.type in NUMBERS else parse_where.quoted(str(value))
 
 
 def export_link(page: PageRequest, entity: Entity, form: Form) -> str:
