@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from tests.conftest import Operator
 
 MONTHS = """
@@ -9,6 +11,14 @@ MONTHS = """
     insert into bds.change_months (company_id, month, first_id)
     select company_id, date_trunc('month', created_at, 'UTC'), min(id) from bds.change_log group by 1, 2;
     update bds.clocks c set month = (select max(m.month) from bds.change_months m where m.company_id = c.company_id);
+"""
+
+EXPIRED = """
+    select m.company_id, m.month
+    from bds.change_months m
+    join bds.companies c on c.id = m.company_id
+    join bds_change_log.partitions() p on p.name = bds_change_log.partition_of(m.month)
+    where m.month + interval '1 month' <= now() - bds_change_log.retention_of(c)
 """
 
 
@@ -20,3 +30,13 @@ def age(operator: Operator, month: str, condition: str = "true") -> None:
         f"update bds.change_log set created_at = timestamptz '{first}' + interval '14 days' where {condition}".encode()
     )
     operator.connection.execute(MONTHS.encode())
+
+
+def maintain(operator: Operator) -> None:
+    """Call bds.maintain until it has done its work.
+
+    A call returns nothing while a service that runs does the same, and keeps an expired month for the next call while a session
+    reads the log.
+    """
+    while not operator.rows("select step from bds.maintain()") or operator.rows(EXPIRED):
+        time.sleep(0.01)

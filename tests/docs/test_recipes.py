@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import Operator
-from tests.database.aging import age
+from tests.database.aging import age, maintain
 from tests.docs.documents import examples
 from tests.service.serving import Service, running
 
@@ -117,7 +117,7 @@ def test_a_copy_that_lost_its_place_is_made_anew(kitchen: Kitchen) -> None:
     age(operator, "2020_01")
     write(operator, "update data.units set name = 'last' where code = '9'")
     operator.connection.execute("select bds.set_retention('1 year')")
-    operator.connection.execute("select bds.maintain()")
+    maintain(operator)
     assert kitchen.service.ask("/c/demo/changes?filter=id>0").status == 410
     kitchen.run("copy_rows.py", "units", "orders")
     for entity in ("units", "orders"):
