@@ -16,7 +16,8 @@ import psycopg
 from app.auth.gate import Gate
 from app.changes.page import Page, condition, read_page, read_start
 from app.changes.tail import Follower, Tail
-from app.database.database import FOLLOWERS, Database
+from app.database.database import Database
+from app.database.place import FOLLOWERS, Place
 from app.errors import ServiceError
 from app.tasks import cancel_and_wait
 
@@ -82,7 +83,7 @@ class Hub:
 
     async def _run(self) -> None:
         """Listen, and check credentials, while there are followers."""
-        listening = asyncio.create_task(self._listen())
+        listening = asyncio.create_task(self._database.at_each_place(self._listen))
         try:
             while self._followers:
                 await asyncio.sleep(CHECK)
@@ -94,8 +95,8 @@ class Hub:
             tails, self._tails, self._task = list(self._tails.values()), {}, None
             await cancel_and_wait(listening, *(tail.task for tail in tails))
 
-    async def _listen(self) -> None:
-        async for notify in self._database.notifications("bds_changes", "bds_hooks"):  # the latter also after delete and restore
+    async def _listen(self, place: Place) -> None:
+        async for notify in place.notifications("bds_changes", "bds_hooks"):  # the latter also after delete and restore
             for tail in self._tails.values() if notify is None else filter(None, (self._tails.get(notify.payload),)):
                 tail.wake()
 

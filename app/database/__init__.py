@@ -1,7 +1,8 @@
 """The only package that opens database connections.
 
 Modules:
-    database      a process's access: a pool for each role, the catalog, notifications
+    database      a process's access: the places of companies, the catalog, notifications
+    place         one server: a pool for each role, the health check, the webhook worker's and the followers' connections
     pools         pools of connections that act as one role
     pulse         the health check of a database, which restores the pools after an outage
     pooler        checks that the configuration names the pooler in front of the database

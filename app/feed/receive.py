@@ -75,16 +75,16 @@ async def import_body(
 
     The work has a task of its own, because the request's task is cancelled when its client leaves.  Raises as import_request.
     """
-    limit = database.config.import_max
+    limit, place = database.config.import_max, database.place(company)
     importing = Import(
-        database.url,
+        place.url,
         database.catalog,
         company,
         origin=origin,
         dry_run=dry_run,
         limit=limit,
         converter=converter,
-        writers=database.writers.session,
+        writers=place.writers.session,
     )
     return await _in_background(database, importing, bodies, is_async)
 
@@ -112,7 +112,8 @@ async def revert(
     is_async: bool = False,
 ) -> tuple[int, dict[str, Any]]:
     """Revert a change set; returns (status, report), with is_async 202 at once.  Raises as revert_request."""
-    reverting = Revert(database.url, database.catalog, company, _uuid(change_set), force=force, actor=actor, dry_run=dry_run)
+    url = database.place(company).url
+    reverting = Revert(url, database.catalog, company, _uuid(change_set), force=force, actor=actor, dry_run=dry_run)
 
     async def nothing() -> AsyncIterator[bytes]:
         return
@@ -325,7 +326,7 @@ async def show(database: Database, company: str, import_id: str) -> dict[str, An
 async def cancel(database: Database, company: str, import_id: str) -> None:
     """Cancel an import, and wait up to CANCEL_TIMEOUT seconds for its end.  Raises not_found, conflict if it has ended."""
     number = _uuid(import_id)
-    await _in_thread(cancel_import, database.url, company, number, threads=_ends)
+    await _in_thread(cancel_import, database.place(company).url, company, number, threads=_ends)
     for _ in range(round(CANCEL_TIMEOUT / CANCEL_POLL)):
         if (await show(database, company, number))["finishedAt"]:
             return

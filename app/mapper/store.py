@@ -124,8 +124,7 @@ async def delete(database: Database, company: str, name: str) -> None:
 
 
 async def _change(database: Database, company: str, statement: Any, arguments: tuple[Any, ...]) -> Any:
-    async with database.service() as connection, connection.transaction():
-        await connection.execute("select set_config('bds.company', %s, true)", (company,))
+    async with database.registration(company) as connection:
         row = await (await connection.execute(statement, arguments)).fetchone()
     assert row is not None
     return row[0]

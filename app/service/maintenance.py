@@ -9,6 +9,7 @@ from typing import LiteralString
 import psycopg
 
 from app.database.database import Database
+from app.database.place import Place
 
 log = logging.getLogger("bds.maintenance")
 
@@ -17,11 +18,15 @@ MAINTAIN: LiteralString = "select step, problem from bds.maintain(make_interval(
 
 
 async def run_maintenance(database: Database, interval: float = INTERVAL) -> None:
-    """Maintain every `interval` seconds, forever; a step that fails is tried again the next time."""
+    """Maintain each place every `interval` seconds, forever; a step that fails is tried again the next time."""
+    await database.at_each_place(lambda place: _run(place, database.config.import_retention, interval))
+
+
+async def _run(place: Place, retention: int, interval: float) -> None:
     while True:
         try:
-            async with database.service() as connection:
-                cursor = await connection.execute(MAINTAIN, (database.config.import_retention or None,))
+            async with place.service() as connection:
+                cursor = await connection.execute(MAINTAIN, (retention or None,))
                 for step, problem in await cursor.fetchall():
                     log.warning("maintenance failed: %s: %s", step, problem)
         except psycopg.Error as error:

@@ -50,8 +50,8 @@ def _is_local(request: web.Request) -> bool:
 
 async def show_metrics(database: Database, sampler: Sampler, request: web.Request) -> web.Response:
     """Answer with all metrics of all processes."""
-    sampler.sample(database.pools(), database.replicas.states())
-    is_up = await database.answers()
+    sampler.sample(database.pools(), database.home.replicas.states())
+    is_up = await database.home.answers()
     backlog = await _read_backlog(database) if is_up else None
     accept = request.headers.get("Accept", "")
     body, media_type = await asyncio.to_thread(metrics.exposition, is_up, backlog, accept)
@@ -74,7 +74,7 @@ async def run_sampling(database: Database, sampler: Sampler) -> None:
     """Sample every INTERVAL seconds, forever; a failed sample is logged."""
     while True:
         try:
-            sampler.sample(database.pools(), database.replicas.states())
+            sampler.sample(database.pools(), database.home.replicas.states())
         except Exception:
             log.exception("a metrics sample failed")
         await asyncio.sleep(INTERVAL)

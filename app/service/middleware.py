@@ -95,7 +95,7 @@ async def _answer(request: web.Request, handler: Handler) -> web.StreamResponse:
     if request.method not in READ_METHODS or request[TARGET].area not in READ_AREAS:
         return await handler(request)
     position = _read_position(request)
-    if not request.app[DATABASE].replicas:
+    if not request.app[DATABASE].home.replicas:
         return await handler(request)
     reads = Reads(request.remote or "", position)
     token = READS.set(reads)

@@ -282,7 +282,7 @@ async def live(_request: web.Request) -> web.StreamResponse:
 
 
 async def ready(request: web.Request) -> web.StreamResponse:
-    if not await request.app[DATABASE].answers():
+    if not await request.app[DATABASE].home.answers():
         raise ServiceError("busy", "the database does not answer", headers={"Retry-After": "1"})
     return web.json_response({"status": "ok"})
 

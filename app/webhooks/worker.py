@@ -24,6 +24,7 @@ from app import metrics
 from app.database.catalog import Catalog
 from app.database.connections import RECONNECT
 from app.database.database import Database
+from app.database.place import WORKERS, Place
 from app.errors import QueryError
 from app.query.sql_conditions import Condition, compile_any
 from app.tasks import cancel_and_wait
@@ -59,16 +60,16 @@ def fit(catalog: Catalog, entity: str | None, filter: str) -> tuple[list[Conditi
 
 
 class Worker:
-    """Routes changes and delivers batches until it is cancelled."""
+    """Routes changes and delivers batches of one place until it is cancelled."""
 
-    def __init__(self, database: Database, sender: Sender) -> None:
-        self._database = database
+    def __init__(self, database: Database, place: Place, sender: Sender) -> None:
+        self._database, self._place = database, place
         self._config = database.config
         self._sender = sender
         self._behind: set[str] = set()  # companies with changes to match
         self._routing: dict[str, asyncio.Task[None]] = {}  # a task for each company that is being matched
         # taken by tasks that match or wait for matching: one connection is left for deliveries
-        self._routes = asyncio.Semaphore(database.limits()["bds_worker"] - 1)
+        self._routes = asyncio.Semaphore(WORKERS - 1)
         self._changed = asyncio.Event()  # a company is behind, or a routing task has ended
         self._looked = 0.0  # time of the last look without a notification
         self._wake = asyncio.Event()  # a batch may be due
@@ -115,7 +116,7 @@ class Worker:
     # Listening
 
     async def _listen(self) -> None:
-        async for notify in self._database.notifications("bds_changes", "bds_hooks"):
+        async for notify in self._place.notifications("bds_changes", "bds_hooks"):
             if notify is None:
                 while not await self._look():
                     await asyncio.sleep(RECONNECT)
@@ -301,7 +302,7 @@ class Worker:
             await asyncio.sleep(FORGET)
 
     async def _call(self, statement: Any, parameters: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-        async with self._database.worker() as connection:
+        async with self._place.worker() as connection:
             rows = await (await connection.execute(statement, parameters)).fetchall()
         self._is_waiting = False
         return rows
@@ -342,7 +343,7 @@ async def working(database: Database) -> AsyncIterator[None]:
     config = database.config
     _raise_file_limit()
     async with Sender.open(config.webhook_timeout, config.webhook_allow_private) as sender:
-        task = asyncio.create_task(Worker(database, sender).run())
+        task = asyncio.create_task(database.at_each_place(lambda place: Worker(database, place, sender).run()))
         try:
             yield
         finally:
