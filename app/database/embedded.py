@@ -22,7 +22,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import psycopg
 from psycopg import sql
 
@@ -119,6 +118,8 @@ def _restart_killed(cluster: Path) -> None:
     The file stays, because PostgreSQL finds remaining sessions of the killed server by it.  Raises CalledProcessError while there
     are any.
     """
+    import psutil  # imported late: other servers do not need it
+
     try:
         lines = (cluster / "postmaster.pid").read_text().splitlines()
         process = psutil.Process(int(lines[0]))

@@ -25,7 +25,6 @@ from app.export.to_json import JsonRecords
 from app.mapper import store
 from app.mapper.language import tree
 from app.mapper.reverse.base import ReverseWriter
-from app.mapper.reverse.open import open_writer
 
 MEDIA_TYPE = re.compile(r"[a-z0-9][a-z0-9!#$&^_.+-]{0,126}/[a-z0-9][a-z0-9!#$&^_.+-]{0,126}", re.IGNORECASE)
 ESCAPED = ("html", "xml")  # endings of media types in which values are escaped
@@ -64,6 +63,8 @@ async def find_mapper(connection: AsyncConnection[Any], export: ExportRequest, n
     mapper = await store.find(connection, export.query.catalog, export.company, name)
     if isinstance(mapper, tree.TemplateMapper):
         return ExportTemplate(mapper.media_type.partition(";")[0].strip(), mapper.source)
+    from app.mapper.reverse.open import open_writer  # imported late, as few exports need it
+
     return open_writer(mapper, export.entity.name)
 
 

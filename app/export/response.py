@@ -22,7 +22,7 @@ from app.database.database import Database
 from app.database.past import open_past
 from app.database.replicas import require_position
 from app.errors import ServiceError
-from app.export import custom, to_csv, to_excel, to_html, to_json, to_parquet, to_pdf, to_xml
+from app.export import custom, to_csv, to_html, to_json, to_parquet, to_pdf, to_xml
 from app.export.custom import ExportMapper, ExportTemplate
 from app.export.read import Reader
 from app.export.request import FILE_TYPES, SCHEMA, ExportRequest, check_export, read_parameters, read_request
@@ -180,6 +180,8 @@ def write_export(export: ExportRequest, reader: Reader, format: ExportFormat, sc
         case "csv":
             return to_csv.write(export, reader)
         case "excel":
+            from app.export import to_excel  # imported late: its package is large
+
             return to_excel.write(export, reader, now)
         case "pdf":
             return to_pdf.write(export, reader, now)

@@ -14,7 +14,6 @@ from app.database.database import Database
 from app.database.listing import listing
 from app.errors import ServiceError
 from app.mapper.document import Preview
-from app.mapper.language.parse import read
 from app.mapper.language.problems import mapper_error
 from app.mapper.language.tree import Mapper, TemplateMapper
 
@@ -37,6 +36,13 @@ class StoredMapper:
 
     name: str
     text: str
+
+
+def read(text: str, catalog: Catalog) -> Mapper | TemplateMapper:
+    """Parse and check the text of a mapper.  Raises ServiceError(invalid_mapper)."""
+    from app.mapper.language import parse  # imported late: it loads packages for XML, JSON and templates, and compiles a grammar
+
+    return parse.read(text, catalog)
 
 
 async def find(connection: AsyncConnection[Any], catalog: Catalog, company: str, name: str) -> Mapper | TemplateMapper:

@@ -30,12 +30,13 @@ from app.database.database import Database
 from app.errors import ServiceError
 from app.feed.background import stop_imports
 from app.metrics import Sampler
+from app.query.parser import compile_all
 from app.service.application import create_app
 from app.service.maintenance import run_maintenance
 from app.service.metrics_endpoint import run_sampling
 from app.service.middleware import error_response, wrong_method
 from app.service.sockets import listen_error, resolve_address
-from app.tasks import UNANSWERED, Stopped, cancel_and_wait
+from app.tasks import UNANSWERED, Stopped, cancel_and_wait, in_daemon
 from app.webhooks.worker import working
 from app.wire.target import read_target
 
@@ -193,7 +194,9 @@ async def run(
             announce(*address)
             gc.collect()
             gc.freeze()  # the objects made so far live as long as the process; later collections skip them
+            compiling = asyncio.create_task(in_daemon(compile_all))
             await stop.wait()
+            await cancel_and_wait(compiling)
     finally:
         await database.close()
 

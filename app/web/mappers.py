@@ -13,7 +13,6 @@ from aiohttp import web
 
 from app.errors import ServiceError
 from app.mapper import store
-from app.mapper.language.parse import read
 from app.mapper.language.tree import Mapper, TemplateMapper
 from app.web.forms import Form, initial_form
 from app.web.page import PageRequest
@@ -93,7 +92,7 @@ async def _preview_json(mapper: Mapper, source: str) -> str:
 
 def parse(page: PageRequest, form: Form) -> Mapper | TemplateMapper:
     """Parse the mapper in the form.  Raises ServiceError(invalid_mapper)."""
-    return read(form["text"], page.database.catalog)
+    return store.read(form["text"], page.database.catalog)
 
 
 @contextmanager

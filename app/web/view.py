@@ -7,13 +7,16 @@ import json
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
 from aiohttp import web
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 HERE = Path(__file__).resolve().parent
 STATIC = {path.name: path.read_bytes() for path in sorted((HERE / "static").iterdir()) if path.is_file()}
@@ -45,7 +48,7 @@ UNITS = ((60.0, "min"), (3600.0, "h"), (86_400.0, "day"), (30.4 * 86_400, "month
 
 def render(template: str, values: Mapping[str, Any], status: int = 200, headers: Mapping[str, str] | None = None) -> web.Response:
     """Return a page made by a template."""
-    body = ENVIRONMENT.get_template(template).render(values)
+    body = environment().get_template(template).render(values)
     return web.Response(status=status, body=body.encode("utf-8", "replace"), headers={**HEADERS, **(headers or {})})
 
 
@@ -135,17 +138,27 @@ def breakable(text: str) -> Markup:
     return Markup("<wbr>").join(escape(part) for part in BREAK_POINTS.split(text))
 
 
-ENVIRONMENT = Environment(
-    loader=FileSystemLoader(HERE / "templates"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-)
-ENVIRONMENT.filters |= {
-    "timestamp": timestamp,
-    "timestamp_utc": timestamp_utc,
-    "duration": duration,
-    "number": number,
-    "size": size,
-    "value_text": value_text,
-    "lines": lines,
-    "breakable": breakable,
-}
-ENVIRONMENT.globals |= {"asset": asset, "local_url": local_url, "described_by": described_by}
+@cache
+def environment() -> Environment:
+    """The environment of all templates."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined  # imported late: a service without pages does not need it
+
+    made = Environment(
+        loader=FileSystemLoader(HERE / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters |= {
+        "timestamp": timestamp,
+        "timestamp_utc": timestamp_utc,
+        "duration": duration,
+        "number": number,
+        "size": size,
+        "value_text": value_text,
+        "lines": lines,
+        "breakable": breakable,
+    }
+    made.globals |= {"asset": asset, "local_url": local_url, "described_by": described_by}
+    return made
