@@ -18,9 +18,16 @@ LOGGED, PLAIN, STAMPED, ORDERED, AUDITED = "bench_logged", "bench_plain", "bench
 # What is left on of each table: all; nothing; updatedAt; updatedAt in the order of commits, which reads by it need with or without a log;
 # a generic audit trigger instead.
 TABLES = {LOGGED: None, PLAIN: (), STAMPED: ("bds_2_stamp",), ORDERED: ("bds_1_lock", "bds_2_stamp"), AUDITED: ("audit",)}
-BULK = {
-    "insert": "insert into data.{} (company_id, code, name, updated_at)"
+# The tables that are copied: with few columns the log's own columns and indexes weigh most, with many what is logged of a row.
+NARROW, WIDE = "units", "products"
+INSERT = {
+    NARROW: "insert into data.{} (company_id, code, name, updated_at)"
     " select '{}', 'code ' || n, 'name ' || n, clock_timestamp() from generate_series(1, {}) n",
+    WIDE: "insert into data.{} (company_id, code, name, description, barcode, price, category_id, unit_id, updated_at)"
+    " select '{}', 'code ' || n, 'name ' || n, 'A product, number ' || n || ', with a description of some length', 'barcode ' || n,"
+    " n / 100.0, n % 97, n % 13, clock_timestamp() from generate_series(1, {}) n",
+}
+BULK = {
     "update": "update data.{} set name = name || '.' where company_id = '{}'",
     "delete": "delete from data.{} where company_id = '{}'",
 }
@@ -46,15 +53,18 @@ AUDIT = """
 def measure(place: Place) -> Iterator[Result]:
     """Rows a second, commits a second, and the time from a commit to its notification."""
     with place.database(COMPANY) as url:
-        make_tables(url)
-        yield from _bulk(url)
+        make_tables(url, WIDE)
+        yield from _bulk(url, WIDE)
+    with place.database(COMPANY) as url:
+        make_tables(url, NARROW)
+        yield from _bulk(url, NARROW)
         yield from commits.measure(url, place.directory)
 
 
-def make_tables(url: str) -> None:
+def make_tables(url: str, like: str) -> None:
     with psycopg.connect(url, autocommit=True) as connection:
         for table in TABLES:
-            connection.execute(f"create table data.{table} (like data.units including all)".encode())
+            connection.execute(f"create table data.{table} (like data.{like} including all)".encode())
             connection.execute("select bds.register(%s)", (f"data.{table}",))
         connection.execute(AUDIT)
         for table, triggers in TABLES.items():
@@ -64,17 +74,18 @@ def make_tables(url: str) -> None:
                 connection.execute(f"alter table data.{table} enable trigger {trigger}".encode())
 
 
-def _bulk(url: str) -> Iterator[Result]:
+def _bulk(url: str, like: str) -> Iterator[Result]:
     times: dict[tuple[str, str], list[float]] = defaultdict(list)
+    bulk = {"insert": INSERT[like], **BULK}
     for number in range(ROUNDS):
-        say(f"log: {ROWS:,} rows, round {number + 1} of {ROUNDS}")
+        say(f"log: {ROWS:,} rows like {like}, round {number + 1} of {ROUNDS}")
         for table, declared in ((LOGGED, True), (LOGGED, False), (PLAIN, True), (ORDERED, True), (AUDITED, True)):
-            for operation, statement in BULK.items():
+            for operation, statement in bulk.items():
                 settle(url)
                 name = table if declared else "undeclared"
                 times[operation, name].append(_write(url, statement.format(table, COMPANY, ROWS), declared))
         settle(url, vacuum=True)
-    for operation in BULK:
+    for operation in bulk:
         ours = times[operation, LOGGED]
         for floor, what, target in (
             (PLAIN, "triggers off", "" if operation == "delete" else "; target >= 0.5"),
@@ -83,9 +94,9 @@ def _bulk(url: str) -> Iterator[Result]:
             ("undeclared", "no company named", "; target <= 1.5"),
         ):
             note = f"{ROWS:,} rows in a statement; floor: {what}{target}"
-            yield rate(f"log, {operation} ({what})", "rows/s", ROWS, ours, times[operation, floor], note)
+            yield rate(f"log, {operation} {like} ({what})", "rows/s", ROWS, ours, times[operation, floor], note)
     note = f"{ROWS:,} rows; floor: insert, triggers off; target >= 1"
-    yield rate("log, delete (insert, triggers off)", "rows/s", ROWS, times["delete", LOGGED], times["insert", PLAIN], note)
+    yield rate(f"log, delete {like} (insert, triggers off)", "rows/s", ROWS, times["delete", LOGGED], times["insert", PLAIN], note)
 
 
 def _write(url: str, statement: str, declared: bool) -> float:
