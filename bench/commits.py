@@ -109,7 +109,9 @@ def _without_notify(url: str) -> Iterator[None]:
     with psycopg.connect(url, autocommit=True) as connection:
         row = connection.execute("select pg_get_functiondef(oid) from pg_proc where proname = 'advance'").fetchone()
         assert row is not None
-        quiet, changed = re.subn(r",\s*case when c.first_id > [^;]*?pg_notify[^;]*?end\s*into clock", "\ninto clock", row[0])
+        quiet, changed = re.subn(
+            r",\s*(?:--[^\n]*\s*)*case\s+when c.first_id > [^;]*?pg_notify[^;]*?end\s*into clock", "\ninto clock", row[0]
+        )
         assert changed == 1
         connection.execute(quiet)
         yield

@@ -6,22 +6,6 @@
 -- Each table has a statement trigger that takes the turn before any row is locked, a row trigger that skips updates without a
 -- change and stamps the other rows, and three statement triggers that log a whole statement from its transition tables.
 
-create function bds_change_log.is_relayed()
-    returns boolean
-    language plpgsql
-    set search_path = pg_catalog, pg_temp
-as $$
-declare
-    awake_until bigint;
-    now         bigint := 1000 * extract(epoch from clock_timestamp());
-begin
-    select b.last_value into awake_until from bds.bell b;
-    return awake_until between now and now + 1000;  -- if the machine's clock went back, the bell may be far ahead
-end
-$$;
-comment on function bds_change_log.is_relayed() is
-    'Whether the keeper of the bell will notify of this transaction. The transaction then does not, and its commit waits for no other';
-
 create function bds_change_log.advance(
     company text, entity_name text, changes bigint, oldest timestamptz, newest timestamptz, out base bigint, out at timestamptz
 )
@@ -32,6 +16,7 @@ declare
     -- The place of the clock's row when this transaction last read it: an index scan would visit all of its dead versions.
     place tid := nullif(current_setting('bds.clock', true), '')::tid;
     now   timestamptz := greatest(clock_timestamp(), newest);
+    ms    bigint := 1000 * extract(epoch from clock_timestamp());
     clock record;
 begin
     loop
@@ -55,7 +40,10 @@ begin
             -- Any session can set the settings.  A change out of turn, or with a time that the clock did not give, is refused.
             coalesce(oldest >= c.floor and newest <= greatest(clock_timestamp(), c.floor), true) as in_turn,
             set_config('bds.clock', c.ctid::text, true),
-            case when c.first_id > c.last_id - changes and not bds_change_log.is_relayed()
+            -- While the keeper of the bell is awake it notifies, so that this commit waits for no other.  If the machine's clock
+            -- went back, the bell may be far ahead.
+            case
+                when c.first_id > c.last_id - changes and not exists (select from bds.bell b where b.last_value between ms and ms + 1000)
                 then pg_notify('bds_changes', company)::text
             end
         into clock;
