@@ -1,6 +1,7 @@
 """The web pages: HTML made on the server by Jinja templates.
 
-routes.py    all routes: method, path, required access, handler; static files
+routes.py    all routes: method, path, required access, handler
+files.py     static files
 page.py      a request for a page, access checks, error pages, flash messages
 forms.py     form fields, multipart uploads, problems of fields
 view.py      Jinja filters and globals, headers of a page

@@ -14,6 +14,7 @@ from aiohttp import web
 from app.errors import ServiceError
 from app.mapper import store
 from app.mapper.language.tree import Mapper, TemplateMapper
+from app.web import mapper_words
 from app.web.forms import Form, initial_form
 from app.web.page import PageRequest
 
@@ -50,7 +51,7 @@ async def save(page: PageRequest) -> web.StreamResponse:
     form = await page.form()
     name = page.path_variables.get("name")
     form.values["text"] = [form["text"].replace("\r\n", "\n")]
-    if form["do"] == "preview":
+    if form["do"] in ("preview", "check"):
         return await preview(page, form, name)
     location: dict[str, Any] = {}
     if not (name or form["name"].strip()):
@@ -67,18 +68,21 @@ async def save(page: PageRequest) -> web.StreamResponse:
 
 
 async def preview(page: PageRequest, form: Form, name: str | None) -> web.Response:
-    """Show the first records that the mapper in the form makes of the source in the form."""
+    """Show the first records that the mapper in the form makes of the source in the form.
+
+    The editor asks for a check (`do`) after each pause in typing: it needs no source.
+    """
     location: dict[str, Any] = {}
     document = None
     with form.collect_problems("text", targets={"": "text"}), record_location(location):
         mapper = parse(page, form)
-        if isinstance(mapper, TemplateMapper):
-            raise ServiceError("invalid_mapper", "a template does not read a source; try it on the Export page", target="text")
-        if not form["source"].strip():
-            form.add_problem("source", "Paste the first lines of a file to preview the import")
-        else:
+        if isinstance(mapper, Mapper) and form["source"].strip():
             with form.collect_problems("source", targets={"": "source"}):
                 document = await _preview_json(mapper, form["source"])
+        elif form["do"] == "preview":
+            if isinstance(mapper, TemplateMapper):
+                raise ServiceError("invalid_mapper", "a template does not read a source; try it on the Export page", target="text")
+            form.add_problem("source", "Paste the first lines of a file to preview the import")
     return editor(page, form, name, location=location, document=document)
 
 
@@ -139,11 +143,22 @@ def editor(
     page: PageRequest, form: Form, name: str | None, location: dict[str, Any] | None = None, document: str | None = None
 ) -> web.Response:
     """The editor; an error of the mapper is shown with the lines around it."""
+    from app.mapper.language.functions import NAMED  # imported late: brings the locales
+
     excerpt: list[tuple[int, str]] = []
     if location:
         lines = form["text"].split("\n")
         first = max(location["line"] - 1 - CONTEXT_LINES, 0)
         excerpt = list(enumerate(lines[first : location["line"] + CONTEXT_LINES], first + 1))
     return page.render(
-        "mapper.html", form.status, form=form, name=name, location=location or None, excerpt=excerpt, document=document
+        "mapper.html",
+        form.status,
+        form=form,
+        name=name,
+        location=location or None,
+        excerpt=excerpt,
+        document=document,
+        entities=mapper_words.entities(page.database.catalog),
+        functions=NAMED,
+        settings=mapper_words.SETTINGS,
     )

@@ -6,11 +6,23 @@ from collections.abc import Iterator
 
 from aiohttp import web
 
-from app.errors import ServiceError
-from app.web import account, changes, connect, data, docs, export, hooks, import_errors, imports, keys, login, mappers, overview
+from app.web import (
+    account,
+    changes,
+    connect,
+    data,
+    docs,
+    export,
+    files,
+    hooks,
+    import_errors,
+    imports,
+    keys,
+    login,
+    mappers,
+    overview,
+)
 from app.web.page import Access, Handler, PageHandler, Site
-from app.web.view import STATIC, VERSIONS
-from app.wire import answers
 
 # method, path, required access, handler
 PAGES: tuple[tuple[str, str, Access, PageHandler], ...] = (
@@ -53,7 +65,6 @@ PAGES: tuple[tuple[str, str, Access, PageHandler], ...] = (
     ("POST", "/account", "account", account.change),
     ("POST", "/logout", "account", login.logout),
 )
-TYPES = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8", "svg": "image/svg+xml"}
 
 
 def routes(site: Site) -> Iterator[tuple[str, str, Handler]]:
@@ -67,25 +78,6 @@ def routes(site: Site) -> Iterator[tuple[str, str, Handler]]:
 
     yield "GET", "/login", show_login
     yield "POST", "/login", submit_login
-    yield "GET", "/static/{name}", static
-    yield "GET", "/docs/{name}", docs.file
+    yield "GET", "/static/{name}", files.send
     for method, path, access, handle in PAGES:
         yield method, path, site.handler(access, handle, upload=handle is imports.upload)
-
-
-async def static(request: web.Request) -> web.StreamResponse:
-    """Send a static file; a URL with its version (`v`) is cached for ever."""
-    name = request.match_info["name"]
-    if name not in STATIC:
-        raise ServiceError("not_found", f"no such file: {name}")
-    tag = f'"{VERSIONS[name]}"'
-    is_versioned = request.query.get("v") == VERSIONS[name]
-    headers = {
-        "Content-Type": TYPES[name.rpartition(".")[2]],
-        "Cache-Control": "public, max-age=31536000, immutable" if is_versioned else "no-cache",
-        "ETag": tag,
-        "Vary": "Accept-Encoding",
-    }
-    if answers.matches(request.headers, tag):
-        return web.Response(status=304, headers=headers)
-    return await answers.send(request, STATIC[name], headers)

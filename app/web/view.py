@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Mapping
@@ -15,12 +14,12 @@ from urllib.parse import quote, urlencode
 from aiohttp import web
 from markupsafe import Markup, escape
 
+from app.web.files import asset
+
 if TYPE_CHECKING:
     from jinja2 import Environment
 
 HERE = Path(__file__).resolve().parent
-STATIC = {path.name: path.read_bytes() for path in sorted((HERE / "static").iterdir()) if path.is_file()}
-VERSIONS = {name: hashlib.sha256(data).hexdigest()[:12] for name, data in STATIC.items()}
 
 # Only scripts, styles and images of this service; no inline ones.
 POLICY = "; ".join(
@@ -114,11 +113,6 @@ def value_text(value: Any) -> str:
 
 def lines(text: str) -> list[str]:
     return text.split("\n")
-
-
-def asset(name: str) -> str:
-    """Return the URL of a static file with the version of its content."""
-    return f"/static/{name}?v={VERSIONS[name]}"
 
 
 def local_url(path: str, **parameters: object) -> str:

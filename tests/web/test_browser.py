@@ -234,23 +234,66 @@ def test_a_page_shows_that_its_session_has_ended_and_keeps_typed_text(chromium: 
     context.close()
 
 
+def write(page: Any, text: str) -> None:
+    """Replace what is in the editor."""
+    page.evaluate("text => document.querySelector('.CodeMirror').CodeMirror.setValue(text)", text)
+
+
+def written(page: Any) -> list[str]:
+    return str(page.evaluate("document.querySelector('.CodeMirror').CodeMirror.getValue()")).split("\n")
+
+
 def test_an_error_of_a_mapper_is_shown_at_its_line(page: Any) -> None:
     page.goto("/mappers/_new?company=demo")
     page.fill("#name", "browser")
-    page.fill("#text", "type csv\nunits = 'row' {\n    code = 'Code'\n    nane = 'Name'\n}\n")
+    write(page, "type csv\nunits = 'row' {\n    code = 'Code'\n    nane = 'Name'\n}\n")
     page.click("text=Save")
-    page.wait_for_selector("li.here")
-    assert page.inner_text("li.here code").strip() == "nane = 'Name'"
-    selected = page.evaluate(
-        "(() => { const a = document.getElementById('text'); return a.value.slice(a.selectionStart, a.selectionEnd); })()"
-    )
-    assert selected == "nane = 'Name'"
-    page.fill("#text", page.input_value("#text").replace("nane", "name"))
-    page.fill("#source", "Code;Name\nPCE;piece\n")
-    page.click("text=Preview")
-    assert json.loads(page.inner_text("pre.document")) == {"units": [{"code": "PCE", "name": "piece"}]}
+    page.wait_for_selector("[role=alert] >> text=units has no field nane")
+    wrong = page.locator(".CodeMirror-code > div", has=page.locator(".problem-line"))
+    assert wrong.locator(".CodeMirror-linenumber").inner_text() == "4"
+    assert wrong.locator(".line-problem").inner_text().startswith("units has no field nane, expected one of")
+    assert wrong.locator(".problem-mark").inner_text() == "nane"
+    assert not page.is_visible("#text-wrong")
+    write(page, "\n".join(written(page)).replace("nane", "name"))
+    page.wait_for_selector("text=No errors.")
+    assert not page.locator(".line-problem").count()
     page.click("text=Save")
     page.wait_for_selector("text=Mapper saved.")
+    assert written(page)[3] == "    name = 'Name'"
+
+
+def test_the_preview_of_a_mapper_follows_what_is_typed(page: Any) -> None:
+    page.goto("/mappers/_new?company=demo")
+    write(page, "type csv\nunits = 'row' { code = 'Code' }\n")
+    page.fill("#source", "Code;Name\nPCE;piece\n")
+    page.wait_for_selector("pre.document")
+    assert json.loads(page.inner_text("pre.document")) == {"units": [{"code": "PCE"}]}
+    write(page, "type csv\nunits = 'row' { code = 'Code' name = upper('Name') }\n")
+    page.wait_for_selector("pre.document >> text=PIECE")
+    write(page, "type csv\nunits = 'row' { code = }\n")
+    page.wait_for_selector("text=Error in line 2.")
+    assert "PIECE" in page.inner_text("#result.old"), "the last preview stays, paler"
+    assert page.url.endswith("/mappers/_new?company=demo")
+
+
+def test_the_editor_completes_and_inserts_words_by_keyboard_alone(page: Any) -> None:
+    page.goto("/mappers/_new?company=demo")
+    write(page, "type csv\nproducts = 'row' {\n    variants = 'line' {\n    }\n}\n")
+    page.evaluate("document.querySelector('.CodeMirror').CodeMirror.setCursor({line: 2, ch: 99})")
+    page.focus(".CodeMirror textarea")
+    page.keyboard.press("Enter")
+    page.keyboard.type("ba")
+    page.wait_for_selector(".CodeMirror-hint-active")
+    assert page.locator(".CodeMirror-hint").all_inner_texts() == ["barcode\ntext, unique"], "fields of productVariants"
+    page.keyboard.press("Enter")
+    page.keyboard.type("x")
+    assert written(page)[3] == "        barcode = 'x'"
+    page.keyboard.press("Escape")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Save", "the Tab key leaves the editor"
+    page.focus("[data-entity=productVariants] [data-word=price]")
+    page.keyboard.press("Enter")
+    assert written(page)[3:5] == ["        barcode = 'x'", "        price = ''"]
 
 
 def test_a_request_is_tried_on_the_page_of_the_description(page: Any) -> None:

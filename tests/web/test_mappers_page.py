@@ -81,6 +81,30 @@ def test_a_problem_of_a_preview_is_shown_at_its_field(anna: Visitor) -> None:
     assert broken.status == 400 and broken.problems[0].startswith("Source: ")
 
 
+def test_a_check_needs_neither_name_nor_source(anna: Visitor) -> None:
+    assert save(anna, None, TEXT, "check").problems == []
+    assert save(anna, None, WRONG, "check").problems[0].startswith("Mapper: line 4")
+    assert save(anna, None, "type template text/plain\n{{ rows }}", "check").problems == []
+    page = save(anna, None, TEXT, "check", source="Code;Name\r\nPCE;piece\r\n")
+    assert json.loads(page.tree.xpath("//pre[@class='document']")[0].text_content())["units"] == [{"code": "PCE", "name": "piece"}]
+
+
+def test_every_word_that_the_editor_inserts_is_of_the_language(anna: Visitor) -> None:
+    page = anna.get("/mappers/_new?company=demo")
+    for listed in page.tree.xpath("//details[@data-entity]"):
+        words = listed.xpath(".//*[@data-insert]")
+        lines = [each.get("data-insert").replace("'|'", "null") for each in words if not each.get("data-child")]
+        block = f"type json\n{listed.get('data-entity')} = '$.a' {{\n" + "\n".join(lines) + "\n}\n"
+        assert save(anna, None, block, "check").problems == []
+    for each in page.tree.xpath("//*[@data-functions]//code"):
+        problems = save(anna, None, f"type json\nunits = '$.a' {{ symbol = {each.text_content()} }}", "check").problems
+        assert problems == []
+    for each in page.tree.xpath("//*[@data-settings]//code"):
+        texts = [f"type {kind}\n{each.get('data-insert').replace('|', '')}\nunits = '{path}' {{ code = '{'1' if 'header' in each.text_content() else 'a'}' }}"
+                 for kind, path in (("csv", "row"), ("excel", "row"), ("xml", "/a/b"))]  # fmt: skip
+        assert any(not save(anna, None, text, "check").problems for text in texts), each.text_content()
+
+
 def test_a_mapper_changed_by_somebody_else_is_not_overwritten_unseen(anna: Visitor, service: Service) -> None:
     opened = anna.follow(save(anna, None, TEXT, name="shared"))
     seen = opened.one("//input[@name='seen']/@value")

@@ -54,6 +54,7 @@ class Signature:
     takes: the types of each parameter, those of the last one for all further arguments; least, most: the number of arguments.
     work computes the result; its arguments are neither null nor absent, and converted to Decimal where a parameter takes NUMBERS,
     else to text.  Without it, expressions.py evaluates the function.
+    example, about: a call, and what it gives, for the editor.
     """
 
     takes: tuple[frozenset[ValueType], ...]
@@ -61,6 +62,8 @@ class Signature:
     most: int
     gives: ValueType
     work: Callable[..., Any] | None = None
+    example: str = ""
+    about: str = ""
 
 
 def trim(text: str) -> str | None:
@@ -87,15 +90,15 @@ def _divide(left: Decimal, right: Decimal) -> Decimal:
 
 
 NAMED: Mapping[str, Signature] = {
-    "concat": Signature((ANYTHING,), 1, 100, "text"),
-    "upper": Signature((TEXTS,), 1, 1, "text", str.upper),
-    "lower": Signature((TEXTS,), 1, 1, "text", str.lower),
-    "trim": Signature((TEXTS,), 1, 1, "text", trim),
-    "replace": Signature((TEXTS, TEXTS, TEXTS), 3, 3, "text", str.replace),
-    "number": Signature((NUMBER_OR_TEXT, TEXTS), 1, 2, "number"),
-    "date": Signature((DATES, TEXTS), 1, 2, "date"),
-    "if": Signature((BOOLEANS, ANYTHING, ANYTHING), 2, 3, "text"),
-    "default": Signature((ANYTHING, ANYTHING), 2, 2, "text"),
+    "concat": Signature((ANYTHING,), 1, 100, "text", None, """concat('a', " ", 'b')""", "the parts as one text"),
+    "upper": Signature((TEXTS,), 1, 1, "text", str.upper, "upper('a')", "in upper case"),
+    "lower": Signature((TEXTS,), 1, 1, "text", str.lower, "lower('a')", "in lower case"),
+    "trim": Signature((TEXTS,), 1, 1, "text", trim, "trim('a')", "without spaces at its ends"),
+    "replace": Signature((TEXTS, TEXTS, TEXTS), 3, 3, "text", str.replace, """replace('a', "old", "new")""", "every old replaced"),
+    "number": Signature((NUMBER_OR_TEXT, TEXTS), 1, 2, "number", None, """number('a', "de")""", "a number, as in a language"),
+    "date": Signature((DATES, TEXTS), 1, 2, "date", None, """date('a', "%d.%m.%Y")""", "a date in a strptime format"),
+    "if": Signature((BOOLEANS, ANYTHING, ANYTHING), 2, 3, "text", None, """if('a' = "x", "yes", "no")""", "one of two values"),
+    "default": Signature((ANYTHING, ANYTHING), 2, 2, "text", None, """default('a', "none")""", "another value for null or absent"),
 }
 COMPARE: Mapping[str, Callable[[Any, Any], bool]] = {
     "=": operator.eq,

@@ -49,17 +49,6 @@ function dependentFields() {
     }
 }
 
-// Selects the line of an error in a text.
-function showLine() {
-    for (const area of $$("textarea[data-line]")) {
-        const lines = area.value.split("\n");
-        const line = Math.min(Number(area.dataset.line), lines.length) - 1;
-        const start = lines.slice(0, line).reduce((sum, each) => sum + each.length + 1, 0);
-        area.setSelectionRange(start + Number(area.dataset.column || 1) - 1, start + lines[line].length);
-        area.scrollTop = Math.max(0, line - 3) * parseFloat(getComputedStyle(area).lineHeight);
-    }
-}
-
 // Fetches the page again from time to time and replaces its live part, until that has ended.
 function keepFresh() {
     const live = document.getElementById("live");
@@ -235,7 +224,6 @@ copyButtons();
 localTimes();
 renewedForms();
 dependentFields();
-showLine();
 uploads();
 confirmations();
 replaceAddress();
