@@ -15,7 +15,6 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import unquote
 
 import psycopg
 from aiohttp import web
@@ -26,7 +25,7 @@ from app.database.database import Database
 from app.database.pools import Session
 from app.errors import ServiceError
 from app.odata.plan import get_plan
-from app.odata.request import JsonFormat, error_content
+from app.odata.request import JsonFormat, error_content, is_batch, refused_method
 from app.odata.response import Reading, answer, open_rows, open_snapshot, unchanged
 from app.query.moments import read_moment
 from app.wire.answers import Streams, stream
@@ -120,15 +119,10 @@ def _read_headers(head: bytes) -> CIMultiDict[str]:
 # Answers --------------------------------------------------------------------------------------------------------------------------
 
 
-def is_batch(path: str) -> bool:
-    """Whether a raw path is that of $batch."""
-    return unquote(path).rstrip("/").split("/")[4:] == ["$batch"]
-
-
 async def respond(database: Database, request: web.Request, streams: Streams, company: str) -> web.StreamResponse:
     """Answer a POST of $batch by an authorized client.  Raises ServiceError, psycopg.Error, TimeoutError."""
     if request.method != "POST":
-        raise ServiceError("method_not_allowed", "expected POST", headers={"Allow": "POST"})
+        raise refused_method(request.rel_url.raw_path, extended=True)
     outer = request.clone()  # whose body is not read, so that parts can be made of it
     kind, boundary = request.content_type, _boundary(request)
     if kind not in ("application/json", "multipart/mixed") or (kind == "multipart/mixed" and not boundary):
@@ -203,6 +197,8 @@ class Batch:
     def start(self, part: Part, answered: PartAnswer, is_first: bool) -> bytes:
         """What stands before the body of a part's answer."""
         headers = {name: value for name, value in answered.headers.items() if name in KEPT} | {"OData-Version": "4.0"}
+        if answered.status == 204 or headers.get("Content-Type", "").startswith("text/plain"):
+            headers.pop("ETag", None)  # UI5 writes it into the JSON object of the answer, and fails if there is none
         if self.is_json:
             about = json.dumps({"id": part.id, "status": answered.status, "headers": headers}, ensure_ascii=False)
             has_body = answered.body or answered.blocks is not None
@@ -250,6 +246,8 @@ class Batch:
         path, _, query = (url if url.startswith("/") else root + url).partition("#")[0].partition("?")
         if not path.startswith(root) or "/../" in f"{path}/" or re.search("[^\x21-\x7e]", path + query):
             raise ServiceError("malformed_request", f"expected a percent-encoded URL below {root}")
+        if is_batch(path):
+            raise ServiceError("not_supported", "a $batch inside $batch is not supported")
         headers = part.headers.copy()
         for name in ("Host", "Authorization", "Accept-Encoding"):
             headers.popall(name, None)

@@ -180,7 +180,7 @@ async def get_plan(catalog: Catalog, request: web.Request, *, extended: bool) ->
 
 
 def _make(catalog: Catalog, request: web.Request, path: str, extended: bool) -> Plan:
-    parsed = read_request(catalog, request.method, path, request.headers)
+    parsed = read_request(catalog, request.method, path, request.headers, extended=extended)
     root = quote(decode_path(path)[2], safe="@:+")
     base, catalog = f"{request.scheme}://{_host(request)}/api/odata/{root}/", parsed.catalog
     resource = parsed.resource

@@ -83,12 +83,12 @@ class ODataRequest:
     page: int | None = None  # the greatest number of rows that the client prefers
 
 
-def read_request(catalog: Catalog, method: str, path: str, headers: MultiMapping[str]) -> ODataRequest:
-    """Parse a request of the raw `path`, which includes the query string.  Raises ServiceError."""
+def read_request(catalog: Catalog, method: str, path: str, headers: MultiMapping[str], *, extended: bool = False) -> ODataRequest:
+    """Parse a request of the raw `path`, which includes the query string, to anything but $batch.  Raises ServiceError."""
     root, *segments = decode_path(path)[2:]
     company, at, moment = root.partition("@")
-    if method not in METHODS or segments[:1] == ["$batch"]:
-        raise refused_method(path)
+    if method not in METHODS or is_batch(path):
+        raise refused_method(path, extended=extended)
     check_version(headers)
     past = read_moment(moment) if at else None
     if past:
@@ -109,12 +109,19 @@ def read_page_size(prefer: Sequence[str]) -> int | None:
     return (int(found[1]) or None) if found else None
 
 
-def refused_method(path: str) -> ServiceError:
-    """The error for a method that a path does not support.  At $batch no method is supported."""
-    if unquote(path.partition("?")[0]).split("/")[4:5] == ["$batch"]:
+def is_batch(path: str) -> bool:
+    """Whether a raw path, with or without its query string, is that of $batch."""
+    return unquote(path.partition("?")[0]).rstrip("/").split("/")[4:] == ["$batch"]
+
+
+def refused_method(path: str, *, extended: bool) -> ServiceError:
+    """The error for a method that a path does not support.  At $batch that is every method unless the profile is extended."""
+    if is_batch(path) and not extended:
         return ServiceError("not_supported", "$batch is not supported")
-    allow = ", ".join(METHODS)
-    return ServiceError("method_not_allowed", f"this interface is read-only: expected {allow}", headers={"Allow": allow})
+    methods = ("POST",) if is_batch(path) else METHODS
+    reason = "$batch takes only POST" if is_batch(path) else "this interface is read-only"
+    allow = ", ".join(methods)
+    return ServiceError("method_not_allowed", f"{reason}: expected {allow}", headers={"Allow": allow})
 
 
 def error_content(error: ServiceError) -> dict[str, object]:

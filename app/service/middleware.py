@@ -149,7 +149,7 @@ def _raw_path(request: web.Request) -> str:
 def wrong_method(app: web.Application, path: str) -> ServiceError:
     """The error for a method without a route: not_found if the path has no route, else one that lists the allowed methods."""
     if read_target(path).is_odata:
-        return refused_method(path)
+        return refused_method(path, extended=app[DATABASE].config.odata_extended)
     allowed = sorted({route.method for route in app.router.routes() if route.resource and _matches(route.resource, path)})
     if not allowed:
         return ServiceError("not_found", ERRORS["not_found"][1])

@@ -13,7 +13,11 @@ from app.wire.target import Target
 
 AREAS = frozenset(("odata", "changes", "hooks", "import", "mappers", "export"))  # everything under /api and /c
 METHODS = "GET, HEAD, POST, PUT, PATCH, DELETE"
-REQUEST_HEADERS = ("Authorization", "X-API-Key", "If-None-Match", "Prefer", "Content-Type", "OData-Version", "OData-MaxVersion")
+REQUEST_HEADERS = (
+    *("Authorization", "X-API-Key", "If-None-Match", "Prefer", "Content-Type", "OData-Version", "OData-MaxVersion"),
+    *("MIME-Version", "X-CSRF-Token"),  # UI5 sends these with a $batch; they have no effect
+)
+FAMILIES = ("odata-", "sap-", "x-sap-")  # of further headers, in lower case
 EXPOSED = "ETag, OData-Version, Warning, Location, Retry-After"
 MAX_AGE = "7200"  # seconds that a browser keeps the answer to a preflight: as long as any of them does
 
@@ -35,7 +39,7 @@ def preflight(request: web.Request, target: Target, origins: Sequence[str]) -> w
     if target.area not in AREAS or request.headers.get("Origin") not in origins:
         return None
     wanted = (name.strip() for name in request.headers.get("Access-Control-Request-Headers", "").split(","))
-    further = (name for name in wanted if name.lower().startswith("odata-") and name.replace("-", "").isalnum())
+    further = (name for name in wanted if name.lower().startswith(FAMILIES) and name.replace("-", "").isalnum())
     headers = {
         "Access-Control-Allow-Methods": METHODS,
         "Access-Control-Allow-Headers": ", ".join(dict.fromkeys((*REQUEST_HEADERS, *further))),

@@ -8,9 +8,9 @@ async function main([root, key]: string[]): Promise<void> {
   const page = await service.products().query((builder, product) =>
     builder.select("code", "price").filter(product.price.gt(1)).orderBy(product.price.desc()).top(2).count());
   const expanded = await service.products().query((builder, product) =>
-    builder.expand("category", "variants").filter(product.category.props.name.contains("ool")).orderBy(product.code.asc()));
+    builder.expand("category", "variants").filter(product.category.props.name.contains("crew")).orderBy(product.code.asc()));
   const any = await service.products().query((builder, product) =>
-    builder.select("code").filter(product.variants.any((variant) => variant.price.ge(3))));
+    builder.select("code").filter(product.variants.any((variant) => variant.price.ge(150))));
   const one = await service.products(1).query();
   const related = await service.products(1).variants().query();
   console.log(JSON.stringify({

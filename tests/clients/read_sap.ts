@@ -11,10 +11,10 @@ async function main([url, key]: string[]): Promise<void> {
     .select(schema.CODE, schema.PRICE).filter(schema.PRICE.greaterThan(new BigNumber(1))).orderBy(desc(schema.PRICE)).top(2)
     .execute(destination);
   const expanded = await productsApi.requestBuilder().getAll()
-    .expand(schema.CATEGORY, schema.VARIANTS).filter(filterFunctions().contains(schema.NAME, "m").equals(true)).orderBy(asc(schema.CODE))
+    .expand(schema.CATEGORY, schema.VARIANTS).filter(filterFunctions().contains(schema.NAME, "professional").equals(true)).orderBy(asc(schema.CODE))
     .execute(destination);
   const withVariants = await productsApi.requestBuilder().getAll()
-    .select(schema.CODE).filter(schema.VARIANTS.filter(any(productVariantsApi.schema.PRICE.greaterOrEqual(new BigNumber(3)))))
+    .select(schema.CODE).filter(schema.VARIANTS.filter(any(productVariantsApi.schema.PRICE.greaterOrEqual(new BigNumber(150)))))
     .execute(destination);
   const one = await productsApi.requestBuilder().getByKey(new BigNumber(1)).execute(destination);
   const count = await productsApi.requestBuilder().getAll().count().execute(destination);
