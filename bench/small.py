@@ -107,7 +107,7 @@ def _rate(host: str, port: int, authorization: str, path: str, mode: str, ids: t
     """Requests a second, sent by a process of its own."""
     words = (host, port, authorization, path, mode, *ids, CLIENTS, DURATION)
     command = [sys.executable, "-m", "bench.client", *map(str, words)]
-    return float(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout)
+    return float(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.split()[0])
 
 
 @contextlib.contextmanager

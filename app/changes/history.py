@@ -8,7 +8,7 @@ from typing import LiteralString
 from app.changes.read import row_key
 from app.database.catalog import Entity
 from app.database.database import Database
-from app.database.pools import Session
+from app.database.session import Session
 from app.errors import ServiceError
 from app.query.query import Query
 from app.query.sql_select import page

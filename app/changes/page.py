@@ -13,7 +13,7 @@ from psycopg.sql import SQL, Composed
 
 from app.changes.read import CHANGES, ID_COLUMN, MONTHS, between, list_query, require_kept
 from app.database.catalog import Catalog
-from app.database.pools import Session
+from app.database.session import Session
 from app.errors import ServiceError
 from app.query import sql_select
 from app.query.literals import INT8

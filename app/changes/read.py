@@ -12,15 +12,15 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from decimal import Decimal
-from typing import Any, Literal, LiteralString, NamedTuple
+from typing import Literal, LiteralString, NamedTuple
 
 from app.changes.log_filter import LogChecker
 from app.database.catalog import Catalog, Entity, Field
 from app.database.database import Database
 from app.database.past import Moment, model_of, name_version
 from app.database.past import require_kept as past_is_kept
-from app.database.pools import Session
 from app.database.replicas import require_position
+from app.database.session import Row, Session, read_row_on
 from app.errors import QueryError, ServiceError, about
 from app.query import literals, parse_where, sql_select
 from app.query.check_where import WhereChecker
@@ -86,7 +86,7 @@ class Answer(NamedTuple):
     """
 
     body: bytes | None
-    position: int | str
+    position: bytes
     first: int = 1
 
 
@@ -95,8 +95,7 @@ async def read_rows(database: Database, company: str, entity: Entity, params: Se
     moment, rest = split_moment(params)
     catalog = model_of(database.catalog) if moment else database.catalog
     query = list_query(catalog, catalog[entity.name], rest)
-    async with reading(database, company, moment) as connection:
-        return await _list(connection, company, query, NESTED)
+    return _listed(await _fetch(database, company, moment, _listing(query, company, NESTED)))
 
 
 def split_moment(params: Sequence[tuple[str, str]]) -> tuple[Moment | None, list[tuple[str, str]]]:
@@ -131,7 +130,8 @@ async def read_changes(database: Database, company: str, params: Sequence[tuple[
     lowest = _lowest(query.filter)
     async with database.session(company) as connection:
         query = between(query, *await _months(connection, company, query, lowest))
-        answer = await _list(connection, company, query, RECORDS)
+        statement = _listing(query, company, RECORDS)
+        answer = _listed(await read_row_on(connection, statement.text, statement.values))
         # read after the page, so that it counts every change that was dropped before the page was read
         row = await (await connection.execute("select bds.first_change(%s)", (company,))).fetchone()
     assert row is not None
@@ -155,15 +155,14 @@ async def read_row(database: Database, company: str, entity: Entity, id: str, pa
         raise QueryError(f"expected version or at, got {name}", target=name)
     catalog = model_of(database.catalog) if moment else database.catalog
     key = row_key(catalog, catalog[entity.name], id)
-    if key is None and moment is None:
-        return Answer(None, 0)
-    async with reading(database, company, moment) as connection:
-        if key is None:
-            return Answer(None, 0)
-        statement = sql_select.page(Query(catalog, catalog[entity.name], filter=key, single=True, nested=True), company, NESTED)
-        row = await _fetch(connection, statement)
-    body, _, position = row
-    return Answer(body.encode() if body is not None else None, position)
+    if key is None:
+        if moment is not None:
+            async with reading(database, company, moment):
+                pass
+        return Answer(None, b"")
+    statement = sql_select.page(Query(catalog, catalog[entity.name], filter=key, single=True, nested=True), company, NESTED)
+    body, _, position = await _fetch(database, company, moment, statement)
+    return Answer(body, position or b"")
 
 
 def row_key(catalog: Catalog, entity: Entity, text: str) -> Expression | None:
@@ -287,13 +286,18 @@ def _by_time(order: tuple[Order, ...]) -> bool:
     return isinstance(key, Column) and key.field.name == "updatedAt"
 
 
-async def _list(connection: Session, company: str, query: Query, style: Style) -> Answer:
-    body, more, position = await _fetch(connection, sql_select.listing(query, company, style, ties=_by_time(query.order)))
-    return Answer(b'{"data":[%b],"hasMore":%b}' % ((body or "").encode(), b"true" if more else b"false"), position)
+def _listing(query: Query, company: str, style: Style) -> Statement:
+    return sql_select.listing(query, company, style, ties=_by_time(query.order))
 
 
-async def _fetch(connection: Session, statement: Statement) -> tuple[Any, ...]:
-    """The one row of a statement."""
-    row = await (await connection.raw.execute(statement.text, statement.values, prepare=statement.prepare)).fetchone()
-    assert row is not None
-    return tuple(row)
+def _listed(row: Row) -> Answer:
+    body, more, position = row
+    return Answer(b'{"data":[%b],"hasMore":%b}' % (body or b"", b"true" if more == b"t" else b"false"), position or b"")
+
+
+async def _fetch(database: Database, company: str, moment: Moment | None, statement: Statement) -> Row:
+    """The one row of a statement over the present, or over a moment of the past."""
+    if moment is None:
+        return await database.read(company, statement.text, statement.values)
+    async with reading(database, company, moment) as connection:
+        return await read_row_on(connection, statement.text, statement.values, prepare=statement.prepare)

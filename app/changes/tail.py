@@ -22,7 +22,7 @@ import psycopg
 from app.changes.page import PAGE, Record, condition, fetch, tail_statement
 from app.database.connections import RECONNECT
 from app.database.database import Database
-from app.database.pools import Session
+from app.database.session import Session
 from app.errors import ServiceError
 from app.query.sql_parameters import Statement
 

@@ -13,7 +13,8 @@ from app.cli import stdio
 from app.config import Config
 from app.database import connections
 from app.database.catalog import Catalog
-from app.database.pools import Session, parameters
+from app.database.pools import parameters
+from app.database.session import Session
 from app.errors import ServiceError
 from app.tasks import cancel_and_wait, interruptible
 

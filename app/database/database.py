@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, LiteralString
 
@@ -20,7 +20,7 @@ from app.database import pooler
 from app.database.catalog import Catalog
 from app.database.connections import RECONNECT, load_catalog, resolve
 from app.database.place import HOME, Place
-from app.database.pools import Session
+from app.database.session import Row, Session, Value
 from app.tasks import cancel_and_wait, in_daemon
 
 log = logging.getLogger("bds.db")
@@ -102,6 +102,13 @@ class Database:
     def limits(self) -> dict[str, int]:
         """The most connections that each pool may have, by name."""
         return {pool.name: pool.limit for place in self.places() for pool in place.pools()}
+
+    async def read(self, company: str, statement: bytes, values: Sequence[Value], *, prepare: bool = True) -> Row:
+        """Run a statement that gives one row, on behalf of `company`; on a replica where the request allows it.
+
+        prepare: False for a statement that is planned for each execution.
+        """
+        return await self.place(company).read(company, statement, values, prepare=prepare)
 
     def session(self, company: str) -> AbstractAsyncContextManager[Session]:
         """A reader's connection for a few statements, bound to `company`; to a replica where the request allows it."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import LiteralString
 
@@ -23,9 +23,10 @@ import psycopg
 from app.config import Config
 from app.database import bell
 from app.database.connections import listen
-from app.database.pools import Pool, Session
+from app.database.pools import Pool
 from app.database.pulse import Pulse, ping
 from app.database.replicas import READS, Replicas
+from app.database.session import Row, Session, Value
 from app.database.writers import Writers
 from app.tasks import cancel_and_wait
 
@@ -83,6 +84,16 @@ class Place:
 
     def pools(self) -> tuple[Pool, ...]:
         return self._readers, self._services, self._workers, self._followers
+
+    async def read(self, company: str, statement: bytes, values: Sequence[Value], *, prepare: bool = True) -> Row:
+        """Run a statement that gives one row, on behalf of `company`; on a replica where the request allows it.
+
+        prepare: False for a statement that is planned for each execution.
+        """
+        reads = READS.get()
+        if reads is None or reads.only_primary:
+            return await self._readers.read(company, statement, values, prepare=prepare)
+        return await self.replicas.read_row(company, reads, self._readers, statement, values, prepare=prepare)
 
     def session(self, company: str) -> AbstractAsyncContextManager[Session]:
         """A reader's connection for a few statements, bound to `company`; to a replica where the request allows it."""

@@ -11,17 +11,19 @@ import asyncio
 import contextlib
 import select
 import types
-from collections.abc import AsyncIterator, Coroutine, Generator
+from collections.abc import AsyncIterator, Coroutine, Generator, Sequence
 from typing import Any, LiteralString
 
 import psycopg
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import TransactionStatus
-from psycopg_pool import AsyncConnectionPool
+from psycopg_pool import AsyncConnectionPool, PoolClosed
 
 from app.config import Config
 from app.database import pooler
+from app.database.session import Row, Session, Value, read_row_on
+from app.database.standing import StandingConnections
 
 WAIT, WAIT_DOWN = 30.0, 5.0  # seconds that a request waits for a connection; the second while the database is down
 GIVE_UP = 1.0  # seconds after which a pool stops reconnecting, until `restore`
@@ -49,20 +51,6 @@ def parameters(url: str, name: str = "bds") -> dict[str, Any]:
     """Connection parameters that `url` does not set itself."""
     given = conninfo_to_dict(url)
     return {key: value for key, value in {"application_name": name, **TIMEOUTS}.items() if key not in given}
-
-
-class Session(psycopg.AsyncConnection[Any]):
-    """A pooled connection, and the company that its session has named."""
-
-    company: str | None = None
-    _raw: psycopg.AsyncRawCursor[Any] | None = None
-
-    @property
-    def raw(self) -> psycopg.AsyncRawCursor[Any]:
-        """A cursor for statements with $1, $2 ...; reused, because making one takes a tenth of a small read."""
-        if self._raw is None:
-            self._raw = psycopg.AsyncRawCursor(self)
-        return self._raw
 
 
 async def check_if_readable(connection: psycopg.AsyncConnection[Any]) -> None:
@@ -94,6 +82,8 @@ class Pool:
         if role == "bds_reader":
             self._settings["statement_timeout"] = f"{config.statement_timeout}s"
         self._pool = self._closed_pool()
+        self._standing = StandingConnections(self)
+        self._seeking = 0  # uses that wait for a connection
         self._closing: set[asyncio.Task[None]] = set()
 
     def _closed_pool(self) -> AsyncConnectionPool[Session]:
@@ -126,6 +116,7 @@ class Pool:
         await self._pool.open(wait=wait, timeout=WAIT)
 
     async def close(self) -> None:
+        await self._standing.close(PoolClosed(f"the pool {self.name} is closed"))
         await self._pool.close()
         await asyncio.gather(*self._closing, return_exceptions=True)
 
@@ -133,6 +124,7 @@ class Pool:
         """Note whether the database answers."""
         self.is_down = not is_up
         if not (is_up or self._is_required or self._pool.closed):
+            self._standing.give_all_back()
             closing, self._pool = asyncio.create_task(self._pool.close()), self._closed_pool()
             self._closing.add(closing)
             closing.add_done_callback(self._closing.discard)
@@ -143,11 +135,38 @@ class Pool:
             await self._pool.open()
         elif not self._pool.closed:
             await self._pool.drain()
+            self._standing.give_all_back()
             await self._pool.putconn(await self._pool.getconn(WAIT_DOWN))  # a request makes a pool that gave up reconnect
 
     def stats(self) -> dict[str, int]:
-        """Statistics as psycopg counts them; empty while the pool is not open."""
-        return {} if self._pool.closed else self._pool.get_stats()
+        """Statistics as psycopg counts them; empty while the pool is not open.  Idle standing connections are available, too."""
+        if self._pool.closed:
+            return {}
+        stats = self._pool.get_stats()
+        stats["pool_available"] += self._standing.idle
+        stats["requests_waiting"] += self._standing.waiting
+        return stats
+
+    @property
+    def patience(self) -> float:
+        """Seconds that a request waits for a connection."""
+        return WAIT_DOWN if self.is_down else WAIT
+
+    @property
+    def is_short(self) -> bool:
+        """Whether a use waits for a connection that the pool does not have."""
+        return self._seeking > 0
+
+    async def lend(self) -> Session:
+        """A connection, until `put`.  Raises PoolTimeout if none becomes free, PoolClosed."""
+        pool = self._pool
+        connection = await pool.getconn(self.patience)
+        connection.home = pool
+        return connection
+
+    async def put(self, connection: Session) -> None:
+        """Return a connection to the pool from which it came."""
+        await connection.home.putconn(connection)
 
     @contextlib.asynccontextmanager
     async def take(self) -> AsyncIterator[Session]:
@@ -159,7 +178,15 @@ class Pool:
             await self._put(connection)
 
     async def _get(self) -> Session:
-        return await self._pool.getconn(WAIT_DOWN if self.is_down else WAIT)
+        """A connection, if need be one that stands idle for small reads."""
+        stats = self._pool.get_stats()
+        if not stats["pool_available"] and stats["pool_size"] >= self.limit:
+            self._standing.give_back()
+        self._seeking += 1
+        try:
+            return await self.lend()
+        finally:
+            self._seeking -= 1
 
     async def _put(self, connection: Session) -> None:
         """Return a connection, even if the current task is cancelled meanwhile.
@@ -167,7 +194,17 @@ class Pool:
         A handler is cancelled when its client leaves with the last byte; the connection would be lost, and with it the waiting
         request that is about to get it.
         """
-        await _uncancelled(self._pool.putconn(connection))
+        await _uncancelled(self.put(connection))
+
+    async def read(self, company: str, text: bytes, values: Sequence[Value], *, prepare: bool = True) -> Row:
+        """Run a statement that gives one row, on behalf of a company.  Raises psycopg.Error.
+
+        prepare: False for a statement that is planned for each execution.
+        """
+        if self.keeps_sessions:
+            return await self._standing.read(company, text, values, prepare=prepare and self._config.prepares)
+        async with self.session(company) as connection:
+            return await read_row_on(connection, text, values, prepare=prepare)
 
     @contextlib.asynccontextmanager
     async def transaction(self, begin: LiteralString = BEGIN, **settings: str) -> AsyncIterator[Session]:

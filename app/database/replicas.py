@@ -12,7 +12,7 @@ import logging
 import math
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -23,8 +23,9 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg_pool import PoolTimeout
 
 from app.config import Config
-from app.database.pools import Pool, Session, parameters
+from app.database.pools import Pool, parameters
 from app.database.pulse import Pulse
+from app.database.session import Row, Session, Value
 
 log = logging.getLogger("bds.db")
 
@@ -37,6 +38,7 @@ REPLAYED: LiteralString = """
         coalesce(extract(epoch from clock_timestamp() - pg_last_xact_replay_timestamp()), 'infinity')::float8
     where pg_is_in_recovery()
 """
+READ_POSITION = b"select coalesce(max(p.last_id), 0) from bds.positions p where p.company_id = $1"
 POSITION: LiteralString = "select coalesce(max(p.last_id), 0) from bds.positions p where p.company_id = %s"
 
 Enter = Callable[[Pool, str], AbstractAsyncContextManager[Session]]
@@ -156,6 +158,28 @@ class Replicas:
         """The replicas that may serve, in an order that is the same for all reads of the client in the company."""
         usable = [replica for replica in self._all if replica.is_up and replica.lag <= self._max_lag]
         return sorted(usable, key=lambda replica: hashlib.blake2b(f"{replica.name} {company} {client}".encode()).digest())
+
+    async def read_row(
+        self, company: str, reads: Reads, primary: Pool, text: bytes, values: Sequence[Value], *, prepare: bool
+    ) -> Row:
+        """Run a statement that gives one row on the first usable replica, if it includes the required position.
+
+        Raises PoolTimeout if all connections of the replica stay in use, and what the statement raises.
+        """
+        for replica in self.usable(company, reads.client):
+            try:
+                (position,) = await replica.pool.read(company, READ_POSITION, (company,)) if reads.position else (None,)
+            except PoolTimeout:
+                raise
+            except psycopg.Error as error:
+                log.warning("the replica %s gave no session: %s", replica.name, type(error).__name__)
+                continue
+            if int(position or 0) < reads.position:
+                break  # another replica may lack it, too; the primary has it
+            reads.replica = replica
+            return await replica.pool.read(company, text, values, prepare=prepare)
+        reads.replica = None
+        return await primary.read(company, text, values, prepare=prepare)
 
     @contextlib.asynccontextmanager
     async def read(self, company: str, reads: Reads, enter: Enter, primary: Pool) -> AsyncIterator[Session]:

@@ -20,8 +20,8 @@ from psycopg.sql import SQL
 
 from app.database.database import Database
 from app.database.past import Moment, name_version, open_past, require_kept
-from app.database.pools import Session
 from app.database.replicas import require_position
+from app.database.session import Session, read_row_on
 from app.errors import QueryError
 from app.odata.plan import Plan, get_plan
 from app.odata.request import Kind
@@ -61,8 +61,9 @@ class Reading:
             return await self.fetch_row_on(self.connection, statement)
         moment = self.plan.request.moment
         if moment is None:
-            async with self.database.session(self.plan.company) as connection:
-                return await self.fetch_row_on(connection, statement)
+            return await self.database.read(
+                self.plan.company, statement.text, statement.values_for(self.key), prepare=statement.prepare
+            )
         require_position(moment.version or 0)
         async with self.database.session(self.plan.company) as connection:
             past = await name_version(connection, self.plan.company, moment)
@@ -72,10 +73,7 @@ class Reading:
 
     async def fetch_row_on(self, connection: Session, statement: Statement) -> list[bytes | None]:
         """Run a statement that gives one row.  Returns its columns as PostgreSQL sent them, without decoding."""
-        await connection.raw.execute(statement.text, statement.values_for(self.key), prepare=statement.prepare)
-        result = connection.raw.pgresult
-        assert result is not None
-        return [result.get_value(0, column) for column in range(result.nfields)]
+        return await read_row_on(connection, statement.text, statement.values_for(self.key), prepare=statement.prepare)
 
 
 async def respond(database: Database, request: web.Request, streams: Streams) -> web.StreamResponse:
@@ -231,7 +229,7 @@ async def open_rows(
     if reading.request.method == "HEAD":
         return headers, None, None
     await connection.raw.execute(
-        DECLARE + plan.statement.text, plan.statement.values_for(reading.key), prepare=plan.statement.prepare
+        DECLARE + plan.statement.text, plan.statement.values_for(reading.key), prepare=None if plan.statement.prepare else False
     )
     # a row with a collection inside can be long
     size = 1 if any(expansion.step.many for _, expansion in plan.query.expansions) else FIRST_ROWS

@@ -94,7 +94,7 @@ class Statement:
     rendered: Rendered
     values: tuple[Value, ...]
     keys: tuple[int, ...] = ()
-    prepare: bool | None = None
+    prepare: bool = True
 
     @property
     def text(self) -> bytes:

@@ -110,8 +110,7 @@ def statement(query: Query, company: str, style: Style, kind: Hashable, compile:
         values |= ((alias(number).name, each.alias) for number, each in enumerate(query.groups.aggregates))
     key = None if query.key is None else [constant.serial for constant in constants].index(query.key.serial)
     keys = tuple(place for place, name in enumerate(rendered.names) if name == key)
-    prepare = False if query.catalog.is_past else None
-    return Statement(rendered, tuple(values[name] for name in rendered.names), keys, prepare)
+    return Statement(rendered, tuple(values[name] for name in rendered.names), keys, not query.catalog.is_past)
 
 
 def _value(constant: Constant | Membership) -> Value:

@@ -14,7 +14,7 @@ from aiohttp import web
 from app.changes.read import ID, list_query, reading
 from app.database.catalog import Catalog, Entity, Field, Navigation
 from app.database.past import Moment, model_of
-from app.database.pools import Session
+from app.database.session import Session
 from app.errors import ServiceError, about
 from app.query import parse_where, sql_select
 from app.query.check_where import WhereChecker

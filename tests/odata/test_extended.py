@@ -321,13 +321,13 @@ def test_a_tag_depends_on_the_rows_inside_the_rows_inside(service: Service) -> N
 
 
 def test_a_request_with_nested_expansions_is_one_statement(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    run, statements = Reading.fetch_row_on, []
+    run, statements = Reading.fetch_row, []
 
-    async def counted(reading: Reading, connection: Any, statement: Statement) -> Any:
+    async def counted(reading: Reading, statement: Statement) -> Any:
         statements.append(statement)
-        return await run(reading, connection, statement)
+        return await run(reading, statement)
 
-    monkeypatch.setattr(Reading, "fetch_row_on", counted)
+    monkeypatch.setattr(Reading, "fetch_row", counted)
     expand = "items($count=true;$expand=product($expand=category($expand=parent($select=code)))),items($top=1)"
     assert get(service, "orders", expand=expand).status == 400
     expand = expand.removesuffix(",items($top=1)")
