@@ -187,7 +187,8 @@ def export_rows(options: argparse.Namespace, config: Config) -> int:
     progress = Progress()
 
     def show(rows: int, total: int, size: int) -> None:
-        progress.show("exporting", min(1.0, rows / total) if total else None, f"{rows:,} rows, {size / 1e6:,.1f} MB")
+        phase = "laying out pages" if options.format == "pdf" and rows >= total else "exporting"
+        progress.show(phase, min(1.0, rows / total) if total else None, f"{rows:,} rows, {size / 1e6:,.1f} MB")
 
     try:
         with exports.output(options.output) as out:

@@ -50,6 +50,7 @@ async def _run(url: str, config: Config, company: str, entity: str, given: Mappi
         def on_rows(count: int) -> None:
             nonlocal rows
             rows += count
+            show(rows, total, written)
 
         reader.on_rows = on_rows
         async with contextlib.aclosing(write_export(request, reader, format, f"{entity}.{SCHEMA}")) as blocks:

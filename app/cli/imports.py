@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any, Protocol
 
-from app.cli.progress import Progress
+from app.cli.progress import Progress, of_import
 from app.config import Config
 from app.database import connections
 from app.feed.origin import Origin, file_name
@@ -43,7 +43,7 @@ def run_import(
         if phase.startswith(WAITING):
             progress.say(phase)
             return
-        share = (received / size if size else None) if phase == "receiving" else (done / records if records else None)
+        share = of_import(phase, received / size if size else None, done / records if records else None)
         pace = (records if phase == "receiving" else done) / max(time.monotonic() - started, 0.001)
         progress.show(phase, share, f"{received / 1e6:,.1f} MB, {records:,} records, {pace:,.0f}/s")
 

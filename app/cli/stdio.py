@@ -43,6 +43,14 @@ def is_unicode() -> bool:
     return (sys.stdout.encoding or "").lower().replace("-", "") in ("utf8", "utf16", "utf32")
 
 
+def columns() -> int | None:
+    """The width of the terminal that standard output is; None if it is not a terminal."""
+    try:
+        return os.get_terminal_size(sys.stdout.fileno()).columns or None
+    except (AttributeError, OSError, ValueError):  # closed, or not a terminal
+        return None
+
+
 def is_read() -> bool:
     """Whether standard output still has a reader; true unless it is a pipe or socket whose other end was closed."""
     poll = select.poll()

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from textwrap import fill
 from typing import Any
+
+from app.cli import stdio
 
 FIRST_ERRORS = 20  # of an import, that its report shows
 
@@ -19,10 +22,16 @@ def import_report(report: dict[str, Any]) -> str:
     lines = [table(("entity", *counts), [(name, *(f"{c[k]:,}" for k in counts)) for name, c in report["entities"].items()])]
     for error in report["errors"][:FIRST_ERRORS]:
         record = f" ({error['record']})" if error["record"] else ""
-        lines.append(printable(f"{error['path']}{record}: {error['code']}: {error['message']}") + "\n")
+        lines.append(_wrapped(printable(f"{error['path']}{record}: {error['code']}: {error['message']}")) + "\n")
     if report["errorCount"] > FIRST_ERRORS:
         lines.append(f"... and {report['errorCount'] - FIRST_ERRORS:,} more errors\n")
-    return "".join([*lines, import_outcome(report), "\n"])
+    return "".join([*lines, _wrapped(import_outcome(report)), "\n"])
+
+
+def _wrapped(line: str) -> str:
+    """A line in as many as the terminal needs, the further ones indented."""
+    width = stdio.columns()
+    return line if width is None else fill(line, max(width, 20), subsequent_indent="    ", break_on_hyphens=False)
 
 
 def import_outcome(report: dict[str, Any]) -> str:
@@ -31,12 +40,24 @@ def import_outcome(report: dict[str, Any]) -> str:
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """Rows in aligned columns; numeric columns are right-aligned."""
+    """Rows in aligned columns, numeric ones right-aligned; one column under another if the terminal is too narrow for them."""
     cells = [[printable(str(value)) for value in row] for row in rows]
     widths = [max(len(row[n]) for row in [list(header), *cells]) for n in range(len(header))]
     numeric = [bool(cells) and all(row[n].replace(",", "").isdigit() for row in cells) for n in range(len(header))]
+    limit = stdio.columns()
+    if cells and limit is not None and sum(widths) + 2 * (len(widths) - 1) > limit:
+        return _records(header, cells)
     lines = []
     for row in [list(header), *cells]:
         line = "  ".join(c.rjust(w) if right else c.ljust(w) for c, w, right in zip(row, widths, numeric, strict=True))
         lines.append(line.rstrip() + "\n")
     return "".join(lines)
+
+
+def _records(header: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
+    """Each row as a line of its first column, and below it a line for each other column."""
+    width = max(map(len, header[1:]), default=0)
+    lines = []
+    for first, *others in cells:
+        lines += [first, *(f"  {name.ljust(width)}  {cell}".rstrip() for name, cell in zip(header[1:], others, strict=True))]
+    return "".join(f"{line}\n" for line in lines)

@@ -1,0 +1,99 @@
+"""Bars on a terminal, and reports that fit it."""
+
+from __future__ import annotations
+
+import json
+import os
+from io import StringIO
+from pathlib import Path
+
+import pytest
+
+from app.cli import progress, stdio, tables
+from tests.cli.terminal import bars, on_terminal
+from tests.conftest import Operator
+
+COLUMNS = 50
+
+
+class Terminal(StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    """A terminal on which every state is shown."""
+    monkeypatch.setattr(progress, "REFRESH", 0)
+    return Terminal()
+
+
+def test_a_bar_never_goes_back(terminal: Terminal) -> None:
+    shown = progress.Progress(terminal)
+    for phase, share in (
+        *(("receiving", progress.of_import("receiving", n / 10, None)) for n in range(11)),
+        ("comparing", progress.of_import("comparing", 1.0, None)),
+        *(("comparing", progress.of_import("comparing", 1.0, n / 10)) for n in (0, 3, 5, 2, 4)),
+        *(("writing", progress.of_import("writing", 1.0, n / 10)) for n in (5, 9, 12)),
+    ):
+        shown.show(phase, share, "detail")
+    seen = bars(terminal.getvalue())
+    assert [percent for percent, _ in seen] == sorted(percent for percent, _ in seen)
+    assert (seen[0], seen[10], seen[-1]) == ((0, "receiving"), (30, "receiving"), (100, "writing"))
+    assert [phase for _, phase in seen][11:17] == ["comparing"] * 6
+
+
+def test_a_new_phase_is_shown_at_once() -> None:
+    out = Terminal()
+    shown = progress.Progress(out)
+    for phase in ("exporting", "exporting", "laying out pages", "laying out pages"):
+        shown.show(phase, 1.0, "9 rows")
+    assert [phase for _, phase in bars(out.getvalue())] == ["exporting", "laying out pages"]
+
+
+def test_an_unknown_share_keeps_the_last_one(terminal: Terminal) -> None:
+    shown = progress.Progress(terminal)
+    shown.show("receiving", 0.5, "detail")
+    shown.show("receiving", None, "detail")
+    assert [percent for percent, _ in bars(terminal.getvalue())] == [50, 50]
+
+
+def test_a_table_that_does_not_fit_is_shown_one_column_under_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    header, rows = ("entity", "created", "failed"), [("orders", "1,200", "3"), ("units", "0", "0")]
+    for columns in (None, 23):
+        monkeypatch.setattr(stdio, "columns", lambda columns=columns: columns)
+        assert tables.table(header, rows).splitlines() == [
+            "entity  created  failed",
+            "orders    1,200       3",
+            "units         0       0",
+        ]
+    monkeypatch.setattr(stdio, "columns", lambda: 22)
+    assert tables.table(header, rows).splitlines() == [
+        *("orders", "  created  1,200", "  failed   3", "units", "  created  0", "  failed   0"),
+    ]
+    assert tables.table(header, []) == "entity  created  failed\n"
+
+
+@pytest.mark.processes
+def test_an_import_on_a_narrow_terminal(database_url: str, operator: Operator, tmp_path: Path) -> None:
+    operator.company("demo")
+    document = {"@atomic": False, "units": [{"code": f"U{n}", "name": "n" if n % 1000 else None} for n in range(1, 3000)]}
+    (tmp_path / "feed.json").write_text(json.dumps(document))
+    environment = {**os.environ, "BDS_DATABASE_URL": database_url, "COLUMNS": ""}
+    code, shown = on_terminal(environment, COLUMNS, "import", str(tmp_path / "feed.json"), "--company", "demo")
+    seen = [percent for percent, _ in bars(shown)]
+    assert code == 3 and seen == sorted(seen) and seen
+    report = shown.rpartition("\x1b[K")[2]
+    assert "units\n  created    2997\n" in report.replace("2,997", "2997") and "  failed     2\n" in report
+    assert all(len(line) <= COLUMNS for line in report.splitlines())
+    assert "units[999].name" in report and "\n    " in report, "a long error goes on in another line"
+
+
+@pytest.mark.processes
+def test_a_pdf_has_a_bar_too(database_url: str, operator: Operator, tmp_path: Path) -> None:
+    operator.company("demo")
+    operator.write("demo", "insert into data.units (company_id, code, name) select 'demo', n, 'u' from generate_series(1, 300) n")
+    environment = {**os.environ, "BDS_DATABASE_URL": database_url}
+    arguments = ("export", "units", "--company", "demo", "--format", "pdf", "--output", str(tmp_path / "units.pdf"))
+    code, shown = on_terminal(environment, 100, *arguments)
+    assert code == 0 and (100, "laying out pages") in bars(shown)
