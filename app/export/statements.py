@@ -24,8 +24,10 @@ from app.export.shape import (
     template_shape,
 )
 from app.query.query import Query
+from app.query.sql_expressions import NOTHING
 from app.query.sql_parameters import COMPANY, SKIP, TOP, Statement
-from app.query.sql_rows import ODATA, past_rows_of, view
+from app.query.sql_past import Joined
+from app.query.sql_rows import ODATA, view
 from app.query.sql_select import Select, statement
 from app.query.tree import Expression
 
@@ -73,8 +75,9 @@ class ExportSelect:
     select: Select
 
     def records(self, format: RecordFormat, shape: RecordShape) -> Composed:
-        source = self.select.matching([*self.sort_keys, *_columns(shape.fields)])
-        return SQL("select {} as row {}{}").format(self.record(format, shape), source, self.order_and_page())
+        text, joins = self.whole_record(format, shape)
+        source = self.select.matching([*self.sort_keys, *_columns(shape.fields)], more=joins)
+        return SQL("select {} as row {}{}").format(text, source, self.order_and_page())
 
     def related(self, format: RecordFormat, shape: RelatedShape) -> Composed:
         record = shape.record
@@ -88,8 +91,8 @@ class ExportSelect:
         condition = SQL("({})").format(SQL(" or ").join(paths))
         if record.entity.name == self.select.query.entity.name:
             condition += SQL(" and {}.id not in ({})").format(this, self.of_rows(SQL("id")))
-        source = self.select.expressions.source(record.entity.name, _columns(record.fields), record.row)
-        text = self.record(format, record)
+        text, joins = self.whole_record(format, record)
+        source = self.select.expressions.source(record.entity.name, _columns(record.fields), record.row, more=joins)
         return SQL("select {} as row {} and {} order by {}.id").format(text, source, condition, this)
 
     def lines(self, format: LineFormat, shape: LineShape) -> Composed:
@@ -146,25 +149,33 @@ class ExportSelect:
             text += SQL(" limit {}").format(TOP)
         return text + SQL(" offset {}").format(SKIP) if query.skip else text
 
-    def record(self, format: RecordFormat, shape: RecordShape) -> Composable:
-        """Return the text of a record with its children inside."""
+    def whole_record(self, format: RecordFormat, shape: RecordShape) -> tuple[Composable, Composed]:
+        """Return the text of a record with its children inside, and joins that it needs."""
+        joined = Joined(self.select.expressions.alias((), shape.row), shape.entity.name) if self.select.expressions.past else None
+        text = self.record(format, shape, joined)
+        return text, Composed(joined.joins if joined else [])
+
+    def record(self, format: RecordFormat, shape: RecordShape, joined: Joined | None) -> Composable:
+        """Return the text of a record with its children inside; past ones are joined."""
         columns = [self.select.expressions.compile(column) for column in _columns(shape.fields)]
-        children = [(child.step, self.child_records(format, shape, child)) for child in shape.children]
+        children = [(child.step, self.child_records(format, shape, child, joined)) for child in shape.children]
         return format.record(shape, columns, children)
 
-    def child_records(self, format: RecordFormat, parent: RecordShape, child: ChildShape) -> Composed:
-        """Return a subquery: the records of a child collection, concatenated in the order of their ids."""
+    def child_records(self, format: RecordFormat, parent: RecordShape, child: ChildShape, joined: Joined | None) -> Composed:
+        """Return the records of a child collection, concatenated in the order of their ids: a subquery, or the column of a join."""
         shape, this = child.record, self.alias(child.record.row)
-        parent_id = SQL("{}.id").format(self.alias(parent.row))
-        table = past_rows_of(child.step, parent_id, shape.entity.parent) if self.select.expressions.past else None
-        source = self.select.expressions.source(shape.entity.name, _columns(shape.fields), shape.row, table)
-        return SQL("(select string_agg({}, '' order by {this}.id) {} and {this}.{} = {}.id)").format(
-            self.record(format, shape),
-            source,
-            Identifier(child.step.field),
-            self.alias(parent.row),
-            this=this,
-        )
+
+        def source(table: Composable | None, joins: Composable) -> Composed:
+            return self.select.expressions.source(shape.entity.name, _columns(shape.fields), shape.row, table, joins)
+
+        def records(inside: Joined | None) -> Composed:
+            return SQL("string_agg({}, '' order by {}.id)").format(self.record(format, shape, inside), this)
+
+        if joined is not None:
+            [text] = joined.add(child.step, self.select.expressions.alias((), shape.row), source, lambda inside: [records(inside)])
+            return text
+        key, id = Identifier(child.step.field), self.alias(parent.row)
+        return SQL("(select {} {} and {}.{} = {}.id)").format(records(None), source(None, NOTHING), this, key, id)
 
     def alias(self, row: int) -> Identifier:
         return Identifier(self.select.expressions.alias((), row))

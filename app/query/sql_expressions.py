@@ -13,7 +13,7 @@ from psycopg.sql import SQL, Composable, Composed, Identifier
 
 from app.database.catalog import Navigation
 from app.query.sql_parameters import COMPANY, Parameter
-from app.query.sql_rows import past_rows_of, view
+from app.query.sql_rows import view
 from app.query.tree import (
     Call,
     Column,
@@ -33,6 +33,7 @@ from app.query.tree import (
 )
 
 OPERATORS = {"eq": SQL("="), "ne": SQL("<>"), "lt": SQL("<"), "le": SQL("<="), "gt": SQL(">"), "ge": SQL(">=")}
+NOTHING = SQL("")
 GROUP = "g"  # alias of the table of groups
 BY_CODE_POINT = SQL(' collate "C"')
 
@@ -52,12 +53,14 @@ class Compiler:
     past: whether rows are read as of the version that the session has named.
     views: the number of views in the SQL so far.
     aliases: the table aliases given so far, by row number and path.
+    counts: the aliases of joined counts, by the column of the ids and the navigation.
     """
 
     constants: Mapping[int, int]
     past: bool = False
     views: int = 0
     aliases: dict[tuple[int, tuple[Navigation, ...]], str] = field(default_factory=lambda: {(0, ()): "t"})
+    counts: dict[tuple[Column, Navigation], Identifier] = field(default_factory=dict)
 
     def alias(self, path: tuple[Navigation, ...], row: int = 0) -> str:
         """The table alias of the row at the end of a path."""
@@ -95,8 +98,10 @@ class Compiler:
                 return _group(SQL(f" {operator} ").join(parts))
             case Quantifier():
                 return self.quantifier(node)
+            case Count(rows=rows) if self.past:
+                return SQL("coalesce({}.number, 0)").format(self.counted(rows))
             case Count(rows=rows):
-                return SQL("(select count(*) {})").format(self.related(rows, each=True))
+                return SQL("(select count(*) {})").format(self.related(rows))
         raise TypeError(f"no SQL for {node!r}")
 
     def comparison(self, node: Comparison, loose: bool) -> Composed:
@@ -117,46 +122,84 @@ class Compiler:
         if node.condition is None:
             return SQL("exists (select {})").format(self.related(node.rows))
         is_fenced = self.views > JOINED
+        if is_fenced and self.past:
+            return self.membership(node)
         template = "exists (select {} and {}{})" if node.quantifier == "any" else "(not exists (select {} and {} is not true{}))"
         return SQL(template).format(
-            self.related(node.rows, node.condition, each=is_fenced),
+            self.related(node.rows, node.condition),
             self.compile(node.condition, loose=True),
             SQL(" offset 0" if is_fenced else ""),
         )
 
-    def related(self, rows: RelatedRows, *conditions: Expression, each: bool = False) -> Composed:
-        """The related rows: FROM their view, with the joins that conditions on them need, WHERE they belong to their origin.
+    def membership(self, node: Quantifier) -> Composed:
+        """A lambda as IN, of which the planner makes one set for all rows, and because of the coalesce no join."""
+        assert node.condition is not None
+        is_any, rows = node.quantifier == "any", node.rows
+        return SQL("({}coalesce({} in (select {} {} and ({}){}), false))").format(
+            SQL("" if is_any else "not "),
+            self.compile(rows.origin),
+            Identifier(self.alias((), rows.number), rows.navigation.field),
+            self.source(rows.navigation.target, [node.condition], rows.number),
+            self.compile(node.condition, loose=True),
+            SQL("" if is_any else " is not true"),
+        )
 
-        each: they are read for each origin, because the planner can make no join of them.
-        """
+    def related(self, rows: RelatedRows, *conditions: Expression) -> Composed:
+        """The related rows: FROM their view, with the joins that conditions on them need, WHERE they belong to their origin."""
         key, origin = Identifier(self.alias((), rows.number), rows.navigation.field), self.compile(rows.origin)
-        table = past_rows_of(rows.navigation, origin) if each and self.past else None
-        return SQL("{} and {} = {}").format(self.source(rows.navigation.target, conditions, rows.number, table), key, origin)
+        return SQL("{} and {} = {}").format(self.source(rows.navigation.target, conditions, rows.number), key, origin)
 
-    def source(self, entity: str, roots: Iterable[Expression], row: int = 0, table: Composable | None = None) -> Composed:
+    def counted(self, rows: RelatedRows) -> Identifier:
+        """The alias under which the numbers of related rows are joined."""
+        return self.counts.setdefault((rows.origin, rows.navigation), Identifier(f"n{len(self.counts)}"))
+
+    def source(
+        self, entity: str, roots: Iterable[Expression], row: int = 0, table: Composable | None = None, more: Composable = NOTHING
+    ) -> Composed:
         """FROM the entity's view, with the joins that the expressions need, WHERE the company is the session's.
 
-        table: some of its rows, in place of the view.
+        table: some of its rows, in place of the view.  more: further joins.
         """
         self.views += 1
-        return SQL("from {} as {}{} where {}.company_id = {}").format(
+        return SQL("from {} as {this}{}{} where {this}.company_id = {}").format(
             table or view(entity, past=self.past),
-            *(Identifier(self.alias((), row)), self.joins(roots, row)),
-            *(Identifier(self.alias((), row)), COMPANY),
+            *(self.joins(roots, row), more, COMPANY),
+            this=Identifier(self.alias((), row)),
         )
 
     def joins(self, roots: Iterable[Expression], row: int = 0) -> Composed:
-        """A join for each path, and each beginning of a path, that the expressions take from the row of this number."""
-        columns = (part for root in roots for part in walk(root) if isinstance(part, Column) and part.row == row)
+        """A join for each path, and each beginning of a path, that the expressions take from the row of this number.
+
+        In the past also one for each number of related rows: for each row anew, they would all be rebuilt.
+        """
+        parts = [part for root in roots for part in walk(root)]
+        columns = (part for part in parts if isinstance(part, Column) and part.row == row)
         paths = dict.fromkeys(each.path[:end] for each in columns for end in range(1, len(each.path) + 1))
         self.views += len(paths)
-        return Composed([self.join(path, row) for path in paths])
+        counts = {
+            (part.rows.origin, part.rows.navigation): part.rows
+            for part in parts
+            if self.past and isinstance(part, Count) and part.rows.origin.row == row
+        }
+        return Composed([*(self.join(path, row) for path in paths), *map(self.join_count, counts.values())])
 
     def join(self, path: tuple[Navigation, ...], row: int) -> Composed:
         """The join of a path's last step."""
         reference = Identifier(self.alias(path[:-1], row), path[-1].field)
         return SQL(" left join {view} as {this} on {this}.company_id = {company} and {this}.id = {reference}").format(
             view=view(path[-1].target, past=self.past), this=Identifier(self.alias(path, row)), company=COMPANY, reference=reference
+        )
+
+    def join_count(self, rows: RelatedRows) -> Composed:
+        """The join of the numbers of related rows."""
+        return SQL(
+            " left join (select v.{} as id, count(*) as number from {} as v where v.company_id = {} group by 1) as {this}"
+            " on {this}.id = {}"
+        ).format(
+            Identifier(rows.navigation.field),
+            view(rows.navigation.target, past=True),
+            *(COMPANY, self.compile(rows.origin)),
+            this=self.counted(rows),
         )
 
     def call(self, node: Call) -> Composed:

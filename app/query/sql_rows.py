@@ -7,12 +7,13 @@ times as long.  No part is ever null, because concatenation with null would make
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from psycopg.sql import SQL, Composable, Composed, Identifier, Literal
 
 from app.database.catalog import Catalog, Entity, Field, Navigation
 from app.query.sql_parameters import BASE, COMPANY
+from app.query.sql_past import Joined, past_rows
 
 NAMESPACE = "bds"  # of entity types in OData
 
@@ -55,43 +56,17 @@ RECORDS = Style(references_as_strings=True)  # change records, whose own ids are
 def view(entity: str, *, past: bool = False) -> Composable:
     """The view from which an entity is read.  No entity can have the name `changes`, which paths use for the change log."""
     if past:
-        return SQL("(table {} union all table {})").format(*past_views(entity))
+        return past_rows(entity)
     return CHANGES if entity == "changes" else Identifier("api", entity)
-
-
-def past_views(entity: str) -> tuple[Identifier, Identifier]:
-    """The views of an entity's rows without a change after the session's version, and of those with one."""
-    return Identifier("past", f"{entity}_unchanged"), Identifier("past", f"{entity}_changed")
-
-
-def past_rows_of(step: Navigation, id: Composable, parent: str | None = None) -> Composed:
-    """The rows of the session's version to which a navigation to many rows leads from an id of another table, each time anew.
-
-    parent: the entity of the other table, if these rows are its children.
-
-    Unchanged rows are found by the index of the reference.  Rebuilt ones have no index: the statement makes a map of them once,
-    {reference: ids}, and rebuilds those of the map again.  A parent changes with its children, so one without a later change has
-    none of them; a version inside of a transaction may lie between the two changes.
-    """
-    unchanged, changed = past_views(step.target)
-    touched: Composable = SQL("")
-    if parent and step.child:
-        touched = SQL(
-            " and (current_setting('bds.version_is_whole') <> 'true' or exists (select from {} as p where p.id = {}))"
-        ).format(past_views(parent)[1], id)
-    return SQL(
-        "(select v.* from {unchanged} as v where v.{key} = {id} union all select v.* from {changed} as v where v.{key} = {id}"
-        " and v.id = any (((select jsonb_object_agg(m.key, m.ids) from (select c.{key} as key, array_agg(c.id)::text as ids"
-        " from {changed} as c where c.{key} is not null group by 1) as m) ->> {id}::text)::int8[]){touched})"
-    ).format(unchanged=unchanged, changed=changed, key=Identifier(step.field), id=id, touched=touched)
 
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """Writes rows in a style."""
+    """Writes rows in a style.  joined: the rows that are related to past ones."""
 
     catalog: Catalog
     style: Style
+    joined: Joined | None = None
 
     def row(self, entity: Entity, alias: str, fields: Iterable[Field], inside: Iterable[tuple[str, Composable]] = ()) -> Composed:
         """The JSON object of a row: its fields in order, in a nested style its children, then the members `inside`."""
@@ -163,17 +138,21 @@ class Writer:
     def children(self, step: Navigation, alias: str) -> Composed:
         """The JSON text of a row's children: an array ordered by id."""
         entity, name = self.catalog[step.target], f"{alias}_{step.name}"
-        return SQL(
-            "coalesce((select '[' || string_agg({row}, ',' order by {this}.id) || ']' from {view} as {this}"
-            " where {this}.company_id = {company} and {key} = {id}), '[]')"
-        ).format(
-            row=self.row(entity, name, entity.fields.values()),
-            view=past_rows_of(step, Identifier(alias, "id"), entity.parent) if self.catalog.is_past else view(entity.name),
-            this=Identifier(name),
-            company=COMPANY,
-            key=Identifier(name, step.field),
-            id=Identifier(alias, "id"),
-        )
+        this = Identifier(name)
+
+        def source(table: Composable, joins: Composable) -> Composed:
+            return SQL("from {} as {this}{} where {this}.company_id = {}").format(table, joins, COMPANY, this=this)
+
+        def rows(writer: Writer) -> Composed:
+            row = writer.row(entity, name, entity.fields.values())
+            return SQL("'[' || string_agg({}, ',' order by {}.id) || ']'").format(row, this)
+
+        if self.joined is not None:
+            [array] = self.joined.add(step, name, source, lambda inside: [rows(replace(self, joined=inside))])
+        else:
+            key, id = Identifier(name, step.field), Identifier(alias, "id")
+            array = SQL("(select {} {} and {} = {})").format(rows(self), source(view(entity.name), SQL("")), key, id)
+        return SQL("coalesce({}, '[]')").format(array)
 
 
 def _is_id(field: Field) -> bool:

@@ -6,7 +6,7 @@ they stand, so that all queries of one shape have one text: compiled once, and p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from psycopg.sql import SQL, Composable, Composed, Identifier, Literal
@@ -15,7 +15,7 @@ from app.database.catalog import Navigation
 from app.query.cache import Cache
 from app.query.check_apply import Groups
 from app.query.query import Expansion, Query
-from app.query.sql_expressions import BY_CODE_POINT, GROUP, Compiler
+from app.query.sql_expressions import BY_CODE_POINT, GROUP, NOTHING, Compiler
 from app.query.sql_groups import GroupWriter
 from app.query.sql_parameters import (
     COMPANY,
@@ -31,12 +31,17 @@ from app.query.sql_parameters import (
     page_parameter,
     render,
 )
-from app.query.sql_rows import ODATA, Style, Writer, past_rows_of, past_views
-from app.query.tree import Constant, Expression, Membership, Order
+from app.query.sql_past import Joined, past_rows, past_sides
+from app.query.sql_rows import ODATA, Style, Writer
+from app.query.tree import Column, Comparison, Constant, Expression, Junction, Membership, Order
 
 # Up to this number of rows the LIMIT of a page is a literal.  For a parameter PostgreSQL assumes a tenth of the table, and plans
 # anew for each execution.
 FEW = 200
+
+PAGES = ("page", "paged", "cut", "complete")  # kinds of statements of few rows
+
+ALL = SQL("*")
 
 MANY = 100  # expressions of a query from which its text is not cached
 
@@ -95,8 +100,9 @@ def statement(query: Query, company: str, style: Style, kind: Hashable, compile:
     def text() -> Rendered:
         compiler = Compiler({constant.serial: index for index, constant in enumerate(constants)}, query.catalog.is_past)
         top = TOP if literal_top is None else SQL(str(literal_top))
-        kind = GroupSelect if query.groups is not None else PastSelect if query.catalog.is_past else Select
-        return render(compile(kind(query, style, compiler, top)))
+        if query.groups is None and query.catalog.is_past:
+            return render(compile(PastSelect(query, style, compiler, top, is_page=kind in PAGES)))
+        return render(compile((Select if query.groups is None else GroupSelect)(query, style, compiler, top)))
 
     shape = (kind, query.shape, replace(style, base="" if style.base else None), len(constants), literal_top)
     rendered = text() if len(query.parts) > MANY else _texts.get(shape, text)
@@ -143,14 +149,17 @@ class Select:
     ) -> Composed:
         """The columns of the rows of a page, in order."""
         parts = [SQL("select {} {}").format(_named(columns), self.following())]
-        if keys := () if self.query.single else self.keys():
+        if keys := self.keys():
             parts.append(SQL("order by {}").format(self.order(keys)))
         parts += _bounds(limit, skip)
         return SQL(" ").join(parts)
 
-    def following(self) -> Composed:
-        """The source of the rows of a page, which may begin after a row of the one before."""
-        source = self.source(self.query.order)
+    def following(self, table: Composable | None = None) -> Composed:
+        """The source of the rows of a page, which may begin after a row of the one before.
+
+        table: some of the rows, in place of the view.
+        """
+        source = self.source(self.query.order, table)
         if self.query.after is None:
             return source
         return SQL("{} and {}").format(source, self.expressions.compile(self.query.after, loose=True))
@@ -165,7 +174,7 @@ class Select:
         """The joined rows of a page that the service cuts, the count, the position, and the sort keys of its last row."""
 
         def keys() -> Composed:
-            texts = [SQL("{}::text").format(self.expressions.compile(key.key)) for key in self.keys()]
+            texts = [SQL("{}::text").format(value) for value in self.key_values()]
             return SQL("json_build_array({})::text").format(SQL(", ").join(texts))
 
         rows = self.ordered({"row": self.json, "keys": keys}, LIMIT, SKIP if self.query.skip else None)
@@ -194,20 +203,24 @@ class Select:
     def complete(self) -> Composed:
         """A page that ends where the first sort key changes."""
         keys = self.keys()
-        columns = [SQL("{} as {}").format(self.expressions.compile(key.key), Identifier(f"k{n}")) for n, key in enumerate(keys)]
-        order = [_sort(SQL("p.{}").format(Identifier(f"k{n}")), key) for n, key in enumerate(keys)]
+        source, first = self.source(self.query.order), self.expressions.compile(keys[0].key)
+        rows = SQL("select {} {} order by {first} fetch first ({}) rows with ties").format(self.picked(), source, TOP, first=first)
+        output, joins = self.written({"row": self.json})
         return SQL(
-            "with p as materialized"
-            " (select {output} as row, {columns} {source} order by {first} fetch first ({top}) rows with ties)"
-            " select (select string_agg(p.row, ',' order by {order}) from p) as body,"
-            " exists (select {source} and {first} > (select max(p.k0) from p)) as more"
+            "with {page} as materialized ({rows}) select (select string_agg(r.row, ',' order by {order}) from"
+            " (select {output}, {columns} from {page} as {this}{joins}) as r) as body,"
+            " exists (select {source} and {first} > (select max(r.{key}) from {page} as r)) as more"
         ).format(
-            output=self.json(),
-            columns=SQL(", ").join(columns),
-            source=self.source(self.query.order),
-            first=self.expressions.compile(keys[0].key),
-            top=TOP,
-            order=SQL(", ").join(order),
+            page=self.page_name,
+            rows=self.fetched(rows),
+            this=self.this,
+            output=output,
+            columns=SQL(", ").join(SQL("{}.{}").format(self.this, _key(n)) for n in range(len(keys))),
+            joins=joins,
+            order=SQL(", ").join(_sort(SQL("r.{}").format(_key(n)), key) for n, key in enumerate(keys)),
+            source=source,
+            first=first,
+            key=_key(0),
         )
 
     # Parts of statements
@@ -239,7 +252,12 @@ class Select:
         return SQL("select case when exists (select {} and {}) then ({}) end").format(source, condition, text)
 
     def keys(self) -> tuple[Order, ...]:
-        return self.query.keys
+        """The sort keys."""
+        return () if self.query.single else self.query.keys
+
+    def key_values(self) -> list[Composed]:
+        """The sort keys of a row of a page."""
+        return [self.expressions.compile(key.key) for key in self.keys()]
 
     def order(self, keys: Iterable[Order]) -> Composed:
         return SQL(", ").join(_sort(self.expressions.compile(key.key), key) for key in keys)
@@ -249,7 +267,34 @@ class Select:
         query = self.query
         fields = query.select if query.select is not None else tuple(query.entity.fields.values())
         inside = (member for expansion in query.expand for member in self.expanded(expansion))
-        return Writer(query.catalog, self.style).row(query.entity, self.expressions.alias(()), fields, inside)
+        return self.writer.row(query.entity, self.expressions.alias(()), fields, inside)
+
+    @property
+    def writer(self) -> Writer:
+        return Writer(self.query.catalog, self.style)
+
+    @property
+    def this(self) -> Identifier:
+        """The alias of the rows."""
+        return Identifier(self.expressions.alias(()))
+
+    @property
+    def page_name(self) -> Identifier:
+        """The name under which a page is read twice."""
+        return Identifier(f"{self.expressions.alias(())}_page")
+
+    def picked(self, column: SQL = ALL) -> Composed:
+        """A column of a row, or all, and its sort keys."""
+        columns = [SQL(", {} as {}").format(self.expressions.compile(key.key), _key(n)) for n, key in enumerate(self.keys())]
+        return SQL("{}.{}{}").format(self.this, column, Composed(columns))
+
+    def fetched(self, rows: Composed) -> Composed:
+        """The rows of a page, from a query that has picked them."""
+        return rows
+
+    def written(self, columns: Mapping[str, Callable[[], Composed]]) -> tuple[Composed, Composable]:
+        """The columns of the rows of a page, and joins that they need."""
+        return _named(columns), NOTHING
 
     def expanded(self, expansion: Expansion) -> Iterator[tuple[str, Composable]]:
         """Yield the members of an expansion: its rows, before them their number if it asks for it."""
@@ -265,19 +310,18 @@ class Select:
             yield f"{expansion.step.name}@odata.count", SQL(quoted).format(rows.count())
         yield expansion.step.name, rows.inside()
 
-    def table(self) -> Composable | None:
-        """What the rows are read from; None for the entity's view."""
-        return None
+    def source(self, order: Iterable[Order], table: Composable | None = None) -> Composed:
+        """FROM the entity's view or a table, with the joins that the filter and the order need, WHERE the filter is true."""
+        return self.matching((key.key for key in order), table)
 
-    def source(self, order: Iterable[Order]) -> Composed:
-        """FROM the entity's view, with the joins that the filter and the order need, WHERE the filter is true."""
-        return self.matching(key.key for key in order)
+    def matching(self, roots: Iterable[Expression], table: Composable | None = None, more: Composable = NOTHING) -> Composed:
+        """FROM the entity's view, with the joins that the filter and the expressions need, WHERE the filter is true.
 
-    def matching(self, roots: Iterable[Expression]) -> Composed:
-        """FROM the entity's view, with the joins that the filter and the expressions need, WHERE the filter is true."""
+        table: some of the rows, in place of the view.  more: further joins.
+        """
         filter = self.query.filter
         roots = [*roots] if filter is None else [filter, *roots]
-        source = self.expressions.source(self.query.entity.name, roots, table=self.table())
+        source = self.expressions.source(self.query.entity.name, roots, table=table, more=more)
         if filter is None:
             return source
         return SQL("{} and {}").format(source, self.expressions.compile(filter, loose=True))
@@ -296,56 +340,120 @@ class RelatedSelect(Select):
             return SQL("coalesce(({}), 'null')").format(self.rows())
         return SQL("coalesce((select '[' || string_agg(r.row, ',') || ']' from ({}) as r), '[]')").format(self.rows())
 
-    def table(self) -> Composable | None:
-        if not (self.expressions.past and self.step.many):
-            return None
-        return past_rows_of(self.step, Identifier(self.parent, "id"), self.query.entity.parent)
-
-    def matching(self, roots: Iterable[Expression]) -> Composed:
+    def matching(self, roots: Iterable[Expression], table: Composable | None = None, more: Composable = NOTHING) -> Composed:
         key, id = (self.step.field, "id") if self.step.many else ("id", self.step.field)
         link = SQL(" and {} = {}").format(Identifier(self.expressions.alias(()), key), Identifier(self.parent, id))
-        return Select.matching(self, roots) + link
+        return Select.matching(self, roots, table, more) + link
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class PastSelect(Select):
     """Composes the statements of a query of a past state.
 
-    A page is taken from the pages of both views of the past, so that an index that serves the order serves that of the first one.
+    A page is taken from the pages of both sides of the past, so that an index that serves the order serves that of the first one.
+    What is related to its rows is joined to them.
+
+    is_page: whether the rows are few.  joined: what is related to the rows that are written at the moment.
     """
 
-    side: Composable | None = None
+    is_page: bool
+    joined: Joined | None = None
 
-    def table(self) -> Composable | None:
-        return self.side
+    @property
+    def writer(self) -> Writer:
+        return Writer(self.query.catalog, self.style, self.joined)
+
+    def written(self, columns: Mapping[str, Callable[[], Composed]]) -> tuple[Composed, Composable]:
+        rows = SQL("from {} as {}").format(self.page_name, self.this) if self.is_page else None
+        self.joined = Joined(self.expressions.alias(()), self.query.entity.name, rows)
+        return _named(columns), Composed(self.joined.joins)
+
+    def key_values(self) -> list[Composed]:
+        return [SQL("{}.{}").format(self.this, _key(n)) for n in range(len(self.keys()))]
+
+    def matching(self, roots: Iterable[Expression], table: Composable | None = None, more: Composable = NOTHING) -> Composed:
+        if table is None and (found := self.found()):
+            table = past_rows(self.query.entity.name, *found)
+        return Select.matching(self, roots, table, more)
+
+    def found(self) -> tuple[str, Composed] | None:
+        """A field, and an array with the value that it has in all rows of the query; None if the filter demands none."""
+        filter = self.query.filter
+        for part in filter.operands if isinstance(filter, Junction) and filter.operator == "and" else [filter]:
+            match part:
+                case Comparison(operator="eq", left=Column(row=0) as column, right=Constant(null=False) as value) if (
+                    column.type == value.type
+                ):
+                    array = SQL("array[{}]").format(self.expressions.compile(value))
+                    if not column.path:
+                        return column.field.name, array
+                    if len(column.path) == 1 and column.field.name == "id":
+                        return column.path[0].field, array
+        return None
 
     def ordered(
         self, columns: Mapping[str, Callable[[], Composed]], limit: Composable | None = None, skip: Composable | None = None
     ) -> Composed:
-        if self.query.single:
-            return Select.ordered(self, columns, limit, skip)
         keys = self.keys()
+        order = _order_by([_sort(_key(n), key) for n, key in enumerate(keys)])
         both = None if limit is None else SQL("{} + {}").format(limit, skip) if skip else limit
-        sides, views = [], self.expressions.views
-        for view in past_views(self.query.entity.name):
-            self.side, self.expressions.views = view, views
-            parts = [SQL("(select {}, {} {}").format(_named(columns), self.named_keys(keys), self.following())]
-            parts += [SQL("order by {}").format(self.order(keys)), *_bounds(both, None)]
+        sides, views = list[Composed](), self.expressions.views
+        for side in past_sides(self.query.entity.name, *(self.found() or ())):
+            self.expressions.views = views
+            parts: list[Composable] = [SQL("(select {} {}").format(self.picked(), self.following(side))]
+            parts += [_order_by([_sort(self.expressions.compile(key.key), key) for key in keys]), *_bounds(both, None)]
             sides.append(SQL(" ").join(parts) + SQL(")"))
-        self.side = None
-        parts = [
-            SQL("select {} from ({}) as r").format(
-                SQL(", ").join(Identifier("r", name) for name in columns), SQL(" union all ").join(sides)
-            ),
-            SQL("order by {}").format(SQL(", ").join(_sort(Identifier("r", f"k{n}"), key) for n, key in enumerate(keys))),
-            *_bounds(limit, skip),
-        ]
-        return SQL(" ").join(parts)
-
-    def named_keys(self, keys: Iterable[Order]) -> Composed:
-        return SQL(", ").join(
-            SQL("{} as {}").format(self.expressions.compile(key.key), Identifier(f"k{n}")) for n, key in enumerate(keys)
+        rows, page = SQL(" union all ").join(sides), SQL(" ").join([order, *_bounds(limit, skip)])
+        output, joins = self.written(columns)
+        if not self.is_page:
+            return SQL("select {} from ({}) as {}{} {}").format(output, rows, self.this, joins, page)
+        rows = self.fetched(SQL("select * from ({}) as r {}").format(rows, page))
+        return SQL("with {name} as materialized ({}) select {} from {name} as {}{} {}").format(
+            *(rows, output, self.this, joins, order), name=self.page_name
         )
+
+    def picked(self, column: SQL = ALL) -> Composed:
+        return Select.picked(self, SQL("id") if self.is_page else column)
+
+    def fetched(self, rows: Composed) -> Composed:
+        # rows of a page are rebuilt when they are picked, not when they are sorted
+        return SQL("with p as materialized ({}) select v.*{} from p join {} as v on v.id = p.id").format(
+            rows,
+            Composed([SQL(", p.{}").format(_key(n)) for n in range(len(self.keys()))]),
+            past_rows(self.query.entity.name, "id", SQL("array(select p.id from p)")),
+        )
+
+    def expanded(self, expansion: Expansion) -> Iterator[tuple[str, Composable]]:
+        step, inner = expansion.step, expansion.query
+        path = (*self.path, step.name)
+        compiler = Compiler(self.expressions.constants, past=True, aliases={(0, ()): f"e{len(path)}"})
+        rows = PastSelect(inner, self.style, compiler, page_parameter("top", path), path, is_page=self.is_page)
+        assert self.joined is not None
+        text, number = self.joined.add(step, f"e{len(path)}", rows.joinable, rows.together if step.many else rows.alone)
+        if inner.count:
+            quoted = """'"' || coalesce({}, 0)::text || '"'""" if self.style.numbers_as_strings else "coalesce({}, 0)::text"
+            yield f"{step.name}@odata.count", SQL(quoted).format(number)
+        yield step.name, SQL("'[' || coalesce({}, '') || ']'" if step.many else "coalesce({}, 'null')").format(text)
+
+    def joinable(self, table: Composable, joins: Composable) -> Composed:
+        """FROM a table, with joins, WHERE the filter is true."""
+        return self.matching([key.key for key in self.query.order], table, joins)
+
+    def alone(self, inside: Joined) -> list[Composable]:
+        """A row as JSON, and its number."""
+        self.joined = inside
+        return [self.json(), SQL("1")]
+
+    def together(self, inside: Joined) -> list[Composable]:
+        """The joined rows of a page of a group of rows, and the number of rows of the group."""
+        self.joined = inside
+        parts = {"row": self.json(), "order": self.order(self.keys())}
+        if self.query.top is None and not self.query.skip:
+            return [SQL("string_agg({row}, ',' order by {order})").format(**parts), SQL("count(*)")]
+        first = page_parameter("skip", self.path) if self.query.skip else SQL("0")
+        last = SQL("{} + {}").format(first, self.top) if self.query.top is not None else NOTHING
+        page = SQL("array_to_string((array_agg({row} order by {order}))[{first} + 1:{last}], ',')")
+        return [page.format(first=first, last=last, **parts), SQL("count(*)")]
 
 
 class GroupSelect(Select):
@@ -359,7 +467,7 @@ class GroupSelect(Select):
     def json(self) -> Composed:
         return GroupWriter(Writer(self.query.catalog, self.style), self.query.entity, GROUP).row(self.groups)
 
-    def source(self, order: Iterable[Order]) -> Composed:
+    def source(self, order: Iterable[Order], table: Composable | None = None) -> Composed:
         columns = list(self.groups.columns)
         table = SQL("select {} {}").format(
             SQL(", ").join(
@@ -380,8 +488,17 @@ class GroupSelect(Select):
         return self.query.groups
 
 
+def _key(number: int) -> Identifier:
+    """The name of a sort key as a column; no field has such a name."""
+    return Identifier(f"@{number}")
+
+
 def _named(columns: Mapping[str, Callable[[], Composed]]) -> Composed:
     return SQL(", ").join(SQL("{} as {}").format(compile(), Identifier(name)) for name, compile in columns.items())
+
+
+def _order_by(keys: Sequence[Composable]) -> Composable:
+    return SQL("order by {}").format(SQL(", ").join(keys)) if keys else NOTHING
 
 
 def _bounds(limit: Composable | None, skip: Composable | None) -> list[Composed]:

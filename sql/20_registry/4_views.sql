@@ -7,7 +7,7 @@ create function bds_registry.views_of(entity_name text)
     set search_path = pg_catalog, pg_temp
 as $$
     select to_regclass(format(v.name, entity_name))
-    from unnest(array['api.%I', 'my.%I', 'past."%s_changed"', 'past."%s_unchanged"']) with ordinality as v (name, n)
+    from unnest(array['api.%I', 'my.%I', 'past."%s_changed"', 'past."%s_unchanged"', 'past."%s_replaced"']) with ordinality as v (name, n)
     where to_regclass(format(v.name, entity_name)) is not null
     order by v.n;
 $$;

@@ -1,7 +1,9 @@
--- The views of schema past, with the columns of the views of schema api.  Each entity has two: one of the rows that have not changed
+-- The views of schema past.  Each entity has two with the columns of its view in schema api: one of the rows that have not changed
 -- since the version that the session has named, and one of the rows that have.  Together they are the rows as of that version.
 --
--- The first is read through the indexes of the table, as current rows are; the second rebuilds its rows from the changes since.
+-- The first is read through the indexes of the table, as current rows are; the second rebuilds its rows from the changes since.  The
+-- third has the values that these changes have replaced, null for others: together with an index of the table it tells which changed
+-- rows may have had a value, so that the others need not be rebuilt.
 
 create function bds_past.in_session(parts text)
     returns text
@@ -15,7 +17,30 @@ create function bds_past.in_session(parts text)
 comment on function bds_past.in_session(text) is
     'SQL with $1 to $3 replaced by the session''s settings, which the planner evaluates if the view itself contains them';
 
-create function bds_past.columns(this bds.entities, is_rebuilt boolean)
+create function bds_past.value(this bds.fields)
+    returns text
+    language sql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
+    select bds_impl.fill(
+        -- the column once had another type, whose values may not be valid now
+        case when count(distinct h.type) > 1 then 'case when pg_input_is_valid({text}, {type:L}) then ({text})::{type} end'
+            else '({text})::{type}'
+        end,
+        'text', format('g.state ->> %L', this.name), 'type', b.typname::text
+    )
+    from bds.entities e
+    join pg_attribute a on a.attrelid = e.table_name and a.attnum = this.ordinal
+    join pg_type t on t.oid = a.atttypid
+    join pg_type b on b.oid = coalesce(nullif(t.typbasetype, 0), t.oid)
+    join bds.column_history h on h.entity = this.entity and h.ordinal = this.ordinal
+    where e.name = this.entity
+    group by b.typname
+$$;
+comment on function bds_past.value(bds.fields) is 'The value of a field in g.state, with its present type';
+
+create function bds_past.columns(this bds.entities, part text)
     returns text
     language sql
     stable
@@ -31,20 +56,11 @@ as $$
                     else '%s'
                 end,
                 case
-                    when not is_rebuilt then present.value
+                    when part = 'unchanged' then present.value
                     when f.name = 'id' then 'g.row_id'
+                    when part = 'replaced' then bds_past.value(f)
                     when f.name = 'updatedAt' then bds_past.updated_at()
-                    else bds_impl.fill(
-                        'case when g.state ? {name:L} then {old} else {present} end',
-                        'name', f.name, 'present', present.value,
-                        'old', bds_impl.fill(
-                            -- the column once had another type, whose values may not be valid now
-                            case when h.types > 1 then 'case when pg_input_is_valid({text}, {type:L}) then ({text})::{type} end'
-                                else '({text})::{type}'
-                            end,
-                            'text', format('g.state ->> %L', f.name), 'type', b.typname::text
-                        )
-                    )
+                    else format('case when g.state ? %L then %s else %s end', f.name, bds_past.value(f), present.value)
                 end
             ) || format(' as %I', f.name),
             E',\n    ' order by f.ordinal
@@ -54,16 +70,13 @@ as $$
         join pg_type t on t.oid = a.atttypid
         join pg_type b on b.oid = coalesce(nullif(t.typbasetype, 0), t.oid)
         cross join lateral (
-            -- both views have the same types, so that the planner flattens their union
+            -- all views have the same types, so that the planner flattens their union
             select format(case when t.typtype = 'd' then 't.%I::' || b.typname else 't.%I' end, f.column_name) as value
         ) present
-        cross join lateral (
-            select count(distinct c.type) as types from bds.column_history c where c.entity = this.name and c.ordinal = f.ordinal
-        ) h
         where f.entity = this.name
     )
 $$;
-comment on function bds_past.columns(bds.entities, boolean) is 'The columns of a view of the past';
+comment on function bds_past.columns(bds.entities, text) is 'The columns of a view of the past: changed, unchanged or replaced';
 
 create function bds_past.install_views(this bds.entities)
     returns void
@@ -71,20 +84,21 @@ create function bds_past.install_views(this bds.entities)
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    view text;
+    part   text;
+    source text;
 begin
-    foreach view in array array['changed', 'unchanged'] loop
+    for part, source in values
+        ('changed', bds_past.changed(this)), ('unchanged', bds_past.unchanged(this)), ('replaced', bds_past.replaced(this))
+    loop
         perform bds_registry.make_view(
-            format('past.%I', this.name || '_' || view), this,
+            format('past.%I', this.name || '_' || part), this,
             bds_past.in_session(bds_impl.fill(
-                E'as select {row}.company_id,\n    {columns}\nfrom {rows}',
-                'row', case view when 'changed' then 'g' else 't' end,
-                'columns', bds_past.columns(this, view = 'changed'),
-                'rows', case view when 'changed' then bds_past.changed(this) else bds_past.unchanged(this) end
+                E'as select {row}.company_id,\n    {columns}\nfrom {source}',
+                'row', case part when 'unchanged' then 't' else 'g' end, 'columns', bds_past.columns(this, part), 'source', source
             ))
         );
-        perform bds_registry.run(format('grant select on past.%I to bds_operator, bds_reader', this.name || '_' || view));
+        perform bds_registry.run(format('grant select on past.%I to bds_operator, bds_reader', this.name || '_' || part));
     end loop;
 end
 $$;
-comment on function bds_past.install_views(bds.entities) is 'Creates the views of an entity''s rows as of a version';
+comment on function bds_past.install_views(bds.entities) is 'Creates the views of an entity in schema past';

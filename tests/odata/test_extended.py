@@ -469,3 +469,39 @@ def test_all_of_it_is_refused_by_name_while_it_is_off(plain: Service, entity: st
     reply = get(plain, entity, **options)
     assert (reply.status, reply.json["error"]["code"], reply.json["error"]["target"]) == (501, "not_supported", target)
     assert json.loads(reply.body)
+
+
+PAST = (
+    ("orders", {"expand": "items($orderby=quantity desc,id;$top=2;$skip=1;$count=true)", "top": "4", "orderby": "code desc"}),
+    ("orders", {"expand": "items($filter=quantity gt 1;$expand=product($expand=category,variants($top=1)))"}),
+    ("orders", {"expand": "items($expand=product($select=code;$expand=category($expand=parent)))", "top": "3", "skip": "2"}),
+    ("orders(3)", {"expand": "items($skip=2;$expand=product)"}),
+    ("categories", {"expand": "products($filter=price gt 2;$count=true;$select=id),parent", "filter": "products/$count gt 1"}),
+    ("products", {"expand": "orderItems($top=1;$expand=order)", "filter": "categoryId eq 2 and variants/$count ge 1"}),
+    ("products", {"orderby": "orderItems/$count desc,id", "top": "5", "filter": "category/products/$count gt 2"}),
+    ("products(code='P5')", {"expand": "variants,orderItems($count=true)"}),
+    ("orderItems", {"filter": "order/id eq 4", "expand": "product"}),
+)
+
+
+def test_an_expansion_of_the_past_is_what_it_was(service: Service) -> None:
+    def shown(moment: str) -> list[Any]:
+        queries = [(path, "&".join(f"${name}={quote(text)}" for name, text in options.items())) for path, options in PAST]
+        replies = [service.ask(f"/api/odata/demo{moment}/{path}?{query}") for path, query in queries]
+        assert {reply.status for reply in replies} == {200}
+        return [json.loads(reply.body.replace(f"/odata/demo{moment}/".encode(), b"/odata/demo/")) for reply in replies]
+
+    [(version,)] = service.operator.rows("select max(last_id) from bds.positions where company_id = 'demo'")
+    now = shown("")
+    for change in (
+        "update data.order_items set quantity = quantity + 1 where company_id = 'demo' and mod(id, 3) = 0",
+        "update data.order_items set order_id = 3 where company_id = 'demo' and order_id in (4, 5)",
+        "update data.products set code = 'was ' || code, category_id = 1 where company_id = 'demo' and mod(id, 5) = 0",
+        "delete from data.order_items where company_id = 'demo' and mod(id, 4) = 1",
+        "delete from data.product_variants where company_id = 'demo' and id < 9",
+        "update data.categories set parent_id = null where company_id = 'demo'",
+        "insert into data.products (id, code, name) values (900, 'P5', 'n')",
+    ):
+        service.operator.write("demo", change)
+    assert shown("") != now
+    assert shown(f"@{version}") == now

@@ -34,7 +34,7 @@ class Relations(Visitor):
 
 # The kinds of nodes of a SELECT and its expressions.  None of them writes, locks or opens a cursor.
 ALLOWED = {
-    "A_ArrayExpr", "A_Const", "A_Expr", "A_Indirection", "Alias", "BoolExpr", "Boolean", "CaseExpr", "CaseWhen", "CoalesceExpr", "CollateClause",
+    "A_ArrayExpr", "A_Const", "A_Expr", "A_Indirection", "A_Star", "Alias", "BoolExpr", "Boolean", "CaseExpr", "CaseWhen", "CoalesceExpr", "CollateClause",
     "ColumnRef", "CommonTableExpr", "BooleanTest", "Float", "FuncCall", "Integer", "JoinExpr", "List", "MinMaxExpr", "NullTest", "ParamRef", "RangeSubselect",
     "RangeVar", "RawStmt", "ResTarget", "SelectStmt", "SortBy", "String", "SubLink", "TypeCast", "TypeName", "WindowDef", "WithClause",
 }  # fmt: skip

@@ -1,0 +1,105 @@
+"""Rows of past states, and the rows related to them.
+
+An entity's rows as of the session's version are in two views of schema `past`: those without a later change, read through the
+indexes of the table, and the others, rebuilt from the log.  No index finds a rebuilt row by a value, and no join reaches into the
+union of both.  So rows that are related to others are joined to them, which reads each view once and not once for each row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from psycopg.sql import SQL, Composable, Composed, Identifier
+
+from app.database.catalog import Navigation
+from app.query.sql_parameters import COMPANY
+
+
+def past_rows(entity: str, name: str = "id", values: Composable | None = None, parent: str | None = None) -> Composed:
+    """The rows as of the version: with values, an array, only those that have one of them in the field `name`.
+
+    parent: the entity to whose rows this field refers, if these rows are its children.
+    """
+    sides = past_sides(entity, name, values, parent)
+    if values is None:
+        return SQL("(table {} union all table {})").format(*sides)
+    both = (SQL("select v.* from {} as v where v.{} = any({})").format(side, Identifier(name), values) for side in sides)
+    return SQL("({})").format(SQL(" union all ").join(both))
+
+
+def past_sides(
+    entity: str, name: str = "id", values: Composable | None = None, parent: str | None = None
+) -> tuple[Composable, Composable]:
+    """The rows without a later change, and those with one; with values, without some that have none of them in the field `name`.
+
+    A rebuilt row has such a value if it has it now, or if a later change has replaced it.  That of a child changes its parent, too,
+    in the same transaction, which the version may split.
+    """
+    unchanged, changed = Identifier("past", f"{entity}_unchanged"), Identifier("past", f"{entity}_changed")
+    if values is None or name == "id":
+        return unchanged, changed
+    return unchanged, SQL(
+        "(select v.* from {} as v where v.id = any(array("
+        "select n.id from {} as n where n.company_id = {company} and n.{key} = any({values})"
+        " union all select o.id from {} as o where o.{key} = any({values}){})))"
+    ).format(
+        changed,
+        Identifier("api", entity),
+        Identifier("past", f"{entity}_replaced"),
+        SQL("")
+        if parent is None
+        else SQL(
+            " and (current_setting('bds.version_is_whole') <> 'true' or exists (select from {} as p where p.id = any({})))"
+        ).format(Identifier("past", f"{parent}_replaced"), values),
+        company=COMPANY,
+        key=Identifier(name),
+        values=values,
+    )
+
+
+@dataclass(slots=True)
+class Joined:
+    """The joins of related rows to the rows of a table.
+
+    alias: of the table.  entity: of its rows.  rows: FROM and what follows of the same rows if they are few: then only what is
+    related to them is read.
+    """
+
+    alias: str
+    entity: str
+    rows: Composed | None = None
+    joins: list[Composed] = field(default_factory=list)
+
+    def add(
+        self,
+        step: Navigation,
+        alias: str,
+        source: Callable[[Composable, Composable], Composed],
+        columns: Callable[[Joined], Sequence[Composable]],
+    ) -> list[Composed]:
+        """Join the rows to which a navigation leads.  Returns the columns of the join, null for a row without related rows.
+
+        source: FROM a table with this alias, with joins, WHERE.  columns: what each related row becomes, or if the navigation leads
+        to many rows, what all of them become; the rows that are inside of related ones are joined to these.
+        """
+        key, own = (step.field, "id") if step.many else ("id", step.field)
+        if self.rows is None:
+            table, inside = past_rows(step.target), Joined(alias, step.target)
+        else:
+            values = SQL("array(select {}.{} {})").format(Identifier(self.alias), Identifier(own), self.rows)
+            table = past_rows(step.target, key, values, self.entity if step.child else None)
+            inside = Joined(alias, step.target, source(table, SQL("")))
+        outputs = columns(inside)
+        this = Identifier(f"x{len(self.joins)}")
+        self.joins.append(
+            SQL(" left join (select {}.{} as key, {} {}{}) as {this} on {this}.key = {}.{}").format(
+                *(Identifier(alias), Identifier(key)),
+                SQL(", ").join(SQL("{} as {}").format(value, Identifier(f"c{n}")) for n, value in enumerate(outputs)),
+                source(table, Composed(inside.joins)),
+                SQL(" group by 1" if step.many else ""),
+                *(Identifier(self.alias), Identifier(own)),
+                this=this,
+            )
+        )
+        return [SQL("{}.{}").format(this, Identifier(f"c{n}")) for n in range(len(outputs))]
