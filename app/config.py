@@ -47,6 +47,12 @@ class Config:
     prepared_statements: Literal["auto", "true", "false"] = setting(
         "BDS_PREPARED_STATEMENTS", "auto", "whether statements are prepared: true, false, auto (not behind a transaction pooler)"
     )
+    key: str | None = setting(
+        "BDS_KEY",
+        None,
+        "the API key of commands with --url",
+        secret=True,
+    )
     data_dir: Path = setting("BDS_DATA_DIR", resources.data_dir(), "files of the embedded PostgreSQL")
     secret: Key | None = setting(
         "BDS_SECRET", None, "signs tokens, 32 bytes or more; unset: made at random once and kept in the database", secret=True

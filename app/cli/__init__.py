@@ -5,7 +5,9 @@ Modules:
     main        runs one command: exit codes, error messages
     parser      the table of all commands: function, help, example, arguments
     commands    the functions of the commands
-    accounts, imports, exports, explain, demo   the larger commands
+    companies, feeds, hooks, mappers   the commands of a group
+    accounts, imports, exports, follow, explain, demo   what the larger commands do
+    remote      imports, exports and changes of a service far away (--url)
     arguments   readers of values on the command line
     stdio       the standard streams
     tables      tables and the report of an import, as text

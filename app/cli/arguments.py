@@ -13,7 +13,7 @@ from app.query.literals import INT8
 
 SCOPES = ("read", "import", "hooks")
 MOST_PROCESSES = 64
-PATHS = ("file", "output")  # options that name files, whose names need not be UTF-8
+PATHS = ("file", "output", "key_file")  # options that name files, whose names need not be UTF-8
 
 
 class Parser(argparse.ArgumentParser):
@@ -32,11 +32,11 @@ class Parser(argparse.ArgumentParser):
 
 
 def read_id(text: str) -> str:
-    """The id of a key."""
+    """The id of a key or an import."""
     try:
         return str(UUID(text))
     except ValueError:
-        raise argparse.ArgumentTypeError(f"expected an id as `bds key list` shows it, got {text!r}") from None
+        raise argparse.ArgumentTypeError(f"expected an id as the list shows it, got {text!r}") from None
 
 
 def read_hook_id(text: str) -> str:

@@ -9,6 +9,8 @@ from typing import Any
 
 from app.config import Config
 
+FAILED, PARTIAL = 1, 3  # exit codes; wrong usage is 2, which argparse gives
+
 
 @dataclass(frozen=True, slots=True)
 class Argument:

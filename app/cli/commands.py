@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import json
+import contextlib
 import sys
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -15,15 +14,16 @@ from app import auth, logs
 from app.auth.key_admin import check_key_name
 from app.cli import accounts, demo, doctor, stdio, tables
 from app.cli.arguments import SCOPES
+from app.cli.command import FAILED
 from app.cli.explain import explain
-from app.cli.imports import run_import, run_revert
+from app.cli.imports import run_import, showing
 from app.cli.progress import Progress
+from app.cli.remote import given_service
 from app.config import Config
 from app.database import connections, embedded, migrate
 from app.export.request import FORMATS
 from app.tasks import interruptible
 
-FAILED, PARTIAL = 1, 3  # exit codes; wrong usage is 2, which argparse gives
 QUERY = ("filter", "select", "orderby", "expand", "top", "skip")  # options of an export, as OData has them
 
 
@@ -133,41 +133,6 @@ def stop(options: argparse.Namespace, config: Config) -> int:
     return 0 if embedded.stop(config.data_dir) else fail(f"no embedded PostgreSQL runs in {config.data_dir}")
 
 
-def import_file(options: argparse.Namespace, config: Config) -> int:
-    stdio.require_output()  # checked first: the import cannot be undone if its report cannot be written
-    if options.mapper and options.entity:
-        options.refuse("expected --entity or --mapper, got both: a mapper names its entities itself")
-    size = None if options.file == "-" else Path(options.file).stat().st_size
-    with stdio.binary_input() if options.file == "-" else Path(options.file).open("rb") as file:
-        url = connections.resolve(config)
-        with interruptible():
-            name = None if options.file == "-" else options.file
-            how = {"name": name, "dry_run": options.dry_run, "mapper": options.mapper, "entity": options.entity}
-            report = run_import(url, config, options.company, file, size, **how)
-    return _report(report, options)
-
-
-def revert_import(options: argparse.Namespace, config: Config) -> int:
-    stdio.require_output()  # as for an import
-    url = connections.resolve(config)
-    with interruptible():
-        report = run_revert(url, options.company, str(options.id), dry_run=options.dry_run, force=options.force)
-    return _report(report, options)
-
-
-def _report(report: dict[str, Any], options: argparse.Namespace) -> int:
-    """Print the report of an import; returns the exit code."""
-    try:
-        if options.json:
-            stdio.write(json.dumps(report, ensure_ascii=not stdio.is_unicode(), indent=2) + "\n")
-        else:
-            stdio.write(tables.import_report(report))
-    except OSError:
-        stdio.message(f"bds: {tables.import_outcome(report)}; its report could not be written")
-        raise
-    return {"completed": 0, "partial": PARTIAL}.get(report["state"], FAILED)
-
-
 def export_rows(options: argparse.Namespace, config: Config) -> int:
     from app.cli import exports  # imported late: the formats' packages are large
 
@@ -180,6 +145,7 @@ def export_rows(options: argparse.Namespace, config: Config) -> int:
     given = {name: getattr(options, name) for name in ("format", "mapper", "ids", "at")} | {"version": options.of_version}
     given |= {f"${name}": getattr(options, name) for name in QUERY}
     given = {name: value for name, value in given.items() if value is not None}
+    service = given_service(options, config)
     if options.output is None:
         stdio.require_output()
     if options.output is None and sys.stdout.isatty() and options.format in ("excel", "pdf", "parquet"):
@@ -187,12 +153,16 @@ def export_rows(options: argparse.Namespace, config: Config) -> int:
     progress = Progress()
 
     def show(rows: int, total: int, size: int) -> None:
-        phase = "laying out pages" if options.format == "pdf" and rows >= total else "exporting"
-        progress.show(phase, min(1.0, rows / total) if total else None, f"{rows:,} rows, {size / 1e6:,.1f} MB")
+        phase = "laying out pages" if options.format == "pdf" and rows >= total > 0 else "exporting"
+        counted = f"{rows:,} rows, " if total else ""
+        progress.show(phase, rows / total if total else None, f"{counted}{size / 1e6:,.1f} MB")
 
     try:
         with exports.output(options.output) as out:
-            exports.run(connections.resolve(config), config, options.company, options.entity, given, out, show)
+            if service:
+                service.export(options.company, options.entity, given, out, show)
+            else:
+                exports.run(connections.resolve(config), config, options.company, options.entity, given, out, show)
     finally:
         progress.close()
     return 0
@@ -202,6 +172,10 @@ def follow_company(options: argparse.Namespace, config: Config) -> int:
     from app.cli import follow  # imported late: only this command needs an event loop
 
     stdio.require_output()
+    if service := given_service(options, config):
+        with interruptible(), contextlib.suppress(KeyboardInterrupt, BrokenPipeError):
+            service.follow(options.company, options.entity, options.after)
+        return 0
     follow.run(connections.resolve(config), config, options.company, options.entity, options.after)
     return 0
 
@@ -212,7 +186,8 @@ def load_demo(options: argparse.Namespace, config: Config) -> int:
     with connections.connect(url) as connection:
         if connection.execute("select from bds.companies where id = %s", (demo.COMPANY,)).fetchone() is None:
             connection.execute("select bds.create_company(%s)", (demo.COMPANY,))
-        run_import(url, config, demo.COMPANY, demo.open_document(), None)
+        with showing(None) as show:
+            run_import(url, config, demo.COMPANY, demo.open_document(), show)
         with connection.transaction():
             connection.execute("select bds.revoke_key(id) from bds.api_keys where name = 'demo' and revoked_at is null")
             key = _new_key(connection, "demo", [demo.COMPANY], list(SCOPES))

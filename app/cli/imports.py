@@ -1,8 +1,10 @@
-"""`bds import`: imports from a file or a pipe, and reverts, without a server."""
+"""Imports from a file or a pipe, and reverts, without a server; and how either is shown."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 from app.cli.progress import Progress, of_import
@@ -10,7 +12,7 @@ from app.config import Config
 from app.database import connections
 from app.feed.origin import Origin, file_name
 from app.feed.revert import Revert
-from app.feed.run import WAITING, Import
+from app.feed.run import WAITING, Import, OnProgress
 from app.mapper import store
 from app.mapper.document import SourceConverter
 from app.mapper.exported import exported_mapper, format_of_content
@@ -24,29 +26,39 @@ class Readable(Protocol):
     def read(self, size: int, /) -> bytes: ...
 
 
+@contextmanager
+def showing(size: int | None) -> Iterator[OnProgress]:
+    """Show the progress of an import for the block.  size: of its document, in bytes, if it is known."""
+    progress, started = Progress(), time.monotonic()
+
+    def show(phase: str, received: int, records: int, done: int) -> None:
+        if phase.startswith(WAITING):
+            progress.say(phase)
+            return
+        share = of_import(phase, received / size if size else None, done / records if records else None)
+        pace = (records if phase == "receiving" else done) / max(time.monotonic() - started, 0.001)
+        arrived = f"{received / 1e6:,.1f} MB, " if received else ""
+        progress.show(phase, share, f"{arrived}{records:,} records, {pace:,.0f}/s")
+
+    try:
+        yield show
+    finally:
+        progress.close()
+
+
 def run_import(
     url: str,
     config: Config,
     company: str,
     file: Readable,
-    size: int | None,
+    show: OnProgress | None = None,
     *,
     name: str | None = None,
     dry_run: bool = False,
     mapper: str | None = None,
     entity: str | None = None,
 ) -> dict[str, Any]:
-    """Import a document and show its progress; returns the report.  Raises ServiceError, psycopg.Error."""
-    progress, started = Progress(), time.monotonic()
-
-    def on_progress(phase: str, received: int, records: int, done: int) -> None:
-        if phase.startswith(WAITING):
-            progress.say(phase)
-            return
-        share = of_import(phase, received / size if size else None, done / records if records else None)
-        pace = (records if phase == "receiving" else done) / max(time.monotonic() - started, 0.001)
-        progress.show(phase, share, f"{received / 1e6:,.1f} MB, {records:,} records, {pace:,.0f}/s")
-
+    """Import a document; returns the report.  Raises ServiceError, psycopg.Error."""
     with connections.connect(url, "bds_reader") as connection:
         catalog = connections.read_catalog(connection)
     first, converter = b"", None
@@ -57,7 +69,7 @@ def run_import(
         converter = SourceConverter(exported_mapper(catalog, entity, format_of_content(first)))
     origin = Origin(file=file_name(name), mapper=mapper)
     limit = config.import_max
-    feed = Import(url, catalog, company, origin=origin, dry_run=dry_run, limit=limit, on_progress=on_progress, converter=converter)
+    feed = Import(url, catalog, company, origin=origin, dry_run=dry_run, limit=limit, on_progress=show, converter=converter)
     try:
         feed.begin()
         while data := first or file.read(CHUNK):
@@ -67,27 +79,17 @@ def run_import(
     except BaseException as error:
         feed.fail(error)
         raise
-    finally:
-        progress.close()
 
 
-def run_revert(url: str, company: str, change_set: str, *, dry_run: bool = False, force: bool = False) -> dict[str, Any]:
-    """Revert a change set and show the progress; returns the report.  Raises psycopg.Error, ServiceError."""
-    progress = Progress()
-
-    def on_progress(phase: str, _received: int, rows: int, done: int) -> None:
-        if phase.startswith(WAITING):
-            progress.say(phase)
-        else:
-            progress.show(phase, done / rows if rows else None, f"{rows:,} rows")
-
+def run_revert(
+    url: str, company: str, change_set: str, show: OnProgress | None = None, *, dry_run: bool = False, force: bool = False
+) -> dict[str, Any]:
+    """Revert a change set; returns the report.  Raises psycopg.Error, ServiceError."""
     with connections.connect(url, "bds_reader") as connection:
         catalog = connections.read_catalog(connection)
-    reverting = Revert(url, catalog, company, change_set, dry_run=dry_run, force=force, on_progress=on_progress)
+    reverting = Revert(url, catalog, company, change_set, dry_run=dry_run, force=force, on_progress=show)
     try:
         return reverting.run()
     except BaseException as error:
         reverting.fail(error)
         raise
-    finally:
-        progress.close()

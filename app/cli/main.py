@@ -23,6 +23,8 @@ from app.database.migrate import MigrationError
 from app.errors import SQLSTATES, ServiceError
 from app.tasks import Stopped
 
+IMPORTS = ("import list", "import show", "import revert")
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code.  Without a command it prints the help.
@@ -59,8 +61,8 @@ def _read(arguments: Sequence[str] | None) -> argparse.Namespace:
     """Parse the command line.  Raises SystemExit after help and for wrong usage; OSError if help cannot be written."""
     top = parser()
     words = list(sys.argv[1:] if arguments is None else arguments)
-    if words[:2] == ["import", "revert"]:  # `import` itself takes a file, which argparse could not tell from an action
-        words[:2] = ["import revert"]
+    if " ".join(words[:2]) in IMPORTS:  # `import` itself takes a file, which argparse could not tell from an action
+        words[:2] = [" ".join(words[:2])]
     options = top.parse_args(words)
     if options.command is None and not options.version:
         top.print_help()

@@ -1,6 +1,7 @@
 """The command line: a table of commands, and the parser made from it.
 
-A new command is a function in app/cli/commands.py and an entry in COMMANDS.  Companies, hooks and mappers have their own modules.
+A new command is a function in app/cli/commands.py and an entry in COMMANDS.  Companies, imports (feeds.py), hooks and mappers have
+their own modules.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from app.cli import accounts, commands, companies, completion, demo, hooks, mappers, stdio
+from app.cli import accounts, commands, companies, completion, demo, feeds, hooks, mappers, stdio
 from app.cli.arguments import (
     SCOPES,
     Parser,
@@ -22,6 +23,7 @@ from app.cli.arguments import (
     read_scopes,
 )
 from app.cli.command import COMPANY, Command, argument
+from app.cli.remote import KEY_FILE, URL
 from app.config import Config
 
 OVERVIEW = """\
@@ -181,48 +183,15 @@ restoring a backup.""",
         "stop the embedded PostgreSQL",
         "  bds stop                                     the server that `bds` started in BDS_DATA_DIR; no other",
     ),
-    Command(
-        "import revert",
-        commands.revert_import,
-        "undo an import or any other change set, as an import of its own",
-        """\
-  bds import revert 4f0c2a6e-... --company acme --dry-run
-  bds import revert 4f0c2a6e-... --company acme --force
-Rows that were changed later stay unless --force, and so do rows to which others refer. Undoing it again restores the import. A file
-of this name is ./revert.""",
-        (
-            argument("id", type=read_id, metavar="ID", help="the import, or the change set"),
-            COMPANY,
-            argument("--dry-run", action="store_true", help="report what would happen, write nothing"),
-            argument("--force", action="store_true", help="undo rows that were changed later, too"),
-            argument("--json", action="store_true", help="print the whole report as JSON"),
-        ),
-    ),
-    Command(
-        "import",
-        commands.import_file,
-        "import a document of desired values into a company",
-        """\
-  bds import feed.json --company acme --dry-run
-  bds import catalog.xml --company acme --mapper catalog
-  bds import products.xlsx --company acme --entity products
-  zcat feed.json.gz | bds import - --company acme --json""",
-        (
-            argument("file", metavar="FILE", help="a JSON import document, or the mapper's source; - for standard input"),
-            COMPANY,
-            argument("--entity", metavar="E", help="read CSV, XML or Excel as `bds export E` writes it"),
-            argument("--mapper", type=read_name, metavar="M", help="read XML, JSON, CSV or Excel with this mapper of the company"),
-            argument("--dry-run", action="store_true", help="report what would happen, write nothing"),
-            argument("--json", action="store_true", help="print the whole report as JSON"),
-        ),
-    ),
+    *feeds.COMMANDS,
     Command(
         "export",
         commands.export_rows,
         "export a company's rows in any format",
         """\
   bds export products --company acme --format csv --select code,name,price --orderby 'price desc' --top 10
-  bds export orders --company acme --format excel --filter 'total gt 1000' --output orders.xlsx""",
+  bds export orders --company acme --format excel --filter 'total gt 1000' --output orders.xlsx
+  bds export orders --company acme --format json --url https://data.example.com --key-file key.txt""",
         (
             argument("entity", metavar="ENTITY", help="such as products"),
             COMPANY,
@@ -249,6 +218,8 @@ of this name is ./revert.""",
                 )
                 for name in commands.QUERY
             ),
+            URL,
+            KEY_FILE,
         ),
     ),
     Command(
@@ -258,11 +229,14 @@ of this name is ./revert.""",
         """\
   bds follow acme                              from now on
   bds follow acme --entity orders --after 0    all kept changes of orders, then new ones
+  BDS_KEY=... bds follow acme --url https://data.example.com
 Records are those of GET /c/acme/changes. To continue, give the id of the last change that you have.""",
         (
             argument("company", metavar="COMPANY", help="the company"),
             argument("--entity", metavar="E", help="only changes of this entity, such as orders"),
             argument("--after", type=read_change, metavar="ID", help="begin after this change (the last one)"),
+            URL,
+            KEY_FILE,
         ),
     ),
     Command(

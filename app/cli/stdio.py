@@ -54,7 +54,10 @@ def columns() -> int | None:
 def is_read() -> bool:
     """Whether standard output still has a reader; true unless it is a pipe or socket whose other end was closed."""
     poll = select.poll()
-    poll.register(sys.stdout.fileno(), 0)
+    try:
+        poll.register(sys.stdout.fileno(), 0)
+    except (OSError, ValueError):  # not a file
+        return True
     return not any(event & (select.POLLERR | select.POLLNVAL) for _, event in poll.poll(0))
 
 

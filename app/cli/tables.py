@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from textwrap import fill
 from typing import Any
 
@@ -37,6 +38,14 @@ def _wrapped(line: str) -> str:
 def import_outcome(report: dict[str, Any]) -> str:
     """The state in which an import ended, in one line."""
     return f"{report['state']}{', dry run: nothing was written' if report['dryRun'] else ''}, import {report['importId']}"
+
+
+def seconds(report: dict[str, Any]) -> str:
+    """How long an import took; empty while it runs."""
+    if not report["finishedAt"]:
+        return ""
+    started, finished = (datetime.fromisoformat(report[name]) for name in ("startedAt", "finishedAt"))
+    return f"{(finished - started).total_seconds():.1f}"
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:

@@ -64,7 +64,7 @@ def test_a_company_and_its_keys(environment: dict[str, str]) -> None:
         (("import", "-", "--company", "nowhere"), 1, "no such company: 'nowhere'"),
         (("frobnicate",), 2, "invalid choice: 'frobnicate'"),
         (("stop",), 1, "stops the embedded server only"),
-        (("key", "revoke", "xyz"), 2, "argument ID: expected an id as `bds key list` shows it, got 'xyz'"),
+        (("key", "revoke", "xyz"), 2, "argument ID: expected an id as the list shows it, got 'xyz'"),
         (
             ("key", "revoke", "00000000-0000-0000-0000-000000000000"),
             1,

@@ -42,7 +42,7 @@ def demo_url(server: str) -> Iterator[str]:
         url = make_conninfo(server, dbname="clients")
         with psycopg.connect(url, autocommit=True) as connection:
             connection.execute("select bds.create_company(%s)", (demo.COMPANY,))
-        run_import(url, Config(database_url=url), demo.COMPANY, demo.open_document(), None)
+        run_import(url, Config(database_url=url), demo.COMPANY, demo.open_document())
         yield url
 
 

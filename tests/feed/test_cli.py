@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from app.cli import commands, main
+from app.cli import command, main
 from tests.feed.conftest import Feed
 
 pytestmark = pytest.mark.processes
@@ -62,7 +62,7 @@ def test_a_dry_run_writes_nothing(bds: Command, feed: Feed) -> None:
 
 def test_a_partial_import_has_its_own_exit_code(bds: Command) -> None:
     code, out, _ = bds(BAD)
-    assert code == commands.PARTIAL
+    assert code == command.PARTIAL
     assert "units[1].name (code:B): required: name is required" in out
     assert "\npartial, import " in out
 
@@ -72,14 +72,14 @@ def test_a_partial_import_has_its_own_exit_code(bds: Command) -> None:
 ])  # fmt: skip
 def test_a_malformed_document_fails(bds: Command, feed: Feed, document: bytes, says: str) -> None:
     code, out, err = bds(document)
-    assert (code, out) == (commands.FAILED, "")
+    assert (code, out) == (command.FAILED, "")
     assert says in err
     assert feed.ask("select state from bds.imports where company_id = %s", feed.company) == [("failed",)]
 
 
 def test_an_import_without_a_good_record_fails(bds: Command) -> None:
     code, out, _ = bds(b'{"units": [{"code": "B"}]}')
-    assert code == commands.FAILED and "\nfailed, import " in out
+    assert code == command.FAILED and "\nfailed, import " in out
 
 
 def test_a_document_from_standard_input(feed: Feed) -> None:
@@ -92,6 +92,6 @@ def test_a_document_from_standard_input(feed: Feed) -> None:
 
 def test_a_missing_file(feed: Feed, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     missing = tmp_path / "missing.json"
-    assert main.main(["import", str(missing), "--company", feed.company]) == commands.FAILED
+    assert main.main(["import", str(missing), "--company", feed.company]) == command.FAILED
     assert capsys.readouterr().err == f"bds: {missing}: no such file or directory\n"
     assert not feed.ask("select from bds.imports where company_id = %s", feed.company)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from app.cli import commands, main
+from app.cli import command, main
 from tests.conftest import Operator
 
 MAPPER = "type xml units = '//u' { code = '@c' name = 'n' }"
@@ -48,7 +48,7 @@ def test_an_entity_and_a_mapper_are_wrong_usage(tmp_path: Path, capsys: pytest.C
 def test_errors_have_the_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "units.xml"
     path.write_text("<r>\n<u c='A'/></r>")
-    assert main.main(["import", str(path), "--company", "acme", "--mapper", "units"]) == commands.FAILED
+    assert main.main(["import", str(path), "--company", "acme", "--mapper", "units"]) == command.FAILED
     assert "units[0].name (code:A): required: line 2: " in capsys.readouterr().out
 
 
@@ -62,6 +62,6 @@ def test_an_error_is_one_line_of_standard_error(
 ) -> None:
     path = tmp_path / "units.xml"
     path.write_text(source)
-    assert main.main(["import", str(path), "--company", company, "--mapper", mapper]) == commands.FAILED
+    assert main.main(["import", str(path), "--company", company, "--mapper", mapper]) == command.FAILED
     output = capsys.readouterr()
     assert message in output.err and not output.out

@@ -1,0 +1,177 @@
+"""The commands of imports: import a file, list and show imports, revert one; in the database, or with --url in a service."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from app.cli import stdio, tables
+from app.cli.arguments import read_id, read_name
+from app.cli.command import COMPANY, FAILED, PARTIAL, Command, argument
+from app.cli.companies import require_company
+from app.cli.imports import run_import, run_revert, showing
+from app.cli.remote import KEY_FILE, URL, given_service
+from app.config import Config
+from app.database import connections
+from app.tasks import interruptible
+
+SHOWN = 100  # imports in a list
+LIST = """
+    select bds.import_report(i.company_id, i.id, false) from bds.imports i where i.company_id = %s order by i.number desc limit %s
+"""
+HEADER = ("id", "state", "started (UTC)", "seconds", "file", "mapper", "by", "written", "failed")
+
+
+def import_file(options: argparse.Namespace, config: Config) -> int:
+    stdio.require_output()  # checked first: the import cannot be undone if its report cannot be written
+    if options.mapper and options.entity:
+        options.refuse("expected --entity or --mapper, got both: a mapper names its entities itself")
+    service = given_service(options, config)
+    name = None if options.file == "-" else options.file
+    size = None if name is None else Path(name).stat().st_size
+    with _opened(name) as file, interruptible(), showing(size) as show:
+        if service:
+            given = {"dryRun": "true" if options.dry_run else None, "mapper": options.mapper, "entity": options.entity}
+            named = {name: value for name, value in given.items() if value}
+            return _report(service.run_import(options.company, file, name, named, show), options)
+        how = {"name": name, "dry_run": options.dry_run, "mapper": options.mapper, "entity": options.entity}
+        report = run_import(connections.resolve(config), config, options.company, file, show, **how)
+    return _report(report, options)
+
+
+def _opened(name: str | None) -> AbstractContextManager[BinaryIO]:
+    return stdio.binary_input() if name is None else Path(name).open("rb")
+
+
+def revert_import(options: argparse.Namespace, config: Config) -> int:
+    stdio.require_output()  # as for an import
+    service = given_service(options, config)
+    with interruptible(), showing(None) as show:
+        if service:
+            given = {"dryRun": str(options.dry_run).lower(), "force": str(options.force).lower()}
+            report = service.revert(options.company, options.id, given, show)
+        else:
+            url = connections.resolve(config)
+            report = run_revert(url, options.company, options.id, show, dry_run=options.dry_run, force=options.force)
+    return _report(report, options)
+
+
+def list_imports(options: argparse.Namespace, config: Config) -> int:
+    if service := given_service(options, config):
+        found = service.get(f"/api/{options.company}/imports?limit={SHOWN}")["data"]
+    else:
+        with connections.connect(connections.resolve(config)) as connection:
+            require_company(connection, options.company)
+            found = [row[0] for row in connection.execute(LIST, (options.company, SHOWN))]
+    if options.json:
+        stdio.write(json.dumps(found, ensure_ascii=not stdio.is_unicode(), indent=2) + "\n")
+    else:
+        stdio.write(tables.table(HEADER, [_line(each) for each in found]))
+    return 0
+
+
+def _line(report: dict[str, Any]) -> tuple[Any, ...]:
+    started = report["startedAt"][:16].replace("T", " ")
+    counts = report["entities"].values()
+    written = sum(each[verb] for each in counts for verb in ("created", "updated", "deleted"))
+    state = report["state"] + (", dry run" if report["dryRun"] else "")
+    origin = (report["file"] or "", report["mapper"] or "", report["actor"] or "")
+    return (
+        report["importId"],
+        state,
+        started,
+        tables.seconds(report),
+        *origin,
+        f"{written:,}",
+        sum(each["failed"] for each in counts),
+    )
+
+
+def show_import(options: argparse.Namespace, config: Config) -> int:
+    if service := given_service(options, config):
+        report = service.get(f"/api/{options.company}/imports/{options.id}")
+    else:
+        with connections.connect(connections.resolve(config)) as connection:
+            row = connection.execute("select bds.import_report(%s, %s)", (options.company, options.id)).fetchone()
+        assert row is not None
+        report = row[0]
+    _report(report, options)
+    return 0
+
+
+def _report(report: dict[str, Any], options: argparse.Namespace) -> int:
+    """Print the report of an import; returns the exit code."""
+    try:
+        if options.json:
+            stdio.write(json.dumps(report, ensure_ascii=not stdio.is_unicode(), indent=2) + "\n")
+        else:
+            stdio.write(tables.import_report(report))
+    except OSError:
+        stdio.message(f"bds: {tables.import_outcome(report)}; its report could not be written")
+        raise
+    return {"completed": 0, "partial": PARTIAL}.get(report["state"], FAILED)
+
+
+ID = argument("id", type=read_id, metavar="ID", help="the import, or the change set")
+JSON = argument("--json", action="store_true", help="print the whole report as JSON")
+DRY_RUN = argument("--dry-run", action="store_true", help="report what would happen, write nothing")
+
+COMMANDS = (
+    Command(
+        "import list",
+        list_imports,
+        f"list the newest {SHOWN} imports of a company, newest first",
+        "  bds import list --company acme",
+        (COMPANY, argument("--json", action="store_true", help="print JSON"), URL, KEY_FILE),
+    ),
+    Command(
+        "import show",
+        show_import,
+        "print the report of an import, with its first errors",
+        "  bds import show 4f0c2a6e-... --company acme\nA file of this name is ./show.",
+        (ID, COMPANY, JSON, URL, KEY_FILE),
+    ),
+    Command(
+        "import revert",
+        revert_import,
+        "undo an import or any other change set, as an import of its own",
+        """\
+  bds import revert 4f0c2a6e-... --company acme --dry-run
+  bds import revert 4f0c2a6e-... --company acme --force
+Rows that were changed later stay unless --force, and so do rows to which others refer. Undoing it again restores the import. A file
+of this name is ./revert.""",
+        (
+            ID,
+            COMPANY,
+            DRY_RUN,
+            argument("--force", action="store_true", help="undo rows that were changed later, too"),
+            JSON,
+            URL,
+            KEY_FILE,
+        ),
+    ),
+    Command(
+        "import",
+        import_file,
+        "import a document of desired values into a company",
+        """\
+  bds import feed.json --company acme --dry-run
+  bds import catalog.xml --company acme --mapper catalog
+  bds import products.xlsx --company acme --entity products
+  zcat feed.json.gz | bds import - --company acme --json
+  BDS_KEY=... bds import feed.json --company acme --url https://data.example.com""",
+        (
+            argument("file", metavar="FILE", help="a JSON import document, or the mapper's source; - for standard input"),
+            COMPANY,
+            argument("--entity", metavar="E", help="read CSV, XML or Excel as `bds export E` writes it"),
+            argument("--mapper", type=read_name, metavar="M", help="read XML, JSON, CSV or Excel with this mapper of the company"),
+            DRY_RUN,
+            JSON,
+            URL,
+            KEY_FILE,
+        ),
+    ),
+)
