@@ -29,7 +29,12 @@ def test_the_service_sets_a_limit_unless_there_is_one(
         found = []
         database = await Database.open(Config(database_url=database_url))
         try:
-            for session in (database.session("acme"), database.snapshot("acme"), database.service(), database.place("acme").worker()):
+            for session in (
+                database.session("acme"),
+                database.snapshot("acme"),
+                database.service(),
+                database.place("acme").worker(),
+            ):
                 async with session as connection:
                     found.append((await (await connection.execute(SHOW)).fetchone() or ("",))[0])
         finally:
