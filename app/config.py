@@ -68,6 +68,7 @@ class Config:
     )
     pool_size: Annotated[int, Meta(ge=1, le=10_000)] = setting("BDS_POOL_SIZE", 16, "connections for reads, in each process")
     statement_timeout: Seconds = setting("BDS_STATEMENT_TIMEOUT", 30, "seconds that a read may take to its first row")
+    spool_max: Count = setting("BDS_SPOOL_MAX", 4 << 30, "bytes of answers that wait in temporary files for slow readers")
     import_max: Annotated[int, Meta(ge=1, le=1 << 62)] = setting("BDS_IMPORT_MAX", 16 << 30, "bytes of one feed, decompressed")
     import_retention: Count = setting("BDS_IMPORT_RETENTION", 0, "days that reports of imports are kept; 0: forever")
     webhook_window: Amount = setting("BDS_WEBHOOK_WINDOW", 5.0, "seconds that a hook collects changes, from the first one")

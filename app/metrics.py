@@ -63,6 +63,10 @@ followers = _gauge("bds_followers", "Streams of changes that are open")
 followed_changes = _counter("bds_followed_changes", "Changes sent to followers")
 followers_cut = _counter("bds_followers_cut", "Followers that were cut because they did not read")
 
+spooled_readers = _gauge("bds_spooled_readers", "Slow readers for which part of their answer waits")
+spooled_bytes = _gauge("bds_spooled_bytes", "Bytes of temporary files in which answers wait for slow readers")
+spool_limit = _gauge("bds_spool_limit_bytes", "Most bytes allowed in these files")
+
 processes = _gauge("bds_processes", "Running processes of the service")
 memory = _gauge("bds_resident_memory_bytes", "Memory of the service's processes")
 pool_connections = _gauge("bds_pool_connections", "Connections to the database", "pool")

@@ -27,7 +27,8 @@ from app.export.custom import ExportMapper, ExportTemplate
 from app.export.read import Reader
 from app.export.request import FILE_TYPES, SCHEMA, ExportRequest, check_export, read_parameters, read_request
 from app.export.shape import line_shape
-from app.wire.answers import Streams, send, stream
+from app.wire.answers import send
+from app.wire.streams import Streams, stream
 from app.wire.urls import decode_query
 
 WHOLE = 64 << 10  # bytes up to which an export is sent whole
@@ -66,14 +67,14 @@ async def respond(
             async with _reading(database, streams, export) as reader:
                 await to_pdf.check_count(export, reader, line_shape(export.query))
         return web.Response(headers=headers(export, format))
-    if export.format == "pdf":
-        return await _answer(request, export, format, _pdf(database, streams, export), streams.stall)
-    schema = schema_url(f"{request.scheme}://{request.host}{request.path}", given)
-    async with AsyncExitStack() as stack:
+    async with AsyncExitStack() as held:
+        if export.format == "pdf":
+            return await _answer(request, export, format, _pdf(database, streams, export), streams, held)
         if isinstance(format.mapper, ExportTemplate):
-            await stack.enter_async_context(streams.process_slot())
-        reader = await stack.enter_async_context(_reading(database, streams, export))
-        return await _answer(request, export, format, write_export(export, reader, format, schema), streams.stall)
+            await held.enter_async_context(streams.process_slot())
+        reader = await held.enter_async_context(_reading(database, streams, export))
+        schema = schema_url(f"{request.scheme}://{request.host}{request.path}", given)
+        return await _answer(request, export, format, write_export(export, reader, format, schema), streams, held)
 
 
 @asynccontextmanager
@@ -99,9 +100,14 @@ async def _pdf(database: Database, streams: Streams, export: ExportRequest) -> A
 
 
 async def _answer(
-    request: web.Request, export: ExportRequest, format: ExportFormat, blocks: AsyncGenerator[bytes, None], stall: float
+    request: web.Request,
+    export: ExportRequest,
+    format: ExportFormat,
+    blocks: AsyncGenerator[bytes, None],
+    streams: Streams,
+    held: AsyncExitStack,
 ) -> web.StreamResponse:
-    """Send the blocks: whole if they are short, else as a stream."""
+    """Send the blocks: whole if they are short, else as a stream.  held: what they need until the last one is made."""
     compress, about = not format.is_compressed, headers(export, format)
     async with aclosing(blocks):
         first, ended = b"", False
@@ -116,7 +122,7 @@ async def _answer(
             async for block in blocks:
                 yield block
 
-        return await stream(request, whole(), about, stall, compress=compress)
+        return await stream(request, whole(), about, streams, held, compress=compress)
 
 
 def choose_company(identity: Identity, in_path: str | None, in_query: str | None) -> str:

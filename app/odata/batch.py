@@ -12,7 +12,7 @@ import json
 import re
 import secrets
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
+from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,8 +28,8 @@ from app.odata.plan import get_plan
 from app.odata.request import JsonFormat, error_content, is_batch, refused_method
 from app.odata.response import Reading, answer, open_rows, open_snapshot, unchanged
 from app.query.moments import read_moment
-from app.wire.answers import Streams, stream
 from app.wire.bodies import body_deadline
+from app.wire.streams import Streams, stream
 from app.wire.urls import decode_path
 
 MAX_PARTS = 100
@@ -140,8 +140,10 @@ async def respond(database: Database, request: web.Request, streams: Streams, co
     type = JsonFormat().content_type if is_json else f"multipart/mixed; boundary={batch.boundary}"
     headers = {"Content-Type": type, "Cache-Control": "private, no-store"}
     _, at, moment = decode_path(request.rel_url.raw_path)[2].partition("@")
-    async with streams.slot(), open_snapshot(database, company, read_moment(moment) if at else None) as connection:
-        return await stream(request, batch.blocks(connection, parts), headers, streams.stall)
+    async with AsyncExitStack() as held:
+        await held.enter_async_context(streams.slot())
+        connection = await held.enter_async_context(open_snapshot(database, company, read_moment(moment) if at else None))
+        return await stream(request, batch.blocks(connection, parts), headers, streams, held)
 
 
 def _boundary(request: web.Request) -> str | None:

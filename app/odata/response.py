@@ -28,7 +28,8 @@ from app.odata.request import Kind
 from app.query.paging import write_token
 from app.query.sql_parameters import Statement
 from app.query.sql_rows import EDM_TYPES
-from app.wire.answers import Streams, matches, send, stream
+from app.wire.answers import matches, send
+from app.wire.streams import Streams, stream
 
 FIRST_ROWS = 100  # rows of a stream's first block, after which the first byte is sent
 BLOCK_ROWS = 4000  # rows of a later block, at most
@@ -197,10 +198,12 @@ def _next_link(reading: Reading, keys: bytes) -> str:
 async def _stream(reading: Reading) -> web.StreamResponse:
     """Stream a collection; send it whole if it fits into the first block."""
     plan = reading.plan
-    async with reading.streams.slot(), open_snapshot(reading.database, plan.company, plan.request.moment) as connection:
+    async with contextlib.AsyncExitStack() as held:
+        await held.enter_async_context(reading.streams.slot())
+        connection = await held.enter_async_context(open_snapshot(reading.database, plan.company, plan.request.moment))
         headers, start, blocks = await open_rows(reading, connection)
         if blocks is not None:
-            return await stream(reading.request, blocks, headers, reading.streams.stall)
+            return await stream(reading.request, blocks, headers, reading.streams, held)
     return web.Response(headers=headers) if start is None else await send(reading.request, start, headers)
 
 

@@ -16,10 +16,10 @@ from app.metrics import Sampler
 from app.service.maintenance import run_maintenance
 from app.service.metrics_endpoint import run_sampling
 from app.service.middleware import DATABASE, FAILURE_PAGE, add_headers, handle_expect, wrap_request
-from app.service.routes import GATE, HUB, LOGIN, ROUTES, SAMPLER, STREAMS
+from app.service.routes import GATE, HUB, LOGIN, ROUTES, SAMPLER
 from app.tasks import cancel_and_wait
 from app.web import Site, routes
-from app.wire import answers
+from app.wire.streams import STREAMS, Streams
 
 
 def create_app(database: Database, stall: float = 60.0, *, maintenance: bool = True) -> web.Application:
@@ -33,7 +33,8 @@ def create_app(database: Database, stall: float = 60.0, *, maintenance: bool = T
     app[HUB] = Hub(database, app[GATE])
     app.on_shutdown.append(end_streams)
     app.cleanup_ctx.append(following)
-    app[STREAMS] = answers.Streams(database.config.pool_size, database.config.statement_timeout, stall)
+    config = database.config
+    app[STREAMS] = Streams(config.pool_size, config.statement_timeout, stall, config.spool_max)
     app[SAMPLER] = Sampler(database.limits())
     app.cleanup_ctx.append(sampling)
     app.on_response_prepare.append(add_headers)

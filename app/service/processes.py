@@ -17,7 +17,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing import connection
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
@@ -228,7 +228,8 @@ def serve(config: Config, host: str, port: int, count: int, announce: Callable[[
     with reserved(host, port) as address, metrics_directory.new_directory() as directory:
         os.environ[METRICS_VARIABLE] = str(directory)
         try:
-            children = [Child(f"http {number}", _http, (config, *address, number == 1)) for number in range(1, count + 1)]
+            each = replace(config, spool_max=config.spool_max // count)
+            children = [Child(f"http {number}", _http, (each, *address, number == 1)) for number in range(1, count + 1)]
             if worker:
                 children.append(Child("webhooks", _webhooks, (config,)))
             return Parent(children, lambda: announce(*address)).run()

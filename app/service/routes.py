@@ -29,12 +29,12 @@ from app.service.middleware import DATABASE, TARGET, Handler
 from app.service.openapi import describe
 from app.webhooks import registration
 from app.wire import answers, bodies, urls
+from app.wire.streams import STREAMS
 from app.wire.target import ODATA
 
 GATE = web.AppKey("gate", Gate)
 LOGIN = web.AppKey("login", Login)
 HUB = web.AppKey("hub", Hub)
-STREAMS = web.AppKey("streams", answers.Streams)
 SAMPLER = web.AppKey("sampler", Sampler)
 JSON = {"Content-Type": "application/json"}
 RELOADS = 3  # of the catalog, for one request

@@ -11,10 +11,9 @@ from aiohttp import web
 
 from app.feed import receive
 from app.web.page import PageRequest
-from app.wire.answers import stream
+from app.wire.streams import STREAMS, stream
 
 BLOCK = 1_000  # errors that are read at a time
-STALL = 60  # seconds without progress after which a client is cut
 COLUMNS = ("path", "record", "code", "message")
 COUNTS = """
     select e.code, count(*)
@@ -55,7 +54,7 @@ async def download(page: PageRequest) -> web.StreamResponse:
         "Content-Disposition": f'attachment; filename="errors-{id}.csv"',
         "Cache-Control": "no-store",
     }
-    return await stream(page.request, _lines(page, id, page.query.get("code", "")), headers, STALL)
+    return await stream(page.request, _lines(page, id, page.query.get("code", "")), headers, page.request.app[STREAMS])
 
 
 async def _lines(page: PageRequest, id: str, code: str) -> AsyncGenerator[bytes, None]:

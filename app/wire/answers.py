@@ -1,20 +1,15 @@
-"""Responses: entity tags, gzip, whole and streamed bodies.
-
-A streamed body has backpressure: the next block is made when the client has taken the one before.  An error after the first byte
-resets the connection, so that an incomplete response never looks complete, even to a client that reads until the end.
-"""
+"""Responses: entity tags, gzip, whole bodies, and what streamed ones (app/wire/streams.py) share with them."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import hashlib
-import os
 import re
 import socket
 import struct
 import zlib
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 
 from aiohttp import web
@@ -22,7 +17,6 @@ from aiohttp import web
 SLICE = 64 << 10  # bytes that a client must take within the stall time
 WORTHWHILE = 1 << 10  # bytes from which compression saves more than it costs
 GZIP_LEVEL = 1  # the network is rarely slower than level 1 compresses
-PROCESS_SLOT_TIMEOUT = 120.0  # seconds to wait for a process slot: as long as two templates may run
 IN_THREAD = 32 << 10  # bytes from which compression runs in a thread, so as not to delay other requests
 
 # The default headers of responses: data is not a page, so it may neither run scripts nor be shown in a frame.
@@ -69,44 +63,6 @@ def _allows_gzip(accepted: str) -> bool:
     return codings.get("gzip", codings.get("x-gzip", codings.get("*", 0.0))) > 0
 
 
-class Streams:
-    """Slots for streamed responses, each of which holds a database connection for as long as its client reads.
-
-    There are fewer slots than connections, so that slow readers of whole collections never delay small responses.  Responses that
-    need a child process also take one of the process slots, of which there are as many as processors.
-
-    connections: size of the pool; timeout: seconds to wait for a slot; stall: seconds without progress after which a client is cut.
-    """
-
-    def __init__(self, connections: int, timeout: float, stall: float) -> None:
-        self.stall = stall
-        self._timeout = timeout
-        self._slots = asyncio.Semaphore(max(1, connections * 3 // 4))
-        self._processes = asyncio.Semaphore(os.cpu_count() or 1)
-
-    @contextlib.asynccontextmanager
-    async def slot(self) -> AsyncIterator[None]:
-        """Hold a slot.  Raises TimeoutError if none becomes free within `timeout`."""
-        async with _held(self._slots, self._timeout):
-            yield
-
-    @contextlib.asynccontextmanager
-    async def process_slot(self) -> AsyncIterator[None]:
-        """Hold a process slot.  Raises TimeoutError if none becomes free within PROCESS_SLOT_TIMEOUT."""
-        async with _held(self._processes, PROCESS_SLOT_TIMEOUT):
-            yield
-
-
-@contextlib.asynccontextmanager
-async def _held(slots: asyncio.Semaphore, timeout: float) -> AsyncIterator[None]:
-    async with asyncio.timeout(timeout):
-        await slots.acquire()
-    try:
-        yield
-    finally:
-        slots.release()
-
-
 class GzipEncoder:
     """Compresses a body so that each piece can be decoded when it arrives."""
 
@@ -133,32 +89,6 @@ async def send(
         body = await gzip.piece(body) + gzip.end()
         response.headers["Content-Encoding"] = "gzip"
     response.body = body
-    return response
-
-
-async def stream(
-    request: web.Request, blocks: AsyncGenerator[bytes, None], headers: Mapping[str, str], stall: float, *, compress: bool = True
-) -> web.StreamResponse:
-    """Send blocks as they are made.
-
-    stall: seconds without progress after which a client is cut; compress: False for blocks that are compressed.  Raises what
-    `blocks` raises, after the connection was reset.
-    """
-    response = web.StreamResponse(headers=headers)
-    gzip = GzipEncoder() if compress and accepts_gzip(request.headers) else None
-    if gzip:
-        response.headers["Content-Encoding"] = "gzip"
-    try:
-        async with contextlib.aclosing(blocks):
-            await response.prepare(request)
-            async for block in blocks:
-                await write(response, await gzip.piece(block) if gzip else block, stall)
-        await write(response, gzip.end() if gzip else b"", stall)
-        async with asyncio.timeout(stall):
-            await response.write_eof()
-    except BaseException:
-        reset(request.transport)
-        raise
     return response
 
 

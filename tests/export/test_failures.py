@@ -29,7 +29,7 @@ BDS = [sys.executable, "-m", "app.cli"]
 
 @pytest.fixture(scope="module")
 def service(module_database_url: str) -> Iterator[Service]:
-    with running(module_database_url, stall=1.0) as service:
+    with running(module_database_url, stall=1.0, spool_max=0) as service:
         service.operator.write(
             "demo",
             "insert into data.units (company_id, code, name) select 'demo', g, repeat(md5(g::text), 10) from generate_series(1, %s) g",

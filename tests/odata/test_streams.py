@@ -1,4 +1,7 @@
-"""Streams: one snapshot, constant memory, and clients and servers that leave in the middle."""
+"""Streams: one snapshot, constant memory, and clients and servers that leave in the middle.
+
+Most tests have no spool, so that a stream waits for its client; with one: tests/service/test_slow_readers.py.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ TIMEOUT = 1
 
 @pytest.fixture(scope="module")
 def service(module_database_url: str) -> Iterator[Service]:
-    with running(module_database_url, stall=STALL, statement_timeout=TIMEOUT, pool_size=2) as service:
+    with running(module_database_url, stall=STALL, statement_timeout=TIMEOUT, pool_size=2, spool_max=0) as service:
         fill(service)
         yield service
 
@@ -158,7 +161,7 @@ def test_a_client_that_leaves_before_the_first_row_frees_its_connection(database
 
 
 def test_slow_readers_leave_connections_for_small_answers(database_url: str) -> None:
-    with running(database_url, statement_timeout=TIMEOUT, pool_size=2) as service:
+    with running(database_url, statement_timeout=TIMEOUT, pool_size=2, spool_max=0) as service:
         fill(service)
         with begin(service):
             assert service.odata("/units").json["error"]["code"] == "busy"
