@@ -2,6 +2,9 @@
 
 Processes that share an address keep their counts in files that all of them read, so that each answers for all (prometheus_client's
 multiprocess mode).  No label holds a value that a client can choose.
+
+Private parts of prometheus_client in use: MetricWrapperBase._labelnames and _metric_init; tests/service/test_private_names.py fails
+if they change.
 """
 
 from __future__ import annotations
@@ -13,9 +16,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import TypeVar
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, multiprocess
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, multiprocess, values
 from prometheus_client.exposition import choose_encoder
+from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -27,21 +32,31 @@ LONG = (0.1, 0.5, 1, 5, 15, 60, 300, 900, 3600, 14400)
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 QUEUE_LIMIT = 10_000  # deliveries up to which the queue is counted
 BATCH = 200  # requests that are counted in one go
+DIRECTORY = "PROMETHEUS_MULTIPROC_DIR"  # the variable by which prometheus_client finds the shared directory
 
 PROCESS = CollectorRegistry()  # metrics that each process measures by itself
+_unlabelled: list[MetricWrapperBase] = []  # those that have their value from the start
+
+M = TypeVar("M", bound=MetricWrapperBase)
+
+
+def _noted(metric: M) -> M:
+    if not metric._labelnames:
+        _unlabelled.append(metric)
+    return metric
 
 
 def _gauge(name: str, about: str, *labels: str) -> Gauge:
     """A current value, summed over the running processes."""
-    return Gauge(name, about, labels, multiprocess_mode="livesum", registry=PROCESS)
+    return _noted(Gauge(name, about, labels, multiprocess_mode="livesum", registry=PROCESS))
 
 
 def _counter(name: str, about: str, *labels: str) -> Counter:
-    return Counter(name, about, labels, registry=PROCESS)
+    return _noted(Counter(name, about, labels, registry=PROCESS))
 
 
 def _histogram(name: str, about: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
-    return Histogram(name, about, labels, buckets=buckets, registry=PROCESS)
+    return _noted(Histogram(name, about, labels, buckets=buckets, registry=PROCESS))
 
 
 # the label `room` holds the area of app/wire/target.py
@@ -167,6 +182,19 @@ class Sampler:
             replica_lag.labels(name).set(lag)
 
 
+def share(directory: Path) -> None:
+    """Keep this process's metrics in files in `directory` from now on, and answer for all processes that do."""
+    os.environ[DIRECTORY] = str(directory)
+    values.ValueClass = values.get_value_class()  # type: ignore[no-untyped-call]
+    for each in _unlabelled:  # others make their values later
+        each._metric_init()  # type: ignore[no-untyped-call]
+
+
+def drop_process(directory: Path, pid: int) -> None:
+    """Remove the gauges of a dead process from `directory`; its counts stay."""
+    multiprocess.mark_process_dead(pid, str(directory))  # type: ignore[no-untyped-call]
+
+
 class DatabaseCollector(Collector):
     """Metrics that are the same for every process."""
 
@@ -202,7 +230,7 @@ def exposition(is_up: bool, backlog: Backlog | None, accept: str) -> tuple[bytes
     """All metrics as text, and its media type, chosen by `accept`."""
     registry = CollectorRegistry()
     registry.register(DatabaseCollector(is_up, backlog))
-    if "PROMETHEUS_MULTIPROC_DIR" in os.environ:
+    if DIRECTORY in os.environ:
         multiprocess.MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
     else:
         registry.register(PROCESS)

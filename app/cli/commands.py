@@ -35,15 +35,18 @@ def migrate_database(options: argparse.Namespace, config: Config) -> int:
 
 
 def serve(options: argparse.Namespace, config: Config) -> int:
-    from app.service import processes, server  # imported late: only these commands need the web packages
-
     logs.start(config)
 
     def announce(host: str, port: int) -> None:
         stdio.message(f"serving on {_base(host, port)}")
 
+    # imported late: only these commands need the web packages
     if options.processes > 1:
+        from app.service import processes
+
         return processes.serve(config, options.host, options.port, options.processes, announce, worker=not options.no_worker)
+    from app.service import server
+
     server.serve(config, options.host, options.port, announce, worker=not options.no_worker)
     return 0
 

@@ -65,8 +65,8 @@ COMMANDS = (
         """\
   bds serve --host 0.0.0.0 --processes 4       four HTTP processes on one address, and one that delivers webhooks
   bds serve --no-worker                        HTTP only
-On SIGTERM it accepts no more requests, gives those that run 30 s to finish, and exits. With --processes, a process that dies is
-started again; SIGTERM to one of them replaces it. Each process has its own connections: docs/operate.md has the sum.
+On SIGTERM it accepts no more requests, gives those that run 30 s to finish, and exits. With --processes, a process that dies or
+hangs is replaced, and so is one that gets SIGTERM. Each process has its own connections: docs/operate.md has the sum.
 Monitoring reads /healthz, /readyz and /metrics.""",
         (
             HOST,

@@ -11,7 +11,7 @@ import logging
 import re
 import secrets
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from itertools import count
 
 import psycopg
@@ -36,14 +36,22 @@ TARGET = web.RequestKey("target", Target)
 REQUEST_ID = web.RequestKey("request_id", str)
 IS_SECURE = web.RequestKey("is_secure", bool)  # whether the client spoke HTTPS, with the service or with a trusted proxy
 CLIENT_ID = re.compile(r"[\x21-\x7e]{1,100}")  # a request id that a client may choose
-_PROCESS = secrets.token_hex(6)  # prefix of the request ids that this process makes
-_numbers = count(1)
 READ_METHODS = frozenset({"GET", "HEAD"})
 READ_AREAS = frozenset({"odata", "changes", "export"})  # what a replica may serve
 POSITION = "X-BDS-Position"
 CLIENT_LEFT = 499  # status in the log when the client left before its answer
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def _make_ids() -> Iterator[str]:
+    """Request ids with a prefix for the process, which is drawn with the first request: processes are forked after the imports."""
+    process = secrets.token_hex(6)
+    for number in count(1):
+        yield f"{process}{number:x}"
+
+
+_ids = _make_ids()
 
 # Renders an error as a page; returns None if the request is not for a page.
 FAILURE_PAGE: web.AppKey[Callable[[web.Request, ServiceError], web.Response | None]] = web.AppKey("failure_page")
@@ -53,7 +61,7 @@ FAILURE_PAGE: web.AppKey[Callable[[web.Request, ServiceError], web.Response | No
 async def wrap_request(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Give the request an id and a target, turn exceptions into responses, log and count the request."""
     wanted = request.headers.get("X-Request-Id")
-    id = wanted if wanted and CLIENT_ID.fullmatch(wanted) else f"{_PROCESS}{next(_numbers):x}"
+    id = wanted if wanted and CLIENT_ID.fullmatch(wanted) else next(_ids)
     path = _raw_path(request)
     request[REQUEST_ID], request[TARGET] = id, (target := read_target(path))
     seen = apply_forwarded(request, request.app[DATABASE].config.trusted_proxies)

