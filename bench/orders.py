@@ -14,6 +14,7 @@ from http.client import HTTPConnection
 from statistics import median
 from typing import Any
 
+import psutil
 import psycopg
 
 from app import auth
@@ -47,8 +48,14 @@ def measure(place: Place) -> Iterator[Result]:
             yield Result("orders, a hundred in a document", "ms", median(hundred) * 1e3, note="target <= 40")
             for companies, target in (([COMPANY], 100), (COMPANIES, 300)):
                 say(f"orders: 8 clients, {len(companies)} companies")
+                name, before = f"orders, 8 clients, {len(companies)} companies", _processor_time(place, running)
                 rate = _side_by_side(running, keys, companies)
-                yield Result(f"orders, 8 clients, {len(companies)} companies", "orders/s", rate, note=f"target >= {target}")
+                program, database = (
+                    (b - a) / (rate * DURATION) * 1e3 for a, b in zip(before, _processor_time(place, running), strict=True)
+                )
+                yield Result(name, "orders/s", rate, note=f"target >= {target}")
+                yield Result(f"{name}, program", "ms", program, note="processor time of one order")
+                yield Result(f"{name}, database", "ms", database, note="processor time of one order")
 
 
 def _key(operator: psycopg.Connection[Any], company: str) -> str:
@@ -113,6 +120,16 @@ def _traces(running: Service, keys: dict[str, str], operator: psycopg.Connection
     after = [_number(operator, query) for query in (WAL, CATALOG)]
     yield Result("orders, WAL of one", "kB", (after[0] - before[0]) / (WARM + rounds) / 1e3, note="target <= 40")
     yield Result("orders, catalog rows of one", "rows", (after[1] - before[1]) / (WARM + rounds), note="target 0")
+
+
+def _processor_time(place: Place, running: Service) -> tuple[float, float]:
+    """Seconds that the service and PostgreSQL have computed so far."""
+    program = psutil.Process(running.pid)
+    postmaster = psutil.Process(int((place.directory / "postgres" / "postmaster.pid").read_text().split()[0]))
+    return (
+        sum(sum(each.cpu_times()[:2]) for each in (program, *program.children(recursive=True))),
+        sum(postmaster.cpu_times()[2:4]) + sum(sum(each.cpu_times()[:2]) for each in postmaster.children()),
+    )
 
 
 def _number(operator: psycopg.Connection[Any], query: str) -> float:

@@ -25,7 +25,7 @@ grant select on
     bds.linkage_weights, bds.mappers, bds.positions
     to bds_operator, bds_reader, bds_writer;
 grant execute on function
-    bds.change_values, bds.first_change, bds.import_report, bds.open_import, bds.row_at, bds.row_history, bds.rows_at
+    bds.change_values, bds.first_change, bds.import_report, bds.row_at, bds.row_history, bds.rows_at
     to bds_operator, bds_reader, bds_writer;
 grant usage on schema past to bds_operator, bds_reader;  -- its views are granted by bds.register
 revoke all on function past.merge(jsonb) from public;
@@ -44,7 +44,7 @@ grant usage on schema data, staging to bds_operator, bds_writer;
 grant select on bds.import_columns to bds_operator, bds_writer;
 grant execute on function
     bds.import_begin, bds.import_cancel, bds.import_document, bds.import_fail, bds.import_note_places, bds.import_progress, bds.import_received,
-    bds.import_run, bds.import_stage, bds.lock_company, bds.revert, bds.set_context
+    bds.import_rows, bds.import_run, bds.import_stage, bds.lock_company, bds.revert, bds.set_context
     to bds_operator, bds_writer;
 
 -- The service: accounts, mappers, and the hooks of the company that the session names ---------------------------------------------
@@ -116,6 +116,8 @@ alter function bds.import_fail owner to bds_importer;
 alter function bds.import_note_places owner to bds_importer;
 alter function bds.import_progress owner to bds_importer;
 alter function bds.import_received owner to bds_importer;
+alter function bds.import_report owner to bds_importer;
+alter function bds.import_rows owner to bds_importer;
 alter function bds.import_run owner to bds_importer;
 alter function bds.import_stage owner to bds_importer;
 alter function bds.revert owner to bds_importer;

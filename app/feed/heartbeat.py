@@ -79,7 +79,8 @@ class Heartbeat:
                     self.cancel_statement()
 
     def _look(self, connection: psycopg.Connection[Any]) -> bool:
-        row = connection.execute("select is_cancelled from bds.open_import(%s, %s)", (self._company, self._import_id)).fetchone()
+        query = "select is_cancelled from bds.imports where company_id = %s and id = %s"
+        row = connection.execute(query, (self._company, self._import_id)).fetchone()
         assert row is not None
         self.is_cancelled = row[0]
         return self.is_cancelled

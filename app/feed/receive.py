@@ -262,6 +262,8 @@ def _require_json(request: web.Request) -> None:
 
 def _file_name(request: web.Request) -> str | None:
     """The name that Content-Disposition gives the body (RFC 6266)."""
+    if "Content-Disposition" not in request.headers:
+        return None
     with warnings.catch_warnings(), contextlib.suppress(LookupError, UnicodeError):  # an import does without a malformed one
         warnings.simplefilter("ignore")
         _, parameters = parse_content_disposition(request.headers.get("Content-Disposition"))
@@ -351,7 +353,7 @@ async def errors(database: Database, company: str, import_id: str, options: list
     """A page of an import's errors, in the document's order.  Raises not_found."""
     limit, offset = read_page(options)
     async with database.session(company) as connection:
-        await connection.execute("select bds.open_import(%s, %s)", (company, _uuid(import_id)))
+        await connection.execute("select bds.import_report(%s, %s, false)", (company, _uuid(import_id)))
         return await listing(
             connection,
             "select json_object('path': path, 'record': record, 'code': code, 'message': message) from bds.import_errors"

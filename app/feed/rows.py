@@ -14,7 +14,7 @@ from typing import Any
 
 from app.database.catalog import Catalog, Entity, Navigation
 from app.errors import QueryError, ServiceError
-from app.feed.shapes import ABSENT, DELIMITER, NULL, Shape, Unwritable, remember, shape_of
+from app.feed.shapes import ABSENT, DELIMITER, NULL, Shape, Unwritable, refuse, remember, shape_of
 from app.mapper.language.expressions import INVALID
 from app.query.sql_conditions import sql_condition
 
@@ -50,7 +50,7 @@ class Table:
     blocks: list[str] = field(default_factory=list)  # lines
     count: int = 0  # rows so far, the ordinal of the next one
     positions: int = 0  # records of the top-level collection so far
-    shapes: dict[tuple[str, ...], Shape] = field(default_factory=dict)  # by the names of a record's members
+    shapes: dict[tuple[str, ...], Shape | None] = field(default_factory=dict)  # by the names of a record's members
 
 
 class Rows:
@@ -129,9 +129,14 @@ class Rows:
             self.size += len(block)
 
     def _shape(self, table: Table, names: tuple[str, ...]) -> Shape:
+        """The shape of records with these members; its function is generated for the second one."""
         members = [(_slot(table, name), name) for name in names]
-        shape = shape_of(members, len(table.columns), table.booleans, table.slots["id"])
-        return remember(table.shapes, names, shape) if len(names) <= WIDEST_SHAPE else shape
+        if len(names) > WIDEST_SHAPE:
+            return Shape(members, refuse)
+        if names not in table.shapes:
+            remember(table.shapes, names, None)
+            return Shape(members, refuse)
+        return remember(table.shapes, names, shape_of(members, len(table.columns), table.booleans, table.slots["id"]))
 
     def _row(
         self, entity: str, table: Table, shape: Shape, record: dict[str, Any], ordinal: int, has_control_escapes: bool

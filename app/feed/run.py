@@ -39,7 +39,7 @@ from app.feed.converter import Converter, note_places
 from app.feed.heartbeat import Heartbeat, Progress, show_progress
 from app.feed.idle_connection import IdleConnection
 from app.feed.origin import UNKNOWN, Origin
-from app.feed.small import NotSmall, Writers, run_small, small_import
+from app.feed.small import NotSmall, Writers, import_small
 from app.feed.staging import Staging
 
 STOP_TIMEOUT = 8.0  # seconds that an import has to end when the service stops
@@ -105,7 +105,8 @@ class Import:
                 "select bds.import_begin(%s, %s, %s, file => %s, mapper => %s)",
                 (self.company, self._origin.actor, self.dry_run, self._origin.file, self._origin.mapper),
             )
-            number = _value(connection, "select number from bds.open_import(%s, %s)", (self.company, import_id))
+            query: LiteralString = "select number from bds.imports where company_id = %s and id = %s"
+            number = _value(connection, query, (self.company, import_id))
         if self.id is None:
             self.id = import_id
             self._heartbeat.start(import_id)
@@ -169,13 +170,11 @@ class Import:
         return self._run_large()
 
     def _run_small(self) -> dict[str, Any]:
-        with (
-            small_import(self._writers, self._staging, self.company, self.dry_run, self._origin) as (connection, import_id),
-            self._heartbeat.watch(connection),
-        ):
-            self.raise_if_ended()
-            report = run_small(connection, import_id, self._staging, self.company, self._converter)
-        self.id = import_id
+        self.raise_if_ended()
+        report = import_small(
+            self._writers, self._heartbeat, self._staging, self.company, self.dry_run, self._origin, self._converter
+        )
+        self.id = UUID(report["importId"])
         return report
 
     def _run_large(self) -> dict[str, Any]:

@@ -16,6 +16,7 @@ where other() returns NULL for null and raises Unwritable for anything else.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, NoReturn, TypeVar
@@ -34,6 +35,9 @@ class Mark(str):
 DELIMITER = "\x02"
 ABSENT: str = Mark("\x03")
 NULL: str = Mark("\x01")  # the document's null, as the staging tables have it
+
+_VALUE = re.compile(rf"((?:[^\\{DELIMITER}]|\\.)*){DELIMITER}", re.DOTALL)
+_ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 
 Write = Callable[[str, str, str, Iterable[Any]], str]  # ordinal, parent, position in its array, values -> line
 
@@ -58,7 +62,7 @@ def shape_of(members: list[tuple[int, str]], width: int, booleans: frozenset[int
     """
     slots = [slot for slot, _ in members]
     if any(slot < 0 for slot in slots) or len(set(slots)) < len(slots):
-        return Shape(members, _refuse)
+        return Shape(members, refuse)
     unpacked = "".join(f"v{slot}, " for slot in slots) or "()"
     lines = [f"def write(ordinal, parent, position, values):\n {unpacked} = values\n"]
     for slot in slots:
@@ -78,7 +82,24 @@ def shape_of(members: list[tuple[int, str]], width: int, booleans: frozenset[int
 _TEXT = "str(v{0}) if type(v{0}) is int else other(v{0})"
 
 
-def remember(cache: dict[K, V], key: K, value: V) -> V:
+def read_lines(columns: tuple[str, ...], data: bytes) -> list[dict[str, str]]:
+    """The rows of COPY data, without absent values."""
+    rows = []
+    for line in data.decode().split("\n")[:-1]:
+        if "\\" in line:
+            values = _VALUE.findall(line + DELIMITER)
+            row = {name: _ESCAPED.sub(_unescape, value) for name, value in zip(columns, values, strict=True) if value != ABSENT}
+        else:
+            row = {name: value for name, value in zip(columns, line.split(DELIMITER), strict=True) if value != ABSENT}
+        rows.append(row)
+    return rows
+
+
+def _unescape(match: re.Match[str]) -> str:
+    return {"n": "\n", "r": "\r"}.get(match[1], match[1])
+
+
+def remember(cache: dict[K, V | None], key: K, value: V) -> V:
     """Keep and return a value, for at most REMEMBERED keys."""
     if len(cache) >= REMEMBERED:
         cache.clear()
@@ -92,5 +113,6 @@ def _other(value: Any) -> str:
     raise Unwritable
 
 
-def _refuse(_ordinal: str, _parent: str, _position: str, _values: Iterable[Any]) -> NoReturn:
+def refuse(_ordinal: str, _parent: str, _position: str, _values: Iterable[Any]) -> NoReturn:
+    """The function of a shape whose records are written member by member."""
     raise Unwritable

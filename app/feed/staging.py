@@ -1,12 +1,12 @@
 """Stages a document: its bytes become records, lines of text, and rows of the import's staging tables, block by block.
 
 Blocks are copied by a thread of their own, each while the next one is read, over a connection that closes while the client is slow.
-A document that is small enough is not staged block by block: its lines stay here until copy_small() puts them into the temporary
-tables of the session that imports it (small.py).
+A document that is small enough is not staged block by block: its lines stay here, and small.py imports them as small_rows().
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
@@ -23,17 +23,20 @@ from app.feed.document import Directive, Document, Records
 from app.feed.heartbeat import Progress, show_progress
 from app.feed.idle_connection import IdleConnection
 from app.feed.rows import COPY_OPTIONS, Rows
+from app.feed.shapes import read_lines
 
 STAGE_BYTES = 8 << 20  # bytes of lines that are collected before they are copied
 SMALL_ROWS = 1000  # rows of a small document, children included
 SMALL_LINE = 4000  # bytes of its longest line: temporary tables of a small import hold no values that do not fit into a page
 ERROR_COLUMNS = ("entity", "ordinal", "field", "code", "message", "is_kept")
 
+dump = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
 Block = tuple[str, tuple[str, ...], bytes]  # entity, columns, lines
 
 
 class Staging:
-    """The staged records of one import: receive() the document's bytes, finish(), flush() or copy_small(); close() in any case.
+    """The staged records of one import: receive() the document's bytes, finish(), flush() or small_rows(); close() in any case.
 
     receive and flush raise ServiceError about the document, psycopg.Error of an earlier block.  begin: called before anything is
     copied, gives the id and the number of the import.
@@ -99,11 +102,6 @@ class Staging:
             and all(len(line) <= SMALL_LINE for _, _, data in blocks for line in data.split(b"\n"))
         )
 
-    @property
-    def entities(self) -> list[str]:
-        """The entities of the records that wait here."""
-        return [entity for entity, _, _ in self._last[0]]
-
     def flush(self) -> None:
         """Copy what waits here, and wait for it."""
         self._copy(*self._last)
@@ -111,13 +109,11 @@ class Staging:
         self._last = [], b""
         self._copier.shutdown()
 
-    def copy_small(self, connection: psycopg.Connection[Any]) -> None:
-        """Copy what waits here into the temporary tables of a small import.  It stays, in case that has to be done otherwise."""
+    def small_rows(self) -> tuple[str, str | None]:
+        """What waits here as bds.import_rows takes it, rows and errors in JSON.  It stays, in case it has to be flushed."""
         blocks, errors = self._last
-        for entity, columns, data in blocks:
-            _copy(connection, sql.Identifier("pg_temp", f"staged_{entity}"), columns, data)
-        if errors:
-            _copy(connection, sql.Identifier("pg_temp", "feed_errors"), ERROR_COLUMNS, errors)
+        rows = {entity: read_lines(columns, data) for entity, columns, data in blocks}
+        return dump(rows), dump(read_lines(ERROR_COLUMNS, errors)) if errors else None
 
     def close(self) -> None:
         """Read no more, and wait for the block that is being copied: it would come after its tables are dropped."""
@@ -176,5 +172,10 @@ def _copy(connection: psycopg.Connection[Any], table: sql.Composable, columns: t
         with connection.cursor().copy(statement) as copy:
             copy.write(data)
     except psycopg.errors.UndefinedColumn:
-        message = "an entity was changed while the document arrived; nothing was written: send it again"
-        raise ServiceError("busy", message, headers={"Retry-After": "1"}) from None
+        raise changed() from None
+
+
+def changed() -> ServiceError:
+    """The entities are not those any more that the document was read for."""
+    message = "an entity was changed while the document arrived; nothing was written: send it again"
+    return ServiceError("busy", message, headers={"Retry-After": "1"})

@@ -57,24 +57,35 @@ comment on table bds_feed.state is 'One row: changes whenever an entity is insta
 comment on column bds_feed.state.version is 'Part of the name of a table by which a session knows that its tables are of this version';
 insert into bds_feed.state values ('');
 
-create function bds_feed.open_tables(import bds.imports, entity_names text[])
+create function bds_feed.open_common_tables(import bds.imports)
     returns void
     language plpgsql
     set search_path = pg_catalog, pg_temp
-    set client_min_messages = warning
 as $$
 declare
     -- tables of another kind of import, or of entities as they were, are of no use
-    mark   text := (select format('feed_%s_%s', case when import.is_small then 'small' else 'large' end, s.version) from bds_feed.state s);
-    wanted bds_feed.tables;
+    mark text := (select format('feed_%s_%s', case when import.is_small then 'small' else 'large' end, s.version) from bds_feed.state s);
 begin
     if not bds_feed.is_open(mark) then
         perform bds_feed.drop_tables();
         execute format('create temporary table %I ()', mark);
+        perform bds_feed.open_table(import, t) from bds_feed.tables t where t.entity = '*';
     end if;
+end
+$$;
+comment on function bds_feed.open_common_tables(bds.imports) is 'Sees to the tables that every import needs, and that no others are in their way';
+
+create function bds_feed.open_tables(import bds.imports, entity_names text[])
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    wanted bds_feed.tables;
+begin
     for wanted in
         select t.* from bds_feed.tables t
-        where (t.entity = any (entity_names || '*'::text) or t.name = 'map_' || t.entity and t.entity in (
+        where (t.entity = any (entity_names) or t.name = 'map_' || t.entity and t.entity in (
                 select b.name from bds_feed.entities e cross join lateral unnest(e.beside) as b (name) where e.name = any (entity_names)))
             and not bds_feed.is_open(t.name)
     loop
@@ -83,7 +94,7 @@ begin
 end
 $$;
 comment on function bds_feed.open_tables(bds.imports, text[]) is
-    'Sees to the tables that an import of these entities needs; BD004 if a temporary table of somebody else''s has one of their names';
+    'Sees to the tables of these entities; BD004 if a temporary table of somebody else''s has one of their names';
 
 create function bds_feed.is_open(table_name text)
     returns boolean
@@ -117,9 +128,6 @@ begin
     -- into a page without them raise 54000, and the document is imported as a large one.
     execute format('create temporary table %I (%s) on commit delete rows', wanted.name,
         replace(wanted.definition, '{storage}', case when import.is_small then 'storage plain' else '' end));
-    if is_staged then  -- rows go in, and nothing comes out
-        execute format('grant insert on pg_temp.%I to bds_writer, bds_operator', wanted.name);
-    end if;
 end
 $$;
 comment on function bds_feed.open_table(bds.imports, bds_feed.tables) is 'Makes a temporary table of an import, or the view of what it has staged';
@@ -214,9 +222,6 @@ as $$
 declare
     name text;
 begin
-    if import.is_small then
-        return;
-    end if;
     perform bds_feed.drop_tables();
     for name in
         select format('staging.%I', c.relname) from pg_class c
@@ -226,7 +231,7 @@ begin
     end loop;
 end
 $$;
-comment on function bds_feed.drop_staging(bds.imports) is 'Drops every table of a large import; those of a small one are emptied by the commit';
+comment on function bds_feed.drop_staging(bds.imports) is 'Drops every table of a large import';
 
 create function bds_feed.staged_entities(import bds.imports)
     returns text[]
@@ -256,12 +261,11 @@ declare
     total       bigint := 0;
 begin
     foreach entity_name in array bds_feed.staged_entities(import) loop
-        execute format('select count(*) from %s where "@parent" is null or $1',
-            case when import.is_small then format('pg_temp.%I', 'staged_' || entity_name) else bds_feed.staging_table(import.number, entity_name) end)
+        execute format('select count(*) from %s where "@parent" is null or $1', bds_feed.staging_table(import.number, entity_name))
             into staged using of_all;
         total := total + staged;
     end loop;
     return total;
 end
 $$;
-comment on function bds_feed.count_staged(bds.imports, boolean) is 'How many records are staged, those at the top level alone unless told of_all; none when the database has crashed since';
+comment on function bds_feed.count_staged(bds.imports, boolean) is 'How many records of a large import are staged, those at the top level alone unless told of_all; none when the database has crashed since';

@@ -7,6 +7,24 @@ create function bds_feed.make_look_at(entity_name text)
 as $$
 begin
     perform bds_feed.make(
+        entity_name, format('%I(given jsonb)', 'stage_' || entity_name), 'void', 'stages a few rows',
+        bds_impl.fill(
+            $sql$
+begin
+    insert into pg_temp.{staged:I} select * from jsonb_populate_recordset(null::pg_temp.{staged:I}, $1);
+    -- a member that is no column would be lost
+    if exists (select from jsonb_array_elements($1) r cross join jsonb_object_keys(r) k where k <> all ({names:L})) then
+        raise exception using errcode = 'undefined_column', message = 'no such column of {entity}';
+    end if;
+end$sql$,
+            'staged', 'staged_' || entity_name, 'entity', entity_name, 'names', (
+                select array_agg(n.name)::text from (
+                    select unnest('{@ordinal,@parent,@position,@id,@operation,@where,@lookups}'::text[]) as name
+                    union all select c.name from bds.import_columns c where c.entity = entity_name
+                    union all select h.collection || '@present' from bds_feed.children_of(entity_name) h
+                ) n
+            )));
+    perform bds_feed.make(
         entity_name, format('%I()', 'look_at_' || entity_name), 'void',
         'notes which columns a staged row gives, whether every text is a value of its field''s type, and the number of rows',
         bds_impl.fill(
@@ -60,7 +78,7 @@ end$sql$,
             'sequence', (select pg_get_serial_sequence(e.table_name::text, 'id') from bds_feed.entities e where e.name = entity_name)));
 end
 $$;
-comment on function bds_feed.make_look_at(text) is 'Generates look_at_<entity>, count_<entity> and number_<entity>';
+comment on function bds_feed.make_look_at(text) is 'Generates stage_<entity>, look_at_<entity>, count_<entity> and number_<entity>';
 
 create function bds_feed.make_refer(entity_name text)
     returns void

@@ -160,16 +160,23 @@ begin
         bds_impl.fill(
             $sql$
 begin
-    insert into {table} (company_id, id, {columns})
-    select $1, d.id, {values}
-    from pg_temp.{diff:I} d
-    where d."@new" and d."@ordinal" between $2 and $3;
-    get diagnostics created = row_count;
+    created := 0;
+    updated := 0;
+    -- a statement over no row costs its plan and its triggers
+    if exists (select from pg_temp.{diff:I} d where d."@new") then
+        insert into {table} (company_id, id, {columns})
+        select $1, d.id, {values}
+        from pg_temp.{diff:I} d
+        where d."@new" and d."@ordinal" between $2 and $3;
+        get diagnostics created = row_count;
+    end if;
     -- after the new rows, to which it may refer
-    update {table} t set {changes}
-    from pg_temp.{diff:I} d
-    where t.company_id = (select $1) and t.id = d.id and not d."@new" and d."@ordinal" between $2 and $3;
-    get diagnostics updated = row_count;
+    if exists (select from pg_temp.{diff:I} d where not d."@new") then
+        update {table} t set {changes}
+        from pg_temp.{diff:I} d
+        where t.company_id = (select $1) and t.id = d.id and not d."@new" and d."@ordinal" between $2 and $3;
+        get diagnostics updated = row_count;
+    end if;
 end$sql$,
             'table', this.table_name::text, 'diff', 'diff_' || entity_name,
             'columns', list.columns, 'values', list.values, 'changes', list.changes));

@@ -15,7 +15,7 @@ begin
     if not import.is_small then
         perform set_config('work_mem', case
             when pg_size_bytes(current_setting('work_mem')) < 96 << 20 then '96MB' else current_setting('work_mem') end, true);
-        perform bds_feed.open_tables(import, staged);
+        perform bds_feed.open_common_tables(import), bds_feed.open_tables(import, staged);
         foreach entity_name in array staged loop
             execute 'analyze ' || bds_feed.staging_table(import.number, entity_name);
         end loop;

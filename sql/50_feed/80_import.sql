@@ -16,7 +16,36 @@ end
 $$;
 comment on function bds_feed.take_turn(text) is 'Waits for the company''s turn, however long';
 
-create function bds_feed.run(import bds.imports, out counts jsonb, out outcome text)
+create function bds_feed.run(import bds.imports, raise_on_failure boolean)
+    returns json
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    result record;
+    report json;
+begin
+    perform bds.set_context(import.company_id, import.actor, import.id);
+    if import.is_small then
+        perform bds.lock_company(import.company_id);  -- as long as the session waits for locks
+    else
+        perform bds_feed.take_turn(import.company_id);
+    end if;
+    if import.reverts is not null then
+        return bds_revert.run(import);
+    end if;
+    perform bds_feed.begin_run(import);
+    result := bds_feed.compare_and_write(import);
+    report := bds_feed.finish(import, result.counts, result.outcome);
+    if raise_on_failure and result.outcome <> 'completed' then
+        perform bds_feed.raise_failure(report);
+    end if;
+    return report;
+end
+$$;
+comment on function bds_feed.run(bds.imports, boolean) is 'Runs an import that is staged; returns the report, or raises BD008 if records failed';
+
+create function bds_feed.compare_and_write(import bds.imports, out counts jsonb, out outcome text)
     language plpgsql
     set search_path = pg_catalog, pg_temp
 as $$
@@ -53,29 +82,121 @@ begin
     end loop;
 end
 $$;
-comment on function bds_feed.run(bds.imports) is 'Compares and writes, again as long as the writing finds records that it refuses; returns the counts and the state in which the import ends';
+comment on function bds_feed.compare_and_write(bds.imports) is
+    'Compares and writes, again as long as the writing finds records that it refuses; returns the counts and the state in which the import ends';
 
 create function bds_feed.finish(import bds.imports, counts jsonb, outcome text)
     returns json
     language plpgsql
     set search_path = pg_catalog, pg_temp
 as $$
-declare
-    problems bigint := case when bds_feed.has_errors() then bds_feed.collect_errors(import) else 0 end;
 begin
+    import.state := outcome;
+    import.done := import.records;
     -- every entity with every count
     select coalesce(jsonb_object_agg(c.key, '{"created": 0, "updated": 0, "deleted": 0, "unchanged": 0, "failed": 0}'::jsonb || c.value), '{}')
-    into counts from jsonb_each(counts) c;
-    perform bds_feed.analyze_changed(counts) where not import.is_small;
-    perform bds_feed.drop_staging(import);
-    update bds.imports i
-    set finished_at = clock_timestamp(), state = outcome, entities = counts, error_count = i.error_count + problems, done = i.records,
-        position = (select coalesce(max(p.last_id), 0) from bds.positions p where p.company_id = import.company_id)
-    where i.company_id = import.company_id and i.id = import.id and not i.is_cancelled;
-    if not found then
-        perform bds.open_import(import.company_id, import.id, 'running');  -- says that it was cancelled
+    into import.entities from jsonb_each(counts) c;
+    import.position := (select coalesce(max(p.last_id), 0) from bds.positions p where p.company_id = import.company_id);
+    import.finished_at := clock_timestamp();
+    if import.is_small then  -- its row is written once
+        insert into bds.imports overriding user value select import.*;
     end if;
-    return bds.import_report(import.company_id, import.id);
+    if bds_feed.has_errors() then
+        import.error_count := import.error_count + bds_feed.collect_errors(import);
+    end if;
+    perform bds_feed.analyze_changed(counts), bds_feed.drop_staging(import) where not import.is_small;
+    if not import.is_small or import.error_count > 0 then
+        update bds.imports i
+        set finished_at = import.finished_at, state = outcome, entities = import.entities, error_count = import.error_count, done = import.done,
+            position = import.position
+        where i.company_id = import.company_id and i.id = import.id and not i.is_cancelled;
+        if not found then
+            perform bds_feed.open_import(import.company_id, import.id, 'running');  -- says that it was cancelled
+        end if;
+    end if;
+    return bds_feed.report(import, true);
 end
 $$;
 comment on function bds_feed.finish(bds.imports, jsonb, text) is 'Ends an import that has run, keeps its errors, drops what it staged; returns the report';
+
+create function bds_feed.raise_failure(report json)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    first json := report -> 'errors' -> 0;
+    more  bigint := (report ->> 'errorCount')::bigint - 1;
+begin
+    raise exception using
+        errcode = 'BD008',
+        message = format('the import failed at %s: %s: %s', first ->> 'path', first ->> 'code', first ->> 'message')
+            || case when more > 0 then format(' (and %s more errors)', more) else '' end,
+        detail = report::text,
+        hint = 'the transaction is undone, records without errors included: raise_on_failure => false reports errors and keeps what could be written';
+end
+$$;
+comment on function bds_feed.raise_failure(json) is 'Raises BD008 for an import of which records failed; the detail is its report';
+
+-- A small import: temporary tables of the session, and no row of bds.imports before its end.
+
+create function bds_feed.actor(actor text)
+    returns text
+    language sql
+    stable
+    return coalesce(actor, nullif(current_setting('bds.actor', true), ''), session_user);
+comment on function bds_feed.actor(text) is 'Who sends an import: the actor that it names, else that of the session';
+
+create function bds_feed.small_import(company text, actor text, dry_run boolean, atomic text, remove_all text[])
+    returns bds.imports
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    import bds.imports;
+begin
+    import.company_id := company;
+    import.id := gen_random_uuid();
+    import.state := 'running';
+    import.atomic := atomic;
+    import.dry_run := dry_run;
+    import.is_small := true;
+    import.actor := bds_feed.actor(actor);
+    import.started_at := clock_timestamp();
+    import.heartbeat_at := import.started_at;
+    import.bytes := 0;
+    import.records := 0;
+    import.error_count := 0;
+    import.remove_all := remove_all;
+    import.is_forced := false;
+    import.is_cancelled := false;
+    perform bds_feed.open_common_tables(import);
+    if exists (select from pg_temp.feed_entities) then  -- of an earlier import of this transaction
+        perform bds_feed.empty_tables(array(select f.name from pg_temp.feed_entities f), true);
+    end if;
+    return import;
+end
+$$;
+comment on function bds_feed.small_import(text, text, boolean, text, text[]) is 'An import that is staged and run in the transaction that calls this';
+
+create function bds_feed.open_small(import bds.imports, entity_name text)
+    returns text
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    perform from pg_temp.feed_entities f where f.name = entity_name;
+    if found then
+        return entity_name;
+    end if;
+    insert into pg_temp.feed_entities (name, place, family)
+    select e.name, e.place, e.family from bds_feed.entities e where e.name = entity_name;
+    if not found then
+        raise exception using errcode = 'BD002', message = format('no such entity: %L', entity_name);
+    end if;
+    perform bds_feed.open_tables(import, array[entity_name]) where not bds_feed.is_open('staged_' || entity_name);
+    return entity_name;
+end
+$$;
+comment on function bds_feed.open_small(bds.imports, text) is
+    'Makes the temporary tables of an entity ready, if they are not, and returns its name; BD002 for an unknown entity';

@@ -1,17 +1,11 @@
--- Imports as a SQL API.  A small document is staged, compared and written in one transaction:
+-- Imports as a SQL API.  What is staged in as many transactions as it takes is run in another:
 --
---     begin;
---     select bds.import_begin('acme', 'me', entities => '{products}');             -- the import's id
---     \copy pg_temp."staged_products" (code, name, price) from products.csv csv
---     select bds.import_run('acme', <id>);                                         -- the report
---     commit;
---
--- One of any size is staged in as many transactions as it takes, and run in another:
---
---     select bds.import_begin('acme', 'me');
+--     select bds.import_begin('acme', 'me');                                       -- the import's id
 --     select bds.import_stage('acme', <id>, 'products');                           -- a table to copy into
 --     \copy staging.i1_products (code, name, price) from products.csv csv
---     begin; select bds.import_run('acme', <id>); commit;
+--     begin; select bds.import_run('acme', <id>); commit;                          -- the report
+--
+-- A few rows are staged, compared and written by one statement, bds.import_rows.
 --
 -- A staged row holds text by the names of the import document: absent is null, the document's null is chr(1), a reference or the
 -- row's own "@id" is a lookup such as code:X.  "@operation" is create, update, upsert or delete; "@where", with update or delete, is a
@@ -35,7 +29,7 @@ end
 $$;
 comment on function bds_feed.enter_company(text) is 'Raises BD001 as bds.require_company does; names the company until the end of the transaction where the operator has not';
 
-create or replace function bds.open_import(company text, import_id uuid, wanted_state text default null)
+create function bds_feed.open_import(company text, import_id uuid, wanted_state text default null)
     returns bds.imports
     language plpgsql
     stable
@@ -44,11 +38,7 @@ as $$
 declare
     found_import bds.imports;
 begin
-    if current_user = 'bds_importer' then
-        perform bds_feed.enter_company(company);
-    else
-        perform bds.require_company(company);
-    end if;
+    perform bds_feed.enter_company(company);
     select * into found_import from bds.imports i where i.company_id = company and i.id = import_id;
     if not found then
         raise exception using errcode = 'BD002', message = format('company %s has no import %s', company, import_id);
@@ -63,12 +53,12 @@ begin
     return found_import;
 end
 $$;
-comment on function bds.open_import(text, uuid, text) is
+comment on function bds_feed.open_import(text, uuid, text) is
     'The import; raises BD002 if there is none, BD004 if its state is not the wanted one, and ends one that goes on although it was cancelled';
 
 create or replace function bds.import_begin(
-    company text, actor text default null, dry_run boolean default false, entities text[] default null, reverts uuid default null,
-    force boolean default false, file text default null, mapper text default null
+    company text, actor text default null, dry_run boolean default false, reverts uuid default null, force boolean default false,
+    file text default null, mapper text default null
 )
     returns uuid
     language plpgsql
@@ -79,45 +69,19 @@ declare
     import bds.imports;
 begin
     perform bds_feed.enter_company(company);
-    actor := coalesce(actor, nullif(current_setting('bds.actor', true), ''), session_user);
+    actor := bds_feed.actor(actor);
     if reverts is not null then
         return bds_revert.open(company, actor, dry_run, reverts, force);
     end if;
-    insert into bds.imports (company_id, actor, dry_run, is_small, file, mapper)
-    values (company, actor, dry_run, entities is not null, left(file, 255), mapper)
+    insert into bds.imports (company_id, actor, dry_run, file, mapper) values (company, actor, dry_run, left(file, 255), mapper)
     returning * into import;
-    if import.is_small then
-        perform bds_feed.open_small(import, entities);
-    else
-        perform bds_feed.make_staging(import, bds_feed.staging_table(import.number, 'errors'), t.definition)
-        from bds_feed.tables t where t.name = 'feed_errors';
-    end if;
+    perform bds_feed.make_staging(import, bds_feed.staging_table(import.number, 'errors'), t.definition)
+    from bds_feed.tables t where t.name = 'feed_errors';
     return import.id;
 end
 $$;
-comment on function bds.import_begin(text, text, boolean, text[], uuid, boolean, text, text) is
-    'Begins an import and returns its id; with the names of entities a small one, whose records go into pg_temp."staged_<entity>" in the same '
-    'transaction; with a change set its revert, which needs only bds.import_run. File and mapper are names for its report';
-
-create function bds_feed.open_small(import bds.imports, entity_names text[])
-    returns void
-    language plpgsql
-    set search_path = pg_catalog, pg_temp
-as $$
-declare
-    unknown text := (select n from unnest(entity_names) n where not exists (select from bds_feed.tables t where t.name = 'staged_' || n) limit 1);
-begin
-    if unknown is not null then
-        raise exception using errcode = 'BD002', message = format('no such entity: %L', unknown);
-    end if;
-    perform bds_feed.open_tables(import, entity_names);
-    if exists (select from pg_temp.feed_entities) then  -- of an earlier import of this transaction
-        perform bds_feed.empty_tables(array(select f.name from pg_temp.feed_entities f), true);
-    end if;
-    insert into pg_temp.feed_entities (name, place, family) select e.name, e.place, e.family from bds_feed.entities e where e.name = any (entity_names);
-end
-$$;
-comment on function bds_feed.open_small(bds.imports, text[]) is 'Makes the temporary tables of an import ready; BD002 for an unknown entity';
+comment on function bds.import_begin(text, text, boolean, uuid, boolean, text, text) is
+    'Begins an import and returns its id; with a change set its revert, which needs only bds.import_run. File and mapper are names for its report';
 
 create or replace function bds.import_stage(company text, import_id uuid, entity_name text)
     returns text
@@ -126,18 +90,12 @@ create or replace function bds.import_stage(company text, import_id uuid, entity
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    import     bds.imports := bds.open_import(company, import_id, 'receiving');
+    import     bds.imports := bds_feed.open_import(company, import_id, 'receiving');
     target     text := bds_feed.staging_table(import.number, entity_name);
     definition text := (select t.definition from bds_feed.tables t where t.entity = entity_name and t.name = 'staged_' || entity_name);
 begin
     if definition is null then
         raise exception using errcode = 'BD002', message = format('no such entity: %L', entity_name);
-    elsif import.is_small then
-        perform bds_feed.open_tables(import, array[entity_name]);
-        insert into pg_temp.feed_entities (name, place, family)
-        select e.name, e.place, e.family from bds_feed.entities e
-        where e.name = entity_name and not exists (select from pg_temp.feed_entities f where f.name = entity_name);
-        return format('pg_temp.%I', 'staged_' || entity_name);
     elsif to_regclass(target) is not null then
         return target;
     end if;
@@ -163,10 +121,10 @@ create or replace function bds.import_received(
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    import bds.imports := bds.open_import(company, import_id, 'receiving');
+    import bds.imports := bds_feed.open_import(company, import_id, 'receiving');
 begin
     -- staging tables are not logged: a database that crashed and came back has lost what was in them
-    if not import.is_small and bds_feed.count_staged(import) < records then
+    if bds_feed.count_staged(import) < records then
         raise exception using errcode = 'BD003', message = 'the database was restarted while the document arrived: send it again';
     end if;
     perform bds.import_stage(company, import_id, e.name) from unnest(remove_all) as e (name);
@@ -187,54 +145,49 @@ create or replace function bds.import_run(
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    import bds.imports := bds.open_import(company, import_id);
-    result record;
-    report json;
+    import bds.imports := bds_feed.open_import(company, import_id);
 begin
     if import.state = 'receiving' then
         perform bds.import_received(company, import_id, atomic, 0, bds_feed.count_staged(import), remove_all);
-    elsif not import.is_small and import.records > 0 and bds_feed.count_staged(import, true) = 0 then
+    elsif import.records > 0 and bds_feed.count_staged(import, true) = 0 then
         -- it waited, and the database crashed meanwhile
         raise exception using errcode = 'BD003', message = 'the database was restarted while the import waited: send it again';
     end if;
-    import := bds.open_import(company, import_id, 'running');
-    perform bds.set_context(company, import.actor, import_id);
-    if import.is_small then
-        perform bds.lock_company(company);  -- as long as the session waits for locks
-    else
-        perform bds_feed.take_turn(company);
-    end if;
-    if import.reverts is not null then
-        return bds_revert.run(import);
-    end if;
-    perform bds_feed.begin_run(import);
-    result := bds_feed.run(import);
-    report := bds_feed.finish(import, result.counts, result.outcome);
-    if raise_on_failure and result.outcome <> 'completed' then
-        perform bds_feed.raise_failure(report);
-    end if;
-    return report;
+    return bds_feed.run(bds_feed.open_import(company, import_id, 'running'), raise_on_failure);
 end
 $$;
 comment on function bds.import_run(text, uuid, text, text[], boolean) is
     'Compares the staged rows with the stored ones, writes what differs, returns the report; rows of the entities in remove_all that the '
     'document lacks go. With raise_on_failure it raises BD008 if any record failed, and nothing is written';
 
-create function bds_feed.raise_failure(report json)
-    returns void
+create or replace function bds.import_rows(
+    company text, rows jsonb, errors jsonb default null, actor text default null, dry_run boolean default false, atomic text default 'batch',
+    remove_all text[] default '{}', bytes bigint default 0, records bigint default 0, file text default null, mapper text default null
+)
+    returns json
     language plpgsql
+    security definer
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    first json := report -> 'errors' -> 0;
-    more  bigint := (report ->> 'errorCount')::bigint - 1;
+    import bds.imports;
+    member record;
 begin
-    raise exception using
-        errcode = 'BD008',
-        message = format('the import failed at %s: %s: %s', first ->> 'path', first ->> 'code', first ->> 'message')
-            || case when more > 0 then format(' (and %s more errors)', more) else '' end,
-        detail = report::text,
-        hint = 'the transaction is undone, records without errors included: raise_on_failure => false reports errors and keeps what could be written';
+    perform bds_feed.enter_company(company);
+    import := bds_feed.small_import(company, actor, dry_run, atomic, remove_all);
+    import.bytes := bytes;
+    import.records := records;
+    import.file := left(file, 255);
+    import.mapper := mapper;
+    for member in select m.key as entity, m.value as rows from jsonb_each(rows) m loop
+        execute format('select bds_import.%I($1)', 'stage_' || bds_feed.open_small(import, member.entity)) using member.rows;
+    end loop;
+    perform bds_feed.open_small(import, e.name) from unnest(remove_all) as e (name);
+    perform bds_feed.keep_errors(errors) where errors is not null;
+    return bds_feed.run(import, false);
 end
 $$;
-comment on function bds_feed.raise_failure(json) is 'Raises BD008 for an import of which records failed; the detail is its report';
+comment on function bds.import_rows(text, jsonb, jsonb, text, boolean, text, text[], bigint, bigint, text, text) is
+    'Imports a few rows, {entity: [{"@ordinal": 0, "code": "X"}, ...]}, staged as bds.import_stage says, and errors that were found in them '
+    'before, in one statement; returns the report. The temporary tables of the session that it uses stay for the next import. BD003 if the '
+    'turn of the company does not come within lock_timeout';

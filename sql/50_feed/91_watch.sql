@@ -25,12 +25,12 @@ create or replace function bds.import_cancel(company text, import_id uuid)
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    import bds.imports := bds.open_import(company, import_id);
+    import bds.imports := bds_feed.open_import(company, import_id);
 begin
     update bds.imports i set is_cancelled = true
     where i.company_id = company and i.id = import_id and i.finished_at is null;
     if not found then
-        import := bds.open_import(company, import_id);  -- it may have ended while this waited for it
+        import := bds_feed.open_import(company, import_id);  -- it may have ended while this waited for it
         raise exception using errcode = 'BD004', message = format('import %s has ended: it is %s', import_id, import.state);
     end if;
 end
@@ -47,7 +47,7 @@ create or replace function bds.import_fail(
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    import bds.imports := bds.open_import(company, import_id);
+    import bds.imports := bds_feed.open_import(company, import_id);
 begin
     if import.finished_at is not null then
         return;
@@ -68,11 +68,22 @@ create or replace function bds.import_report(company text, import_id uuid, with_
     returns json
     language plpgsql
     stable
+    security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    return bds_feed.report(bds_feed.open_import(company, import_id), with_errors);
+end
+$$;
+comment on function bds.import_report(text, uuid, boolean) is 'What an import has done: state, progress, counts by entity, the first 1,000 errors unless told without';
+
+create function bds_feed.report(import bds.imports, with_errors boolean)
+    returns json
+    language plpgsql
+    stable
     set search_path = pg_catalog, pg_temp
     set timezone = 'UTC'
 as $$
-declare
-    import bds.imports := bds.open_import(company, import_id);
 begin
     return json_object(
         'importId': import.id,
@@ -106,13 +117,13 @@ begin
         'errors': case when with_errors then (
             select coalesce(json_agg(json_object('path': e.path, 'record': e.record, 'code': e.code, 'message': e.message) order by e.n), '[]')
             from bds.import_errors e
-            where e.company_id = company and e.import_id = import_report.import_id and e.n <= 1000
+            where e.company_id = import.company_id and e.import_id = import.id and e.n <= 1000
         ) end
         absent on null
     );
 end
 $$;
-comment on function bds.import_report(text, uuid, boolean) is 'What an import has done: state, progress, counts by entity, the first 1,000 errors unless told without';
+comment on function bds_feed.report(bds.imports, boolean) is 'The report of an import, with its first 1,000 errors';
 
 create or replace function bds.reap_imports(silence interval default '20 seconds')
     returns bigint

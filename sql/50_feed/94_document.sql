@@ -81,12 +81,19 @@ create function bds_feed.import_whole(company text, document jsonb, actor text, 
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    import_id  uuid := bds.import_begin(company, actor, dry_run, case when is_small then '{}'::text[] end);
-    import     bds.imports := bds.open_import(company, import_id);
+    import     bds.imports;
+    atomic     text := coalesce(document ->> '@atomic', 'batch');
+    whole      text[] := array(select split_part(m.key, '@', 1) from jsonb_each(document) m where m.key ~ '.@' and bds_feed.switch(m.value));
     is_merge   boolean := coalesce(document ->> '@mode' = 'merge', false);
     collection record;
     total      bigint := 0;
 begin
+    if is_small then
+        import := bds_feed.small_import(company, actor, dry_run, atomic, whole);
+    else
+        import.id := bds.import_begin(company, actor, dry_run);
+        import := bds_feed.open_import(company, import.id);
+    end if;
     for collection in
         select m.key as entity, array_agg(i.value order by i.n) as records, array_agg(i.n - 1 order by i.n) as positions
         from jsonb_each(document) m
@@ -97,8 +104,13 @@ begin
         perform bds_feed.stage_records(import, collection.entity, null, collection.positions, collection.records, is_merge);
         total := total + cardinality(collection.records);
     end loop;
-    perform bds.import_received(company, import.id, coalesce(document ->> '@atomic', 'batch'), octet_length(document::text), total, array(
-        select split_part(m.key, '@', 1) from jsonb_each(document) m where m.key ~ '.@' and bds_feed.switch(m.value)));
+    if is_small then
+        import.bytes := octet_length(document::text);
+        import.records := total;
+        perform bds_feed.open_small(import, e.name) from unnest(whole) as e (name);
+        return bds_feed.run(import, raise_on_failure);
+    end if;
+    perform bds.import_received(company, import.id, atomic, octet_length(document::text), total, whole);
     return bds.import_run(company, import.id, raise_on_failure => raise_on_failure);
 end
 $$;
@@ -166,11 +178,16 @@ create function bds_feed.stage_records(
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    target text := bds.import_stage(import.company_id, import.id, entity_name);
+    target text;
     at     bigint;  -- the first ordinal; before, the place of a record that is refused
     child  record;
     items  record;
 begin
+    if import.is_small then
+        target := format('pg_temp.%I', 'staged_' || bds_feed.open_small(import, entity_name));
+    else
+        target := bds.import_stage(import.company_id, import.id, entity_name);
+    end if;
     select u.position into at from unnest(positions, records) u (position, record) where jsonb_typeof(u.record -> '@where') <> 'null' limit 1;
     if found then
         raise exception using errcode = 'BD005', message = format('%s[%s].@where: conditions are not read in SQL', entity_name, at),

@@ -118,7 +118,7 @@ begin
         position = (select coalesce(max(p.last_id), 0) from bds.positions p where p.company_id = import.company_id)
     where i.company_id = import.company_id and i.id = import.id and not i.is_cancelled;
     if not found then
-        perform bds.open_import(import.company_id, import.id, 'running');  -- raises, because it was cancelled
+        perform bds_feed.open_import(import.company_id, import.id, 'running');  -- raises, because it was cancelled
     end if;
     perform bds_feed.drop_tables();
     return bds.import_report(import.company_id, import.id);

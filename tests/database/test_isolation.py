@@ -69,7 +69,6 @@ def test_a_reference_into_another_company_is_refused(two: Operator) -> None:
         "bds.require_company('beta')",
         "bds.lock_company('beta')",
         "bds.import_begin('beta')",
-        "bds.open_import('beta', gen_random_uuid())",
         "bds.import_report('beta', gen_random_uuid())",
         "bds.import_stage('beta', gen_random_uuid(), 'products')",
         "bds.import_run('beta', gen_random_uuid())",

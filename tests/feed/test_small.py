@@ -109,10 +109,9 @@ def test_imports_of_one_session_know_nothing_of_each_other(session: Session) -> 
     with session.connection.transaction():  # two in one transaction
         session.connection.execute("select set_config('bds.company', %s, true)", (session.feed.company,))
         for code in "CD":
-            begin = "select bds.import_begin(%s, 'me', false, '{units}')"
-            [(number,)] = session.connection.execute(begin, (session.feed.company,)).fetchall()
-            session.connection.execute("insert into pg_temp.staged_units (code, name) values (%s, 'n')", (code,))
-            [(report,)] = session.connection.execute("select bds.import_run(%s, %s)", (session.feed.company, number)).fetchall()
+            rows = {"units": [{"@ordinal": 0, "code": code, "name": "n"}]}
+            run = "select bds.import_rows(%s, %s, records => 1)"
+            [(report,)] = session.connection.execute(run, (session.feed.company, json.dumps(rows))).fetchall()
             assert report["entities"]["units"]["created"] == report["progress"]["records"] == 1
     assert session.feed.rows("units", "code", order="code") == [("B",), ("C",), ("D",)]
 
@@ -191,12 +190,48 @@ def test_what_a_session_stages_is_its_companys(session: Session, companies: Call
     other = companies()
     connection = session.connection
     connection.execute("select set_config('bds.company', %s, false)", (session.feed.company,))
+    run = """select bds.import_rows(%s, '{"units": [{"@ordinal": 0, "code": "A", "name": "a"}]}')"""
     with pytest.raises(psycopg.Error) as refused:
-        connection.execute("select bds.import_begin(%s, 'me', false, '{units}')", (other.company,))
+        connection.execute(run, (other.company,))
     assert refused.value.sqlstate == "BD001"
     with connection.transaction():
-        connection.execute("select bds.import_begin(%s, 'me', false, '{units}')", (session.feed.company,))
-        connection.execute("insert into pg_temp.staged_units (code, name) values ('A', 'a')")
-        for statement in ("select * from pg_temp.staged_units", "delete from pg_temp.map_units", "drop table pg_temp.map_units"):
+        connection.execute(run, (session.feed.company,))
+        for statement in (
+            "select * from pg_temp.staged_units",
+            "insert into pg_temp.staged_units (code) values ('B')",
+            "delete from pg_temp.map_units",
+            "drop table pg_temp.map_units",
+        ):
             with pytest.raises(psycopg.errors.InsufficientPrivilege), connection.transaction():
                 connection.execute(statement.encode())
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "\\",
+        "\\n",
+        "a\nb",
+        "\r\n",
+        "\\\\\n\\",
+        "tab\there",
+        "\x02",
+        "\x03",
+        "\x02\x03\x02",
+        "\\\x02",
+        "a\\\x03",
+        "\x01",
+        "\x01\x01",
+        "Ω\u2028𝄞",
+        '"',
+        " ",
+    ],
+)
+def test_every_text_of_a_small_document_is_stored_as_it_was_sent(session: Session, name: str) -> None:
+    document = {
+        "products": [{"code": "P", "name": name, "description": None}, {"description": name, "name": name, "code": "Q" + name}]
+    }
+    report = session.send(document)
+    assert (report["state"], report["errors"]) == ("completed", [])
+    assert session.feed.rows("products", "code", "name", "description", order="id") == [("P", name, None), ("Q" + name, name, name)]
+    assert session.feed.ask("select is_small from bds.imports where company_id = %s", session.feed.company) == [(True,)]
