@@ -1,6 +1,8 @@
-"""How many small OData questions are answered in a second: each beside the best SQL for it through a bare handler (bench.bare).
+"""How many small OData questions are answered in a second: each beside the best SQL for it through a bare protocol (bench.bare), and
+beside PostgREST (bench.postgrest).
 
-Ours and the floor take turns; the same client asks both, on 16 connections.  Each has a processor of its own while it is asked.
+They take turns; the same client asks all of them, on 16 connections.  Each has a processor of its own while it is asked.  The time
+within which 99 of 100 rows by key are answered is compared on more connections, too.
 """
 
 from __future__ import annotations
@@ -11,35 +13,43 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from statistics import median
+from typing import NamedTuple
 from urllib.parse import quote
 
 import psycopg
 
 from bench.documents import write_basis, write_invoices, write_products
 from bench.place import COMPANY, Place, Service, apart, load, service, settle
+from bench.postgrest import postgrest
 from bench.table import Result, rates, say
 
 ROUNDS = 3
 CLIENTS = 16
 DURATION = 4  # seconds of a round
+MANY = (16, 200, 1_000)  # connections on which waiting times are compared
+PEER_PORT = 47_821
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question, the floor's path for the same answer, and the least share of the floor's speed that ours must have."""
+    """A question, the paths for the same answer of floor and peer, and the least shares of their speeds that ours must have."""
 
     name: str
     ours: str
     floor: str
     target: float
+    peer: str | None = None
+    peer_target: float = 1.0
 
 
-KEY = Question("by key", "products({})", "/key?id={}", 0.6)
+KEY = Question("by key", "products({})", "/key?id={}", 0.55, "/products?id=eq.{}", 1.8)
 PAGE = Question(
     "filter, order, top 50",
     "products?$filter=price gt 50 and contains(name,'METAL')&$orderby=price desc&$top=50",
     "/page?price=50&name=%25METAL%25",
     0.9,
+    "/products?price=gt.50&name=like.*METAL*&order=price.desc.nullslast,id&limit=50",
 )
 QUESTIONS = (
     KEY,
@@ -49,6 +59,8 @@ QUESTIONS = (
         "invoices?$filter=items/any(i:i/quantity gt 11)&$select=id,code&$expand=items&$top=20",
         "/any?quantity=11",
         0.9,
+        "/invoices?select=id,code,items:invoiceItems(*),found:invoiceItems!inner()&found.quantity=gt.11&order=id&limit=20",
+        1.5,
     ),
     Question(
         "groupby",
@@ -68,46 +80,79 @@ def measure(place: Place, rows: int, items: int) -> Iterator[Result]:
             load(url, document)
         settle(url, vacuum=True)
         ids = _ids(url)
-        with apart(place) as alone, service(url, directory) as running, _bare(url) as (bare, port):
-            alone(running.pid)
-            alone(bare)
+        with (
+            apart(place) as alone,
+            service(url, directory) as running,
+            _bare(url) as (bare, port),
+            postgrest(url, CLIENTS, PEER_PORT) as peer,
+        ):
+            for process in (running.pid, bare, *([peer] if peer else [])):
+                alone(process)
             for question in QUESTIONS:
-                yield _compare(question, running, port, ids)
+                yield from _compare(question, running, port, ids, has_peer=peer is not None)
+            if peer is not None:
+                yield from _wait_times(running, ids)
             yield from _unchanged(running, ids)
 
 
-def _compare(question: Question, running: Service, port: int, ids: tuple[int, int]) -> Result:
+def _compare(question: Question, running: Service, port: int, ids: tuple[int, int], *, has_peer: bool) -> Iterator[Result]:
     say(f"small: {question.name}")
-    ours, floor = [], []
+    ours, floor, peer = [], [], []
     for _ in range(ROUNDS):
-        ours.append(_ask(running, question.ours, ids))
-        floor.append(_rate("127.0.0.1", port, "none", question.floor, "rows", ids))
-    return rates(f"small, {question.name}", "requests/s", ours, floor, f"{CLIENTS} connections; target >= {question.target}")
+        ours.append(_ask(running, question.ours, ids).rate)
+        floor.append(_run("127.0.0.1", port, "none", question.floor, "rows", ids).rate)
+        if has_peer and question.peer:
+            peer.append(_run("127.0.0.1", PEER_PORT, "none", question.peer, "rows", ids).rate)
+    name, note = f"small, {question.name}", f"{CLIENTS} connections; "
+    yield rates(name, "requests/s", ours, floor, f"{note}target >= {question.target}")
+    if peer:
+        yield rates(f"{name} (PostgREST)", "requests/s", ours, peer, f"{note}floor: PostgREST; target >= {question.peer_target}")
+
+
+def _wait_times(running: Service, ids: tuple[int, int]) -> Iterator[Result]:
+    """The 99th percentile of rows by key, beside PostgREST's."""
+    assert KEY.peer is not None
+    for clients in MANY:
+        say(f"small: {clients} connections")
+        ours = [_ask(running, KEY.ours, ids, clients=clients) for _ in range(ROUNDS)]
+        peer = [_run("127.0.0.1", PEER_PORT, "none", KEY.peer, "rows", ids, clients) for _ in range(ROUNDS)]
+        times = [each.slow for each in ours], [each.slow for each in peer]
+        note = f"{median(each.rate for each in ours):,.0f} requests/s; floor: PostgREST; target <= 1"
+        yield rates(f"small, by key, 99th percentile, {clients} connections", "ms", *times, note)
 
 
 def _unchanged(running: Service, ids: tuple[int, int]) -> Iterator[Result]:
     """A 304 against a row by key, and against the page that it stands for."""
     say("small: 304")
-    for question, target in ((KEY, 1.0), (PAGE, 5.0)):
+    for question, target in ((KEY, 1.3), (PAGE, 5.0)):
         saved, read = [], []
         for _ in range(ROUNDS):
-            saved.append(_ask(running, question.ours, ids, "unchanged"))
-            read.append(_ask(running, question.ours, ids))
+            saved.append(_ask(running, question.ours, ids, "unchanged").rate)
+            read.append(_ask(running, question.ours, ids).rate)
         yield rates(f"small, 304 ({question.name})", "requests/s", saved, read, f"floor: ours with a body; target >= {target}")
     yield Result("small, memory", "MB", running.memory(), note="of the service")
 
 
-def _ask(running: Service, path: str, ids: tuple[int, int], mode: str = "rows") -> float:
+class Speed(NamedTuple):
+    """Requests a second, and the milliseconds within which 99 of 100 are answered."""
+
+    rate: float
+    slow: float
+
+
+def _ask(running: Service, path: str, ids: tuple[int, int], mode: str = "rows", clients: int = CLIENTS) -> Speed:
     authorization = "Basic " + base64.b64encode(f"api:{running.key}".encode()).decode()
     path = f"/api/odata/{COMPANY}/" + quote(path, safe="/?&=$(){}',:")
-    return _rate(running.host, running.port, authorization, path, mode, ids)
+    return _run(running.host, running.port, authorization, path, mode, ids, clients)
 
 
-def _rate(host: str, port: int, authorization: str, path: str, mode: str, ids: tuple[int, int]) -> float:
-    """Requests a second, sent by a process of its own."""
-    words = (host, port, authorization, path, mode, *ids, CLIENTS, DURATION)
+def _run(
+    host: str, port: int, authorization: str, path: str, mode: str, ids: tuple[int, int], clients: int = CLIENTS
+) -> Speed:
+    """Ask for a while, from a process of its own."""
+    words = (host, port, authorization, path, mode, *ids, clients, DURATION)
     command = [sys.executable, "-m", "bench.client", *map(str, words)]
-    return float(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.split()[0])
+    return Speed(*map(float, subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.split()))
 
 
 @contextlib.contextmanager

@@ -23,6 +23,7 @@ from app.database.replicas import require_position
 from app.database.session import Row, Session, read_row_on
 from app.errors import QueryError, ServiceError, about
 from app.query import literals, parse_where, sql_select
+from app.query.cache import Cache
 from app.query.check_where import WhereChecker
 from app.query.literals import INT8
 from app.query.moments import moment_of
@@ -154,15 +155,31 @@ async def read_row(database: Database, company: str, entity: Entity, id: str, pa
     for name, _ in rest:
         raise QueryError(f"expected version or at, got {name}", target=name)
     catalog = model_of(database.catalog) if moment else database.catalog
-    key = row_key(catalog, catalog[entity.name], id)
-    if key is None:
+    statement = _row_statement(catalog, catalog[entity.name], company, id)
+    if statement is None:
         if moment is not None:
-            async with reading(database, company, moment):
+            async with reading(database, company, moment):  # an error of the moment comes first
                 pass
         return Answer(None, b"")
-    statement = sql_select.page(Query(catalog, catalog[entity.name], filter=key, single=True, nested=True), company, NESTED)
-    body, _, position = await _fetch(database, company, moment, statement)
+    body, _, position = await _fetch(database, company, moment, statement, id)
     return Answer(body, position or b"")
+
+
+_statements: Cache[Statement] = Cache(1_000)  # for a row by its id; one serves all ids
+
+
+def _row_statement(catalog: Catalog, entity: Entity, company: str, text: str) -> Statement | None:
+    """The statement for a row by its id, for any id, or for a row by a lookup; None if no row can match.  Raises QueryError."""
+
+    def make() -> Statement:
+        key = row_key(catalog, entity, text)
+        constant = key.right if isinstance(key, Comparison) and isinstance(key.right, Constant) and is_id else None
+        return sql_select.page(Query(catalog, entity, filter=key, single=True, nested=True, key=constant), company, NESTED)
+
+    is_id = ID.fullmatch(text) is not None
+    if is_id and int(text) in INT8:
+        return _statements.get((catalog.version, entity.name, company), make)
+    return make() if row_key(catalog, entity, text) is not None else None
 
 
 def row_key(catalog: Catalog, entity: Entity, text: str) -> Expression | None:
@@ -295,9 +312,10 @@ def _listed(row: Row) -> Answer:
     return Answer(b'{"data":[%b],"hasMore":%b}' % (body or b"", b"true" if more == b"t" else b"false"), position or b"")
 
 
-async def _fetch(database: Database, company: str, moment: Moment | None, statement: Statement) -> Row:
-    """The one row of a statement over the present, or over a moment of the past."""
+async def _fetch(database: Database, company: str, moment: Moment | None, statement: Statement, key: str | None = None) -> Row:
+    """The one row of a statement over the present, or over a moment of the past.  key: as of Statement.values_for."""
+    values = statement.values_for(key)
     if moment is None:
-        return await database.read(company, statement.text, statement.values)
+        return await database.read(company, statement.text, values)
     async with reading(database, company, moment) as connection:
-        return await read_row_on(connection, statement.text, statement.values, prepare=statement.prepare)
+        return await read_row_on(connection, statement.text, values, prepare=statement.prepare)

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, LiteralString
 
@@ -103,12 +103,12 @@ class Database:
         """The most connections that each pool may have, by name."""
         return {pool.name: pool.limit for place in self.places() for pool in place.pools()}
 
-    async def read(self, company: str, statement: bytes, values: Sequence[Value], *, prepare: bool = True) -> Row:
+    def read(self, company: str, statement: bytes, values: Sequence[Value], **how: bool) -> Awaitable[Row]:
         """Run a statement that gives one row, on behalf of `company`; on a replica where the request allows it.
 
-        prepare: False for a statement that is planned for each execution.
+        how: see Pool.read.
         """
-        return await self.place(company).read(company, statement, values, prepare=prepare)
+        return self.place(company).read(company, statement, values, **how)
 
     def session(self, company: str) -> AbstractAsyncContextManager[Session]:
         """A reader's connection for a few statements, bound to `company`; to a replica where the request allows it."""

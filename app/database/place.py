@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import LiteralString
 
@@ -85,15 +85,15 @@ class Place:
     def pools(self) -> tuple[Pool, ...]:
         return self._readers, self._services, self._workers, self._followers
 
-    async def read(self, company: str, statement: bytes, values: Sequence[Value], *, prepare: bool = True) -> Row:
+    def read(self, company: str, statement: bytes, values: Sequence[Value], **how: bool) -> Awaitable[Row]:
         """Run a statement that gives one row, on behalf of `company`; on a replica where the request allows it.
 
-        prepare: False for a statement that is planned for each execution.
+        how: see Pool.read.
         """
         reads = READS.get()
         if reads is None or reads.only_primary:
-            return await self._readers.read(company, statement, values, prepare=prepare)
-        return await self.replicas.read_row(company, reads, self._readers, statement, values, prepare=prepare)
+            return self._readers.read(company, statement, values, **how)
+        return self.replicas.read_row(company, reads, self._readers, statement, values, **how)
 
     def session(self, company: str) -> AbstractAsyncContextManager[Session]:
         """A reader's connection for a few statements, bound to `company`; to a replica where the request allows it."""

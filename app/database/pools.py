@@ -196,12 +196,14 @@ class Pool:
         """
         await _uncancelled(self.put(connection))
 
-    async def read(self, company: str, text: bytes, values: Sequence[Value], *, prepare: bool = True) -> Row:
+    async def read(self, company: str, text: bytes, values: Sequence[Value], *, prepare: bool = True, share: bool = False) -> Row:
         """Run a statement that gives one row, on behalf of a company.  Raises psycopg.Error.
 
-        prepare: False for a statement that is planned for each execution.
+        prepare: False for a statement that is planned for each execution; share: whether a run may answer several requests.
         """
         if self.keeps_sessions:
+            if share and self._config.prepares:
+                return await self._standing.share(company, text, values)
             return await self._standing.read(company, text, values, prepare=prepare and self._config.prepares)
         async with self.session(company) as connection:
             return await read_row_on(connection, text, values, prepare=prepare)

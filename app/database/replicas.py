@@ -159,9 +159,7 @@ class Replicas:
         usable = [replica for replica in self._all if replica.is_up and replica.lag <= self._max_lag]
         return sorted(usable, key=lambda replica: hashlib.blake2b(f"{replica.name} {company} {client}".encode()).digest())
 
-    async def read_row(
-        self, company: str, reads: Reads, primary: Pool, text: bytes, values: Sequence[Value], *, prepare: bool
-    ) -> Row:
+    async def read_row(self, company: str, reads: Reads, primary: Pool, text: bytes, values: Sequence[Value], **how: bool) -> Row:
         """Run a statement that gives one row on the first usable replica, if it includes the required position.
 
         Raises PoolTimeout if all connections of the replica stay in use, and what the statement raises.
@@ -177,9 +175,9 @@ class Replicas:
             if int(position or 0) < reads.position:
                 break  # another replica may lack it, too; the primary has it
             reads.replica = replica
-            return await replica.pool.read(company, text, values, prepare=prepare)
+            return await replica.pool.read(company, text, values, **how)
         reads.replica = None
-        return await primary.read(company, text, values, prepare=prepare)
+        return await primary.read(company, text, values, **how)
 
     @contextlib.asynccontextmanager
     async def read(self, company: str, reads: Reads, enter: Enter, primary: Pool) -> AsyncIterator[Session]:

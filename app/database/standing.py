@@ -18,6 +18,7 @@ import asyncio
 import contextlib
 import logging
 import select
+import time
 from collections import deque
 from collections.abc import Coroutine, Iterable, Sequence
 from itertools import count
@@ -33,10 +34,13 @@ from app.tasks import cancel_and_wait
 
 log = logging.getLogger("bds.db")
 
+FRESH = 0.005  # seconds after an answer for which a connection is not asked whether it still lives
 LEASE = 600.0  # seconds after which a connection goes back to its pool
 CANCEL_TIMEOUT = 5.0  # seconds that a backend has to cancel a query; then its connection is closed
 PREPARED = 100  # statements that a session remembers, as many as psycopg
 NAME_COMPANY = b"select set_config('bds.company', $1, false)"
+
+Shared = tuple[str, bytes, tuple[Value, ...]]  # company, statement, values
 
 _numbers = count(1)
 
@@ -69,6 +73,7 @@ class StandingConnection:
         self._loop = asyncio.get_running_loop()
         self._received: PGresult | None = None  # the result of the running statement
         self._waiter: asyncio.Future[PGresult] | None = None  # for that result; None while no statement runs
+        self._answered = 0.0  # when the server last answered, on the monotonic clock
         self._poll = select.poll()
         self._poll.register(self._socket, select.POLLIN)
         self._loop.add_reader(self._socket, self._on_readable)
@@ -86,8 +91,11 @@ class StandingConnection:
 
     @property
     def is_silent(self) -> bool:
-        """Whether the server has sent nothing unasked, as it does when it ends an idle connection."""
-        return not self._poll.poll(0)
+        """Whether the server has sent nothing unasked, as it does when it ends an idle connection.
+
+        The event loop notices that, too, but maybe after a request that came with it.
+        """
+        return time.monotonic() - self._answered < FRESH or not self._poll.poll(0)
 
     async def read(self, company: str, text: bytes, values: Iterable[Value], *, prepare: bool) -> Row:
         """Run a statement that gives one row, on behalf of a company.  Raises psycopg.Error."""
@@ -171,6 +179,7 @@ class StandingConnection:
 
     def _settle(self, error: psycopg.OperationalError) -> None:
         """End the wait for the result; with an error if the server has sent none."""
+        self._answered = time.monotonic()
         waiter, self._waiter = self._waiter, None
         if waiter is None or waiter.done():  # cancelled
             return
@@ -215,6 +224,7 @@ class StandingConnections:
         self._idle: list[StandingConnection] = []  # the last one was used last
         self._waiting: deque[asyncio.Future[StandingConnection]] = deque()
         self._borrowing: asyncio.Task[None] | None = None
+        self._shared: dict[Shared, list[asyncio.Future[Row]]] = {}  # what waits for the next run of a statement
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
@@ -240,6 +250,32 @@ class StandingConnections:
                 self._start(self._cancel(connection))
             else:
                 self._put(connection)
+
+    async def share(self, company: str, text: bytes, values: Iterable[Value]) -> Row:
+        """As `read`, for a statement that many requests run at once: a run that starts after they have come answers all of them."""
+        key: Shared = (company, text, tuple(values))
+        waiter: asyncio.Future[Row] = asyncio.get_running_loop().create_future()
+        if (waiting := self._shared.get(key)) is not None:
+            waiting.append(waiter)
+        else:
+            self._shared[key] = [waiter]
+            self._start(self._run_shared(key))
+        return await waiter
+
+    async def _run_shared(self, key: Shared) -> None:
+        while waiting := [each for each in self._shared[key] if not each.done()]:
+            self._shared[key] = []  # those that come from now on wait for the next run
+            try:
+                row = await self.read(*key)
+            except Exception as error:
+                for each in waiting:
+                    if not each.done():
+                        each.set_exception(error)
+            else:
+                for each in waiting:
+                    if not each.done():
+                        each.set_result(row)
+        del self._shared[key]
 
     def give_back(self) -> None:
         """Give an idle connection back to the pool, which needs one."""

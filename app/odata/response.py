@@ -56,14 +56,17 @@ class Reading:
         """The headers of an answer as of a position.  Raises ServiceError(not_found), as Plan.headers does."""
         return self.plan.headers(self.request.rel_url.raw_path_qs, position)
 
-    async def fetch_row(self, statement: Statement) -> list[bytes | None]:
-        """Run a statement that gives one row, on a connection of its own unless the reading has one."""
+    async def fetch_row(self, statement: Statement, *, share: bool = False) -> list[bytes | None]:
+        """Run a statement that gives one row, on a connection of its own unless the reading has one.
+
+        share: whether a run of the statement may answer several requests.
+        """
         if self.connection is not None:
             return await self.fetch_row_on(self.connection, statement)
         moment = self.plan.request.moment
         if moment is None:
             return await self.database.read(
-                self.plan.company, statement.text, statement.values_for(self.key), prepare=statement.prepare
+                self.plan.company, statement.text, statement.values_for(self.key), prepare=statement.prepare, share=share
             )
         require_position(moment.version or 0)
         async with self.database.session(self.plan.company) as connection:
@@ -121,7 +124,7 @@ async def unchanged(reading: Reading) -> web.Response | None:
     query, wanted = reading.plan.query, reading.request.headers.get("If-None-Match")
     if wanted is None or query.volatile or (query.single and wanted.strip() == "*"):
         return None
-    (position,) = await reading.fetch_row(reading.plan.position)
+    (position,) = await reading.fetch_row(reading.plan.position, share=True)
     headers = reading.headers(position)
     return web.Response(status=304, headers=headers) if matches(reading.request.headers, headers["ETag"]) else None
 

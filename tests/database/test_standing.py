@@ -262,8 +262,10 @@ def test_a_query_that_takes_too_long_is_ended_and_its_connection_serves_again(da
 
 @pytest.mark.parametrize("is_noticed", [False, True])
 def test_a_backend_that_has_ended_while_idle_is_replaced_before_a_read(
-    operator: Operator, database_url: str, is_noticed: bool
+    operator: Operator, database_url: str, is_noticed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(standing, "FRESH", 0.0)  # the backend ends sooner after its last answer than any client asks again
+
     async def work(pool: Pool) -> None:
         for _ in range(5):
             pid = await pid_of(pool)
@@ -385,5 +387,62 @@ def test_a_pool_that_closes_refuses_the_reads_that_wait(database_url: str) -> No
                 await waiting
         with pytest.raises(PoolClosed):
             await pid_of(pool)
+
+    with_pool(database_url, work)
+
+
+# Shared runs ----------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_shared_run_answers_only_requests_that_came_before_it(operator: Operator, database_url: str) -> None:
+    """Each request that comes after a commit must see it, though most requests share a run with others."""
+    operator.connection.execute("create table public.clock (tick int); grant select on public.clock to bds_reader")
+    operator.connection.execute("insert into public.clock values (0)")
+    statement = b"select tick::text from public.clock"
+    runs = 0
+
+    async def work(pool: Pool) -> None:
+        nonlocal runs
+        run = pool._standing.read
+
+        async def counted(*arguments: Any, **named: Any) -> Row:
+            nonlocal runs
+            runs += 1
+            return await run(*arguments, **named)
+
+        pool._standing.read = counted  # type: ignore[method-assign]
+        ticks = 0
+
+        async def ask() -> None:
+            for _ in range(100):
+                before = ticks
+                ((tick,),) = [await pool.read("acme", statement, (), share=True)]
+                assert int(tick or 0) >= before
+
+        async def write() -> None:
+            nonlocal ticks
+            async with await psycopg.AsyncConnection.connect(database_url, autocommit=True) as writer:
+                for number in range(1, 100):
+                    await writer.execute("update public.clock set tick = %s", (number,))
+                    ticks = number
+
+        await asyncio.gather(write(), *(ask() for _ in range(16)))
+
+    with_pool(database_url, work, size=4)
+    assert runs < 800, "of 1,600 requests"
+
+
+def test_an_error_of_a_shared_run_reaches_all_and_one_that_leaves_stops_nobody(database_url: str) -> None:
+    async def work(pool: Pool) -> None:
+        failing = [asyncio.create_task(pool.read("acme", b"select 1/0", (), share=True)) for _ in range(5)]
+        results = await asyncio.gather(*failing, return_exceptions=True)
+        assert [type(each) for each in results] == [psycopg.errors.DivisionByZero] * 5
+        reads = [asyncio.create_task(pool.read("acme", PID, (), share=True)) for _ in range(5)]
+        await asyncio.sleep(0)
+        reads[0].cancel()
+        results = await asyncio.gather(*reads, return_exceptions=True)
+        assert isinstance(results[0], asyncio.CancelledError)
+        assert len({str(each) for each in results[1:]}) == 1
+        assert pool._standing._shared == {}
 
     with_pool(database_url, work)

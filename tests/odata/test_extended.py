@@ -323,9 +323,9 @@ def test_a_tag_depends_on_the_rows_inside_the_rows_inside(service: Service) -> N
 def test_a_request_with_nested_expansions_is_one_statement(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     run, statements = Reading.fetch_row, []
 
-    async def counted(reading: Reading, statement: Statement) -> Any:
+    async def counted(reading: Reading, statement: Statement, **how: bool) -> Any:
         statements.append(statement)
-        return await run(reading, statement)
+        return await run(reading, statement, **how)
 
     monkeypatch.setattr(Reading, "fetch_row", counted)
     expand = "items($count=true;$expand=product($expand=category($expand=parent($select=code)))),items($top=1)"
