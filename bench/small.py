@@ -146,9 +146,7 @@ def _ask(running: Service, path: str, ids: tuple[int, int], mode: str = "rows", 
     return _run(running.host, running.port, authorization, path, mode, ids, clients)
 
 
-def _run(
-    host: str, port: int, authorization: str, path: str, mode: str, ids: tuple[int, int], clients: int = CLIENTS
-) -> Speed:
+def _run(host: str, port: int, authorization: str, path: str, mode: str, ids: tuple[int, int], clients: int = CLIENTS) -> Speed:
     """Ask for a while, from a process of its own."""
     words = (host, port, authorization, path, mode, *ids, clients, DURATION)
     command = [sys.executable, "-m", "bench.client", *map(str, words)]

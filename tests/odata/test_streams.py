@@ -151,13 +151,39 @@ def test_a_late_first_row_is_a_503(service: Service, locked: None, path: str) ->
     assert int(reply.headers["Retry-After"]) > 0
 
 
-def test_a_client_that_leaves_before_the_first_row_frees_its_connection(database_url: str) -> None:
-    with running(database_url) as service, psycopg.connect(database_url) as other:
+@pytest.mark.parametrize("path", ["/units", "/units?$top=200", "/units(1)", "/units/$count", "/../../../c/demo/units/1"])
+def test_a_client_that_leaves_before_the_first_row_frees_its_connection(database_url: str, path: str) -> None:
+    with running(database_url, pool_size=1) as service, psycopg.connect(database_url) as other:
+        fill(service)
         other.execute("lock table data.units in access exclusive mode")
+        target = service.request(path).replace(b"/api/odata/demo/../../..", b"")
         with service.connect() as client:
-            client.sendall(service.request("/units"))
+            client.sendall(target)
             wait_until(lambda: readers(service, "wait_event_type = 'Lock'") == 1)
         wait_until(lambda: readers(service, "wait_event_type = 'Lock' or state = 'idle in transaction'") == 0)
+        other.rollback()
+        assert [service.odata(path).status for path in ("/units(1)", "/units", "/units/$count")] == [200] * 3
+
+
+def test_a_small_read_whose_backend_is_ended_is_a_503_and_the_next_one_is_answered(database_url: str) -> None:
+    with running(database_url, pool_size=1) as service, psycopg.connect(database_url) as other:
+        fill(service)
+        other.execute("lock table data.units in access exclusive mode")
+        with service.connect() as client:
+            client.sendall(service.request("/units(1)"))
+            wait_until(lambda: readers(service, "wait_event_type = 'Lock'") == 1)
+            service.operator.rows(
+                "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'bds' and wait_event_type = 'Lock'"
+                " and datname = current_database()"
+            )
+            assert client.recv(1024).startswith(b"HTTP/1.1 503 ")
+        other.rollback()
+        assert service.odata("/units(1)").status == 200
+
+
+def test_what_is_longer_than_a_page_is_streamed(service: Service) -> None:
+    sizes = {top: service.odata(f"/units?$top={top}").headers.get("Transfer-Encoding") for top in (200, 201)}
+    assert sizes == {200: None, 201: "chunked"}
 
 
 def test_slow_readers_leave_connections_for_small_answers(database_url: str) -> None:

@@ -61,7 +61,13 @@ def test_readiness_follows_the_database_and_waiting_requests_are_served_after_an
         assert b"\nbds_database_up 0.0\n" in service.ask("/metrics", authorization=None).body
 
         statuses: list[int] = []
-        paths = ("/c/demo/units", "/api/odata/demo/units", "/c/demo/hooks", "/api/demo/units?format=json&export=true") * 3
+        paths = (
+            "/c/demo/units",
+            "/api/odata/demo/units",
+            "/api/odata/demo/units/$count",
+            "/c/demo/hooks",
+            "/api/demo/units?format=json&export=true",
+        ) * 3
         askers = [threading.Thread(target=lambda path=path: statuses.append(service.ask(path).status)) for path in paths]
         for asker in askers:
             asker.start()

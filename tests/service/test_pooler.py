@@ -135,6 +135,7 @@ def test_a_session_pooler_serves_as_the_database_does(database_url: str) -> None
     with pooled(database_url, "session", size=40) as url, running(url, operator_url=database_url, pooler="session") as service:
         assert service.ask("/c/demo/units").status == 200
         assert service.odata("/units").status == 200
+        assert [service.odata("/units/$count").body for _ in range(4)] == [b"0"] * 4
 
 
 def test_settings_of_a_session_reach_other_clients_of_a_transaction_pooler(through: str, database_url: str) -> None:
