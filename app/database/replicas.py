@@ -20,7 +20,7 @@ from typing import Any, LiteralString
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
-from psycopg_pool import PoolTimeout
+from psycopg_pool import PoolClosed, PoolTimeout
 
 from app.config import Config
 from app.database.pools import Pool, parameters
@@ -165,17 +165,15 @@ class Replicas:
         Raises PoolTimeout if all connections of the replica stay in use, and what the statement raises.
         """
         for replica in self.usable(company, reads.client):
-            try:
-                (position,) = await replica.pool.read(company, READ_POSITION, (company,)) if reads.position else (None,)
-            except PoolTimeout:
-                raise
-            except psycopg.Error as error:
-                log.warning("the replica %s gave no session: %s", replica.name, type(error).__name__)
-                continue
-            if int(position or 0) < reads.position:
-                break  # another replica may lack it, too; the primary has it
             reads.replica = replica
-            return await replica.pool.read(company, text, values, **how)
+            try:
+                if reads.position:
+                    (position,) = await replica.pool.read(company, READ_POSITION, (company,))
+                    if int(position or 0) < reads.position:
+                        break  # another replica may lack it, too; the primary has it
+                return await replica.pool.read(company, text, values, **how)
+            except PoolClosed:
+                log.warning("the replica %s gave no session: it is down", replica.name)
         reads.replica = None
         return await primary.read(company, text, values, **how)
 
