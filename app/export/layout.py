@@ -2,6 +2,8 @@
 
 Columns get the width that their texts need.  If A4 is too narrow, the paper becomes A4 landscape, then A3 landscape; then long
 texts are wrapped.  A table that is still too wide is cut into parts that follow one another; each repeats the first column.
+
+Columns of the description that are `above` stand once above the rows that have the same values there: a parent above its children.
 """
 
 from __future__ import annotations
@@ -22,6 +24,8 @@ LINE = EM * 1.32  # mm from one line to the next
 PAD = 1.3  # mm to the left and right of a cell's text
 GAP = 0.8  # mm above and below it
 MARGIN, TOP, BOTTOM = 11.0, 21.0, 13.0  # mm
+ABOUT_LINES, HEADING_LINES = 4, 6  # at most
+CONTINUED = "(continued)"
 COMFORTABLE, NARROW, LEAST = 48.0, 22.0, 9.0  # mm of a column: before its texts are wrapped, wrapped, at least
 PAPERS = ((210.0, 297.0), (297.0, 210.0), (420.0, 297.0))  # mm
 INK, PALE, RULE, SHADE = (27, 31, 36), (96, 104, 114), (214, 219, 225), (241, 243, 246)
@@ -56,12 +60,15 @@ def render_pdf(description: dict[str, Any], rows: Sequence[Row]) -> bytes:
     names = [column["name"] for column in description["columns"]]
     face = Typeface(_texts(description, names, rows))
     rows = [[face.drawable(text) for text in row] for row in rows]
-    paper, parts = arrange(face, description["columns"], rows)
-    return Pages(face, paper, description).table(parts, rows)
+    above = [n for n, column in enumerate(description["columns"]) if column.get("above")]
+    below = [n for n in range(len(names)) if n not in above]
+    paper, parts = arrange(face, description["columns"], rows, below)
+    headings = [" · ".join(f"{names[n]} {row[n]}" for n in above if row[n]) for row in rows] if above else None
+    return Pages(face, paper, description).table(parts, rows, headings)
 
 
 def _texts(description: dict[str, Any], names: Sequence[str], rows: Sequence[Row]) -> Iterator[str]:
-    yield from (description["title"], description["about"], *names)
+    yield from (description["title"], description["about"], "·", CONTINUED, *names)
     for row in rows:
         yield from row
 
@@ -69,23 +76,28 @@ def _texts(description: dict[str, Any], names: Sequence[str], rows: Sequence[Row
 # Widths ---------------------------------------------------------------------------------------------------------------------------
 
 
-def arrange(face: Typeface, columns: Sequence[dict[str, Any]], rows: Sequence[Row]) -> tuple[tuple[float, float], list[TablePart]]:
-    """Return the size of the paper, and the parts of the table with the widths of their columns."""
-    natural = [_natural(face, column["name"], [row[n] for row in rows]) for n, column in enumerate(columns)]
+def arrange(
+    face: Typeface, columns: Sequence[dict[str, Any]], rows: Sequence[Row], shown: Sequence[int] | None = None
+) -> tuple[tuple[float, float], list[TablePart]]:
+    """Return the size of the paper, and the parts of the table with the widths of their columns.  shown: all by default."""
+    shown = range(len(columns)) if shown is None else shown
+    natural = [_natural(face, columns[n]["name"], [row[n] for row in rows]) for n in shown]
     for paper in PAPERS:
         available = paper[0] - 2 * MARGIN
         if sum(min(width, COMFORTABLE) for width in natural) <= available:
-            return paper, [_part(columns, range(len(columns)), _fit(natural, available), "")]
+            return paper, [_part(columns, shown, _fit(natural, available), "")]
     paper = PAPERS[-1]
     available = paper[0] - 2 * MARGIN
     if sum(min(width, NARROW) for width in natural) <= available:
-        return paper, [_part(columns, range(len(columns)), _fit(natural, available), "")]
+        return paper, [_part(columns, shown, _fit(natural, available), "")]
     groups = _groups([min(width, COMFORTABLE) for width in natural], available)
     parts = []
     for number, group in enumerate(groups, 1):
         widths = _fit([natural[n] for n in group], available)
         first = 1 if number == 1 else group[1] + 1
-        parts.append(_part(columns, group, widths, f"part {number} of {len(groups)}: columns {first} to {group[-1] + 1}"))
+        parts.append(
+            _part(columns, [shown[n] for n in group], widths, f"part {number} of {len(groups)}: columns {first} to {group[-1] + 1}")
+        )
     return paper, parts
 
 
@@ -136,18 +148,25 @@ class Pages:
     description: dict[str, Any]
     pdf: FPDF = field(init=False)
     y: float = 0.0  # mm, of the top of the next row
+    top: float = TOP  # mm, where the table begins on each page
+    heading: str = ""  # of the rows that are drawn
 
-    def table(self, parts: Sequence[TablePart], rows: Sequence[Row]) -> bytes:
-        """Return the PDF of a table."""
+    def table(self, parts: Sequence[TablePart], rows: Sequence[Row], headings: Sequence[str] | None = None) -> bytes:
+        """Return the PDF of a table.  headings: of each row; it is drawn where it changes, and a row without texts is not."""
         self.pdf = FPDF(format=(min(self.paper), max(self.paper)), orientation="L" if self.paper[0] > self.paper[1] else "P")
         self.pdf.set_auto_page_break(False)
         self.pdf.set_title(self.description["title"])
         self.pdf.set_lang("en")
         self.face.load(self.pdf)
         for part in parts:
+            self.heading = ""
             self.start_page(part)
-            for row in rows:
-                self.row(part, [row[column.index] for column in part.columns])
+            for number, row in enumerate(rows):
+                if headings and headings[number] != self.heading:
+                    self.heading = headings[number]
+                    self.draw_heading(part, self.heading)
+                if not headings or any(row[column.index] for column in part.columns):
+                    self.row(part, [row[column.index] for column in part.columns])
         return bytes(self.pdf.output())
 
     @property
@@ -165,11 +184,17 @@ class Pages:
         pdf.set_text_color(*PALE)
         pdf.set_xy(MARGIN, 14)
         about = " · ".join(filter(None, (self.description["about"], part.about)))
-        self.face.cell(pdf, about, self.paper[0] - 2 * MARGIN, LINE, "L")
+        width = self.paper[0] - 2 * MARGIN
+        lines = self.face.wrap(self.face.drawable(about), width / EM)
+        for number, line in enumerate(lines[:ABOUT_LINES]):
+            pdf.set_xy(MARGIN, 14 + number * LINE)
+            self.face.cell(pdf, line, width, LINE, "L")
         pdf.set_xy(MARGIN, self.paper[1] - 10)
         pdf.cell(self.paper[0] - 2 * MARGIN, LINE, f"{pdf.page_no()} / {{nb}}", align="R")
-        self.y = TOP
+        self.y = self.top = TOP + (min(len(lines), ABOUT_LINES) - 1) * LINE
         self.header(part)
+        if self.heading:
+            self.draw_heading(part, f"{self.heading} {CONTINUED}")
 
     def header(self, part: TablePart) -> None:
         pdf = self.pdf
@@ -182,11 +207,27 @@ class Pages:
         self.y += height
         self.rule(part, 0.35)
 
+    def draw_heading(self, part: TablePart, text: str) -> None:
+        """Draw what stands above the rows that follow, on a page that has space for it and a row."""
+        width = self.paper[0] - 2 * MARGIN
+        lines = self.face.wrap(text, (width - 2 * PAD) / EM)[:HEADING_LINES]
+        height = len(lines) * LINE + 2 * GAP
+        if self.y + height + LINE + 2 * GAP > self.bottom and self.y > self.top + 20:
+            self.heading = ""
+            self.start_page(part)
+            self.heading = text
+        self.pdf.set_fill_color(*SHADE)
+        self.pdf.rect(MARGIN, self.y + GAP, width, height, style="F")
+        self.pdf.set_text_color(*INK)
+        for number, line in enumerate(lines):
+            self.face.draw(self.pdf, line, MARGIN + PAD, self.y + 2 * GAP + number * LINE, width - 2 * PAD, LINE, False)
+        self.y += height + GAP
+
     def row(self, part: TablePart, texts: Row) -> None:
         """Draw a row: on the next page if this one has too little space, on several if it is higher than a page."""
         lines = [self.face.wrap(t, (c.width - 2 * PAD) / EM) for t, c in zip(texts, part.columns, strict=True)]
         total = max(map(len, lines))
-        if self.y + total * LINE + 2 * GAP > self.bottom and self.y > TOP + 20:
+        if self.y + total * LINE + 2 * GAP > self.bottom and self.y > self.top + 20:
             self.start_page(part)
         done = 0
         while done < total:

@@ -48,7 +48,8 @@ PARAMETERS = ("format", "export", "companyId", "mapper", "ids", "version", "at")
 class ExportRequest:
     """An export of a company's rows.
 
-    mapper: the name of the mapper that writes them, instead of a format; moment: as of which they are read, None for now.
+    mapper: the name of the mapper that writes them, instead of a format; moment: as of which they are read, None for now;
+    restriction: what a reader is told about which rows these are.
     """
 
     company: str
@@ -56,6 +57,7 @@ class ExportRequest:
     format: str
     mapper: str | None = None
     moment: Moment | None = None
+    restriction: str = ""
 
     @property
     def entity(self) -> Entity:
@@ -114,7 +116,13 @@ def read_request(catalog: Catalog, entity: Entity, company: str, given: dict[str
     shape = line_shape(query) if mapper is None and FILE_TYPES[name].is_flat else record_shape(query)
     if not shape.fields:
         raise ServiceError("malformed_request", "ids=false leaves no field: expected another one in $select", target="ids")
-    return ExportRequest(company, query, name, mapper, moment)
+    return ExportRequest(company, query, name, mapper, moment, _restriction(given))
+
+
+def _restriction(given: dict[str, str]) -> str:
+    """Which rows these are: the options that leave some out, and the time as of which they are read."""
+    shown = {"at": "as of", "version": "as of version", "$filter": "filter:", "$top": "at most", "$skip": "without the first"}
+    return " · ".join(f"{label} {given[name].strip()}" for name, label in shown.items() if given.get(name))
 
 
 def _read_ids(text: str) -> bool:

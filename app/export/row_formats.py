@@ -38,6 +38,8 @@ LINE_ENDS = {"\t": "&#9;", "\n": "&#10;", "\r": "&#13;"}
 # sort before A or after the letters.
 FORMULA = f"^[{PREFIXED}]"
 
+SHOWN_DECIMALS = 2  # of a decimal that people read, unless it has more that are not 0
+
 # Conditions on values that PostgreSQL can hold and an import document cannot.
 ENDLESS = "not ({0} >= '0001-01-01' and {0} < '10000-01-01')"
 NOT_FINITE = "{} in ('NaN', 'Infinity', '-Infinity')"
@@ -68,13 +70,20 @@ class LineFormat(Protocol):
 # Values ---------------------------------------------------------------------------------------------------------------------------
 
 
-def text_of(field: ExportField, column: Composable, *, seconds: bool = False) -> Composable:
-    """Return the value as text, null if it is null.  seconds: a timestamp ends with its seconds, without T and Z."""
+def text_of(field: ExportField, column: Composable, *, shown: bool = False) -> Composable:
+    """Return the value as text, null if it is null.
+
+    shown: as people read it: a timestamp ends with its seconds, without T and Z; a decimal has two decimals, more if it needs them.
+    """
     if field.type == "text":
         return column
+    if shown and field.type == "numeric" and (field.column.field.scale or 0) > SHOWN_DECIMALS:
+        return SQL("case when scale(trim_scale({0})) > {1} then trim_scale({0}) else round({0}, {1}) end::text").format(
+            column, Literal(SHOWN_DECIMALS)
+        )
     if field.type != "timestamptz":
         return SQL("{}::text").format(column)
-    picture = "YYYY-MM-DD HH24:MI:SS" if seconds else 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'
+    picture = "YYYY-MM-DD HH24:MI:SS" if shown else 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'
     # to_char writes neither infinity nor years before 1
     return SQL("case when {} then {}::text else to_char({} at time zone 'UTC', {}) end").format(
         SQL(ENDLESS).format(column), column, column, Literal(picture)

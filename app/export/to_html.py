@@ -51,7 +51,7 @@ class HtmlLines:
     def columns(self, fields: Sequence[ExportField], columns: Sequence[Composable]) -> Composable:
         parts: list[Composable] = [Literal("<tr>")]
         for field, column in zip(fields, columns, strict=True):
-            text = text_of(field, column, seconds=True)
+            text = text_of(field, column, shown=True)
             text = escaped(text, LINE_ENDS | {"\n": "<br>"}) if field.type == "text" else text
             parts += [Literal("<td>"), or_empty(field, text), Literal("</td>")]
         return row_column([*parts, Literal("</tr>")])
@@ -77,9 +77,9 @@ def _head(export: ExportRequest, fields: Sequence[ExportField], now: datetime) -
 
 
 def subtitle(export: ExportRequest, now: datetime) -> str:
-    """Return the line below the title: the entity's description, the company, the time."""
-    description = export.entity.description
-    return " · ".join([*([description] if description else []), export.company, f"{now:%Y-%m-%d %H:%M} UTC"])
+    """Return the line below the title: the entity's description, the company, the time, and which rows these are."""
+    parts = (export.entity.description, export.company, f"{now:%Y-%m-%d %H:%M} UTC", export.restriction)
+    return " · ".join(part for part in parts if part)
 
 
 def _paper(fields: Sequence[ExportField]) -> str:

@@ -36,7 +36,7 @@ class PdfLines:
         for field, column in zip(fields, columns, strict=True):
             parts += [
                 Literal("," if parts else "["),
-                SQL("coalesce(to_json({})::text, 'null')").format(text_of(field, column, seconds=True)),
+                SQL("coalesce(to_json({})::text, 'null')").format(text_of(field, column, shown=True)),
             ]
         return row_column([*parts, Literal("]")])
 
@@ -60,8 +60,12 @@ async def check_count(export: ExportRequest, reader: Reader, shape: LineShape) -
 async def read_table(export: ExportRequest, reader: Reader, now: datetime) -> list[bytes]:
     """Return blocks of lines of JSON, as app.export.layout reads them: a description of the table, then its rows."""
     shape = line_shape(export.query)
+    prefix = f"{shape.collection.name}." if shape.collection else ""
     await check_count(export, reader, shape)
-    columns = [{"name": field.name, "number": is_number(field)} for field in shape.fields]
+    columns = [
+        {"name": field.name.removeprefix(prefix), "number": is_number(field), "above": bool(prefix) and not field.outer}
+        for field in shape.fields
+    ]
     description = {"title": export.entity.name, "about": subtitle(export, now), "columns": columns}
     blocks, size = [json.dumps(description).encode() + b"\n"], 0
     async for block in reader.lines(export, PdfLines()):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+from datetime import UTC, datetime
+from html import unescape
 from html.parser import HTMLParser
 
 import pytest
@@ -51,7 +53,7 @@ def test_html_shows_every_text_and_escapes_it(shop: Shop) -> None:
     table = Table(shop.good("products", "html", orderby="id", select="code,name,price,category").decode())
     assert table.rows[0] == ["code", "name", "price", "category"]
     assert [row[1] for row in table.rows[1:]] == [shown(text) for text in TEXTS]
-    assert table.rows[2] == ["P1", "", "0.2500", 'a:b, "c" <d>']
+    assert table.rows[2] == ["P1", "", "0.25", 'a:b, "c" <d>']
     assert "b" not in table.tags
 
 
@@ -84,6 +86,67 @@ def test_a_pdf_has_its_header_and_number_on_each_page(shop: Shop) -> None:
     for number, page in enumerate(made, 1):
         assert "code" in page and "price" in page and f"{number} / {len(made)}" in page
     assert "".join(made).count("P") == 200
+
+
+def test_the_head_tells_which_rows_these_are(shop: Shop) -> None:
+    given = {"filter": "price gt 0.1 and name ne '<x>'", "top": "7", "select": "code"}
+    time = datetime.now(UTC)
+    page = shop.good("products", "html", **given).decode()
+    head = unescape(page.partition("<p>")[2].partition("</p>")[0])
+    about, company, made, *restriction = head.split(" · ")
+    assert (about, company, restriction) == ("Things that are sold", "demo", [f"filter: {given['filter']}", "at most 7"])
+    assert abs((datetime.strptime(made, "%Y-%m-%d %H:%M UTC").replace(tzinfo=UTC) - time).total_seconds()) < 120
+    (first, *_) = pages(shop.good("products", "pdf", **given))
+    assert f"filter: {given['filter']}" in first and "· demo ·" in first
+    long = " or ".join(f"code eq 'P{n}'" for n in range(30))
+    for page in pages(shop.good("products", "pdf", filter=long, select="code")):
+        assert "code eq 'P0' or" in page and "\ncode" in page, "several lines above the table"
+
+
+@pytest.mark.parametrize(
+    ("price", "shown"),
+    [
+        ("190.2600", "190.26"),
+        ("63", "63.00"),
+        ("0.1250", "0.125"),
+        ("0.0001", "0.0001"),
+        ("-5.5", "-5.50"),
+        ("1234567.1", "1234567.10"),
+    ],
+)
+def test_a_decimal_has_the_decimals_that_people_expect(shop: Shop, price: str, shown: str) -> None:
+    insert = "insert into data.orders (company_id, code, order_date, total) values ('demo', %s, '2026-01-01', %s)"
+    shop.service.operator.write("demo", insert, (f"D{price}", price))
+    given = {"filter": f"code eq 'D{price}'", "select": "total"}
+    assert Table(shop.good("orders", "html", **given).decode()).rows[1:] == [[shown]]
+    assert shown in pages(shop.good("orders", "pdf", **given))[0].split("\n")
+
+
+def test_parents_stand_once_above_their_children() -> None:
+    columns = [
+        {"name": name, "number": False, "above": name in ("code", "note")} for name in ("code", "note", "quantity", "product")
+    ]
+    rows = [[f"SO{n}", "", str(item), f"A{item}"] for n in range(30) for item in range(7)] + [["SO-none", "n", "", ""]]
+    found = pages(render_pdf({"title": "t", "about": "a", "columns": columns}, rows))
+    text = "\n".join(found)
+    lines = text.split("\n")
+    assert [line for line in lines if line.startswith("code ") and "continued" not in line] == [
+        *(f"code SO{n}" for n in range(30)), "code SO-none · note n",
+    ]  # fmt: skip
+    assert lines.count("3 A3") == 30 and "quantity product" in lines
+    assert lines.index("code SO-none · note n") > lines.index("code SO29") and lines[-1] == "code SO-none · note n", (
+        "no row below it"
+    )
+    assert len(found) > 2 and "(continued)" in text
+    assert all(page.split("quantity product\n")[1].startswith("code ") for page in found)
+
+
+def test_an_export_with_children_names_each_parent_once(shop: Shop) -> None:
+    (page,) = pages(shop.good("invoices", "pdf", select="code,invoiceDate", expand="items"))
+    lines = page.split("\n")
+    parents = ["code I1 · invoiceDate 2026-11-20", "code I2 · invoiceDate 2026-11-21"]
+    assert [line for line in lines if line.startswith("code ")] == parents
+    assert page.count("P0") == 2 and "items." not in page and "=cmd()" in page
 
 
 def test_a_pdf_contains_every_script(shop: Shop) -> None:
