@@ -126,7 +126,7 @@ def test_parents_stand_once_above_their_children() -> None:
     columns = [
         {"name": name, "number": False, "above": name in ("code", "note")} for name in ("code", "note", "quantity", "product")
     ]
-    rows = [[f"SO{n}", "", str(item), f"A{item}"] for n in range(30) for item in range(7)] + [["SO-none", "n", "", ""]]
+    rows = [[f"SO{n}", "", str(item), f"A{item}"] for n in range(30) for item in range(9)] + [["SO-none", "n", "", ""]]
     found = pages(render_pdf({"title": "t", "about": "a", "columns": columns}, rows))
     text = "\n".join(found)
     lines = text.split("\n")
