@@ -112,7 +112,18 @@ class Backlog:
     imports: int
     failing_hooks: int
     resting_hooks: int
-    problems: Mapping[str, int]
+    problems: dict[str, int]
+
+    def __add__(self, other: Backlog) -> Backlog:
+        """The work that waits at two places."""
+        return Backlog(
+            self.deliveries + other.deliveries,
+            max(self.overdue, other.overdue),
+            self.imports + other.imports,
+            self.failing_hooks + other.failing_hooks,
+            self.resting_hooks + other.resting_hooks,
+            {kind: self.problems.get(kind, 0) + other.problems.get(kind, 0) for kind in self.problems | other.problems},
+        )
 
 
 class RequestCounter:
@@ -198,11 +209,16 @@ def drop_process(directory: Path, pid: int) -> None:
 class DatabaseCollector(Collector):
     """Metrics that are the same for every process."""
 
-    def __init__(self, is_up: bool, backlog: Backlog | None) -> None:
-        self._is_up, self._backlog = is_up, backlog
+    def __init__(self, is_up: bool, places: Mapping[str, bool], backlog: Backlog | None) -> None:
+        self._is_up, self._places, self._backlog = is_up, places, backlog
 
     def collect(self) -> Iterator[Metric]:
         yield GaugeMetricFamily("bds_database_up", "Whether the database answers", value=self._is_up)
+        if self._places:
+            up = GaugeMetricFamily("bds_place_up", "Whether companies of a place are served", labels=("place",))
+            for name, serves in self._places.items():
+                up.add_metric((name,), serves)
+            yield up
         if self._backlog is None:
             return
         yield GaugeMetricFamily(
@@ -226,10 +242,10 @@ class DatabaseCollector(Collector):
         yield problems
 
 
-def exposition(is_up: bool, backlog: Backlog | None, accept: str) -> tuple[bytes, str]:
-    """All metrics as text, and its media type, chosen by `accept`."""
+def exposition(is_up: bool, places: Mapping[str, bool], backlog: Backlog | None, accept: str) -> tuple[bytes, str]:
+    """All metrics as text, and its media type, chosen by `accept`.  places: whether those beside home can serve."""
     registry = CollectorRegistry()
-    registry.register(DatabaseCollector(is_up, backlog))
+    registry.register(DatabaseCollector(is_up, places, backlog))
     if DIRECTORY in os.environ:
         multiprocess.MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
     else:

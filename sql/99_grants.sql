@@ -71,6 +71,9 @@ grant execute on function
 
 grant select on bds.change_log, bds.companies, bds.entity_positions, bds.unfit_hooks to bds_operator, bds_worker;
 grant select on bds.clocks to bds_operator, bds_service, bds_worker;
+grant select on bds.directory, bds.places to bds_operator, bds_service;
+grant select (place) on bds.settings to bds_service;
+grant execute on function bds.set_context to bds_service;
 grant select, update on sequence bds.bell to bds_worker;
 grant execute on function
     bds.claim_deliveries, bds.companies_behind, bds.forget_deliveries, bds.next_due, bds.record_attempts, bds.refit_hook,
@@ -101,7 +104,7 @@ grant execute on all functions in schema bds_feed, bds_impl, bds_revert to bds_i
 -- reverts read the log, with the names that columns had
 grant usage on schema bds_change_log, bds_registry to bds_importer;
 grant execute on function bds_change_log.names_at, bds_change_log.old_at, bds_registry.camel_case to bds_importer;
-grant select on bds.change_log, bds.column_history to bds_importer;
+grant select on bds.change_log, bds.clocks, bds.column_history to bds_importer;
 grant select on all tables in schema bds_feed to bds_importer;
 grant create on schema staging to bds_importer;
 grant insert, update, delete on bds.import_errors, bds.imports to bds_importer, bds_operator;

@@ -168,7 +168,7 @@ class Tail:
                 for follower in list(self.followers):
                     follower.end()
                 return
-            except (psycopg.Error, OSError) as error:
+            except (psycopg.Error, OSError, ServiceError) as error:
                 if not is_failing:
                     log.warning("followers wait for the database: %s", type(error).__name__)
                 is_failing = True

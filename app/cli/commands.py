@@ -28,9 +28,10 @@ QUERY = ("filter", "select", "orderby", "expand", "top", "skip")  # options of a
 
 
 def migrate_database(options: argparse.Namespace, config: Config) -> int:
-    url = config.database_url or embedded.start(config.data_dir)
-    for name in migrate.plan(url) if options.plan else migrate.migrate(url):
-        stdio.message(f"entity {name}" if ": " in name else f"sql/{name}")
+    home = config.database_url or embedded.start(config.data_dir)
+    for place, url in {**migrate.other_places(home), "": home}.items():
+        for name in migrate.plan(url) if options.plan else migrate.migrate(url):
+            stdio.message((f"{place}: " if place else "") + (f"entity {name}" if ": " in name else f"sql/{name}"))
     return 0
 
 
@@ -165,7 +166,8 @@ def export_rows(options: argparse.Namespace, config: Config) -> int:
             if service:
                 service.export(options.company, options.entity, given, out, show)
             else:
-                exports.run(connections.resolve(config), config, options.company, options.entity, given, out, show)
+                url = connections.resolve_company(config, options.company)
+                exports.run(url, config, options.company, options.entity, given, out, show)
     finally:
         progress.close()
     return 0
@@ -179,7 +181,7 @@ def follow_company(options: argparse.Namespace, config: Config) -> int:
         with interruptible(), contextlib.suppress(KeyboardInterrupt, BrokenPipeError):
             service.follow(options.company, options.entity, options.after)
         return 0
-    follow.run(connections.resolve(config), config, options.company, options.entity, options.after)
+    follow.run(connections.resolve_company(config, options.company), config, options.company, options.entity, options.after)
     return 0
 
 
@@ -190,7 +192,7 @@ def load_demo(options: argparse.Namespace, config: Config) -> int:
         if connection.execute("select from bds.companies where id = %s", (demo.COMPANY,)).fetchone() is None:
             connection.execute("select bds.create_company(%s)", (demo.COMPANY,))
         with showing(None) as show:
-            run_import(url, config, demo.COMPANY, demo.open_document(), show)
+            run_import(connections.resolve_company(config, demo.COMPANY), config, demo.COMPANY, demo.open_document(), show)
         with connection.transaction():
             connection.execute("select bds.revoke_key(id) from bds.api_keys where name = 'demo' and revoked_at is null")
             key = _new_key(connection, "demo", [demo.COMPANY], list(SCOPES))

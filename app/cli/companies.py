@@ -18,27 +18,33 @@ from app.cli.command import Command, argument
 from app.cli.exports import output
 from app.cli.progress import Progress
 from app.config import Config
-from app.database import connections, dump
+from app.database import connections, dump, places
+from app.database.directory import HOME
 from app.errors import ServiceError
 
 COMPANIES = """
     select c.id, coalesce(c.tenant_id, ''), to_char(c.created_at, 'YYYY-MM-DD HH24:MI'), k.last_id::text,
         coalesce(to_char(nullif(k.last_updated_at, '-infinity'), 'YYYY-MM-DD HH24:MI'), 'never')
-    from bds.companies c join bds.clocks k on k.company_id = c.id
+    from bds.companies c join bds.clocks k on k.company_id = c.id and k.departed_at is null
     order by c.id
 """
 
 
 def create_company(options: argparse.Namespace, config: Config) -> int:
-    with connections.connect(connections.resolve(config)) as connection:
-        connection.execute("select bds.create_company(%s, %s)", (options.id, options.tenant))
+    urls = connections.urls_of_places(config)
+    place = options.place or (places.choose(urls) if len(urls) > 1 else HOME)
+    places.create_company(urls, options.id, options.tenant, place)
     return 0
 
 
 def list_companies(options: argparse.Namespace, config: Config) -> int:
-    with connections.connect(connections.resolve(config)) as connection:
-        rows = connection.execute(COMPANIES).fetchall()
-    stdio.write(tables.table(("id", "tenant", "created (UTC)", "changes", "last change"), rows))
+    rows: list[tuple[str, ...]] = []
+    urls = connections.urls_of_places(config)
+    for place, url in urls.items():
+        with connections.connect(url) as connection:
+            rows += [(*row, place) for row in connection.execute(COMPANIES).fetchall()]
+    header = ("id", "tenant", "created (UTC)", "changes", "last change", "place")
+    stdio.write(tables.table(header, sorted(rows)) if len(urls) > 1 else tables.table(header[:-1], [row[:-1] for row in rows]))
     return 0
 
 
@@ -51,15 +57,18 @@ def require_company(connection: psycopg.Connection[Any], company: str) -> None:
 def delete_company(options: argparse.Namespace, config: Config) -> int:
     if not options.yes:
         options.refuse(f"everything of {options.id} would be deleted, its change log too: expected --yes")
-    with connections.connect(connections.resolve(config)) as connection:
-        rows = connection.execute("select table_name, rows from bds.delete_company(%s)", (options.id,)).fetchall()
+    rows = places.delete_company(connections.urls_of_places(config), options.id)
     for table, count in rows:
         stdio.message(f"{table}: {count:,} rows deleted")
     return 0
 
 
 def dump_company(options: argparse.Namespace, config: Config) -> int:
-    with _owner(config) as connection, _private(options.output) as out, _shown("dumping") as show:
+    with (
+        _owner(connections.resolve_company(config, options.id)) as connection,
+        _private(options.output) as out,
+        _shown("dumping") as show,
+    ):
         dump.dump(connection, options.id, out, show)
     return 0
 
@@ -70,17 +79,17 @@ def restore_company(options: argparse.Namespace, config: Config) -> int:
         options.refuse("expected a file, or a dump on standard input")
     with contextlib.ExitStack() as stack:
         source = stdio.binary_input() if from_input else stack.enter_context(Path(options.file).open("rb"))
-        connection, show = stack.enter_context(_owner(config)), stack.enter_context(_shown("restoring"))
+        connection, show = stack.enter_context(_owner(connections.resolve(config))), stack.enter_context(_shown("restoring"))
         company = dump.restore(connection, source, options.hooks, show)
     stdio.message(f"{company} is restored" + ("" if options.hooks else "; its hooks are disabled"))
     return 0
 
 
 @contextlib.contextmanager
-def _owner(config: Config) -> Iterator[psycopg.Connection[Any]]:
+def _owner(url: str) -> Iterator[psycopg.Connection[Any]]:
     """A connection that acts as bds_owner.  Raises ServiceError(forbidden)."""
     try:
-        connection = connections.connect(connections.resolve(config), "bds_owner")
+        connection = connections.connect(url, "bds_owner")
     except psycopg.errors.InsufficientPrivilege:
         raise ServiceError("forbidden", "only a member of bds_owner dumps and restores companies") from None
     with connection:
@@ -118,6 +127,7 @@ COMMANDS = (
         (
             argument("id", metavar="ID", help="1 to 63 characters of a-z 0-9 - _"),
             argument("--tenant", help="the tenant that it belongs to; created if it does not exist"),
+            argument("--place", metavar="NAME", help="the place on which it lives (the smallest one that is not drained)"),
         ),
     ),
     Command(

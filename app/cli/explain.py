@@ -8,7 +8,7 @@ import psycopg
 from multidict import CIMultiDict
 
 from app.config import Config
-from app.database.connections import connect, read_catalog, resolve
+from app.database.connections import connect, read_catalog, resolve_company
 from app.database.past import NAME_VERSION, parameters, past_of
 from app.errors import ServiceError
 from app.odata.plan import TAKES
@@ -24,7 +24,8 @@ def explain(config: Config, path: str) -> str:
     """Return the statement of a GET of `/api/odata/...`, pretty-printed, with its parameters and plan.  Raises ServiceError."""
     if not path.startswith("/api/odata/"):
         raise ServiceError("malformed_request", "expected a path such as /api/odata/demo/products?$top=5")
-    with connect(resolve(config), "bds_reader") as connection:
+    company = path.split("/")[3]
+    with connect(resolve_company(config, company), "bds_reader") as connection:
         catalog = read_catalog(connection)
         request = read_request(catalog, "GET", path, CIMultiDict())
         resource, company = request.resource, request.company

@@ -38,7 +38,7 @@ def import_file(options: argparse.Namespace, config: Config) -> int:
             named = {name: value for name, value in given.items() if value}
             return _report(service.run_import(options.company, file, name, named, show), options)
         how = {"name": name, "dry_run": options.dry_run, "mapper": options.mapper, "entity": options.entity}
-        report = run_import(connections.resolve(config), config, options.company, file, show, **how)
+        report = run_import(connections.resolve_company(config, options.company), config, options.company, file, show, **how)
     return _report(report, options)
 
 
@@ -54,7 +54,7 @@ def revert_import(options: argparse.Namespace, config: Config) -> int:
             given = {"dryRun": str(options.dry_run).lower(), "force": str(options.force).lower()}
             report = service.revert(options.company, options.id, given, show)
         else:
-            url = connections.resolve(config)
+            url = connections.resolve_company(config, options.company)
             report = run_revert(url, options.company, options.id, show, dry_run=options.dry_run, force=options.force)
     return _report(report, options)
 
@@ -63,7 +63,7 @@ def list_imports(options: argparse.Namespace, config: Config) -> int:
     if service := given_service(options, config):
         found = service.get(f"/api/{options.company}/imports?limit={SHOWN}")["data"]
     else:
-        with connections.connect(connections.resolve(config)) as connection:
+        with connections.connect(connections.resolve_company(config, options.company)) as connection:
             require_company(connection, options.company)
             found = [row[0] for row in connection.execute(LIST, (options.company, SHOWN))]
     if options.json:
@@ -94,7 +94,7 @@ def show_import(options: argparse.Namespace, config: Config) -> int:
     if service := given_service(options, config):
         report = service.get(f"/api/{options.company}/imports/{options.id}")
     else:
-        with connections.connect(connections.resolve(config)) as connection:
+        with connections.connect(connections.resolve_company(config, options.company)) as connection:
             row = connection.execute("select bds.import_report(%s, %s)", (options.company, options.id)).fetchone()
         assert row is not None
         report = row[0]

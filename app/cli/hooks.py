@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import psycopg
@@ -20,6 +22,11 @@ from app.webhooks.hook import Hook, check_address, read_members
 from app.webhooks.registration import CREATE, HOOKS, parameters
 
 HEADER = ("id", "state", "failures", "last attempt (UTC)", "status", "queued", "entity", "url", "filter")
+# of a company that lives there: rows of one that has moved away may still be there
+NAMED = """
+    select h.company_id from bds.hooks h join bds.clocks c on c.company_id = h.company_id and c.departed_at is null
+    where h.id = %s and h.deleted_at is null
+"""
 SWITCH = """
     select bds.update_hook(h.company_id, h.id, h.entity, h.url, h.filter, h.columns, h.allow_in_change_set, %s)
     from bds.lock_hook(%s, %s) h
@@ -27,7 +34,7 @@ SWITCH = """
 
 
 def list_hooks(options: argparse.Namespace, config: Config) -> int:
-    with _connect(config) as connection:
+    with connections.connect(connections.resolve_company(config, options.company)) as connection:
         require_company(connection, options.company)
         hooks = [row[0] for row in connection.execute(HOOKS + " order by h.number", (options.company,))]
     if options.json:
@@ -50,7 +57,7 @@ def create_hook(options: argparse.Namespace, config: Config) -> int:
     members = {"entity": options.entity, "url": options.url, "filter": options.filter, "columns": columns}
     members |= {"allowInChangeSet": options.change_sets, "disabled": options.disabled}
     hook = Hook(**read_members(json.dumps(members).encode()))
-    url = connections.resolve(config)
+    url = connections.resolve_company(config, options.company)
     with connections.connect(url, "bds_reader") as connection:
         hook.check(connections.read_catalog(connection))
     asyncio.run(check_address(hook.url, config.webhook_allow_private))
@@ -63,14 +70,16 @@ def create_hook(options: argparse.Namespace, config: Config) -> int:
 
 
 def test_hook(options: argparse.Namespace, config: Config) -> int:
-    with _connect(config) as connection:
-        stdio.write(f"{_one(connection, 'select bds.test_hook(%s, %s)', _named(connection, options.id))}\n")
+    with _having(options.id, config) as (connection, named):
+        stdio.write(f"{_one(connection, 'select bds.test_hook(%s, %s)', named)}\n")
     return 0
 
 
 def rotate_hook(options: argparse.Namespace, config: Config) -> int:
-    with _connect(config) as connection, connection.transaction():  # a secret that could not be printed is not kept
-        named = _named(connection, options.id)
+    with (
+        _having(options.id, config) as (connection, named),
+        connection.transaction(),
+    ):  # a secret that could not be printed is not kept
         stdio.write(f"{_one(connection, 'select bds.rotate_hook(%s, %s, %s)', (*named, options.revoke))}\n")
     return 0
 
@@ -84,27 +93,27 @@ def disable_hook(options: argparse.Namespace, config: Config) -> int:
 
 
 def _switch(options: argparse.Namespace, config: Config, *, disabled: bool) -> int:
-    with _connect(config) as connection:
-        _one(connection, SWITCH, (disabled, *_named(connection, options.id)))
+    with _having(options.id, config) as (connection, named):
+        _one(connection, SWITCH, (disabled, *named))
     return 0
 
 
 def delete_hook(options: argparse.Namespace, config: Config) -> int:
-    with _connect(config) as connection:
-        _one(connection, "select bds.delete_hook(%s, %s)", _named(connection, options.id))
+    with _having(options.id, config) as (connection, named):
+        _one(connection, "select bds.delete_hook(%s, %s)", named)
     return 0
 
 
-def _connect(config: Config) -> psycopg.Connection[Any]:
-    return connections.connect(connections.resolve(config))
-
-
-def _named(connection: psycopg.Connection[Any], hook: str) -> tuple[str, str]:
-    """A hook's company and id.  Raises ServiceError(not_found)."""
-    row = connection.execute("select company_id from bds.hooks where id = %s and deleted_at is null", (hook,)).fetchone()
-    if row is None:
-        raise ServiceError("not_found", f"no such hook: {hook}")
-    return row[0], hook
+@contextlib.contextmanager
+def _having(hook: str, config: Config) -> Iterator[tuple[psycopg.Connection[Any], tuple[str, str]]]:
+    """A connection to the place that has a hook; its company and id.  Raises ServiceError(not_found)."""
+    for url in connections.urls_of_places(config).values():
+        with connections.connect(url) as connection:
+            row = connection.execute(NAMED, (hook,)).fetchone()
+            if row is not None:
+                yield connection, (row[0], hook)
+                return
+    raise ServiceError("not_found", f"no such hook: {hook}")
 
 
 def _one(connection: psycopg.Connection[Any], query: Any, values: Any) -> Any:

@@ -22,7 +22,7 @@ MAPPERS = """
 
 
 def list_mappers(options: argparse.Namespace, config: Config) -> int:
-    with connections.connect(connections.resolve(config)) as connection:
+    with connections.connect(connections.resolve_company(config, options.company)) as connection:
         require_company(connection, options.company)
         rows = connection.execute(MAPPERS, (options.company,)).fetchall()
     stdio.write(tables.table(("name", "type", "created (UTC)", "updated (UTC)"), rows))
@@ -32,7 +32,7 @@ def list_mappers(options: argparse.Namespace, config: Config) -> int:
 def put_mapper(options: argparse.Namespace, config: Config) -> int:
     with stdio.binary_input() if options.file == "-" else Path(options.file).open("rb") as file:
         body = file.read()
-    url = connections.resolve(config)
+    url = connections.resolve_company(config, options.company)
     with connections.connect(url, "bds_reader") as connection:
         format, text = store.checked(connections.read_catalog(connection), body)
     with connections.connect(url) as connection:
@@ -41,7 +41,7 @@ def put_mapper(options: argparse.Namespace, config: Config) -> int:
 
 
 def get_mapper(options: argparse.Namespace, config: Config) -> int:
-    with connections.connect(connections.resolve(config)) as connection:
+    with connections.connect(connections.resolve_company(config, options.company)) as connection:
         require_company(connection, options.company)
         row = connection.execute(store.TEXT, (options.company, options.name)).fetchone()
     if row is None:
@@ -51,7 +51,7 @@ def get_mapper(options: argparse.Namespace, config: Config) -> int:
 
 
 def delete_mapper(options: argparse.Namespace, config: Config) -> int:
-    with connections.connect(connections.resolve(config)) as connection:
+    with connections.connect(connections.resolve_company(config, options.company)) as connection:
         require_company(connection, options.company)
         if connection.execute("select bds.delete_mapper(%s, %s)", (options.company, options.name)).fetchone() != (True,):
             raise store.missing(options.name)

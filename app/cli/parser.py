@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from app.cli import accounts, commands, companies, completion, demo, feeds, hooks, mappers, stdio
+from app.cli import accounts, commands, companies, completion, demo, feeds, hooks, mappers, places, stdio
 from app.cli.arguments import (
     SCOPES,
     Parser,
@@ -39,9 +39,10 @@ a PostgreSQL of its own, with its files in BDS_DATA_DIR. Exit codes: 0 done, 1 f
 failed. `bds COMMAND --help` shows the options of a command and examples."""
 
 GROUPS = {
-    "company": "create, list, delete, dump and restore companies",
+    "company": "create, list, move, delete, dump and restore companies",
     "hook": "create, list, test and delete hooks, rotate their secrets",
     "key": "create, list and revoke API keys",
+    "place": "servers on which companies live: add, list and drain them",
     "mapper": "list, store, print and delete mappers",
     "user": "manage the people who sign in",
 }
@@ -95,6 +96,7 @@ restoring a backup.""",
         (argument("--plan", action="store_true", help="print what would be applied, and change nothing"),),
     ),
     *companies.COMMANDS,
+    *places.COMMANDS,
     Command(
         "key create",
         commands.create_key,

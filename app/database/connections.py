@@ -15,11 +15,13 @@ from psycopg.rows import tuple_row
 from app.config import Config
 from app.database import embedded, migrate
 from app.database.catalog import MODEL, Catalog
+from app.database.directory import HOME, PLACES
 from app.database.pools import IDLE_TIMEOUT, parameters
 from app.errors import ServiceError
 
 log = logging.getLogger("bds.db")
 
+URL: LiteralString = "select p.url from bds.directory d join bds.places p on p.name = d.place where d.company_id = %s"
 RECONNECT = 0.5  # seconds between attempts of a listener
 
 
@@ -38,6 +40,21 @@ def resolve(config: Config) -> str:
     if not migrate.is_current(url):
         migrate.migrate(url)
     return url
+
+
+def urls_of_places(config: Config) -> dict[str, str]:
+    """The connection strings of all places by name, home first."""
+    home = resolve(config)
+    with connect(home) as connection:
+        return {HOME: home} | dict(connection.execute(PLACES).fetchall())
+
+
+def resolve_company(config: Config, company: str) -> str:
+    """The connection string of the place where a company lives; that of home if there is no such company."""
+    home = resolve(config)
+    with connect(home) as connection:
+        row = connection.execute(URL, (company,)).fetchone()
+    return (row and row[0]) or home
 
 
 def connect(url: str, role: LiteralString | None = None) -> psycopg.Connection[Any]:

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import logging
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, LiteralString
 
@@ -19,13 +19,17 @@ from app.config import Config
 from app.database import pooler
 from app.database.catalog import Catalog
 from app.database.connections import RECONNECT, load_catalog, resolve
-from app.database.place import HOME, Place
+from app.database.directory import HOME, REFRESH, Directory, Entry
+from app.database.place import Place
 from app.database.session import Row, Session, Value
+from app.errors import ServiceError
 from app.tasks import cancel_and_wait, in_daemon
 
 log = logging.getLogger("bds.db")
 
-CHANNELS: tuple[LiteralString, ...] = ("bds_catalog", "bds_keys")
+CHANNELS: tuple[LiteralString, ...] = ("bds_catalog", "bds_keys", "bds_places")
+DEPARTURE = 10.0  # seconds that a write waits for a company that is between two places
+LOOK = 0.05  # seconds between two looks at it
 
 
 class Database:
@@ -34,10 +38,14 @@ class Database:
     def __init__(self, config: Config, url: str, catalog: Catalog) -> None:
         self.config = config
         self.catalog = catalog
-        self.home = Place.home(config, url)
+        self.home = Place(config, HOME, url)
         self._places = {HOME: self.home}
+        self._directory = Directory()
+        self._placing = asyncio.Lock()
+        self._places_changed = asyncio.Event()
         self._callbacks: dict[str, list[Callable[[str], None]]] = defaultdict(list)
         self._listener: asyncio.Task[None] | None = None
+        self._refresher: asyncio.Task[None] | None = None
         self._is_listening = False
         self._reloading = asyncio.Lock()
         self._reloads = 0  # of the catalog, since the process started
@@ -54,6 +62,9 @@ class Database:
         self = cls(config, url, await load_catalog(url))
         try:
             await self.home.start()
+            await self.home.look()
+            await self._read_directory()
+            self._refresher = asyncio.create_task(self._refresh())
             listening = asyncio.Event()
             self._listener = asyncio.create_task(self._listen(listening))
             await listening.wait()
@@ -76,24 +87,105 @@ class Database:
 
     async def close(self) -> None:
         """Close all connections."""
-        if self._listener:
-            await cancel_and_wait(self._listener)
+        await cancel_and_wait(*(task for task in (self._listener, self._refresher) if task))
         for place in self.places():
             await place.stop()
 
     def place(self, company: str) -> Place:
-        """The place of a company, for one request or one step of work; home for a company that no place has."""
-        return self.home
+        """The place of a company, for one request or one step of work; home for a company that no place has.
+
+        Raises ServiceError(busy) if the place cannot serve.
+        """
+        name = self._directory.find(company).place
+        if name == HOME:
+            return self.home
+        place = self._places.get(name)
+        problem = place.problem(self.home) if place else "is not known yet"
+        if place is None or problem:
+            raise ServiceError("busy", f"the company is at the place {name}, which {problem}", headers={"Retry-After": "5"})
+        return place
 
     def places(self) -> list[Place]:
         """All places, home first."""
         return list(self._places.values())
 
+    async def moved(self, company: str, former: Place, error: psycopg.Error) -> Place:
+        """The place of a company that `former` has refused with `error`, as one does that the company has left.
+
+        Waits up to DEPARTURE seconds for a company that is between two places.  Raises ServiceError(busy) after them; the error, if
+        the company has not moved.
+        """
+        if error.sqlstate != "BD002":
+            raise error
+        has_waited = False
+        try:
+            async with asyncio.timeout(DEPARTURE):
+                while (await self._find_again(company)).is_departing:
+                    has_waited = True
+                    await asyncio.sleep(LOOK)
+        except TimeoutError:
+            message = "the company is being moved to another place; if it stays so: bds company move --resume"
+            raise ServiceError("busy", message, headers={"Retry-After": "5"}) from None
+        place = self.place(company)
+        if place is former and not has_waited:
+            raise error
+        return place
+
+    async def _find_again(self, company: str) -> Entry:
+        async with self.home.service() as connection:
+            return await self._directory.read_one(connection, company)
+
+    async def _read_directory(self, *, whole: bool = True) -> None:
+        """Read the directory; open places that are new, close those that are gone."""
+        async with self._placing:
+            async with self.home.service() as connection:
+                await self._directory.read(connection, whole=whole)
+            urls = self._directory.urls
+            gone = [place for place in self.places() if not place.is_home and urls.get(place.name) != place.url]
+            for place in gone:
+                del self._places[place.name]
+            for name in urls.keys() - self._places.keys():
+                self._places[name] = Place(self.config, name, urls[name])
+                await self._places[name].start()
+                gone.append(self._places[name])
+            if gone:
+                self._places_changed.set()
+                self._places_changed = asyncio.Event()
+            await asyncio.gather(*(place.stop() for place in gone if self._places.get(place.name) is not place))
+
+    async def _read_place(self, company: str) -> None:
+        """Read a company's entry, or everything if there is no company."""
+        if company:
+            await self._find_again(company)
+        else:
+            await self._read_directory()
+
+    async def _refresh(self) -> None:
+        while True:
+            await asyncio.sleep(REFRESH)
+            try:
+                await self._read_directory(whole=False)
+            except psycopg.Error as error:
+                log.warning("the directory could not be read: %s", type(error).__name__)
+            except Exception:
+                log.exception("reading the directory failed and continues")
+
     async def at_each_place(self, work: Callable[[Place], Coroutine[Any, Any, None]]) -> None:
-        """Do work that ends by cancellation alone at each place, until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            for place in self.places():
-                group.create_task(work(place))
+        """Do work that ends by cancellation alone at each place, those that are added later too, until cancelled."""
+        tasks: dict[Place, asyncio.Task[None]] = {}
+        try:
+            while True:
+                changed, places = self._places_changed, self.places()
+                for place in places:
+                    if place not in tasks:
+                        tasks[place] = asyncio.create_task(work(place))
+                for place in tasks.keys() - set(places):
+                    tasks.pop(place).cancel()
+                await changed.wait()
+        finally:
+            for task in tasks.values():
+                task.cancel()  # once: a worker then ends its tasks and releases its leases
+            await asyncio.gather(*tasks.values(), return_exceptions=True)
 
     def pools(self) -> dict[str, dict[str, int]]:
         """The statistics of each pool, as psycopg counts them, by name."""
@@ -122,9 +214,17 @@ class Database:
         """A connection for accounts, bound to no company."""
         return self.home.service()
 
-    def registration(self, company: str) -> AbstractAsyncContextManager[Session]:
+    @contextlib.asynccontextmanager
+    async def registration(self, company: str) -> AsyncIterator[Session]:
         """A transaction of the service's role that has named `company`, for its hooks and mappers."""
-        return self.place(company).registration(company)
+        async with contextlib.AsyncExitStack() as stack:
+            place = self.place(company)
+            try:
+                connection = await stack.enter_async_context(place.registration(company))
+            except psycopg.Error as error:
+                place = await self.moved(company, place, error)
+                connection = await stack.enter_async_context(place.registration(company))
+            yield connection
 
     def follower(self, company: str) -> AbstractAsyncContextManager[Session]:
         """A reader's connection to the primary, bound to `company`, for followers of the change log."""
@@ -148,6 +248,8 @@ class Database:
                         self._is_listening = True
                         if notify is None or notify.channel == "bds_catalog":
                             await self.reload()
+                        if notify is None or notify.channel == "bds_places":
+                            await self._read_place(notify.payload if notify else "")
                         for channel in CHANNELS if notify is None else (notify.channel,):
                             self._call_back(channel, notify.payload if notify else "")
                         started.set()

@@ -52,7 +52,11 @@ PREPARE = """
     comment on table public.bds_migrations is 'Migrations and units of sql/ that were applied to this database';
 """
 # Schemas of internals are made anew; a dump does not carry rights in its database.
-ALLOW = "do $$ begin execute format('grant create on database %I to bds_owner', current_database()); end $$"
+# The service compares what was applied to the databases of its places.
+ALLOW = """
+    do $$ begin execute format('grant create on database %I to bds_owner', current_database()); end $$;
+    grant select on public.bds_migrations to bds_service, bds_owner
+"""
 # Objects that a schema made anew would take along.
 DEPENDENTS = """
     with inside (classid, objid) as (
@@ -103,6 +107,14 @@ def migrate(url: str) -> list[str]:
         # whether it was restored from a dump is not known otherwise
         _patiently(connection, lambda: connection.execute("select bds.after_restore()"))
         return names
+
+
+def other_places(url: str) -> dict[str, str]:
+    """The connection strings of places but home, which are migrated first, by name; none before the first migration."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        if connection.execute("select to_regclass('bds.places')").fetchone() == (None,):
+            return {}
+        return dict(connection.execute("select name, url from bds.places where url is not null order by name").fetchall())
 
 
 def plan(url: str) -> list[str]:

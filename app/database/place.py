@@ -16,13 +16,17 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
+from functools import partial
 from typing import LiteralString
 
 import psycopg
 
 from app.config import Config
 from app.database import bell
-from app.database.connections import listen
+from app.database.catalog import MODEL
+from app.database.connections import RECONNECT, listen
+from app.database.directory import HOME
 from app.database.pools import Pool
 from app.database.pulse import Pulse, ping
 from app.database.replicas import READS, Replicas
@@ -30,53 +34,121 @@ from app.database.session import Row, Session, Value
 from app.database.writers import Writers
 from app.tasks import cancel_and_wait
 
-HOME = "home"  # the place of BDS_DATABASE_URL, which also has accounts
 FOLLOWERS = 3  # connections that read the change log for its followers
+SERVICES = 4  # connections for accounts, hooks and maintenance
 WORKERS = 4  # connections of the webhook worker
+LOOK = 5.0  # seconds between two looks at the model of a place
+
+State = tuple[str, str, str]
+# of what is written without the company's turn; bds_operation.depart waits for its holders
+HOLD: LiteralString = "select pg_advisory_xact_lock_shared(hashtextextended('bds.place:' || %s, 0))"
+# the name of the place, what migrations were applied to it, its model
+STATE: LiteralString = f"""
+    select s.place,
+        (select md5(string_agg(m.name || m.checksum, ',' order by m.name)) from public.bds_migrations m),
+        (select md5(m::text) from ({MODEL}) m)
+    from bds.settings s
+"""
+
+
+def difference(name: str, state: State, home: State) -> str | None:
+    """Why the database in a state cannot be the place of a name; None if it can."""
+    if state[0] != name:
+        return f"is another database, the place {state[0]!r}"
+    if state[1] != home[1]:
+        return "has another version: run bds migrate"
+    return "has other entities than home: run bds sql with what registers them" if state[2] != home[2] else None
 
 
 class Place:
     """One server.
 
-    url: past a transaction pooler.  pooled: through it, where there is one.  listen_url: where LISTEN works.
+    url: past a transaction pooler.  state: its name, migrations and model as it has them, None until they are known.  Only home
+    has a pooler in front of it, and replicas; without home nothing works, without another place its companies alone do not.
     """
 
-    def __init__(self, config: Config, name: str, url: str, *, pooled: str, listen_url: str, replicas: Replicas) -> None:
-        self.name, self.url, self.replicas = name, url, replicas
-        self._listen_url = listen_url
-        self._readers = Pool(config, pooled, "bds_reader", config.pool_size)
-        self._services = Pool(config, pooled, "bds_service", 4)
-        self._workers = Pool(config, pooled, "bds_worker", WORKERS)  # opened at the first use
+    def __init__(self, config: Config, name: str, url: str) -> None:
+        self.name, self.url = name, url
+        self.is_home = name == HOME
+        self.state: State | None = None
+        pooled = (self.is_home and config.database_url) or url
+        self._listen_url = (self.is_home and config.listen_database_url) or url
+        if not self.is_home:
+            config = replace(config, pooler="none", read_database_url=None)
+        self.replicas = Replicas(config)
+        pool = partial(self._pool, config, pooled)
+        self._readers = pool("bds_reader", config.pool_size)
+        self._services = pool("bds_service", SERVICES)
+        self._workers = pool("bds_worker", WORKERS)  # opened at the first use
         # of the primary: a replica may lack what a notification is about; opened at the first use
-        self._followers = Pool(config, pooled, "bds_reader", FOLLOWERS, name="followers")
+        self._followers = pool("bds_reader", FOLLOWERS, "followers")
         self.writers = Writers(url)
-        probe = replicas.history.sample if replicas else ping
-        self._pulse = Pulse("the database", pooled, *self.pools(), probe=probe)
-        self._keeper: asyncio.Task[None] | None = None
+        probe = self.replicas.history.sample if self.replicas else ping
+        title = "the database" if self.is_home else f"the place {name}"
+        self._pulse = Pulse(title, pooled, *self.pools(), probe=probe)
+        self._tasks: list[asyncio.Task[None]] = []
 
-    @classmethod
-    def home(cls, config: Config, url: str) -> Place:
-        """The place of BDS_DATABASE_URL, the only one that may have a pooler and replicas.  url: past the pooler."""
-        listen_url = config.listen_database_url or url
-        return cls(config, HOME, url, pooled=config.database_url or url, listen_url=listen_url, replicas=Replicas(config))
+    def _pool(self, config: Config, url: str, role: LiteralString, size: int, name: str | None = None) -> Pool:
+        label = (name or role) + ("" if self.is_home else f"@{self.name}")
+        return Pool(config, url, role, size, name=label, is_required=self.is_home)
 
     async def start(self) -> None:
-        """Connect.  Raises psycopg.Error if the server cannot be reached."""
-        await self._pulse.start()
+        """Connect.  Raises psycopg.Error if the server cannot be reached and is home."""
+        await self._pulse.start(required=self.is_home)
         await self.replicas.start()
-        await self._readers.open(wait=True)
-        await self._services.open()
-        self._keeper = asyncio.create_task(bell.keep(self._listen_url))
+        if self._pulse.is_up:
+            await self._readers.open(wait=self.is_home)
+            await self._services.open()
+        self._tasks = [asyncio.create_task(bell.keep(self._listen_url)), asyncio.create_task(self._watch())]
 
     async def stop(self) -> None:
         """Close all connections."""
-        if self._keeper:
-            await cancel_and_wait(self._keeper)
+        await cancel_and_wait(*self._tasks)
         await self._pulse.stop()
         await self.replicas.stop()
         for pool in self.pools():
             await pool.close()
         await asyncio.to_thread(self.writers.close)
+
+    @property
+    def is_up(self) -> bool:
+        """Whether the server answered the last check."""
+        return self._pulse.is_up
+
+    def problem(self, home: Place) -> str | None:
+        """Why companies cannot be served from here; None if they can."""
+        if self.is_home:
+            return None
+        if not self.is_up:
+            return "does not answer"
+        if self.state is None or home.state is None:
+            return "is being looked at"
+        return difference(self.name, self.state, home.state)
+
+    async def look(self) -> None:
+        """Read the state.  Raises psycopg.Error."""
+        async with self.service() as connection:
+            self.state = await (await connection.execute(STATE)).fetchone()
+
+    async def _watch(self) -> None:
+        """Read the state at each change of the model, and every LOOK seconds."""
+        changed = asyncio.Event()
+
+        async def listening() -> None:
+            async for _ in self.notifications("bds_catalog"):
+                changed.set()
+
+        listener = asyncio.create_task(listening())
+        try:
+            while True:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(LOOK if self.state else RECONNECT):
+                        await changed.wait()
+                changed.clear()
+                with contextlib.suppress(psycopg.Error):  # the pulse logs that it does not answer
+                    await self.look()
+        finally:
+            await cancel_and_wait(listener)
 
     async def answers(self) -> bool:
         """Whether the server answers; returns within a second.  No replica is needed."""
@@ -115,9 +187,13 @@ class Place:
 
     @contextlib.asynccontextmanager
     async def registration(self, company: str) -> AsyncIterator[Session]:
-        """A transaction of the service's role that has named `company`, for its hooks and mappers."""
+        """A transaction of the service's role that has named `company`, for its hooks and mappers.
+
+        Raises psycopg.Error BD002 if the company does not live here; it does not move away before the transaction has ended.
+        """
         async with self._services.use() as connection, connection.transaction():
-            await connection.execute("select set_config('bds.company', %s, true)", (company,))
+            await connection.execute(HOLD, (company,))
+            await connection.execute("select bds.set_context(%s)", (company,))
             yield connection
 
     @contextlib.asynccontextmanager

@@ -16,15 +16,18 @@ from typing import Any, TypeVar
 from uuid import UUID
 from weakref import WeakValueDictionary
 
+import psycopg
 from aiohttp import StreamReader, content_disposition_filename, parse_content_disposition, web
 
 from app.database.database import Database
 from app.database.listing import listing
+from app.database.place import Place
 from app.errors import ServiceError
 from app.feed import background
 from app.feed.origin import Origin, file_name
 from app.feed.revert import Revert
-from app.feed.run import Import, cancel_import
+from app.feed.run import Import, Moved, cancel_import
+from app.feed.small import Writers
 from app.mapper import store
 from app.mapper.document import SourceConverter
 from app.mapper.exported import exported_mapper, format_of_type
@@ -85,6 +88,7 @@ async def import_body(
         limit=limit,
         converter=converter,
         writers=place.writers.session,
+        moved=_moved(database, company, place),
     )
     return await _in_background(database, importing, bodies, is_async)
 
@@ -112,14 +116,29 @@ async def revert(
     is_async: bool = False,
 ) -> tuple[int, dict[str, Any]]:
     """Revert a change set; returns (status, report), with is_async 202 at once.  Raises as revert_request."""
-    url = database.place(company).url
-    reverting = Revert(url, database.catalog, company, _uuid(change_set), force=force, actor=actor, dry_run=dry_run)
+    place = database.place(company)
+    moved = _moved(database, company, place)
+    reverting = Revert(
+        *(place.url, database.catalog, company, _uuid(change_set)), force=force, actor=actor, dry_run=dry_run, moved=moved
+    )
 
     async def nothing() -> AsyncIterator[bytes]:
         return
         yield
 
     return await _in_background(database, reverting, nothing(), is_async)
+
+
+def _moved(database: Database, company: str, place: Place) -> Moved:
+    """For an import, which runs in threads: finds the company after `place` has refused it."""
+    loop, former = asyncio.get_running_loop(), place
+
+    def moved(error: psycopg.Error) -> tuple[str, Writers]:
+        nonlocal former
+        former = asyncio.run_coroutine_threadsafe(database.moved(company, former, error), loop).result()
+        return former.url, former.writers.session
+
+    return moved
 
 
 async def _in_background(

@@ -11,7 +11,7 @@ import psycopg
 from app.database.catalog import Catalog
 from app.feed.heartbeat import Progress
 from app.feed.origin import Origin
-from app.feed.run import NOTICE, Import, OnProgress
+from app.feed.run import NOTICE, Import, Moved, OnProgress
 
 
 class Revert(Import):
@@ -32,13 +32,14 @@ class Revert(Import):
         actor: str | None = None,
         dry_run: bool = False,
         on_progress: OnProgress | None = None,
+        moved: Moved | None = None,
     ) -> None:
-        super().__init__(url, catalog, company, origin=Origin(actor), dry_run=dry_run, on_progress=on_progress)
+        super().__init__(url, catalog, company, origin=Origin(actor), dry_run=dry_run, on_progress=on_progress, moved=moved)
         self._change_set = change_set
         self._force = force
         self._rows = 0  # that the change set has changed
 
-    def _begin(self) -> tuple[UUID, int]:
+    def _begin_here(self) -> tuple[UUID, int]:
         with self._connection.use() as connection, connection.transaction():
             connection.execute("select bds.set_context(%s, %s)", (self.company, self._origin.actor))
             row = connection.execute(
@@ -55,7 +56,8 @@ class Revert(Import):
 
     def _run(self) -> dict[str, Any]:
         self.begin()
-        return self._run_large()
+        with self._staying():
+            return self._run_large()
 
     def fail(self, reason: BaseException | None = None) -> None:
         if self.id is not None:

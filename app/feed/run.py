@@ -26,7 +26,7 @@ from __future__ import annotations
 import contextlib
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, LiteralString
 from uuid import UUID
 
@@ -46,6 +46,8 @@ STOP_TIMEOUT = 8.0  # seconds that an import has to end when the service stops
 NOTICE = re.compile(r"((\w+) .+): (\d+) of (\d+) rows done")  # of bds.import_run, about its progress; its first word is the phase
 WAITING = "waiting for "  # how a notice of bds.lock_company begins: the company's turn has a holder
 
+# given the error of a place that lacks the company: connection string and writers of its place; raises it if it has not moved
+Moved = Callable[[psycopg.Error], tuple[str, Writers]]
 OnProgress = Callable[[str, int, int, int], None]  # phase, bytes, records, done
 
 
@@ -54,7 +56,7 @@ class Import:
 
     receive() the bytes, run(); begin() before makes the import one that can be watched.  After any exception call fail(): it
     removes everything that was staged, and keeps why.  writers: lends a session of bds_writer for small imports; by default one is
-    opened.
+    opened.  moved: finds a company that lives at another place by now.
     """
 
     def __init__(
@@ -69,6 +71,7 @@ class Import:
         on_progress: OnProgress | None = None,
         converter: Converter | None = None,
         writers: Writers | None = None,
+        moved: Moved | None = None,
     ) -> None:
         self.company = company
         self.dry_run = dry_run
@@ -80,6 +83,7 @@ class Import:
         self._connection = IdleConnection(self._connect)
         self._staging = Staging(self._connection, self._begin, catalog, company, limit, converter)
         self._writers: Writers = writers or self._connect
+        self._moved = moved
         self._heartbeat = Heartbeat(self._connect, company, self._progress)
         self._done = 0  # records; one that is compared but not written counts half
         self._phase: str | None = None  # of bds.import_run
@@ -98,6 +102,32 @@ class Import:
 
     def _begin(self) -> tuple[UUID, int]:
         """Begin; returns the import's id and number."""
+        try:
+            return self._begin_here()
+        except psycopg.Error as error:
+            if self.id is not None:
+                raise
+            self._follow(error)
+            return self._begin_here()
+
+    def _follow(self, error: psycopg.Error) -> None:
+        """Go on where the company has moved to.  Raises the error if it has not."""
+        if self._moved is None or error.sqlstate != "BD002":
+            raise error
+        self._url, self._writers = self._moved(error)
+
+    @contextlib.contextmanager
+    def _staying(self) -> Iterator[None]:
+        """Raise ServiceError `busy` if the company moves away during the block: what is staged does not move along."""
+        try:
+            yield
+        except psycopg.Error as error:
+            self._follow(error)
+            self.id = None
+            message = "the company was moved to another place before the import ran; send the document again"
+            raise ServiceError("busy", message, headers={"Retry-After": "1"}) from None
+
+    def _begin_here(self) -> tuple[UUID, int]:
         with self._connection.use() as connection, connection.transaction():
             connection.execute("select bds.set_context(%s, %s)", (self.company, self._origin.actor))
             import_id = self.id or _value(
@@ -117,7 +147,7 @@ class Import:
 
         Raises ServiceError if it is malformed, not an import document or too large, and as raise_if_ended; psycopg.Error.
         """
-        with self._lock:
+        with self._lock, self._staying():
             self.raise_if_ended()
             self._staging.receive(data)
         self._show("receiving")
@@ -164,10 +194,15 @@ class Import:
     def _run(self) -> dict[str, Any]:
         if self.id is None:
             with contextlib.suppress(NotSmall):
-                return self._run_small()
-        if not self._is_staged:
-            self._stage()
-        return self._run_large()
+                try:
+                    return self._run_small()
+                except psycopg.Error as error:
+                    self._follow(error)
+                    return self._run_small()
+        with self._staying():
+            if not self._is_staged:
+                self._stage()
+            return self._run_large()
 
     def _run_small(self) -> dict[str, Any]:
         self.raise_if_ended()

@@ -12,6 +12,7 @@ from aiohttp import web
 from app import metrics
 from app.auth.tokens import secrets_equal
 from app.database.database import Database
+from app.database.place import Place
 from app.errors import ServiceError
 from app.metrics import QUEUE_LIMIT, Backlog, Sampler
 from app.service.middleware import DATABASE
@@ -52,16 +53,20 @@ async def show_metrics(database: Database, sampler: Sampler, request: web.Reques
     """Answer with all metrics of all processes."""
     sampler.sample(database.pools(), database.home.replicas.states())
     is_up = await database.home.answers()
-    backlog = await _read_backlog(database) if is_up else None
+    serving = [place for place in database.places() if not place.problem(database.home)]
+    backlogs = await asyncio.gather(*(_read_backlog(place) for place in serving)) if is_up else []
+    counted = [each for each in backlogs if each]
+    backlog = sum(counted[1:], counted[0]) if counted else None
+    up = {place.name: place in serving for place in database.places() if not place.is_home}
     accept = request.headers.get("Accept", "")
-    body, media_type = await asyncio.to_thread(metrics.exposition, is_up, backlog, accept)
+    body, media_type = await asyncio.to_thread(metrics.exposition, is_up, up, backlog, accept)
     return web.Response(body=body, headers={"Content-Type": media_type, "Cache-Control": "no-store"})
 
 
-async def _read_backlog(database: Database) -> Backlog | None:
+async def _read_backlog(place: Place) -> Backlog | None:
     """Count waiting work; None if the database does not answer in time."""
     try:
-        async with asyncio.timeout(BACKLOG_TIMEOUT), database.service() as connection:
+        async with asyncio.timeout(BACKLOG_TIMEOUT), place.service() as connection:
             cursor = await connection.execute(BACKLOG, (QUEUE_LIMIT,))
             row = await cursor.fetchone()
     except (psycopg.Error, TimeoutError) as error:

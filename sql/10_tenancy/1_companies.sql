@@ -42,9 +42,8 @@ create or replace function bds.set_context(company text, actor text default null
     set search_path = pg_catalog, pg_temp
 as $$
 begin
-    if not exists (select from bds.companies c where c.id = company) then
-        raise exception using
-            errcode = 'BD002', message = format('no such company: %s', coalesce(quote_literal(company), 'null'));
+    if not exists (select from bds.clocks c where c.company_id = company and c.departed_at is null) then
+        perform bds_impl.refuse_company(company);
     end if;
     if not pg_input_is_valid(change_set::text, 'uuid') then
         raise exception using

@@ -12,8 +12,7 @@ create or replace function bds.lock_company(company text)
 as $$
 begin
     if not bds_change_log.take_turn(company) then
-        raise exception using
-            errcode = 'BD002', message = format('no such company: %s', coalesce(quote_literal(company), 'null'));
+        perform bds_impl.refuse_company(company);
     end if;
 end
 $$;
@@ -39,7 +38,7 @@ begin
     end if;
     select c.ctid, c.last_updated_at + interval '1 microsecond' into place, floor
     from bds.clocks c
-    where c.company_id = company
+    where c.company_id = company and c.departed_at is null
     for no key update skip locked;
     if place is null then  -- another transaction has it locked, or there is no such company
         select w.place, w.floor into place, floor from bds_change_log.wait_for_turn(company) w;
@@ -64,7 +63,7 @@ begin
 end
 $$;
 comment on function bds_change_log.take_turn(text) is
-    'Takes the company''s turn, as bds.lock_company does; returns false if there is no such company';
+    'Takes the company''s turn, as bds.lock_company does; returns false if there is no such company here';
 
 create function bds_change_log.begin_turn()
     returns void
@@ -111,7 +110,7 @@ begin
             );
             select c.ctid, c.last_updated_at + interval '1 microsecond' into place, floor
             from bds.clocks c
-            where c.company_id = company
+            where c.company_id = company and c.departed_at is null
             for no key update;
             perform set_config('lock_timeout', patience::text, true);
             return;

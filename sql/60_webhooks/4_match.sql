@@ -12,7 +12,7 @@ create or replace function bds.companies_behind(companies text[] default null)
 as $$
     select p.company_id
     from bds.hook_positions p join bds.clocks c on c.company_id = p.company_id
-    where c.last_id > p.routed_id and (companies is null or p.company_id = any (companies))
+    where c.last_id > p.routed_id and c.departed_at is null and (companies is null or p.company_id = any (companies))
     order by p.company_id;
 $$;
 comment on function bds.companies_behind(text[]) is

@@ -10,8 +10,8 @@ create function bds_operation.company_tables(
 as $$
     with recursive tables as (
         select c.oid, n.nspname, c.relname, 'company_id = $1' as condition,
-            -- logins and comparisons are of a server
-            c.relpersistence = 'p' and n.nspname <> 'staging' and c.relname not in ('company_logins', 'log_findings') as is_dumped
+            -- logins, comparisons and the directory are of a server
+            c.relpersistence = 'p' and n.nspname <> 'staging' and c.relname not in ('company_logins', 'directory', 'log_findings') as is_dumped
         from pg_class c
         join pg_namespace n on n.oid = c.relnamespace
         join pg_attribute a on a.attrelid = c.oid and a.attname = 'company_id' and not a.attisdropped
@@ -77,7 +77,9 @@ begin
         return;  -- there may be rows of a company that is no longer known
     end if;
     -- the turn first: another writer may have it for long, and everybody else can go on meanwhile
-    perform bds.lock_company(company);
+    if exists (select from bds.clocks c where c.company_id = company and c.departed_at is null) then  -- else it is at another place
+        perform bds.lock_company(company);
+    end if;
     perform from bds.companies c where c.id = company for update;
     -- Rows that others are inserting cannot be seen yet.  A session that inserts rows of hooks holds one of these locks, see
     -- 60_webhooks/6_queue.

@@ -52,7 +52,7 @@ declare
     header jsonb;
 begin
     select jsonb_build_object(
-        'company', c.id, 'tenant', c.tenant_id, 'at', bds.api_time(now()), 'tables', bds_operation.company_shape(),
+        'company', c.id, 'tenant', c.tenant_id, 'created_at', c.created_at, 'log_retention', c.log_retention, 'at', bds.api_time(now()), 'tables', bds_operation.company_shape(),
         'names', bds_operation.past_names(),
         'history', (
             select jsonb_object_agg(h.entity, h.since)
@@ -111,6 +111,50 @@ as $$
 $$;
 comment on function bds_operation.restore_statements() is 'The COPY statements that write the rows of a dump';
 
+create function bds_operation.require_shape(header jsonb)
+    returns void
+    language plpgsql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    odd text;
+begin
+    select coalesce(there.key, here.key) into odd
+    from jsonb_each(header -> 'tables') there full join jsonb_each(bds_operation.company_shape()) here on here.key = there.key
+    where here.value is distinct from there.value
+    order by 1
+    limit 1;
+    if odd is not null then
+        raise exception using
+            errcode = 'BD005',
+            message = format('table %s differs between the databases', odd),
+            detail = format('there: %s; here: %s', header -> 'tables' -> odd, bds_operation.company_shape() -> odd),
+            hint = 'restore into a database of the same version with the same entities';
+    end if;
+end
+$$;
+comment on function bds_operation.require_shape(jsonb) is 'Raises BD005 unless the tables of companies are the same here as in a dump''s header';
+
+create function bds_operation.make_months(header jsonb)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    this record;
+begin
+    for this in
+        select p.parent, m.month::timestamptz as month
+        from unnest(array['change_log', 'change_archive']) p (parent)
+        cross join jsonb_array_elements_text(nullif(header -> p.parent, 'null')) m (month)
+    loop
+        perform bds_change_log.make_month(this.month, this.parent);
+    end loop;
+end
+$$;
+comment on function bds_operation.make_months(jsonb) is 'Makes the months of the log and of the archive that a dump''s header names';
+
 create function bds_operation.begin_restore(header jsonb)
     returns void
     language plpgsql
@@ -121,18 +165,8 @@ declare
     odd     text;
     this    record;
 begin
-    select coalesce(there.key, here.key) into odd
-    from jsonb_each(header -> 'tables') there full join jsonb_each(bds_operation.company_shape()) here on here.key = there.key
-    where here.value is distinct from there.value
-    order by 1
-    limit 1;
-    if odd is not null then
-        raise exception using
-            errcode = 'BD005',
-            message = format('table %s differs from that of the dump', odd),
-            detail = format('dump: %s; here: %s', header -> 'tables' -> odd, bds_operation.company_shape() -> odd),
-            hint = 'restore into a database of the same version with the same entities';
-    elsif exists (select from bds.companies c where c.id = company) then
+    perform bds_operation.require_shape(header);
+    if exists (select from bds.companies c where c.id = company) then
         raise exception using
             errcode = 'BD004',
             message = format('company %L already exists', company),
@@ -157,13 +191,7 @@ begin
         end if;
     end loop;
     insert into bds.tenants (id) select header ->> 'tenant' where header ->> 'tenant' is not null on conflict do nothing;
-    for this in
-        select p.parent, m.month::timestamptz as month
-        from unnest(array['change_log', 'change_archive']) p (parent)
-        cross join jsonb_array_elements_text(nullif(header -> p.parent, 'null')) m (month)
-    loop
-        perform bds_change_log.make_month(this.month, this.parent);
-    end loop;
+    perform bds_operation.make_months(header);
 end
 $$;
 comment on function bds_operation.begin_restore(jsonb) is
@@ -220,7 +248,7 @@ declare
     company text := header ->> 'company';
 begin
     perform bds_operation.rename_restored(header);
-    update bds.clocks k set transaction_id = null where k.company_id = company;  -- of another server
+    update bds.clocks k set transaction_id = null, departed_at = null where k.company_id = company;  -- of another server
     -- what the other server no longer kept, and what came before it, is not kept here
     delete from bds.change_months m
     where m.company_id = company and m.month <= (
@@ -253,7 +281,8 @@ as $$
 begin
     execute format(
         'select setval(%1$L, m.last) from (select max(%2$I) as last from %3$s where %4$s) m '
-        'where m.last > (select s.last_value from %1$s s)',
+        -- a new sequence has a last value that it has not given yet
+        'where m.last >= (select s.last_value from %1$s s)',
         pg_get_serial_sequence(table_name::text, column_name), column_name, table_name, condition
     )
     using company;

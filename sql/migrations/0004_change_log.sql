@@ -18,7 +18,9 @@ create table bds.clocks (
     floor            timestamptz not null default '-infinity',
     month            timestamptz not null default '-infinity',
     month_id         bigint not null default 1,
-    positions        jsonb not null default '{}'
+    positions        jsonb not null default '{}',
+    -- of a company that has moved to another place; until its rows are deleted they can be read here
+    departed_at      timestamptz
 ) with (fillfactor = 20);
 comment on table bds.clocks is 'The clock of each company: its last change id, its last updatedAt, and the position of each entity';
 comment on column bds.clocks.company_id is 'The company';
@@ -29,6 +31,7 @@ comment on column bds.clocks.first_id is 'The first change id of that transactio
 comment on column bds.clocks.floor is 'The earliest updatedAt that the transaction may stamp';
 comment on column bds.clocks.month is 'The month (UTC) of its last change';
 comment on column bds.clocks.month_id is 'The first change id of that month';
+comment on column bds.clocks.departed_at is 'When it moved to another place, after which it takes no writes here; null: it lives here';
 comment on column bds.clocks.positions is 'The last change id of each entity, by its name: {"units": 17}; it never decreases';
 
 -- A time in milliseconds, until which the keeper of the bell is awake.  A sequence is read as it is now, whatever the transaction's
@@ -120,6 +123,7 @@ create table bds.settings (
     is_only        boolean primary key default true,
     log_retention  interval,
     log_archive    boolean not null default false,
+    place          text collate "C" not null default 'home',
 
     constraint one_row_only check (is_only),
     constraint retention_is_a_day_or_more check (log_retention >= interval '1 day')
@@ -128,6 +132,7 @@ comment on table bds.settings is 'Settings of the operator for all companies';
 comment on column bds.settings.is_only is 'Always true: the table has one row';
 comment on column bds.settings.log_retention is
     'Minimum time for which changes are kept of companies without a retention of their own; null: unlimited (see bds.set_retention)';
+comment on column bds.settings.place is 'The name of this database among places: home has accounts and bds.directory';
 comment on column bds.settings.log_archive is 'Whether expired months are moved to bds.change_archive instead of being dropped';
 insert into bds.settings default values;
 

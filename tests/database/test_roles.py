@@ -43,12 +43,13 @@ RELATIONS: dict[str, tuple[str, str, str, str, str, str, str]] = {
     "bds.change_log_*": ("", "", "", "", "", "", ""),
     "bds.change_months": (R, R, "", R, R, R, R),
     "bds.changes": (R, R, "", R, R, R, R),
-    "bds.clocks": ("", "", R, R, R, "", R),
+    "bds.clocks": ("", "", R, R, R, R, R),
     "bds.company_logins": ("", "", "", "", R, "", ""),
     "bds.companies": ("", "", "", R, R, "", R),
     "bds.deliveries": ("", "", R, R, W, "", W),
     "bds.delivery_attempts": ("", "", R, R, W, "", W),
     "bds.column_history": ("", "", "", "", R, R, ""),
+    "bds.directory": ("", "", R, "", R, "", ""),
     "bds.entities": (R, R, R, R, R, R, R),
     "bds.generated": ("", "", "", "", "", "", ""),
     "bds.log_comparisons": ("", "", "", "", R, "", ""),
@@ -73,6 +74,7 @@ RELATIONS: dict[str, tuple[str, str, str, str, str, str, str]] = {
     "bds.linkage_weights": (R, R, "", R, W, R, R),
     "bds.mappers": (R, R, "", R, R, R, R),
     "bds.navigations": (R, R, R, R, R, R, R),
+    "bds.places": ("", "", R, "", R, "", ""),
     "bds.positions": (R, R, "", R, R, R, R),
     "bds.company_positions": (R, R, "", R, R, R, R),
     "bds.turns": ("", "", "", "", R, "", ""),
@@ -86,11 +88,12 @@ RELATIONS: dict[str, tuple[str, str, str, str, str, str, str]] = {
     "bds.tenants": ("", "", "", "", R, "", ""),
     "bds.users": ("", "", "", "", "", "", ""),  # the operator: all columns but the password's hash
     "bds.wrong_credentials": ("", "", "", "", R, "", ""),
-    "public.bds_migrations": ("", "", "", "", "", "", ""),
+    "public.bds_migrations": ("", "", R, "", "", "", ""),
 }
 # column by column where a relation is not given whole
 COLUMNS = {
     ("bds.users", "bds_operator"): "id email companies created_at last_login_at",
+    ("bds.settings", "bds_service"): "place",
 }
 # functions that run with their owner's rights: all that lends a role what it has not itself
 DEFINERS = {
@@ -101,7 +104,7 @@ DEFINERS = {
         row_at row_history rows_at set_context""",
     "bds_service": """authenticate backlog begin_attempt begin_session count_wrong create_hook create_key delete_hook delete_mapper
         end_attempt end_session forget_wrong keep_secret keys_of lock_hook maintain note_use
-        password_of put_mapper reap_imports retry_delivery revoke_key rotate_hook session set_password test_hook update_hook whole_tenants""",
+        password_of put_mapper reap_imports retry_delivery revoke_key rotate_hook session set_context set_password test_hook update_hook whole_tenants""",
     "bds_worker": """change_values authenticate claim_deliveries count_changes count_rows first_change forget_deliveries import_report record_attempts refit_hook release_leases renew_leases route_changes row_at row_history rows_at
         match_filters rows_where""",
     "bds_operator": """change_values backlog claim_deliveries compare_log count_changes count_rows create_company create_hook create_key create_user delete_company delete_hook
@@ -110,10 +113,10 @@ DEFINERS = {
         refit_hook release_leases renew_leases retry_delivery revert revoke_company revoke_key rotate_hook route_changes row_at row_history rows_at set_context
         set_password set_retention table_problems test_hook turn_holders update_hook whole_tenants""",
     "bds_importer": """change_values first_change import_begin import_cancel import_document import_fail import_note_places import_progress import_received import_report import_rows
-        import_run import_stage lock_company revert row_at row_history rows_at rows_where set_context""",
+        import_run import_stage lock_company refuse_company revert row_at row_history rows_at rows_where set_context""",
     "bds_dispatcher": """change_values authenticate claim_deliveries count_changes count_rows create_hook delete_hook first_change forget_deliveries
         import_report lock_hook
-        record_attempts refit_hook release_leases renew_leases retry_delivery rotate_hook route_changes row_at row_history rows_at rows_where match_filters test_hook update_hook""",
+        record_attempts refuse_company refit_hook release_leases renew_leases retry_delivery rotate_hook route_changes row_at row_history rows_at rows_where match_filters test_hook update_hook""",
 }
 HOOKS = """claim_deliveries create_hook delete_hook forget_deliveries lock_hook record_attempts refit_hook release_leases renew_leases
     retry_delivery rotate_hook route_changes test_hook update_hook"""

@@ -22,6 +22,7 @@ from app.config import Config
 from app.database.database import Database
 from app.service.server import serving
 from tests.conftest import Operator
+from tests.service.placed import PLACED, beside
 
 PATIENCE = 10.0  # seconds after which a test fails for waiting too long
 ANSWER = 60.0  # seconds for a response or an event on a busy machine
@@ -100,14 +101,18 @@ def running(
     """A server for the database at `url`.
 
     company: created first, None if it exists; operator_url: where the operator connects, default `url`; settings: of Config.
+    With BDS_TEST_PLACED=1 the database is a place of another one, which is home.
     """
     addresses: queue.Queue[tuple[str, int] | BaseException] = queue.Queue()
     stops: list[Callable[[], object]] = []
 
+    placed = beside(url) if PLACED else None
+    home_url = placed.home_url if placed else url
+
     async def main() -> None:
         stop, loop = asyncio.Event(), asyncio.get_running_loop()
         stops.append(lambda: loop.call_soon_threadsafe(stop.set))
-        database = await Database.open(Config(database_url=url, **settings))
+        database = await Database.open(Config(database_url=home_url, **settings))
         try:
             async with serving(database, "127.0.0.1", 0, stall=stall) as address:
                 addresses.put(address)
@@ -129,7 +134,7 @@ def running(
         raise address
     try:
         with psycopg.connect(operator_url or url, autocommit=True) as connection:
-            operator = Operator(connection)
+            operator = placed.operator(connection) if placed else Operator(connection)
             if company:
                 operator.company(company)
             yield Service(*address, operator.key("demo"), operator, stops[0])
@@ -137,6 +142,8 @@ def running(
         with suppress(RuntimeError):  # already stopped
             stops[0]()
         thread.join()
+        if placed:
+            placed.drop()
 
 
 def unused_port() -> int:

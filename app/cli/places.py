@@ -1,0 +1,138 @@
+"""Places at the command line: add, list and drain them, move companies, run a file of SQL at all of them."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from app.cli import stdio, tables
+from app.cli.arguments import read_name
+from app.cli.command import Command, argument
+from app.config import Config
+from app.database import connections, everywhere, places
+from app.database.directory import HOME
+from app.database.move import Move
+
+
+def add_place(options: argparse.Namespace, config: Config) -> int:
+    for name in places.add(connections.resolve(config), options.name, options.url):
+        stdio.message(f"entity {name}" if ": " in name else f"sql/{name}")
+    return 0
+
+
+def list_places(options: argparse.Namespace, config: Config) -> int:
+    rows = places.describe(connections.urls_of_places(config))
+    stdio.write(tables.table(("name", "companies", "size", "state"), rows))
+    return 0
+
+
+def drain_place(options: argparse.Namespace, config: Config) -> int:
+    urls = connections.urls_of_places(config)
+    for company in places.drain(urls, options.name):
+        target = places.choose(urls, but=options.name)
+        stdio.message(f"{company} goes to {target}")
+        with Move.of(urls, company, lambda _: None) as move:
+            if move.phase:
+                move.resume()
+            else:
+                move.start(target)
+    return 0
+
+
+def move_company(options: argparse.Namespace, config: Config) -> int:
+    if bool(options.to) + options.resume + options.abort != 1:
+        options.refuse("expected one of --to, --resume and --abort")
+    with Move.of(connections.urls_of_places(config), options.id, stdio.message) as move:
+        if options.resume:
+            move.resume()
+        elif options.abort:
+            move.abort()
+        else:
+            move.start(options.to)
+    return 0
+
+
+def run_sql(options: argparse.Namespace, config: Config) -> int:
+    text = sys.stdin.read() if options.file == "-" else Path(options.file).read_text(encoding="utf-8")
+    places.run_file(connections.urls_of_places(config), text)
+    return 0
+
+
+def run_query(options: argparse.Namespace, config: Config) -> int:
+    names, rows = everywhere.query(connections.urls_of_places(config), options.statement)
+    if options.json:
+        stdio.write("".join(json.dumps(dict(zip(names, row, strict=True)), default=str) + "\n" for row in rows))
+    else:
+        stdio.write(tables.table(names, [["" if value is None else str(value) for value in row] for row in rows]))
+    return 0
+
+
+def read_place(text: str) -> str:
+    """The name of a place; for argparse."""
+    if text == HOME:
+        raise argparse.ArgumentTypeError(f"{HOME} is the database of BDS_DATABASE_URL")
+    return read_name(text)
+
+
+COMMANDS = (
+    Command(
+        "place add",
+        add_place,
+        "make a database a place on which companies live, beside home; migrates it",
+        """\
+  bds place add west postgresql://owner@db-west/bds
+The database must have no companies. Its connection string is stored, so it has no password: give that in .pgpass or a service file,
+also to the servers, which replicate from each other.""",
+        (
+            argument("name", type=read_place, metavar="NAME", help="the place's name"),
+            argument("url", metavar="URL", help="its connection string"),
+        ),
+    ),
+    Command("place list", list_places, "list places with their companies, sizes and states", "  bds place list"),
+    Command(
+        "place drain",
+        drain_place,
+        "move all companies away from a place, which gets no further ones",
+        "  bds place drain west                         one after the other; may be repeated after an interruption",
+        (argument("name", metavar="NAME", help="the place"),),
+    ),
+    Command(
+        "company move",
+        move_company,
+        "move a company to another place while it is read and written; prints each step",
+        """\
+  bds company move acme --to west
+  bds company move acme --resume               after an interruption
+  bds company move acme --abort                stays where it was, unless it has arrived
+Writers wait for a moment. A large import delays the move until it has ended.""",
+        (
+            argument("id", metavar="ID", help="the company"),
+            argument("--to", metavar="NAME", help="the place to move it to"),
+            argument("--resume", action="store_true", help="go on with a move that was interrupted"),
+            argument("--abort", action="store_true", help="undo a move that was interrupted"),
+        ),
+    ),
+    Command(
+        "sql",
+        run_sql,
+        "run a file of SQL at every place, home last; in one transaction at each",
+        """\
+  bds sql entities.sql                         creates and registers tables everywhere
+A place where it has failed is named; the ones before it have it already, so statements should be repeatable.""",
+        (argument("file", metavar="FILE", help="statements; - for standard input"),),
+    ),
+    Command(
+        "query",
+        run_query,
+        "answer a question over the companies of all places, as the operator; read-only",
+        """\
+  bds query 'select company_id, count(*), sum(total) from data.invoices group by company_id order by 2 desc limit 10'
+It runs at each place, and the parts are merged; a statement that cannot be merged is refused.""",
+        (
+            argument("statement", metavar="SQL", help="one select"),
+            argument("--json", action="store_true", help="print JSON objects, one a line"),
+        ),
+    ),
+)

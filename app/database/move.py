@@ -1,0 +1,366 @@
+"""Moves a company from one place to another with PostgreSQL's logical replication, while it is read and written.
+
+The phase is in bds.directory of home, and written there first; whoever finds it after a crash goes on from it.
+
+    copying     The source serves.  A publication of the company's rows, a subscription at the target; until they are the same.
+    departing   The company leaves the source, which takes no writes from then on (bds_operation.depart), but serves reads.  The
+                rest is replicated; the target gets the company's clock (bds_operation.arrive), without which it takes no writes.
+    clearing    The directory names the target.  Replication ends; the rows at the source are deleted after GRACE seconds.
+
+So at no time two places take writes.  Between departing and clearing none does: the service lets writers wait.  Each step can be
+repeated.  What is staged for an import does not move, so the company leaves when none is under way.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, LiteralString
+
+import psycopg
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+
+from app.database.connections import connect
+from app.database.directory import HOME, REFRESH
+from app.database.place import STATE, difference
+from app.errors import ServiceError
+
+POLL = 0.01  # seconds between two looks in the last moment
+LOOK = 0.2  # seconds between two looks otherwise
+PATIENCE = 600.0  # seconds to wait for a moment without an import under way
+CATCH_UP = 5.0  # seconds in which the rest has to be replicated, else the company goes on at the source for a while
+TRIES = 5
+NEAR = 1 << 20  # bytes of the write-ahead log that the target may lack when the company departs
+GRACE = 2 * REFRESH + 1  # seconds in which each process of the service has read the directory again
+
+ENTRY: LiteralString = "select place, source, target, phase, changed_at from bds.directory where company_id = %s"
+NOTE: LiteralString = "select bds_operation.note_place(%s, %s, %s, %s, %s)"
+READY: LiteralString = """
+    select coalesce(bool_and(r.srsubstate = 'r'), false), coalesce(max(s.apply_error_count + s.sync_error_count), 0)
+    from pg_subscription u join pg_subscription_rel r on r.srsubid = u.oid left join pg_stat_subscription_stats s on s.subid = u.oid
+    where u.subname = %s
+"""
+SLOT: LiteralString = """
+    select pg_wal_lsn_diff(pg_current_wal_lsn(), s.confirmed_flush_lsn), s.confirmed_flush_lsn >= %s::pg_lsn
+    from pg_replication_slots s where s.slot_name = %s and s.wal_status is distinct from 'lost'
+"""
+WORKERS: LiteralString = "select pid from pg_stat_subscription where subname = %s and pid is not null"
+IS_HIDDEN: LiteralString = "select string_agg(t::text, ', ') from unnest(%s::regclass[]) t where row_security_active(t)"
+MAY_REPLICATE: LiteralString = "select rolsuper or rolreplication from pg_roles where rolname = session_user"
+
+Say = Callable[[str], None]
+
+
+class Move:
+    """One company's move, over connections of its own.  say: gets the name of each step that is done."""
+
+    def __init__(self, urls: dict[str, str], company: str, say: Say) -> None:
+        self._urls, self._company, self._say = urls, company, say
+        self._name = "bds_move_" + hashlib.sha256(company.encode()).hexdigest()[:16]  # of publication, subscription and slot
+        self._stack = contextlib.ExitStack()
+        self._home = self._stack.enter_context(connect(urls[HOME], "bds_owner"))
+        self._connections: dict[tuple[str, str | None], psycopg.Connection[Any]] = {}
+        self._known_header: dict[str, Any] | None = None
+        self.place: str = HOME
+        self.phase: str | None = None
+        self._source_name = self._target_name = ""
+
+    @classmethod
+    @contextlib.contextmanager
+    def of(cls, urls: dict[str, str], company: str, say: Say) -> Iterator[Move]:
+        """Take the company's move; one process at a time has it.  Raises ServiceError, psycopg.Error."""
+        self = cls(urls, company, say)
+        with self._stack:
+            if not self._value(self._home, "select pg_try_advisory_lock(hashtextextended('bds.move:' || %s, 0))", company):
+                raise ServiceError("conflict", f"another process is moving {company}")
+            if not self._value(self._home, "select exists (select from bds.companies where id = %s)", company):
+                raise ServiceError("not_found", f"no such company: {company!r}")
+            self._read()
+            yield self
+
+    def start(self, target: str) -> None:
+        """Move the company to `target`.  Raises ServiceError, psycopg.Error; a move that has begun can be resumed or aborted."""
+        if self.phase:
+            raise ServiceError(
+                "conflict",
+                f"{self._company} is being moved from {self._source_name} to {self._target_name}: expected --resume or --abort",
+            )
+        if target not in self._urls:
+            raise ServiceError("not_found", f"no such place: {target!r}")
+        if target == self.place:
+            raise ServiceError("conflict", f"{self._company} is at {target} already")
+        self._source_name, self._target_name = self.place, target
+        self._check()
+        self._note("copying")
+        self._say("announced")
+        self._run()
+
+    def resume(self) -> None:
+        """Go on with a move that was interrupted.  Raises ServiceError, psycopg.Error."""
+        self._require_phase()
+        self._check()
+        self._run()
+
+    def abort(self) -> None:
+        """Undo a move, as long as the directory names the source.  Raises ServiceError, psycopg.Error."""
+        self._require_phase()
+        if self.phase == "clearing":
+            raise ServiceError("conflict", f"{self._company} is at {self._target_name} already: expected --resume, which clears up")
+        if self.phase == "departing":
+            self._stay()
+        self._end_replication()
+        with self._target.transaction():
+            self._target.execute("select bds_operation.clear_company(%s)", (self._company,))
+        self._home.execute(NOTE, (self._company, self._source_name, None, None, None))
+        self._say("aborted")
+
+    def _run(self) -> None:
+        if self.phase == "departing" and not (self._has_arrived() or self._is_replicating()):
+            self._stay()
+        if self.phase == "copying":
+            self._copy()
+        if self.phase != "clearing":
+            if not self._has_arrived():
+                self._depart()
+                self._arrive()
+            self._note("clearing")
+            self._say("switched")
+        self._clear()
+
+    # The directory
+
+    def _read(self) -> None:
+        row = self._home.execute(ENTRY, (self._company,)).fetchone()
+        if row:
+            self.place, self.phase = row[0], row[3]
+            self._source_name, self._target_name = row[1] or "", row[2] or ""
+
+    def _note(self, phase: str) -> None:
+        """Note the phase at home."""
+        place = self._target_name if phase == "clearing" else self._source_name
+        self._home.execute(NOTE, (self._company, place, self._source_name, self._target_name, phase))
+        self.place, self.phase = place, phase
+
+    def _require_phase(self) -> None:
+        if not self.phase:
+            raise ServiceError("conflict", f"{self._company} is not being moved; it is at {self.place}")
+
+    # Steps
+
+    def _check(self) -> None:
+        """Raise ServiceError unless rows can be replicated from the source to the target."""
+        home = self._state(HOME)
+        for name in (self._source_name, self._target_name):
+            if problem := difference(name, self._state(name), home):
+                raise ServiceError("conflict", f"the place {name} {problem}")
+        source = self._login(self._source_name)
+        if (level := self._value(source, "show wal_level")) != "logical":
+            hint = "alter system set wal_level = logical, and restart it"
+            raise ServiceError("conflict", f"wal_level is {level} at {self._source_name}, expected logical: {hint}")
+        if not self._value(source, MAY_REPLICATE):
+            raise ServiceError("forbidden", f"the login may not replicate from {self._source_name}: alter role ... replication")
+        tables = [row[0] for row in self._source.execute("select table_name from bds_operation.moved_tables()")]
+        if hidden := self._value(source, IS_HIDDEN, tables):
+            raise ServiceError("forbidden", f"row level security hides rows of {hidden} from the login: alter role ... bypassrls")
+
+    def _copy(self) -> None:
+        """Replicate until the target has what the source has."""
+        target = self._login(self._target_name)
+        if not self._is_replicating():
+            self._end_replication()
+            with self._target.transaction():
+                self._target.execute("select bds_operation.await_company(%s)", (json.dumps(self._header()),))
+            self._source.execute("select bds_operation.publish(%s, %s)", (self._company, self._name))
+            self._say("published")
+            self._login(self._source_name).execute("select pg_create_logical_replication_slot(%s, 'pgoutput')", (self._name,))
+            url = make_conninfo(self._urls[self._source_name])
+            options = "create_slot = false, slot_name = {}, synchronous_commit = local"
+            statement = "create subscription {} connection {} publication {} with (" + options + ")"
+            named = sql.Identifier(self._name)
+            target.execute(sql.SQL(statement).format(named, sql.Literal(url), named, named))
+            self._say("subscribed")
+        self._alter(sql.SQL("alter subscription {} enable"))
+        errors = None
+        while True:
+            is_ready, count = self._row(target, READY, self._name)
+            if is_ready and self._lag()[0] < NEAR:
+                break
+            errors = self._require_no_error(errors, count)
+            time.sleep(LOOK)
+        self._say("copied")
+
+    def _depart(self) -> None:
+        """Let the company leave the source, at a moment without an import, and wait until the target has its last row."""
+        self._header()  # known before anybody waits
+        self._alter(sql.SQL("alter subscription {} enable"))
+        for _ in range(TRIES):
+            self._note("departing")
+            self._say("departing")
+            self._leave()
+            if self._has_caught_up():
+                self._say("caught up")
+                return
+            self._stay()
+        raise ServiceError("busy", f"the rest did not reach {self._target_name} within {CATCH_UP:.0f} s: try --resume later")
+
+    def _leave(self) -> None:
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            try:
+                with self._source.transaction():
+                    self._source.execute("select bds_operation.depart(%s)", (self._company,))
+                self._say("departed")
+                return
+            except psycopg.Error as error:
+                if error.sqlstate != "BD004" or time.monotonic() > deadline:  # an import is under way
+                    self._note("copying")
+                    raise
+            time.sleep(LOOK)
+
+    def _has_caught_up(self) -> bool:
+        """Wait for writers that need no turn, and for what they wrote; whether all of it arrived in time."""
+        deadline = time.monotonic() + CATCH_UP
+        source = self._source
+        source.execute("select set_config('lock_timeout', %s, false)", (f"{CATCH_UP}s",))
+        try:
+            source.execute("select pg_advisory_lock(hashtextextended('bds.place:' || %s, 0))", (self._company,))
+            source.execute("select pg_advisory_unlock(hashtextextended('bds.place:' || %s, 0))", (self._company,))
+        except psycopg.errors.LockNotAvailable:
+            return False
+        writers: set[str] = set(self._value(source, "select bds_operation.writers_of_others()"))
+        while writers & set(self._value(source, "select bds_operation.writers_of_others()")):
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(POLL)
+        last = self._value(self._login(self._source_name), "select pg_logical_emit_message(false, 'bds', '', true)::text")
+        while not self._lag(last)[1]:
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(POLL)
+        return True
+
+    def _stay(self) -> None:
+        """Let the company take writes at the source again; the target, if it has the clock already, loses it first."""
+        clock = "select last_id from bds.clocks where company_id = %s"
+        there = self._target.execute(clock, (self._company,)).fetchone()
+        if there and there[0] != self._value(self._source, clock, self._company):
+            raise ServiceError("conflict", f"{self._company} was written at {self._target_name}: expected --resume")
+        self._target.execute("delete from bds.clocks where company_id = %s", (self._company,))
+        self._source.execute("select bds_operation.stay(%s)", (self._company,))
+        self._note("copying")
+
+    def _has_arrived(self) -> bool:
+        query = "select from bds.clocks where company_id = %s and departed_at is null"
+        return self._target.execute(query, (self._company,)).fetchone() is not None
+
+    def _arrive(self) -> None:
+        """Let the company live at the target."""
+        header = json.dumps(self._header())
+        clock = self._value(self._source, "select to_jsonb(c) from bds.clocks c where c.company_id = %s", self._company)
+        if clock["departed_at"] is None:
+            raise ServiceError("conflict", f"{self._company} takes writes at {self._source_name}: expected --resume")
+        self._alter(sql.SQL("alter subscription {} disable"))
+        target, since = self._login(self._target_name), time.monotonic()
+        while workers := target.execute(WORKERS, (self._name,)).fetchall():
+            if time.monotonic() > since + LOOK:
+                target.execute("select pg_terminate_backend(%s)", workers[0])
+            time.sleep(POLL)
+        with self._target.transaction():
+            self._target.execute("select bds_operation.arrive(%s, %s)", (header, json.dumps(clock)))
+        self._say("arrived")
+
+    def _clear(self) -> None:
+        """Delete the rows at the source, once no process of the service reads them any more."""
+        self._end_replication()
+        self._say("unsubscribed")
+        passed = self._value(self._home, "select extract(epoch from clock_timestamp() - %s)::float8", self._changed_at())
+        time.sleep(max(0.0, GRACE - passed))
+        with self._source.transaction():
+            self._source.execute("select bds_operation.clear_company(%s)", (self._company,))
+        self._say("cleared")
+        self._home.execute(NOTE, (self._company, self._target_name, None, None, None))
+        self._say("moved")
+
+    # Replication
+
+    def _is_replicating(self) -> bool:
+        """Whether subscription and slot exist; a slot may be lost, if the target was away for long."""
+        known = self._value(
+            self._login(self._target_name), "select exists (select from pg_subscription where subname = %s)", self._name
+        )
+        return bool(known and self._source.execute(SLOT, ("0/0", self._name)).fetchone())
+
+    def _lag(self, last: str = "0/0") -> tuple[int, bool]:
+        """Bytes that the target lacks, and whether it has everything up to `last`.  Raises ServiceError without a slot."""
+        row = self._source.execute(SLOT, (last, self._name)).fetchone()
+        if row is None:
+            raise ServiceError(
+                "conflict", f"the replication slot {self._name} is lost at {self._source_name}: --resume copies the rows again"
+            )
+        return int(row[0] or 0), bool(row[1])
+
+    def _require_no_error(self, before: int | None, now: int) -> int:
+        """Raise ServiceError if the target has failed to take rows since the last look."""
+        if before is not None and now > before:
+            raise ServiceError(
+                "conflict",
+                f"{self._target_name} could not take the rows, see the log of its server; {self._company} is served by"
+                f" {self._source_name}: mend it, then --resume, or --abort",
+            )
+        return now
+
+    def _end_replication(self) -> None:
+        target, source = self._login(self._target_name), self._login(self._source_name)
+        if self._value(target, "select exists (select from pg_subscription where subname = %s)", self._name):
+            self._alter(sql.SQL("alter subscription {} disable"))
+            self._alter(sql.SQL("drop subscription {}"))
+        self._source.execute(sql.SQL("drop publication if exists {}").format(sql.Identifier(self._name)))
+        source.execute("select pg_drop_replication_slot(slot_name) from pg_replication_slots where slot_name = %s", (self._name,))
+
+    def _alter(self, statement: sql.SQL) -> None:
+        self._login(self._target_name).execute(statement.format(sql.Identifier(self._name)))
+
+    # Connections
+
+    @property
+    def _source(self) -> psycopg.Connection[Any]:
+        return self._connection(self._source_name, "bds_owner")
+
+    @property
+    def _target(self) -> psycopg.Connection[Any]:
+        return self._connection(self._target_name, "bds_owner")
+
+    def _login(self, place: str) -> psycopg.Connection[Any]:
+        """A connection that acts as its login, which may replicate."""
+        return self._connection(place, None)
+
+    def _connection(self, place: str, role: LiteralString | None) -> psycopg.Connection[Any]:
+        if place not in self._urls:
+            raise ServiceError("not_found", f"no such place: {place!r}")
+        if (place, role) not in self._connections:
+            self._connections[place, role] = self._stack.enter_context(connect(self._urls[place], role))
+        return self._connections[place, role]
+
+    def _state(self, place: str) -> tuple[str, str, str]:
+        name, version, model = self._row(self._login(place), STATE)
+        return name, version, model
+
+    def _header(self) -> dict[str, Any]:
+        if self._known_header is None:
+            self._known_header = self._value(self._source, "select bds_operation.dump_header(%s)", self._company)
+        return self._known_header
+
+    def _changed_at(self) -> Any:
+        return self._row(self._home, ENTRY, self._company)[4]
+
+    def _row(self, connection: psycopg.Connection[Any], query: LiteralString, *values: Any) -> tuple[Any, ...]:
+        row = connection.execute(query, values).fetchone()
+        assert row is not None
+        return tuple(row)
+
+    def _value(self, connection: psycopg.Connection[Any], query: LiteralString, *values: Any) -> Any:
+        return self._row(connection, query, *values)[0]

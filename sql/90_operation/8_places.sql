@@ -1,0 +1,227 @@
+-- Places: the directory at home, and what a move calls at the place that a company leaves and at the one where it arrives.  Rows are
+-- carried by PostgreSQL's logical replication between the two calls; app/database/move.py has the steps.  Only the owner may call them.
+
+create function bds_operation.note_place(
+    company text, place text, source text default null, target text default null, phase text default null
+)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    insert into bds.directory as d (company_id, place, source, target, phase) values (company, place, source, target, phase)
+    on conflict (company_id) do update
+    set place = excluded.place, source = excluded.source, target = excluded.target, phase = excluded.phase,
+        changed_at = clock_timestamp();
+    perform pg_notify('bds_places', company);
+end
+$$;
+comment on function bds_operation.note_place(text, text, text, text, text) is
+    'At home: notes where a company lives, and its move; processes of the service hear of it';
+
+create function bds_operation.enter_company(company text, tenant text, place text)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    insert into bds.tenants (id) select tenant where tenant is not null on conflict do nothing;
+    insert into bds.companies (id, tenant_id) values (company, tenant);
+    perform bds_operation.note_place(company, place);
+exception when unique_violation then
+    raise exception using errcode = 'BD004', message = format('company %L already exists', company);
+end
+$$;
+comment on function bds_operation.enter_company(text, text, text) is 'At home: notes a company that was created at another place';
+
+create function bds_operation.moved_tables(out name text, out table_name regclass, out columns text[])
+    returns setof record
+    language sql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
+    select t.name, t.table_name, t.columns
+    from bds_operation.company_tables() with ordinality t (name, table_name, condition, columns, is_dumped, n)
+    where t.is_dumped and t.name not in ('bds.companies', 'bds.api_keys', 'bds.clocks')
+    order by t.n;
+$$;
+comment on function bds_operation.moved_tables() is
+    'The tables whose rows are replicated when a company moves: companies and keys are known at home, the clock arrives last';
+
+create function bds_operation.publish(company text, publication name)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    odd text;
+begin
+    select string_agg(c.oid::regclass::text, ', ') into odd
+    from bds_operation.moved_tables() t
+    join pg_class c on c.oid = t.table_name or c.oid in (select p.relid from pg_partition_tree(t.table_name) p where p.isleaf)
+    where c.relkind = 'r' and c.relreplident not in ('f', 'i') and not exists (
+        select from pg_index i
+        join pg_attribute a on a.attrelid = i.indrelid and a.attnum = any (i.indkey::smallint[]) and a.attname = 'company_id'
+        where i.indrelid = c.oid and i.indisprimary
+    );
+    if odd is not null then
+        raise exception using
+            errcode = 'BD004', message = format('%s has no primary key with company_id, by which replication finds its rows', odd),
+            hint = format('alter table %s replica identity full', split_part(odd, ', ', 1));
+    end if;
+    execute format(
+        'create publication %I for table %s with (publish_via_partition_root = true)', publication,
+        (
+            select string_agg(
+                format(
+                    '%s%s where (company_id = %L)', t.table_name,
+                    -- numbers are the target's own; generated columns are computed there
+                    case when exists (
+                        select from pg_attribute a
+                        where a.attrelid = t.table_name and a.attnum > 0 and not a.attisdropped and a.attname <> all (t.columns)
+                    ) then format(' (%s)', (select string_agg(quote_ident(c), ', ' order by n) from unnest(t.columns) with ordinality u (c, n)))
+                    else '' end,
+                    company
+                ),
+                ', '
+            )
+            from bds_operation.moved_tables() t
+        )
+    );
+end
+$$;
+comment on function bds_operation.publish(text, name) is
+    'At the source: a publication of the company''s rows. Raises BD004 for a table whose rows replication could not find';
+
+create function bds_operation.await_company(header jsonb)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    company text := header ->> 'company';
+begin
+    if exists (select from bds.clocks c where c.company_id = company and c.departed_at is null) then
+        raise exception using errcode = 'BD004', message = format('company %L lives here already', company);
+    end if;
+    perform bds_operation.require_shape(header);
+    perform bds_operation.clear_company(company);
+    insert into bds.tenants (id) select header ->> 'tenant' where header ->> 'tenant' is not null on conflict do nothing;
+    insert into bds.companies (id, tenant_id) values (company, header ->> 'tenant') on conflict do nothing;
+    perform bds_operation.make_months(header);
+end
+$$;
+comment on function bds_operation.await_company(jsonb) is
+    'At the target: makes room for a company that is about to be replicated, with the header of a dump; rows of an earlier try are deleted';
+
+create function bds_operation.clear_company(company text)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    this record;
+begin
+    if exists (select from bds.clocks c where c.company_id = company and c.departed_at is null) then
+        raise exception using errcode = 'BD004', message = format('company %L lives here', company);
+    elsif not bds_operation.pass_over_triggers() then
+        raise exception using
+            errcode = '42501',
+            message = 'bds_owner may not set session_replication_role, without which a move would be logged',
+            hint = 'as a superuser: grant set on parameter session_replication_role to bds_owner';
+    end if;
+    for this in
+        select t.* from bds_operation.company_tables() with ordinality t (name, oid, condition, columns, is_dumped, n)
+        where t.name not in ('bds.api_keys', 'bds.directory')
+            -- home knows every company
+            and (t.name <> 'bds.companies' or (select s.place <> 'home' from bds.settings s))
+        order by t.n desc
+    loop
+        execute format('delete from %s where %s', this.oid, this.condition) using company;
+    end loop;
+end
+$$;
+comment on function bds_operation.clear_company(text) is
+    'Deletes the rows of a company that does not live here, without a trace in the log: they are at another place. Raises BD004 if it does';
+
+create function bds_operation.depart(company text)
+    returns timestamptz
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    imports text;
+    since   timestamptz := (select c.departed_at from bds.clocks c where c.company_id = company);
+begin
+    if since is not null then
+        return since;
+    end if;
+    perform set_config('bds.company', company, true);
+    perform bds.lock_company(company);
+    select string_agg(i.id::text, ', ') into imports from bds.imports i where i.company_id = company and i.finished_at is null;
+    if imports is not null then
+        raise exception using errcode = 'BD004', message = format('company %L has imports under way: %s', company, imports);
+    end if;
+    update bds.clocks c set departed_at = clock_timestamp() where c.company_id = company returning c.departed_at into since;
+    return since;
+end
+$$;
+comment on function bds_operation.depart(text) is
+    'At the source: from its commit on the company takes no writes here. Waits for the turn; raises BD004 while an import is under way';
+
+create function bds_operation.stay(company text)
+    returns void
+    language sql
+    set search_path = pg_catalog, pg_temp
+as $$
+    update bds.clocks c set departed_at = null where c.company_id = company;
+    select pg_notify('bds_changes', company), pg_notify('bds_hooks', company);
+$$;
+comment on function bds_operation.stay(text) is 'At the source of a move that was given up: the company takes writes again';
+
+create function bds_operation.writers_of_others()
+    returns text[]
+    language sql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
+    select coalesce(array_agg(distinct l.virtualtransaction), '{}')
+    from pg_locks l join pg_database d on d.oid = l.database
+    where d.datname = current_database() and l.mode = 'RowExclusiveLock' and l.pid <> pg_backend_pid()
+        and l.relation in (
+            'bds.deliveries'::regclass, 'bds.hook_queue'::regclass, 'bds.hook_secrets'::regclass, 'bds.hook_states'::regclass,
+            'bds.hooks'::regclass, 'bds.mappers'::regclass
+        );
+$$;
+comment on function bds_operation.writers_of_others() is
+    'Transactions that write what needs no turn: hooks, deliveries, mappers';
+
+create function bds_operation.arrive(header jsonb, clock jsonb)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    company text := header ->> 'company';
+    odd     bigint;
+begin
+    if exists (select from bds.clocks c where c.company_id = company) then
+        return;  -- by an earlier try
+    end if;
+    select count(*) into odd from bds.change_log l where l.company_id = company and l.id > (clock ->> 'last_id')::bigint;
+    if odd > 0 or not exists (select from bds.change_log l where l.company_id = company and l.id = (clock ->> 'last_id')::bigint)
+        and (clock ->> 'last_id')::bigint > 0 and exists (select from bds.change_log l where l.company_id = company)
+    then
+        raise exception using
+            errcode = 'BD004', message = format('the log of company %L did not arrive up to change %s', company, clock ->> 'last_id');
+    end if;
+    perform bds_operation.pass_over_triggers();
+    insert into bds.clocks select * from jsonb_populate_record(null::bds.clocks, clock || '{"departed_at": null, "transaction_id": null}');
+    update bds.companies c set created_at = (header ->> 'created_at')::timestamptz, log_retention = (header ->> 'log_retention')::interval
+    where c.id = company and header ? 'created_at';
+    perform bds_operation.finish_restore(header, true);
+    perform pg_notify('bds_changes', company);
+end
+$$;
+comment on function bds_operation.arrive(jsonb, jsonb) is
+    'At the target: from its commit on the company lives here, with the clock that it had at the source';

@@ -1,0 +1,193 @@
+"""Places at the command line, and what stops a move: another one, a drained place, a lost slot, a target that cannot take the rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from app.cli.main import main
+from app.database import places
+from app.database.directory import HOME
+from app.database.move import Move
+from app.errors import ServiceError
+from tests.places.conftest import COMPANY, Places
+
+pytestmark = [pytest.mark.processes, pytest.mark.slow]
+
+UNITS = "insert into data.units (code, name) select 'U' || n, 'unit' from generate_series(1, 100) n"
+
+
+@pytest.fixture
+def bds(pair: Places, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
+    """Run a command; returns its exit code, its output and its messages."""
+    monkeypatch.setenv("BDS_DATABASE_URL", pair.urls[HOME])
+
+    def run(*words: str) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code = main(words)
+        written = capsys.readouterr()
+        return code, written.out, written.err
+
+    return run
+
+
+def interrupt(pair: Places, step: str, target: str = "west") -> None:
+    """Start a move that ends after a step."""
+
+    def say(done: str) -> None:
+        if done == step:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        pair.move(target, say=say)
+
+
+def test_a_company_is_created_used_and_deleted_at_a_place(pair: Places, bds: Any, tmp_path: Any) -> None:
+    assert bds("company", "create", "acme", "--place", "west")[0] == 0
+    assert pair.directory("acme") == ("west", None) and pair.writable("acme") == ["west"]
+    assert bds("company", "create", "acme", "--place", "home")[0] == 1
+    assert bds("company", "create", "beta", "--place", "east")[:2] == (1, "")
+    file = tmp_path / "feed.json"
+    file.write_text('{"units": [{"code": "A", "name": "a"}]}')
+    assert bds("import", str(file), "--company", "acme")[0] == 0
+    assert pair.west.rows("select code from data.units") == [("A",)]
+    assert '"code":"A"' in bds("export", "units", "--company", "acme", "--format", "json")[1].replace(" ", "")
+    assert bds("hook", "create", "https://93.184.215.14/", "--company", "acme", "--entity", "units")[0] == 0
+    hook = str(pair.west.rows("select id from bds.hooks")[0][0])
+    assert bds("hook", "disable", hook)[0] == 0
+    assert "acme" in bds("company", "list")[1] and "west" in bds("company", "list")[1]
+    assert bds("query", "select code from data.units")[1].split() == ["code", "A"]
+    code, out, _ = bds("place", "list")
+    assert code == 0 and [line.split()[0] for line in out.splitlines()] == ["name", "home", "west"] and "serves" in out
+    assert bds("company", "delete", "acme", "--yes")[0] == 0
+    assert pair.west.rows("select from bds.companies") == pair.home.rows("select from bds.companies") == []
+    assert bds("company", "create", "acme", "--place", "home")[0] == 0
+
+
+def test_a_place_is_drained(pair: Places, bds: Any) -> None:
+    for company in ("one", "two"):
+        pair.company("west", company)
+        pair.west.write(company, UNITS)
+    assert bds("place", "drain", "west")[0] == 0
+    assert pair.writable("one") == pair.writable("two") == [HOME]
+    assert "draining" in bds("place", "list")[1]
+    assert bds("company", "create", "three")[0] == 0
+    assert pair.directory("three")[0] == HOME
+
+
+def test_a_file_runs_at_every_place_and_an_error_names_the_place(pair: Places, bds: Any, tmp_path: Any) -> None:
+    file = tmp_path / "tables.sql"
+    file.write_text("create table data.extra (n int)")
+    assert bds("sql", str(file))[0] == 0
+    for operator in (pair.home, pair.west):
+        assert operator.rows("select to_regclass('data.extra')::text") == [("data.extra",)]
+    code, _, messages = bds("sql", str(file))
+    assert code == 1 and "west" in messages and "extra" in messages
+
+
+def test_a_database_is_a_place_once(pair: Places) -> None:
+    with pytest.raises(ServiceError, match="place 'west' already"):
+        places.add(pair.urls[HOME], "east", pair.urls["west"])
+    pair.company(HOME)
+    with pytest.raises(ServiceError, match="without companies"):
+        places.add(pair.urls[HOME], "east", pair.urls[HOME])
+
+
+def test_two_moves_of_a_company_at_once(pair: Places) -> None:
+    pair.company(HOME)
+    with (
+        Move.of(pair.urls, COMPANY, lambda _: None),
+        pytest.raises(ServiceError, match="another process"),
+        Move.of(pair.urls, COMPANY, lambda _: None),
+    ):
+        pass
+    interrupt(pair, "copied")
+    with Move.of(pair.urls, COMPANY, lambda _: None) as move:
+        with pytest.raises(ServiceError, match="--resume or --abort"):
+            move.start("west")
+        with pytest.raises(psycopg.Error):
+            pass_through(pair)
+        move.abort()
+    assert pair.writable() == [HOME]
+
+
+def pass_through(pair: Places) -> None:
+    """Two clocks of one company: the target refuses to clear a company that lives there."""
+    pair.home.rows("select bds_operation.clear_company(%s)", (COMPANY,))
+
+
+def test_what_cannot_be_moved_is_refused_before_anything_is_noted(pair: Places) -> None:
+    pair.company(HOME)
+    for target, why in (("east", "no such place"), (HOME, "at home already")):
+        with pytest.raises(ServiceError, match=why):
+            pair.move(target)
+    with pytest.raises(ServiceError, match="no such company"):
+        pair.move("west", "nobody")
+    with Move.of(pair.urls, COMPANY, lambda _: None) as move, pytest.raises(ServiceError, match="is not being moved"):
+        move.resume()
+    pair.west.connection.execute("alter table data.units add column extra text")
+    with pytest.raises((ServiceError, psycopg.Error), match=r"units|entities"):
+        pair.move("west")
+    with Move.of(pair.urls, COMPANY, lambda _: None) as move:
+        if move.phase:
+            move.abort()
+    assert pair.writable() == [HOME]
+
+
+def test_a_lost_slot_is_named_and_the_rows_are_copied_again(pair: Places) -> None:
+    pair.company(HOME)
+    pair.home.write(COMPANY, UNITS)
+    interrupt(pair, "copied")
+    [(name,)] = pair.home.rows("select slot_name from pg_replication_slots where database = current_database()")
+    pair.west.connection.execute(sql.SQL("alter subscription {} disable").format(sql.Identifier(name)))
+    pair.home.rows(
+        "select pg_terminate_backend(active_pid, 5000) from pg_replication_slots where slot_name = %s and active", (name,)
+    )
+    pair.home.rows("select pg_drop_replication_slot(%s)", (name,))
+    assert pair.writable() == [HOME]
+    pair.home.write(COMPANY, "insert into data.units (code, name) values ('LATE', 'late')")
+    pair.west.connection.execute(sql.SQL("alter subscription {} set (slot_name = none)").format(sql.Identifier(name)))
+    with Move.of(pair.urls, COMPANY, lambda _: None) as move:
+        move.resume()
+    assert pair.writable() == ["west"]
+    assert pair.west.rows("select count(*) from data.units") == [(101,)]
+
+
+def test_a_target_that_cannot_take_the_rows_leaves_the_company_where_it_is(pair: Places) -> None:
+    pair.company(HOME)
+    pair.home.write(COMPANY, UNITS)
+    # as on a full disk: each row is refused with its SQLSTATE
+    pair.west.connection.execute(
+        "create function public.is_full() returns trigger language plpgsql as"
+        " $$ begin raise disk_full using message = 'could not extend file: No space left on device'; end $$;"
+        " create trigger is_full before insert on data.units for each row execute function public.is_full();"
+        " alter table data.units enable always trigger is_full"
+    )
+    with pytest.raises(ServiceError, match="could not take the rows") as refused:
+        pair.move("west")
+    assert "--abort" in refused.value.message
+    assert pair.writable() == [HOME] and pair.directory() == (HOME, "copying")
+    pair.home.write(COMPANY, "insert into data.units (code, name) values ('LATE', 'late')")
+    with Move.of(pair.urls, COMPANY, lambda _: None) as move:
+        move.abort()
+    assert pair.writable() == [HOME] and pair.directory() == (HOME, None)
+    pair.west.connection.execute("drop trigger is_full on data.units")
+    pair.move("west")
+    assert pair.west.rows("select count(*) from data.units") == [(101,)]
+
+
+def test_an_import_under_way_delays_the_departure(pair: Places, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.database.move.PATIENCE", 0.0)
+    pair.company(HOME)
+    [(number,)] = pair.home.write(COMPANY, "select bds.import_begin(%s, 'me')", (COMPANY,))
+    with pytest.raises(psycopg.Error, match="imports under way"):
+        pair.move("west")
+    assert pair.writable() == [HOME] and pair.directory() == (HOME, "copying")
+    pair.home.write(COMPANY, "select bds.import_fail(%s, %s, 'failed', 'aborted', 'test')", (COMPANY, number))
+    with Move.of(pair.urls, COMPANY, lambda _: None) as move:
+        move.resume()
+    assert pair.writable() == ["west"]
+    assert pair.west.rows("select state from bds.imports") == [("failed",)]

@@ -1,0 +1,34 @@
+"""A company moves between places: rows, log, clock, hooks and ids go on."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.database.directory import HOME
+from tests.places.conftest import COMPANY, Places
+
+pytestmark = [pytest.mark.processes, pytest.mark.slow]
+
+
+def test_a_company_moves_with_its_rows_and_log_and_back(pair: Places) -> None:
+    pair.company(HOME)
+    pair.home.write(COMPANY, "insert into data.units (code, name) select 'U' || n, 'unit ' || n from generate_series(1, 300) n")
+    pair.home.write(COMPANY, f"update data.units set name = 'changed' where company_id = '{COMPANY}' and code = 'U7'")
+    query = "select id, code, name, updated_at from data.units where company_id = 'demo' order by id"
+    rows = pair.home.rows(query)
+    steps: list[str] = []
+    pair.move("west", say=steps.append)
+    assert pair.directory() == ("west", None)
+    assert pair.writable() == ["west"]
+    assert pair.west.rows(query) == rows
+    assert pair.home.rows(query) == []
+    pair.west.write(COMPANY, "insert into data.units (code, name) values ('NEW', 'new')")
+    ids = pair.west.rows("select id, created_at from bds.change_log where company_id = 'demo' order by id")
+    assert [id for id, _ in ids] == list(range(1, 303))
+    pair.move(HOME)
+    assert pair.directory() == (HOME, None)
+    assert pair.writable() == [HOME]
+    assert len(pair.home.rows(query)) == 301
+    pair.home.write(COMPANY, "insert into data.units (code, name) values ('LAST', 'last')")
+    assert pair.home.rows("select max(id), count(*) from bds.change_log where company_id = 'demo'") == [(303, 303)]
+    assert pair.west.rows("select from bds.companies") == []
