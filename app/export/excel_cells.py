@@ -36,8 +36,8 @@ class CellFormat:
 
     style: int  # the number that cells name as s="2"
     picture: str
-    width: int  # characters
-    sample: date | time
+    width: int  # characters, at least
+    sample: date | time | float
 
 
 # XlsxWriter numbers cell formats in the order in which cells use them first: 0 is the default's number, 1 the header's.
@@ -45,7 +45,14 @@ CELL_FORMATS = {
     "date": CellFormat(2, "yyyy-mm-dd", 11, date(2026, 1, 1)),
     "timestamptz": CellFormat(3, "yyyy-mm-dd hh:mm:ss", 19, datetime(2026, 1, 1)),
     "time": CellFormat(4, "hh:mm:ss", 9, time(1)),
+    "decimal": CellFormat(5, "#,##0.00########", 8, 1.5),  # two decimals, more where the value has them
 }
+
+
+def cell_format(field: ExportField) -> CellFormat | None:
+    """The format of a field's cells; None for the default."""
+    is_decimal = field.type == "numeric" and bool(field.column.field.scale)
+    return CELL_FORMATS.get("decimal" if is_decimal else field.type)
 
 
 class ExcelLines:
@@ -73,7 +80,8 @@ class ExcelLines:
         if number is None:
             return text
         value, is_exact = number
-        style = f' s="{CELL_FORMATS[field.type].style}"' if field.type in CELL_FORMATS else ""
+        format = cell_format(field)
+        style = f' s="{format.style}"' if format else ""
         start = Literal(f'<c r="{name}"{style}><v>')
         return SQL("case when {} then {} || {} || '</v></c>' else {} end").format(is_exact, start, value, text)
 

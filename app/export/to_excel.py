@@ -1,4 +1,4 @@
-"""An Excel workbook, written while it is sent: typed cells, a header that stays in view, a filter.
+"""An Excel workbook, written while it is sent: typed cells, a header that stays in view, a filter, widths by the first rows.
 
 XlsxWriter makes an empty workbook; PostgreSQL makes the rows; they are numbered and compressed here.  Rows that exceed a sheet go
 on in further sheets.
@@ -18,13 +18,15 @@ import io
 import re
 import zipfile
 from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from datetime import datetime
+from html import unescape
 from typing import IO
 
 import xlsxwriter
 
 from app.export import statements
-from app.export.excel_cells import CELL_FORMATS, ROW_MARK, ExcelLines
+from app.export.excel_cells import CELL_FORMATS, ROW_MARK, ExcelLines, cell_format, letters
 from app.export.read import Reader
 from app.export.request import ExportRequest
 from app.export.shape import ExportField, LineShape, line_shape
@@ -33,7 +35,10 @@ from app.query.tree import NUMBERS
 ROWS = 1_048_575  # of a sheet, without its header
 LEVEL = 1  # of compression: the network is rarely slower than level 1 compresses
 LARGE = 10_000_000  # cells from which a sheet may need the 64-bit sizes of a zip
-WIDTHS = {"bool": 8, "uuid": 36}  # characters
+MEASURED = 500  # rows from which the widths of columns are taken, at most
+NARROWEST, WIDEST = 6, 60  # characters of a column
+CELL = re.compile(rf'<c r="([A-Z]+){ROW_MARK}"[^>]*>(.*?)</c>', re.DOTALL)
+TAG = re.compile(r"<[^>]*>")
 SHEETS = "xl/worksheets/sheet"
 DATA_END = b"</sheetData>"
 DIMENSION = re.compile(rb'<dimension ref="[^"]*"/>')
@@ -45,9 +50,13 @@ async def write(export: ExportRequest, reader: Reader, now: datetime) -> AsyncGe
     """Yield the workbook.  now: its time of creation."""
     shape = line_shape(export.query)
     (count,) = await reader.one(statements.count(export.query, export.company, shape.collection))
-    workbook = await asyncio.to_thread(WorkbookWriter, export, shape, count, now)
-    async for block in reader.lines(export, ExcelLines()):
-        yield await asyncio.to_thread(workbook.add, block)
+    async with aclosing(reader.lines(export, ExcelLines())) as blocks:
+        first = await anext(blocks, b"")
+        widths = column_widths(shape.fields, first)
+        workbook = await asyncio.to_thread(WorkbookWriter, export, shape, count, widths, now)
+        yield await asyncio.to_thread(workbook.add, first)
+        async for block in blocks:
+            yield await asyncio.to_thread(workbook.add, block)
     yield await asyncio.to_thread(workbook.close)
 
 
@@ -73,13 +82,13 @@ class OutputBuffer(io.RawIOBase):
 class WorkbookWriter:
     """Copies an empty workbook and inserts rows into its sheets.  Fixes the number of sheets by the `count` of rows."""
 
-    def __init__(self, export: ExportRequest, shape: LineShape, count: int, now: datetime) -> None:
+    def __init__(self, export: ExportRequest, shape: LineShape, count: int, widths: Sequence[int], now: datetime) -> None:
         self._output = OutputBuffer()
         self._zip = zipfile.ZipFile(self._output, "w", zipfile.ZIP_DEFLATED, compresslevel=LEVEL)
         self._now = now
         self._is_large = min(count, ROWS) * len(shape.fields) > LARGE
         self._sheets: list[tuple[str, bytes, bytes]] = []  # name, XML before the rows, XML after them
-        with zipfile.ZipFile(io.BytesIO(empty_workbook(export, shape.fields, count, now))) as empty:
+        with zipfile.ZipFile(io.BytesIO(empty_workbook(export, shape.fields, count, widths, now))) as empty:
             for name in empty.namelist():
                 data = empty.read(name)
                 if name.startswith(SHEETS):
@@ -138,7 +147,7 @@ def split_sheet(data: bytes) -> tuple[bytes, bytes]:
     return DIMENSION.sub(b'<dimension ref="%b"/>' % filtered[1], before, count=1), DATA_END + after
 
 
-def empty_workbook(export: ExportRequest, fields: Sequence[ExportField], count: int, now: datetime) -> bytes:
+def empty_workbook(export: ExportRequest, fields: Sequence[ExportField], count: int, widths: Sequence[int], now: datetime) -> bytes:
     """Return a workbook with sheets for `count` rows.  Each holds a header and a sample row, which makes it number its formats."""
     data = io.BytesIO()
     with xlsxwriter.Workbook(data, {"in_memory": True, "default_date_format": "yyyy-mm-dd"}) as book:
@@ -150,10 +159,10 @@ def empty_workbook(export: ExportRequest, fields: Sequence[ExportField], count: 
             sheet = book.add_worksheet(export.entity.name[:25] + (f" {number + 1}" if number else ""))
             sheet.freeze_panes(1, 0)
             for column, field in enumerate(fields):
-                sheet.set_column(column, column, _width(field))
+                sheet.set_column(column, column, widths[column])
                 sheet.write_string(0, column, field.name, header)
             for column, (sample, format) in enumerate(samples):
-                sheet.write_datetime(1, column, sample, format)
+                sheet.write(1, column, sample, format)
             sheet.autofilter(0, 0, max(rows, 1), len(fields) - 1)
             sheet.repeat_rows(0)
             sheet.set_landscape()
@@ -162,10 +171,20 @@ def empty_workbook(export: ExportRequest, fields: Sequence[ExportField], count: 
     return data.getvalue()
 
 
-def _width(field: ExportField) -> float:
-    """Return the width of a column in characters."""
-    if field.type in CELL_FORMATS:
-        usual = CELL_FORMATS[field.type].width
-    else:
-        usual = WIDTHS.get(field.type, 12 if field.type in NUMBERS or field.lookup else 24)
-    return max(usual, len(field.name) + 3)
+def column_widths(fields: Sequence[ExportField], block: bytes) -> list[int]:
+    """Return the width of each column in characters, as the header and the first rows need it."""
+    formats = [cell_format(field) for field in fields]
+    widths = [
+        max(len(field.name) + 3, format.width if format else NARROWEST) for field, format in zip(fields, formats, strict=True)
+    ]
+    names = {letters(number): number for number in range(len(fields))}
+    rows = block.split(b"\n", MEASURED)[:MEASURED]
+    for name, content in CELL.findall(b"".join(rows).decode()):
+        number, text = names[name], TAG.sub("", content)
+        if fields[number].type in NUMBERS:
+            whole = text.lstrip("-").partition(".")[0]  # the format adds decimals and separators of thousands
+            widths[number] = max(widths[number], len(text) + (3 + len(whole) // 3 if formats[number] else 2))
+        elif formats[number] is None:
+            lines = unescape(text).split("\n")
+            widths[number] = max(widths[number], min(WIDEST, max(map(len, lines)) + 2))
+    return widths

@@ -138,6 +138,35 @@ def test_excel_has_cells_of_their_types(shop: Shop) -> None:
     assert product[4].value is None
 
 
+def test_decimals_have_a_format_and_columns_the_width_of_their_content(shop: Shop) -> None:
+    insert = "insert into data.orders (company_id, code, order_date, total, note) values ('demo', %s, '2026-01-01', %s, %s)"
+    texts = {
+        "W1": ("63", "ab"),
+        "W2": ("1234567.8", "first line\n" + "x" * 30 + "\nthird"),
+        "W3": ("-0.125", "&" * 20),
+        "W4": (None, "y" * 500),
+    }
+    for code, (total, note) in texts.items():
+        shop.service.operator.write("demo", insert, (code, total, note))
+    options = {"select": "id,code,orderDate,total,note", "orderby": "code"}
+
+    def widths(codes: str) -> list[float]:
+        page = sheet(shop.good("orders", "excel", filter=f"code in ({codes})", **options))
+        return [page.column_dimensions[letter].width for letter in "ABCDE"]
+
+    page = sheet(shop.good("orders", "excel", filter="startswith(code,'W')", **options))
+    assert {cell.number_format for cell in page["D"][1:4]} == {"#,##0.00########"}
+    assert page["A2"].number_format == "General" and page["C2"].number_format == "yyyy-mm-dd"
+    assert [cell.value for cell in page["D"][1:]] == [63, 1234567.8, -0.125, None]
+    assert widths("'W1'")[4] == pytest.approx(7, abs=1), "the header's"
+    assert widths("'W1','W3'")[4] == pytest.approx(22, abs=1), "an entity is one character"
+    assert widths("'W1','W2'")[4] == pytest.approx(32, abs=1), "the longest line"
+    assert widths("'W4'")[4] == pytest.approx(60, abs=1), "at most"
+    assert widths("'W2'")[3] >= len("1,234,567.80") > widths("'W1'")[3]
+    assert widths("''")[0] == pytest.approx(6, abs=1), "without rows"
+    shop.service.operator.write("demo", "delete from data.orders where company_id = 'demo' and code like 'W%%'")
+
+
 def test_a_value_that_a_spreadsheet_cannot_hold_exactly_is_a_text(shop: Shop) -> None:
     found = {row[0]: row[1:] for row in values(shop.good("orders", "excel", select="code,orderDate,total"))}
     assert found["O1"] == [datetime(2026, 11, 20), "123456789012345.6789"], "more digits than a number of Excel has"

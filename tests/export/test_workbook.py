@@ -14,7 +14,7 @@ from app.export import to_excel
 from app.export.excel_cells import CELL_FORMATS
 from app.export.request import read_request
 from app.export.shape import line_shape
-from app.export.to_excel import DATA_END, DIMENSION, FILTER, SAMPLE_ROW, SHEETS, empty_workbook, split_sheet
+from app.export.to_excel import DATA_END, DIMENSION, FILTER, SAMPLE_ROW, SHEETS, column_widths, empty_workbook, split_sheet
 from tests.query.model import catalog
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
@@ -26,7 +26,8 @@ def workbook(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(to_excel, "ROWS", 10)
     model = catalog()
     export = read_request(model, model["products"], "demo", {"format": "excel"})
-    return empty_workbook(export, line_shape(export.query).fields, request.param, NOW)
+    fields = line_shape(export.query).fields
+    return empty_workbook(export, fields, request.param, column_widths(fields, b""), NOW)
 
 
 def sheets(workbook: bytes) -> dict[str, bytes]:
