@@ -26,15 +26,16 @@ QUALITIES = ("basic", "solid", "professional", "light", "long", "short", "steel"
 FIRST = ("Anna", "Bruno", "Chiara", "Dmitri", "Elif", "Femke", "Goran", "Hana", "Igor", "Jana", "Karim", "Luca", "Mira")
 LAST = ("Berger", "Costa", "Dvořák", "Eriksen", "Fischer", "García", "Horvat", "Ivanova", "Jansen", "Kowalski", "Lefèvre")
 PLACES = (
-    ("Germany", "Köln"),
-    ("Austria", "Wien"),
-    ("Slovenia", "Ljubljana"),
-    ("France", "Lyon"),
-    ("Italy", "Trieste"),
-    ("Poland", "Kraków"),
+    ("Germany", "Köln", "EUR"),
+    ("Austria", "Wien", "EUR"),
+    ("Switzerland", "Bern", "CHF"),
+    ("France", "Lyon", "EUR"),
+    ("Italy", "Trieste", "EUR"),
+    ("Poland", "Kraków", "PLN"),
 )
 START = date(2024, 11, 1)
 PRODUCTS, CUSTOMERS, ORDERS = 240, 80, 600
+UNPAID, NEW = 60, 24  # of the last orders: not paid yet, not confirmed yet if not invoiced
 
 
 def document() -> Iterator[tuple[str, Iterator[dict[str, Any]]]]:
@@ -46,7 +47,7 @@ def document() -> Iterator[tuple[str, Iterator[dict[str, Any]]]]:
     yield "categories", _categories()
     yield "products", _products(chance, prices)
     yield "customers", _customers(chance)
-    yield "orders", ({**order, "status": "closed"} for order in orders)
+    yield "orders", ({**order, "status": _status(number)} for number, order in enumerate(orders))
     yield "invoices", _invoices(orders)
 
 
@@ -78,7 +79,7 @@ def _products(chance: random.Random, prices: list[Decimal]) -> Iterator[dict[str
 
 def _customers(chance: random.Random) -> Iterator[dict[str, Any]]:
     for number in range(CUSTOMERS):
-        country, city = PLACES[number % len(PLACES)]
+        country, city, _ = PLACES[number % len(PLACES)]
         yield {
             "code": f"C{number + 1:03}",
             "name": f"{FIRST[number % len(FIRST)]} {LAST[number % len(LAST)]}",
@@ -93,9 +94,11 @@ def _orders(chance: random.Random, prices: list[Decimal]) -> Iterator[dict[str, 
     for number in range(ORDERS):
         products = chance.sample(range(PRODUCTS), chance.randrange(1, 9))
         lines = [(product, chance.randrange(1, 12)) for product in products]
+        customer = chance.randrange(CUSTOMERS)
         yield {
             "code": f"SO-{number + 1:05}",
-            "customer": f"code:C{chance.randrange(CUSTOMERS) + 1:03}",
+            "customer": f"code:C{customer + 1:03}",
+            "currency": PLACES[customer % len(PLACES)][2],
             "orderDate": (START + timedelta(days=number * 740 // ORDERS)).isoformat(),
             "total": str(sum(prices[product] * quantity for product, quantity in lines)),
             "items": [
@@ -105,10 +108,21 @@ def _orders(chance: random.Random, prices: list[Decimal]) -> Iterator[dict[str, 
         }
 
 
+def _is_invoiced(number: int) -> bool:
+    return number % 8 != 7
+
+
+def _status(number: int) -> str:
+    """The status of an order."""
+    if _is_invoiced(number):
+        return "closed" if number < ORDERS - UNPAID else "delivered"
+    return "draft" if number >= ORDERS - NEW else "cancelled" if number % 24 == 7 else "confirmed"
+
+
 def _invoices(orders: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     for number, order in enumerate(orders):
-        if number % 8 == 7:
-            continue  # not invoiced yet
+        if not _is_invoiced(number):
+            continue
         day = date.fromisoformat(order["orderDate"]) + timedelta(days=3)
         yield {
             "code": order["code"].replace("SO", "INV"),
@@ -116,7 +130,8 @@ def _invoices(orders: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
             "order": f"code:{order['code']}",
             "invoiceDate": day.isoformat(),
             "dueDate": (day + timedelta(days=30)).isoformat(),
-            "status": "paid" if number < ORDERS - 60 else "posted",
+            "status": "posted" if number >= ORDERS - UNPAID else "paid" if number % 31 else "overdue",
+            "currency": order["currency"],
             "total": order["total"],
             "items": order["items"],
         }
