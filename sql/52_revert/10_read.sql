@@ -5,7 +5,7 @@
 --                      old (the values before, by present API names), later and later_by (the last change by others), erased (fields
 --                      whose old values were erased)
 --     revert_entities  their entities that are registered: name, place, table_name, touched (columns of which old values are known),
---                      creates (whether rows come back), deletes (whether rows go)
+--                      creates (whether rows come back), updates (whether rows change), deletes (whether rows go)
 --     revert_errors    why rows stay as they are: entity, n, field, code, message
 --     revert_E         the rows of entity E (11_compare.sql)
 
@@ -108,7 +108,7 @@ begin
         later bigint, later_by text, erased text[]
     ) on commit drop;
     create temporary table revert_entities (
-        name text, place int, table_name regclass, touched text[], creates boolean, deletes boolean
+        name text, place int, table_name regclass, touched text[], creates boolean, updates boolean, deletes boolean
     ) on commit drop;
     create temporary table revert_errors (entity text, n bigint, field text, code text, message text) on commit drop;
 end

@@ -117,9 +117,15 @@ begin
     execute format('analyze pg_temp.%I', 'revert_' || this.name);
     perform bds_revert.find_conflicts(this.name, force);
     execute format(
-        'update pg_temp.revert_entities e set creates = x.creates, deletes = x.deletes from ('
-        'select coalesce(bool_or("@action" = ''create''), false) as creates, coalesce(bool_or("@action" = ''delete''), false) as deletes '
-        'from pg_temp.%I) x where e.name = $1',
+        $sql$
+        update pg_temp.revert_entities e set creates = x.creates, updates = x.updates, deletes = x.deletes
+        from (
+            select coalesce(bool_or(u."@action" = 'create'), false) as creates, coalesce(bool_or(u."@action" = 'update'), false) as updates,
+                coalesce(bool_or(u."@action" = 'delete'), false) as deletes
+            from pg_temp.%I u
+        ) x
+        where e.name = $1
+        $sql$,
         'revert_' || this.name
     ) using this.name;
 end

@@ -44,7 +44,7 @@ begin
                 array['changes', list.waiting, 'is_waiting', list.is_waiting]
             ),
             (
-                3, list.changes is not null, 'update {table} t set {changes} from pg_temp.{rows:I} u '
+                3, this.updates and list.changes is not null, 'update {table} t set {changes} from pg_temp.{rows:I} u '
                 'where t.company_id = (select $1) and t.id = u.id and u."@action" = ''update''',
                 array['changes', list.changes]
             )
@@ -101,7 +101,7 @@ declare
 begin
     perform bds_revert.make_way(company);
     for this in
-        select e.name, s.statement
+        select e.name, e.table_name, s.statement
         from pg_temp.revert_entities e cross join lateral bds_revert.steps(e) s
         order by s.place, e.place
     loop
@@ -109,6 +109,10 @@ begin
         execute this.statement using company, 0, wanted;
         get diagnostics written = row_count;
         done := done + written;
+        -- In a table that had one row, every column is unique to the planner: any index would do for the foreign keys of the children.
+        if written > (select c.reltuples from pg_class c where c.oid = this.table_name) then
+            execute format('analyze (skip_locked) %s', this.table_name);
+        end if;
     end loop;
     if deletes is not null then
         raise notice 'deleting: % of % rows done', done, greatest(wanted, 1);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 import socket
 import threading
@@ -16,6 +17,7 @@ from app.changes import hub
 from tests.auth.client import bearer, make_user, sign_in
 from tests.changes.following import Client, connect, following
 from tests.changes.test_stream import add, last
+from tests.database.test_companies import dumped, restore
 from tests.service.serving import Service, running, wait_until
 
 pytestmark = pytest.mark.processes
@@ -100,6 +102,33 @@ def test_a_deleted_company_ends_its_streams_and_a_new_one_of_its_name_is_followe
         add(service.operator, 2, "gone")
         client.wait(2)
         assert client.ids == [1, 2]
+
+
+def test_a_client_resumes_after_its_company_was_restored_unless_the_dump_is_older_than_its_last_event(service: Service) -> None:
+    service.operator.company("moved")
+    key = {"X-API-Key": service.operator.key("moved")}
+    add(service.operator, 3, "moved")
+    older = dumped(service.operator, "moved")
+    with following(service, "moved", headers=key, after=0) as client:
+        add(service.operator, 2, "moved")
+        client.wait(5)
+        newer = dumped(service.operator, "moved")
+        service.operator.rows("select bds.delete_company('moved')")
+        client.wait_for_end()
+    for content, resumed in ((newer, 5), (older, 3)):
+        restore(service.operator, content, "moved")
+        with following(service, "moved", headers=key, last=resumed) as client:
+            add(service.operator, 2, "moved")
+            client.wait(2)
+            assert client.ids == [resumed + 1, resumed + 2], "the ids go on"
+            if content is newer:
+                service.operator.rows("select bds.delete_company('moved')")
+                client.wait_for_end()
+    connection, response = connect(service, "moved", headers=key, last=7)
+    answer = json.load(response)
+    assert (response.status, answer["code"], answer["target"]) == (404, "not_found", "Last-Event-ID")
+    assert "change 7 is yet to come; the last one is 5" in answer["detail"], "it has to read the company anew"
+    connection.close()
 
 
 def test_a_client_that_does_not_read_is_cut_while_others_go_on(service: Service) -> None:

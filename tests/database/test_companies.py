@@ -118,10 +118,10 @@ def dumped(operator: Operator, company: str = "acme") -> bytes:
     return out.getvalue()
 
 
-def restore(operator: Operator, content: bytes, hooks: bool = True) -> None:
+def restore(operator: Operator, content: bytes, company: str = "acme", *, hooks: bool = True) -> None:
     operator.connection.execute("set role bds_owner")
     try:
-        assert dump.restore(operator.connection, io.BytesIO(content), hooks, no_show) == "acme"
+        assert dump.restore(operator.connection, io.BytesIO(content), hooks, no_show) == company
     finally:
         operator.connection.execute("reset role")
 

@@ -1,0 +1,152 @@
+"""What reading a past state costs, against reading the present; and undoing an import, against the import.
+
+The state is of before a tenth of the rows changed.  Reads are the service's statements, without HTTP.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from app.database import connections
+from app.database.catalog import Catalog
+from app.database.past import NAME_VERSION, Moment, model_of, parameters
+from app.query import sql_select
+from app.query.options import parse_query
+from bench.documents import write_basis, write_products
+from bench.place import COMPANY, Place, load, settle
+from bench.table import Result, rate, say, timed
+
+ROUNDS = 5
+ITEMS = 5  # of an order
+
+ROWS = (
+    "insert into data.products (code, name, description, barcode, price)"
+    " select 'p' || n, 'Product ' || n, 'A description ' || n, 'b' || n, n %% 1000 + 0.25 from generate_series(1, %(rows)s) n",
+    "insert into data.orders (code, order_date, total) select 'o' || n, date '2026-01-01' + n %% 300, n %% 500"
+    " from generate_series(1, %(rows)s / 10) n",
+    "insert into data.order_items (order_id, product_id, quantity, price) select o.id, o.id * 7 %% %(rows)s + n, n, n * 2"
+    f" from data.orders o cross join generate_series(1, {ITEMS}) n where o.company_id = '{COMPANY}'",
+)
+# Of both: updates, deletes, and rows that are new.
+CHANGES = (
+    f"update data.products set price = price + 1 where company_id = '{COMPANY}' and id %% 12 = 0",
+    f"delete from data.products p where company_id = '{COMPANY}' and id %% 101 = 0"
+    " and not exists (select from data.order_items i where i.company_id = p.company_id and i.product_id = p.id)",
+    "insert into data.products (code, name) select 'n' || n, 'New' from generate_series(1, %(rows)s / 100) n",
+    f"update data.order_items set quantity = quantity + 1 where company_id = '{COMPANY}' and id %% 10 = 0",
+    f"delete from data.order_items where company_id = '{COMPANY}' and id %% 33 = 0",
+)
+ROWS_AT = "select count(r) from bds.rows_at(%s, 'products', %s) r"
+ROWS_NOW = (
+    "select count(json_object('id' : id, 'code' : code, 'name' : name, 'description' : description, 'barcode' : barcode, 'price' : price,"
+    " 'active' : active, 'categoryId' : \"categoryId\", 'unitId' : \"unitId\", 'updatedAt' : \"updatedAt\" returning json)::jsonb)"
+    " from api.products"
+)
+READS = {
+    "by id": ("products", "$filter=id eq 77"),
+    "by code": ("products", "$filter=code eq 'p77'"),
+    "20 orders with items": ("orders", "$top=20&$expand=items"),
+    "every order with items": ("orders", "$expand=items"),
+    "filter by items/$count": ("orders", "$filter=items/$count gt 4&$select=id"),
+    "every product": ("products", ""),
+}
+
+
+def measure(place: Place, rows: int) -> Iterator[Result]:
+    """Reads a second of a past state; rows a second of a revert."""
+    with place.database(COMPANY) as url:
+        say(f"past: {rows:,} products, {rows // 10 * ITEMS:,} items")
+        version = fill(url, rows)
+        for name, (ours, floor) in read(url, version).items():
+            yield rate(f"past, {name}", "reads/s", 1, ours, floor, f"{rows:,} products, a tenth changed; floor: now")
+    yield from undo(place, rows)
+
+
+def fill(url: str, rows: int) -> int:
+    """The version before the changes."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        _write(connection, ROWS, rows)
+        [(version,)] = connection.execute("select max(last_id) from bds.positions").fetchall()
+        _write(connection, CHANGES, rows)
+    settle(url, vacuum=True)
+    return int(version)
+
+
+def _write(connection: psycopg.Connection[Any], statements: tuple[str, ...], rows: int) -> None:
+    for statement in statements:
+        with connection.transaction():
+            connection.execute("select bds.set_context(%s, 'bench')", (COMPANY,))
+            connection.execute(statement.encode(), {"rows": rows})
+
+
+def read(url: str, version: int) -> dict[str, tuple[list[float], list[float]]]:
+    """Seconds of each read, of the past state and of now."""
+    with connections.connect(url, "bds_reader") as reader:
+        now = connections.read_catalog(reader)
+        reader.execute("set jit = off")
+        reader.execute("select set_config('bds.company', %s, false)", (COMPANY,))
+        reader.execute(NAME_VERSION, parameters(COMPANY, Moment(version=version), local=False))
+        work = {
+            "rows_at": (
+                lambda: reader.execute(ROWS_AT, (COMPANY, version)).fetchall(),
+                lambda: reader.execute(ROWS_NOW).fetchall(),
+            )
+        } | {name: (_reading(reader, model_of(now), *query), _reading(reader, now, *query)) for name, query in READS.items()}
+        times = {}
+        for name, (ours, floor) in work.items():
+            say(f"past: {name}")
+            rounds = [(timed(ours)[0], timed(floor)[0]) for _ in range(ROUNDS)]
+            times[name] = ([each for each, _ in rounds], [each for _, each in rounds])
+        return times
+
+
+def _reading(reader: psycopg.Connection[Any], catalog: Catalog, entity: str, options: str) -> Callable[[], None]:
+    query = parse_query(catalog, catalog[entity], [(n, v) for n, _, v in (each.partition("=") for each in options.split("&")) if n])
+    statement = (sql_select.page if query.top or query.filter else sql_select.rows)(query, COMPANY)
+
+    def work() -> None:
+        with psycopg.RawCursor(reader) as cursor:
+            cursor.execute(statement.text, statement.values, prepare=False)
+            cursor.fetchall()
+
+    return work
+
+
+def undo(place: Place, rows: int) -> Iterator[Result]:
+    """An import of new products, one that changes them all, and one that removes them, each undone."""
+    changed, none = (place.directory / f"past_{name}.json" for name in ("changed", "none"))
+    products = write_products(place.directory, rows)
+    document = json.loads(products.path.read_text())
+    for product in document["products"]:
+        product["name"] += "!"
+    changed.write_text(json.dumps(document))
+    none.write_text(json.dumps({"products@removeAll": True, "products": document["products"][:1]}))
+    with place.database(COMPANY) as url:
+        load(url, write_basis(place.directory))
+        for name, path in (("creates", products.path), ("updates", changed), ("deletes", none)):
+            if name == "updates":
+                load(url, products.path)
+            settle(url, vacuum=True)
+            yield undone(url, name, path, rows)
+
+
+def undone(url: str, name: str, path: Path, rows: int) -> Result:
+    """The revert of an import, against that import."""
+    say(f"past: {name}, imported and undone")
+    floor, counts = timed(load, url, path)
+    changes = sum(each[kind] for each in counts.values() for kind in ("created", "updated", "deleted"))
+    settle(url, vacuum=True)
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("set temp_buffers = '128MB'")  # as the service does
+        [(change_set,)] = connection.execute("select id from bds.imports order by started_at desc limit 1").fetchall()
+        ours, [(report,)] = timed(lambda: connection.execute("select bds.revert(%s, %s)", (COMPANY, change_set)).fetchall())
+    if report["state"] != "completed":
+        raise RuntimeError(f"{name}: {report}")
+    return rate(
+        f"past, {name} undone", "changes/s", changes, [ours], [floor], f"{changes:,} changes; floor: the import; target 1.0"
+    )
