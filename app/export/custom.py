@@ -27,7 +27,8 @@ from app.mapper.language import tree
 from app.mapper.reverse.base import ReverseWriter
 
 MEDIA_TYPE = re.compile(r"[a-z0-9][a-z0-9!#$&^_.+-]{0,126}/[a-z0-9][a-z0-9!#$&^_.+-]{0,126}", re.IGNORECASE)
-ESCAPED = ("html", "xml")  # endings of media types in which values are escaped
+PDF = "application/pdf"  # made of the HTML that a template of this type renders
+ESCAPED = ("html", "xml", PDF)  # endings of media types in which values are escaped
 
 _decode = msgspec.json.Decoder(float_hook=str).decode  # numbers with a point as text, which keeps their digits
 
@@ -113,6 +114,7 @@ async def _sandbox_input(
     description = {
         "template": template.text,
         "escape": template.media_type.lower().endswith(ESCAPED),
+        "pdf": template.media_type.lower() == PDF,
         "types": field_types(template_shape(export.query)),
         "entity": export.entity.name,
         "company": export.company,

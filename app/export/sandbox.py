@@ -1,4 +1,4 @@
-"""Renders a template: `python -m app.export.sandbox` reads lines of JSON, a description and then the rows, and writes text.
+"""Renders a template: `python -m app.export.sandbox` reads lines of JSON, a description and the rows, writes text or a PDF.
 
 Jinja2's sandbox keeps the template from the Python objects behind its values; the system limits the CPU time and memory of the
 process.  An error in the template is reported as a JSON object on standard error.
@@ -23,6 +23,7 @@ HEAD = 1  # line of the mapper's text before the template: its type
 WRITE = 64 << 10  # characters from which pieces are written
 READERS = {"date": date.fromisoformat, "timestamptz": datetime.fromisoformat, "time": time.fromisoformat, "numeric": Decimal}
 ENCODER = msgspec.json.Encoder(decimal_format="number")
+MARKUP = 2_000_000  # characters of HTML that are laid out as a PDF
 TEMPLATE = "<template>"  # the file name in tracebacks that Jinja2 gives a template
 
 Row = dict[str, Any]
@@ -76,6 +77,12 @@ def render(description: dict[str, Any]) -> None:
         "company": description["company"],
         "now": datetime.fromisoformat(description["now"]),
     }
+    if description["pdf"]:
+        from app.export.document import lay_out  # imported late: the PDF library is large
+
+        sys.stdout.buffer.write(lay_out(_bounded(template.generate(names))))
+        sys.stdout.buffer.flush()
+        return
     pieces: list[str] = []
     size = written = 0
     for piece in template.generate(names):
@@ -86,6 +93,18 @@ def render(description: dict[str, Any]) -> None:
             pieces, size = [], 0
     write("".join(pieces), written, description["output"])
     sys.stdout.buffer.flush()
+
+
+def _bounded(pieces: Iterator[str]) -> str:
+    """The whole of a text that is laid out.  Raises OutputLimitExceeded."""
+    kept: list[str] = []
+    size = 0
+    for piece in pieces:
+        kept.append(piece)
+        size += len(piece)
+        if size > MARKUP:
+            raise OutputLimitExceeded(f"the template exceeded the limit of {MARKUP:,} characters of a PDF's HTML")
+    return "".join(kept)
 
 
 def to_json(value: Any, *, indent: int = 0) -> str:

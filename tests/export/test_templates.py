@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import http.client
+import io
 import json
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any, ClassVar
 
 import pytest
+from pypdf import PdfReader
 
 from app.config import Config
 from app.database.database import Database
@@ -234,3 +236,41 @@ products = 'row' {
         refused = shop.get("products", format, mapper="sheet")
         assert (refused.status, refused.json["target"]) == (400, "format")
     assert shop.get("products", "custom", mapper="sheet", top=1).status == 200
+
+
+INVOICE = """type template application/pdf
+{% for row in rows %}<h1>Invoice {{ row.code }}</h1><p><b>{{ row.note or "Grüße" }}</b> 日本語</p><img src="/etc/passwd">
+<table border="1"><thead><tr><th width="60%">product</th><th width="40%">quantity</th></tr></thead><tbody>
+{% for item in row['items'] %}<tr><td>{{ item.product or item.description }}</td><td align="right">{{ item.quantity }}</td></tr>{% endfor %}
+</tbody></table>{% endfor %}
+"""
+
+
+def test_a_template_of_html_becomes_a_pdf(shop: Shop) -> None:
+    put_mapper(shop.service, "invoice", INVOICE)
+    reply = shop.get("invoices", mapper="invoice", filter="code eq 'I1'", expand="items")
+    assert (reply.status, reply.headers["Content-Type"]) == (200, "application/pdf"), reply.body
+    assert 'filename="invoices.pdf"' in reply.headers["Content-Disposition"]
+    (page,) = PdfReader(io.BytesIO(reply.body)).pages
+    text = page.extract_text().replace("\0", "")
+    assert text.startswith("Invoice I1\nGrüße 日本語") and "product quantity" in text and "=cmd() 0.000001" in text
+    assert text.count("P0 2") == 2 and text.endswith("1 / 1")
+    assert not page.images and b"root:" not in reply.body
+
+
+def test_values_in_a_pdf_are_escaped_and_what_cannot_be_laid_out_is_an_error(shop: Shop) -> None:
+    put_mapper(shop.service, "page", "type template application/pdf\n{% for row in rows %}<p>{{ row.name }}</p>{% endfor %}")
+    reply = shop.get("products", mapper="page", filter="code eq 'P6'")
+    assert "<b>&amp; markup</b> ]]> -->" in PdfReader(io.BytesIO(reply.body)).pages[0].extract_text()
+    put_mapper(
+        shop.service, "wrong", "type template application/pdf\n<table><tr><td><table><tr><td>x</td></tr></table></td></tr></table>"
+    )
+    reply = shop.get("products", mapper="wrong", top=1)
+    assert (reply.status, reply.json["target"]) == (400, "mapper") and "cannot be laid out" in reply.json["detail"]
+    put_mapper(
+        shop.service,
+        "long",
+        "type template application/pdf\n{% for n in range(90000) %}<p>xxxxxxxxxxxxxxxxxxxxxxxx</p>{% endfor %}",
+    )
+    reply = shop.get("products", mapper="long", top=1)
+    assert reply.status == 400 and "2,000,000 characters" in reply.json["detail"]
