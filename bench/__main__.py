@@ -21,6 +21,7 @@ from bench import (
     peer,
     read,
     small,
+    start,
     webhooks,
     whole,
 )
@@ -37,6 +38,7 @@ SUBJECTS: dict[str, Callable[[Place, argparse.Namespace], Iterator[Result]]] = {
     "memory": lambda where, options: memory.measure(where, options.scale),
     "read": lambda where, options: read.measure(where, options.rows),
     "small": lambda where, options: small.measure(where, options.rows // 2, options.items * 2),
+    "start": lambda where, _: start.measure(where),
     "log": lambda where, _: log.measure(where),
     "history": lambda where, options: history.measure(where, options.records),
     "company": lambda where, options: company.measure(where, options.rows),

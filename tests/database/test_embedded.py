@@ -71,3 +71,14 @@ def test_a_path_that_postgresql_cannot_use_is_refused_at_once(tmp_path: Path, na
     with pytest.raises(ValueError, match="BDS_DATA_DIR: expected a path "):
         embedded.start(tmp_path / name)
     assert not list(tmp_path.iterdir())
+
+
+def test_the_start_after_a_kill_says_what_it_waits_for(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    tmp_path.chmod(0o755)
+    killed(tmp_path)
+    assert not caplog.messages
+    try:
+        embedded.start(tmp_path)
+        assert caplog.messages == ["the embedded PostgreSQL is starting or recovering from a crash; waiting for it"]
+    finally:
+        embedded.stop(tmp_path)
