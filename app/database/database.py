@@ -63,6 +63,8 @@ class Database:
         try:
             await self.home.start()
             await self.home.look()
+            if self.home.state and self.home.state[0] != HOME:
+                raise ValueError(f"BDS_DATABASE_URL names the place {self.home.state[0]}: expected the database that is home")
             await self._read_directory()
             self._refresher = asyncio.create_task(self._refresh())
             listening = asyncio.Event()

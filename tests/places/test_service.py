@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
 import threading
@@ -14,7 +15,9 @@ from typing import Any
 import psycopg
 import pytest
 
+from app.config import Config
 from app.database import places
+from app.database.database import Database
 from app.database.directory import HOME
 from app.database.move import Move
 from tests.places.conftest import COMPANY, Places
@@ -251,3 +254,21 @@ def test_a_place_that_is_away_takes_only_its_companies_along(pair: Places, servi
             admin.execute(f"alter database {name} allow_connections true".encode())
     wait_until(lambda: service.odata("/units").status == 200)
     wait_until(lambda: unit(service, "B").status == 200)
+
+
+def test_a_place_is_added_while_the_service_runs(pair: Places) -> None:
+    pair.home.connection.execute("delete from bds.places where name = 'west'")
+    pair.west.connection.execute("update bds.settings set place = 'home'")
+    pair.company(HOME)
+    with running(pair.urls[HOME], company=None) as service:
+        assert 'bds_place_up{place="west"}' not in service.ask("/metrics", authorization=None).body.decode()
+        places.add(pair.urls[HOME], "west", pair.urls["west"])
+        wait_until(lambda: 'bds_place_up{place="west"} 1.0' in service.ask("/metrics", authorization=None).body.decode())
+        pair.move("west")
+        assert unit(service, "A").status == 200
+        assert pair.west.rows("select code from data.units") == [("A",)]
+
+
+def test_the_service_is_started_at_home_alone(pair: Places) -> None:
+    with pytest.raises(ValueError, match="names the place west"):
+        asyncio.run(Database.open(Config(database_url=pair.urls["west"])))
