@@ -46,6 +46,8 @@ class Streams:
         self._given = 0  # slots given back so far
         self._queue: deque[asyncio.Future[None]] = deque()
         self._processes = asyncio.Semaphore(os.cpu_count() or 1)
+        self._spooling: Body | None = None
+        self._turns: set[asyncio.Event] = set()
 
     @contextlib.asynccontextmanager
     async def slot(self) -> AsyncIterator[None]:
@@ -69,6 +71,27 @@ class Streams:
             yield
         finally:
             self._processes.release()
+
+    def takes_turn(self, body: Body) -> bool:
+        """Let a body spool if no other one does: slow readers have time, and the processors are for others, too."""
+        if self._spooling is None:
+            self._spooling = body
+        return self._spooling is body
+
+    def give_turn(self, body: Body) -> None:
+        """Let another body spool."""
+        if self._spooling is body:
+            self._spooling = None
+            for event in self._turns:
+                event.set()
+
+    async def wait_for_turn(self, event: asyncio.Event) -> None:
+        """Wait for an event, which is also set when the turn to spool is given back."""
+        self._turns.add(event)
+        try:
+            await event.wait()
+        finally:
+            self._turns.discard(event)
 
     async def wait_for_space(self, event: asyncio.Event) -> None:
         """Wait for an event, which is also set when the spool has space; meanwhile refuse whoever needs a slot and finds none."""
@@ -132,7 +155,7 @@ async def stream(
     gzip = GzipEncoder() if compress and accepts_gzip(request.headers) else None
     if gzip:
         response.headers["Content-Encoding"] = "gzip"
-    body = Body(response, streams)
+    body = Body(request.transport, response, streams)
     try:
         async with contextlib.aclosing(blocks):
             await response.prepare(request)
@@ -140,6 +163,7 @@ async def stream(
                 await body.put(await gzip.piece(block) if gzip else block)
         if gzip:
             await body.put(gzip.end())
+        streams.give_turn(body)
         if held:
             await held.aclose()
         await body.end()
@@ -154,8 +178,8 @@ async def stream(
 class Body:
     """The body of a response on its way to the client: directly while the client keeps up, otherwise by way of the spool."""
 
-    def __init__(self, response: web.StreamResponse, streams: Streams) -> None:
-        self._response, self._streams, self._spool = response, streams, streams.spool
+    def __init__(self, transport: asyncio.Transport | None, response: web.StreamResponse, streams: Streams) -> None:
+        self._transport, self._response, self._streams, self._spool = transport, response, streams, streams.spool
         self._clock = asyncio.get_running_loop().time
         self._started, self._waited = self._clock(), 0.0
         self._sender: asyncio.Task[None] | None = None  # while something waits to be sent
@@ -178,10 +202,12 @@ class Body:
         if not self._pages:
             await self._give_time()
         while not self._has_sent() and len(self._rest) - self._taken >= PAGE:
-            if not self._is_slow:
-                self._note_slow(True)
+            self._note_slow(True)
             self._changed.clear()
-            if not await self._store():
+            if not self._streams.takes_turn(self):
+                await self._streams.wait_for_turn(self._changed)
+            elif not await self._store():
+                self._streams.give_turn(self)
                 await self._streams.wait_for_space(self._changed)
 
     async def end(self) -> None:
@@ -197,8 +223,7 @@ class Body:
         self._spool.give(self._pages)
         self._pages.clear()
         self._rest = b""
-        if self._is_slow:
-            self._note_slow(False)
+        self._note_slow(False)
         if self._sender is not None:
             self._sender.cancel()
             await asyncio.gather(self._sender, return_exceptions=True)
@@ -207,14 +232,19 @@ class Body:
         """Whether nothing waits.  Raises the error with which sending has ended."""
         if self._sender is not None and self._sender.done():
             sender, self._sender = self._sender, None
-            if self._is_slow:
-                self._note_slow(False)
+            self._note_slow(False)
             sender.result()
         return self._sender is None
 
     def _note_slow(self, is_slow: bool) -> None:
-        metrics.spooled_readers.inc(int(is_slow) - int(self._is_slow))
+        if is_slow == self._is_slow:
+            return
         self._is_slow = is_slow
+        metrics.spooled_readers.inc(1 if is_slow else -1)
+        if not is_slow:
+            self._streams.give_turn(self)
+        if self._transport is not None:  # a slow client has no buffer before the socket's
+            self._transport.set_write_buffer_limits(*((0,) if is_slow else ()))
 
     async def _give_time(self) -> None:
         """Wait until everything is sent, or the client turns out to be slow."""

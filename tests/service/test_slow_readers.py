@@ -13,6 +13,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -91,8 +92,8 @@ def fill(operator: Operator) -> None:
 
 @contextlib.contextmanager
 def spooling(url: str, size: int, **settings: Any) -> Iterator[Service]:
-    """A service with one slot for streams and so large a spool, of which nothing may be left in the end."""
-    with running(url, pool_size=2, spool_max=size, company=None, **settings) as service:
+    """A service with so large a spool, of which nothing may be left in the end, and one slot for streams."""
+    with running(url, **{"pool_size": 2, "spool_max": size, "company": None, **settings}) as service:
         yield service
         wait_until(lambda: (sample("bds_spooled_bytes"), sample("bds_spooled_readers")) == (0, 0))
 
@@ -156,6 +157,16 @@ def test_beyond_the_bound_streams_are_refused_at_once_and_small_answers_are_not(
         assert service.odata("/units?$top=1").status == 200
         assert read(slow) == hash_of(service)  # through memory, as its client reads
         wait_until(lambda: service.odata("/units").status == 200)
+
+
+def test_slow_readers_that_share_too_little_space_all_get_every_byte(url: str) -> None:
+    with spooling(url, FEW, pool_size=8) as service, ExitStack() as stack:
+        clients = [stack.enter_context(begin(service)) for _ in range(6)]  # as many as there are slots
+        wait_until(lambda: sample("bds_spooled_readers") == 6 and sample("bds_spooled_bytes") == FEW)
+        wait_until(lambda: service.odata("/units").status == 503)
+        with ThreadPoolExecutor(6) as pool:
+            hashes = list(pool.map(read, clients))
+        assert hashes == [hash_of(service)] * 6
 
 
 @pytest.mark.parametrize("size", [0, FEW])

@@ -10,11 +10,12 @@ import stat
 from pathlib import Path
 
 import pytest
+from aiohttp import web
 
 from app import metrics
 from app.errors import ServiceError
 from app.wire.spool import PAGE, Spool
-from app.wire.streams import Streams
+from app.wire.streams import Body, Streams
 
 
 @pytest.fixture(autouse=True)
@@ -185,5 +186,21 @@ def test_while_a_stream_waits_for_space_whoever_finds_no_slot_is_refused_at_once
             await space
         await hold(streams)
         assert not streams.spool.is_full
+
+    asyncio.run(run())
+
+
+def test_one_body_spools_at_a_time() -> None:
+    async def run() -> None:
+        streams, changed = Streams(1, 60, 60, 0), asyncio.Event()
+        one, two = (Body(None, web.StreamResponse(), streams) for _ in range(2))
+        assert streams.takes_turn(one) and streams.takes_turn(one) and not streams.takes_turn(two)
+        waiting = asyncio.create_task(streams.wait_for_turn(changed))
+        await asyncio.sleep(0)
+        streams.give_turn(two)
+        assert not changed.is_set()
+        streams.give_turn(one)
+        await waiting
+        assert streams.takes_turn(two)
 
     asyncio.run(run())
