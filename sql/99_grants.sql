@@ -62,14 +62,19 @@ grant execute on function
     bds.backlog, bds.create_key, bds.delete_mapper, bds.keys_of, bds.maintain, bds.put_mapper,
     bds.reap_imports, bds.revoke_key, bds.set_password, bds.whole_tenants
     to bds_operator, bds_service;
+-- each asks for an administrator's session
+grant execute on function bds.create_company, bds.create_user, bds.delete_company, bds.delete_user, bds.set_access
+    to bds_operator, bds_service;
+grant select on bds.companies to bds_operator, bds_service, bds_worker;
+grant select (id, email, companies, is_administrator, created_at, last_login_at) on bds.users to bds_operator, bds_service;
 grant execute on function
-    bds.begin_attempt, bds.begin_session, bds.count_wrong, bds.end_attempt, bds.end_session, bds.forget_wrong, bds.keep_secret,
+    bds.begin_attempt, bds.begin_session, bds.count_wrong, bds.end_attempt, bds.end_session, bds.keep_secret,
     bds.note_use, bds.password_of, bds.session
     to bds_service;
 
 -- The worker: deliveries of every company -----------------------------------------------------------------------------------------
 
-grant select on bds.change_log, bds.companies, bds.entity_positions, bds.unfit_hooks to bds_operator, bds_worker;
+grant select on bds.change_log, bds.entity_positions, bds.unfit_hooks to bds_operator, bds_worker;
 grant select on bds.clocks to bds_operator, bds_service, bds_worker;
 grant select on bds.directory, bds.places to bds_operator, bds_service;
 grant select (place) on bds.settings to bds_service;
@@ -86,15 +91,13 @@ grant select on
     bds.change_archive, bds.column_history, bds.log_comparisons, bds.log_findings, bds.log_problems, bds.problems, bds.sessions,
     bds.settings, bds.tenants, bds.turns, bds.wrong_credentials
     to bds_operator;
-grant select (id, email, companies, created_at, last_login_at) on bds.users to bds_operator;
 grant insert, update, delete on
     bds.deliveries, bds.delivery_attempts, bds.hook_filters, bds.hook_positions, bds.hook_queue, bds.hook_states, bds.hooks,
     bds.linkage_weights
     to bds_operator;
 grant select on bds.company_logins to bds_operator;
 grant execute on function
-    bds.compare_log, bds.create_company, bds.create_user, bds.delete_company, bds.delete_user, bds.erase, bds.grant_company,
-    bds.revoke_company, bds.set_retention, bds.table_problems, bds.turn_holders
+    bds.compare_log, bds.erase, bds.grant_company, bds.revoke_company, bds.set_retention, bds.table_problems, bds.turn_holders
     to bds_operator;
 
 -- The importer: runs imports with the writer's rights, and owns what is staged; no session is it ----------------------------------

@@ -40,6 +40,7 @@ class Identity:
     scopes: frozenset[str]
     email: str | None = None
     session: str | None = None
+    is_administrator: bool = False  # with a session; may create and delete companies and users
     csrf: str | None = None  # the CSRF token that a change needs; None unless a cookie was sent
 
     @property
@@ -147,11 +148,11 @@ class Gate:
         except ExpiredToken:
             return None
         async with self._database.service() as connection:
-            row = await self._fetch_row(connection, "select email, companies from bds.session(%s)", (session,))
+            row = await self._fetch_row(connection, "select email, companies, is_administrator from bds.session(%s)", (session,))
         if row is None:
             return None
         csrf = signer.csrf(session) if use == "cookie" else None
-        return Identity(None, None, frozenset(row[1]), SCOPES, row[0], session, csrf)
+        return Identity(None, None, frozenset(row[1]), SCOPES, row[0], session, row[2], csrf)
 
     def _cached(self, digest: bytes) -> Identity | None:
         """The cached identity of a key or of an Authorization header with Basic credentials, by its hash."""

@@ -38,7 +38,6 @@ A_MINUTE = 20  # wrong credentials of one address
 CONCURRENT_LOGINS = 2  # of one address in one process
 QUEUE_TIMEOUT = 10.0  # seconds that a login waits to be checked, and again for a reservation
 POLL_INTERVAL = 0.1  # seconds between two attempts to get a reservation
-CLEANUP_INTERVAL = 300.0  # seconds
 
 T = TypeVar("T")
 
@@ -122,16 +121,6 @@ class Throttle:
                 await connection.execute("select bds.end_attempt(%s::inet, %s, %s)", (address, began, was_wrong))
         except psycopg.Error as error:  # the reservation ends with its minute
             log.warning("the reservation of a login was not released: %s", type(error).__name__)
-
-    async def run_cleanup(self) -> None:
-        """Delete the counts of past minutes from time to time; never returns."""
-        while True:
-            await asyncio.sleep(CLEANUP_INTERVAL)
-            try:
-                async with self._database.service() as connection:
-                    await connection.execute("select bds.forget_wrong()")
-            except psycopg.Error as error:
-                log.warning("past counts of wrong credentials were not deleted: %s", type(error).__name__)
 
 
 def _network_of(address: str) -> str:

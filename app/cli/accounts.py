@@ -25,26 +25,27 @@ KEYS = """
     order by created_at
 """
 USERS = """
-    select email, array_to_string(companies, ','), to_char(created_at, 'YYYY-MM-DD HH24:MI'),
+    select email, array_to_string(companies, ','), case when is_administrator then 'yes' else '' end,
+        to_char(created_at, 'YYYY-MM-DD HH24:MI'),
         coalesce(to_char(last_login_at, 'YYYY-MM-DD HH24:MI'), 'never')
     from bds.users
     order by created_at
 """
 
 
-def create_user(connection: psycopg.Connection[Any], email: str, companies: Sequence[str]) -> str | None:
+def create_user(connection: psycopg.Connection[Any], email: str, companies: Sequence[str], administrator: bool) -> str | None:
     """Create a user with the password on standard input.  Returns the password if one was made instead."""
     password, is_new = _read_password()
-    connection.execute("select bds.create_user(%s, %s, %s)", (email, hash_password(password), list(companies)))
+    connection.execute("select bds.create_user(%s, %s, %s, %s)", (email, hash_password(password), list(companies), administrator))
     return password if is_new else None
 
 
-def ensure_user(connection: psycopg.Connection[Any], email: str, companies: Sequence[str]) -> str:
-    """Set a new password, creating the user if needed; returns the password."""
+def ensure_administrator(connection: psycopg.Connection[Any], email: str, companies: Sequence[str]) -> str:
+    """Set a new password, creating the administrator if needed; returns the password."""
     password = make_password()
     hashed = hash_password(password)
     if connection.execute("select bds.set_password(%s, %s)", (email, hashed)).fetchone() != (True,):
-        connection.execute("select bds.create_user(%s, %s, %s)", (email, hashed, list(companies)))
+        connection.execute("select bds.create_user(%s, %s, %s, true)", (email, hashed, list(companies)))
     return password
 
 
@@ -53,6 +54,12 @@ def change_password(connection: psycopg.Connection[Any], email: str) -> str | No
     password, is_new = _read_password()
     _require_found(connection.execute("select bds.set_password(%s, %s)", (email, hash_password(password))).fetchone(), email)
     return password if is_new else None
+
+
+def set_access(connection: psycopg.Connection[Any], email: str, companies: Sequence[str], administrator: bool) -> None:
+    """Set a user's companies, and whether it is an administrator.  Raises ServiceError(not_found)."""
+    found = connection.execute("select bds.set_access(%s, %s, %s)", (email, list(companies), administrator)).fetchone()
+    _require_found(found, email)
 
 
 def delete_user(connection: psycopg.Connection[Any], email: str) -> None:

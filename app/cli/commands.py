@@ -87,7 +87,7 @@ def revoke_key(options: argparse.Namespace, config: Config) -> int:
 
 def create_user(options: argparse.Namespace, config: Config) -> int:
     with _connect(config) as connection, connection.transaction():  # a password that could not be printed is not kept
-        made = accounts.create_user(connection, options.email, options.company)
+        made = accounts.create_user(connection, options.email, options.company, options.administrator)
         if made:
             stdio.write(made + "\n")
     return 0
@@ -104,7 +104,13 @@ def change_password(options: argparse.Namespace, config: Config) -> int:
 def list_users(options: argparse.Namespace, config: Config) -> int:
     with _connect(config) as connection:
         rows = connection.execute(accounts.USERS).fetchall()
-    stdio.write(tables.table(("email", "companies", "created (UTC)", "last login"), rows))
+    stdio.write(tables.table(("email", "companies", "administrator", "created (UTC)", "last login"), rows))
+    return 0
+
+
+def set_access(options: argparse.Namespace, config: Config) -> int:
+    with _connect(config) as connection:
+        accounts.set_access(connection, options.email, options.company, options.administrator)
     return 0
 
 
@@ -196,7 +202,7 @@ def load_demo(options: argparse.Namespace, config: Config) -> int:
         with connection.transaction():
             connection.execute("select bds.revoke_key(id) from bds.api_keys where name = 'demo' and revoked_at is null")
             key = _new_key(connection, "demo", [demo.COMPANY], list(SCOPES))
-            password = accounts.ensure_user(connection, demo.USER, [demo.COMPANY])
+            password = accounts.ensure_administrator(connection, demo.USER, [demo.COMPANY])
             if not options.serve:
                 stdio.write(key + "\n")
     if not options.serve:

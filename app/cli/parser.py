@@ -51,6 +51,11 @@ GROUPS = {
 HOST = argument("--host", default="127.0.0.1", help="address to listen on (%(default)s)")
 PORT = argument("--port", type=read_port, default=8080, help="port to listen on, 0 for any free one (%(default)s)")
 EMAIL = argument("email", metavar="EMAIL", help="the email address the person signs in with")
+USER = (
+    EMAIL,
+    argument("--company", required=True, action="append", metavar="ID", help="a company of the user; may be repeated"),
+    argument("--administrator", action="store_true", help="creates and deletes companies and users on the pages, too"),
+)
 
 
 def _print_completion(options: argparse.Namespace, config: Config) -> int:
@@ -137,7 +142,16 @@ restoring a backup.""",
         """\
   bds user create anna@example.com --company acme < /dev/null       makes a password and prints it
   echo "$PASSWORD" | bds user create anna@example.com --company acme --company beta""",
-        (EMAIL, argument("--company", required=True, action="append", metavar="ID", help="a company of the user; may be repeated")),
+        USER,
+    ),
+    Command(
+        "user access",
+        commands.set_access,
+        "set the companies of a user, and whether it is an administrator",
+        """\
+  bds user access anna@example.com --company acme --company beta    these and no others
+  bds user access anna@example.com --company acme --administrator   companies and users, too""",
+        USER,
     ),
     Command(
         "user password",

@@ -69,7 +69,7 @@ async def sampling(app: web.Application) -> AsyncIterator[None]:
 
 
 async def maintaining(app: web.Application) -> AsyncIterator[None]:
-    """Run maintenance of the database and of the login throttle."""
-    tasks = [asyncio.create_task(run_maintenance(app[DATABASE])), asyncio.create_task(app[GATE].throttle.run_cleanup())]
+    """Run maintenance of the database."""
+    task = asyncio.create_task(run_maintenance(app[DATABASE]))
     yield
-    await cancel_and_wait(*tasks)
+    await cancel_and_wait(task)

@@ -1,6 +1,6 @@
 """The page /connect: addresses and steps for each program, and files that Power BI and Excel open.
 
-The files contain only the address; the program asks for the key.
+The files contain only the address; the program asks for the key.  A key that is made here is shown once, and in no file.
 """
 
 from __future__ import annotations
@@ -10,7 +10,10 @@ from xml.sax.saxutils import escape
 
 from aiohttp import web
 
+from app.auth import key_admin
 from app.errors import ServiceError
+from app.web.forms import Form, initial_form
+from app.web.keys import EXPIRIES, read_expiry
 from app.web.page import PageRequest
 
 ODC = """<html xmlns:o="urn:schemas-microsoft-com:office:office" xmlns="http://www.w3.org/TR/REC-html40">
@@ -37,8 +40,34 @@ FILES = {"pbids": "application/json", "odc": "text/x-ms-odc; charset=utf-8"}
 
 async def show(page: PageRequest) -> web.StreamResponse:
     """The page."""
+    return connect_page(page, initial_form(name="power-bi", expires="90d"))
+
+
+async def create_key(page: PageRequest) -> web.StreamResponse:
+    """Create a key that reads the company; the answer is the only page that shows it."""
+    if not page.may("account"):
+        raise ServiceError("forbidden", "an API key cannot create others: sign in")
+    form = await page.form()
+    expires_at = read_expiry(form)
+    key = None
+    if not form.problems:
+        with form.collect_problems("name"):
+            name = form["name"].strip()
+            key = await key_admin.create_key(page.database, page.identity, name, [page.company], ["read"], expires_at=expires_at)
+    return connect_page(page, form, key)
+
+
+def connect_page(page: PageRequest, form: Form, key: str | None = None) -> web.Response:
+    """The page; with `key`, the key that was created in place of the form."""
     return page.render(
-        "connect.html", base=_base(page), odata=_odata(page), entity=next(iter(page.database.catalog.entities), "products")
+        "connect.html",
+        201 if key else form.status,
+        form=form,
+        key=key,
+        expiries=EXPIRIES[:-1],
+        base=_base(page),
+        odata=_odata(page),
+        entity="products" if "products" in page.database.catalog else next(iter(page.database.catalog.entities), "products"),
     )
 
 

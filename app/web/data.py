@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 import psycopg
 from aiohttp import web
@@ -24,6 +24,7 @@ from app.query.paging import paged, write_token
 from app.query.query import Expansion, Query
 from app.query.sql_rows import Style
 from app.query.tree import Column, Comparison, Constant, Expression, Junction
+from app.web import addresses
 from app.web.forms import Form
 from app.web.page import PageRequest
 
@@ -70,7 +71,7 @@ async def show(page: PageRequest) -> web.StreamResponse:
     query = None
     moment = None
     with form.collect_problems("filter", "sort", "q", "asof", targets={"version": "asof", "at": "asof"}):
-        moment = moment_of(as_of(form["asof"]))
+        moment = moment_of(addresses.as_of(form["asof"]))
         query = read_query(catalog_of(page, moment), entity, form)
     if query is not None and not form.problems:
         with form.collect_problems("filter", "sort", "asof", targets={"$skiptoken": "sort", "version": "asof", "at": "asof"}):
@@ -92,19 +93,20 @@ async def show(page: PageRequest) -> web.StreamResponse:
         is_first=not page.query.get("from"),
         kept=kept,
         columns=form.all("columns"),
-        link=lambda **changed: link(page, entity, {**kept, **changed}, form.all("columns")),
+        link=lambda **changed: addresses.link(page, entity, {**kept, **changed}, form.all("columns")),
         narrowed=lambda cell, value: narrowed(form["filter"], cell, value),
         sorted_by=lambda cell: next((key for key in (cell.name, "-" + cell.name) if key == form["sort"]), ""),
         name_of=name_of,
         entities=list(page.database.catalog.entities),
-        address=api_address(page, entity, form, query),
-        export=export_link(page, entity, form),
+        words=[(cell.name, *word(page.database.catalog, cell)) for cell in cells],
+        addresses=addresses.of(page, entity, form, query),
+        base=f"{page.request.scheme}://{page.request.host}",
     )
 
 
 async def row(page: PageRequest) -> web.StreamResponse:
     """One row."""
-    moment = moment_of(as_of(page.query.get("asof", "")))
+    moment = moment_of(addresses.as_of(page.query.get("asof", "")))
     entity, catalog = find_entity(page), catalog_of(page, moment)
     id = page.path_variables["row"]
     if not ID.fullmatch(id) or int(id) not in INT8:
@@ -124,7 +126,7 @@ async def row(page: PageRequest) -> web.StreamResponse:
             shown = [cell for cell in columns(catalog, child) if cell.step is None or cell.step.name != step.partner]
             children.append((step, child, usual(child, shown), listed, total))
     inverse = [step for step in entity.navigations.values() if step.many and not step.child]
-    place, given = (f"@{page.query['asof']}", "?" + urlencode(as_of(page.query["asof"]))) if moment else ("", "")
+    place, given = (f"@{page.query['asof']}", "?" + urlencode(addresses.as_of(page.query["asof"]))) if moment else ("", "")
     return page.render(
         "row.html",
         entity=entity,
@@ -140,6 +142,15 @@ async def row(page: PageRequest) -> web.StreamResponse:
             ("/c", f"/c/{page.company}/{entity.name}/{id}{given}"),
         ],
     )
+
+
+def word(catalog: Catalog, cell: Cell) -> tuple[str, str]:
+    """The kind of a column, for the completion of conditions; and how a lookup of a reference begins."""
+    if cell.step is None:
+        kind = "number" if cell.field.type in NUMBERS else cell.field.type
+        return {"timestamptz": "time"}.get(kind, kind), ""
+    code = catalog[cell.step.target].identifying_field
+    return "reference", f"'{code.name}:" if code else ""
 
 
 def find_entity(page: PageRequest) -> Entity:
@@ -165,11 +176,6 @@ def usual(entity: Entity, cells: Sequence[Cell]) -> list[Cell]:
     return (first + rest)[:WIDE]
 
 
-def as_of(text: str) -> dict[str, str]:
-    """The parameter of /c for a version or a time; empty for the present."""
-    return {} if not text else {"version": text} if text.isascii() and text.isdigit() else {"at": text}
-
-
 def catalog_of(page: PageRequest, moment: Moment | None) -> Catalog:
     """The catalog of the present, or of the past, in which hardly a field is required."""
     return model_of(page.database.catalog) if moment else page.database.catalog
@@ -177,36 +183,16 @@ def catalog_of(page: PageRequest, moment: Moment | None) -> Catalog:
 
 def read_query(catalog: Catalog, entity: Entity, form: Form) -> Query:
     """The query of the form: its condition, search text and order.  Raises QueryError."""
-    given = [("sort", sort_by_field(entity, form["sort"]))] if form["sort"] else []
+    given = [("sort", addresses.sort_by_field(entity, form["sort"]))] if form["sort"] else []
     query = list_query(catalog, catalog[entity.name], given)
     conditions: list[Expression] = []
     with about("filter"):
-        for text in (form["filter"], search(entity, form["q"])):
+        for text in (form["filter"], addresses.search(entity, form["q"])):
             node = parse_where.parse_filter(text) if text else None
             if node is not None:
                 conditions.append(WhereChecker(catalog, catalog[entity.name]).condition(node))
     both = Junction(0, "bool", "and", tuple(conditions)) if len(conditions) > 1 else conditions[0] if conditions else None
     return with_references(replace(query, filter=both, top=None, nested=False))
-
-
-def sort_by_field(entity: Entity, sort: str) -> str:
-    """The sort with the ids of references in place of their names."""
-    name = sort.removeprefix("-")
-    step = entity.navigations.get(name)
-    return sort.replace(name, step.field) if step and not step.many else sort
-
-
-def search(entity: Entity, text: str) -> str:
-    """The condition that a text occurs in a row's unique text fields, name or description."""
-    if not text:
-        return ""
-    names = [
-        field.name
-        for field in entity.fields.values()
-        if field.type == "text" and (field.unique or field.name in ("name", "description"))
-    ]
-    pattern = text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
-    return " or ".join(f"{name} ilike {parse_where.quoted('%' + pattern + '%')}" for name in names)
 
 
 def with_references(query: Query) -> Query:
@@ -260,19 +246,6 @@ async def count(page: PageRequest, query: Query) -> int | None:
     return int(found[0])
 
 
-# Addresses ------------------------------------------------------------------------------------------------------------------------
-
-
-def link(page: PageRequest, entity: Entity, kept: dict[str, str], columns: Sequence[str]) -> str:
-    """The URL of the page with other parameters."""
-    pairs = [
-        ("company", page.company),
-        *((name, value) for name, value in kept.items() if value),
-        *(("columns", each) for each in columns),
-    ]
-    return f"/data/{quote(entity.name)}?{urlencode(pairs)}"
-
-
 def narrowed(filter: str, cell: Cell, value: Any) -> str:
     """The condition, restricted to rows whose column has the value."""
     more = f"{cell.field.name} is null" if value is None else f"{cell.field.name} = {_constant(cell, value)}"
@@ -285,23 +258,3 @@ def _constant(cell: Cell, value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value) if cell.field.type in NUMBERS else parse_where.quoted(str(value))
-
-
-def export_link(page: PageRequest, entity: Entity, form: Form) -> str:
-    """The URL of the export form with the same columns and order; its conditions are in another language."""
-    name = form["sort"].removeprefix("-")
-    fields = {cell.name: cell.field.name for cell in columns(page.database.catalog, entity)}
-    order = fields.get(name, name) + (" desc" if form["sort"].startswith("-") else "")
-    pairs = [("company", page.company), ("entity", entity.name), *(("columns", each) for each in form.all("columns"))]
-    return f"/export?{urlencode([*pairs, *([('orderby', order)] if name else [])])}"
-
-
-def api_address(page: PageRequest, entity: Entity, form: Form, query: Query | None) -> str | None:
-    """The path of /c that gives the same rows; None if the form has problems."""
-    if query is None or form.problems:
-        return None
-    conditions = [text for text in (form["filter"], search(entity, form["q"])) if text]
-    both = " and ".join(f"({text})" for text in conditions) if len(conditions) > 1 else "".join(conditions)
-    given = [("filter", both), ("sort", sort_by_field(entity, form["sort"])), *as_of(form["asof"]).items()]
-    parameters = urlencode([pair for pair in given if pair[1]], quote_via=quote, safe="")
-    return f"/c/{page.company}/{entity.name}" + (f"?{parameters}" if parameters else "")

@@ -11,11 +11,13 @@ import psycopg
 from aiohttp import web
 
 from app.database.catalog import Entity
+from app.database.past import open_past
 from app.export import statements, to_csv
 from app.export.read import Reader
 from app.export.request import read_request
 from app.export.response import find_format
 from app.mapper import store
+from app.web.addresses import as_of
 from app.web.forms import Form
 from app.web.page import PageRequest, see_other
 
@@ -30,8 +32,8 @@ FORMATS = (
     ("mapper", "Mapper", "a template, or an import mapper in reverse"),
 )
 OPTIONS = {"filter": "$filter", "orderby": "$orderby", "top": "$top"}
-FIELDS = ("entity", "format", "mapper", *OPTIONS)
-TARGETS = {option: name for name, option in OPTIONS.items()} | {"$select": "columns"}
+FIELDS = ("entity", "format", "mapper", "asof", *OPTIONS)
+TARGETS = {option: name for name, option in OPTIONS.items()} | {"$select": "columns", "version": "asof", "at": "asof"}
 MAPPERS = 1_000  # offered at most
 PREVIEW = 10  # rows
 PREVIEW_TIMEOUT = 3_000  # milliseconds
@@ -99,7 +101,7 @@ def column_names(entity: Entity) -> list[str]:
 
 async def read_preview(page: PageRequest, form: Form, entity: Entity) -> Preview | None:
     """Read the first rows; None if that takes longer than PREVIEW_TIMEOUT, or if the form has problems, which are added to it."""
-    with form.collect_problems("columns", *OPTIONS, targets=TARGETS):
+    with form.collect_problems("columns", "asof", *OPTIONS, targets=TARGETS):
         export = read_request(page.database.catalog, entity, page.company, {**options(form), "format": "csv"})
     if form.problems:
         return None
@@ -109,6 +111,11 @@ async def read_preview(page: PageRequest, form: Form, entity: Entity) -> Preview
     count = None
     try:
         async with page.database.snapshot(page.company) as connection:
+            if export.moment:
+                with form.collect_problems("asof", targets=TARGETS):
+                    await open_past(connection, page.company, export.moment)
+                if form.problems:
+                    return None
             await connection.execute(f"set local statement_timeout = {PREVIEW_TIMEOUT}".encode())
             reader = Reader(connection, PREVIEW_TIMEOUT / 1000)
             text = b"".join([block async for block in to_csv.write(first, reader)]).decode("utf-8-sig")
@@ -126,7 +133,7 @@ async def export_url(page: PageRequest, form: Form) -> str | None:
     if form["format"] == "mapper" and not form["mapper"]:
         form.add_problem("mapper", "Choose a mapper")
         return None
-    with form.collect_problems("entity", "format", "mapper", "columns", *OPTIONS, targets=TARGETS):
+    with form.collect_problems("entity", "format", "mapper", "columns", "asof", *OPTIONS, targets=TARGETS):
         request = read_request(page.database.catalog, entity, page.company, parameters)
         async with page.database.session(page.company) as connection:
             await find_format(connection, request)
@@ -143,4 +150,4 @@ def query_parameters(form: Form) -> dict[str, str]:
 def options(form: Form) -> dict[str, str]:
     """Return the query options of the API for the form."""
     select = {"$select": ",".join(form.all("columns"))} if form.all("columns") else {}
-    return select | {option: form[name] for name, option in OPTIONS.items() if form[name]}
+    return select | {option: form[name] for name, option in OPTIONS.items() if form[name]} | as_of(form["asof"])

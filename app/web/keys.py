@@ -18,15 +18,13 @@ SCOPES = (
     ("import", "Import", "imports and mappers"),
     ("hooks", "Webhooks", "webhooks and their deliveries"),
 )
-NAMES = {"powerbi": "power-bi", "excel": "excel", "tableau": "tableau", "curl": "curl", "python": "python"}
 EXPIRIES = (("", "Never"), ("30d", "In 30 days"), ("90d", "In 90 days"), ("365d", "In a year"), ("date", "On a date"))
 DAYS = re.compile(r"[1-9][0-9]{0,3}d")
 
 
 async def show(page: PageRequest) -> web.StreamResponse:
-    """The list with a form that offers the least; for a program that reads (`for`), with its name."""
-    name = NAMES.get(page.query.get("for", ""), "")
-    return await list_page(page, initial_form(name=name, scopes=["read"], companies=[page.company], expires="90d"))
+    """The list with a form that offers the least."""
+    return await list_page(page, initial_form(name="", scopes=["read"], companies=[page.company], expires="90d"))
 
 
 async def create(page: PageRequest) -> web.StreamResponse:

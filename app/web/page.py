@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -18,7 +18,8 @@ from app.web.forms import Form, read_form
 from app.web.view import local_url, render
 from app.wire import urls
 
-Access = Literal["read", "import", "hooks", "account"]  # a scope in the company, or: a user is logged in
+# a scope in the company, or: a user is logged in, an administrator is logged in
+Access = Literal["read", "import", "hooks", "account", "administrator"]
 
 # path, title, required access
 NAVIGATION: tuple[tuple[str, str, Access], ...] = (
@@ -31,6 +32,8 @@ NAVIGATION: tuple[tuple[str, str, Access], ...] = (
     ("/hooks", "Webhooks", "hooks"),
     ("/connect", "Connect", "read"),
     ("/keys", "API keys", "account"),
+    ("/companies", "Companies", "administrator"),
+    ("/users", "Users", "administrator"),
 )
 # first segments of paths
 PAGE_PATHS = frozenset(
@@ -52,6 +55,10 @@ FLASH_MESSAGES = {
     "retried": "The delivery will be sent again, before all that are waiting.",
     "mapper-saved": "Mapper saved.",
     "mapper-deleted": "Mapper deleted.",
+    "company-created": "Company created.",
+    "company-deleted": "Company deleted.",
+    "user-saved": "User saved.",
+    "user-deleted": "User deleted. Their sessions have ended.",
 }
 
 
@@ -119,6 +126,8 @@ class PageRequest:
 
     def may(self, access: Access) -> bool:
         """Whether the sender has this access in the company of the page."""
+        if access == "administrator":
+            return self.identity.is_administrator
         return self.identity.email is not None if access == "account" else self.identity.may(access, self.company)
 
 
@@ -159,10 +168,16 @@ class Site:
             identity = await identify(self.gate, request)
         company = named_company or min(identity.companies, default="")
         page = PageRequest(self, request, identity, company)
-        if access == "account":
-            if not page.may(access):
+        # for the navigation of an error page
+        request[PAGE_REQUEST] = (
+            page if company in identity.companies else replace(page, company=min(identity.companies, default=""))
+        )
+        if access in ("account", "administrator"):
+            if not page.may("account"):
                 raise ServiceError("forbidden", "this page is for signed-in users; an API key is not enough")
-            if company not in identity.companies:
+            if not page.may(access):
+                raise ServiceError("forbidden", "this page is for administrators")
+            if company not in identity.companies and (company or not identity.is_administrator):
                 raise ServiceError("forbidden", "you have no access to that company")
         else:
             identity.require(access, company)

@@ -9,6 +9,7 @@ from aiohttp import web
 from app.web import (
     account,
     changes,
+    companies,
     connect,
     data,
     docs,
@@ -21,6 +22,7 @@ from app.web import (
     login,
     mappers,
     overview,
+    users,
 )
 from app.web.page import Access, Handler, PageHandler, Site
 
@@ -56,11 +58,21 @@ PAGES: tuple[tuple[str, str, Access, PageHandler], ...] = (
     ("GET", "/hooks/{id}/deliveries/{delivery}", "hooks", hooks.show_delivery),
     ("POST", "/hooks/{id}/deliveries/{delivery}/retry", "hooks", hooks.retry),
     ("GET", "/connect", "read", connect.show),
+    ("POST", "/connect", "read", connect.create_key),
     ("GET", "/connect/{kind}", "read", connect.file),
     ("GET", "/docs", "read", docs.show),
     ("GET", "/keys", "account", keys.show),
     ("POST", "/keys", "account", keys.create),
     ("POST", "/keys/{id}/revoke", "account", keys.revoke),
+    ("GET", "/companies", "administrator", companies.show),
+    ("POST", "/companies", "administrator", companies.create),
+    ("POST", "/companies/{id}/delete", "administrator", companies.delete),
+    ("GET", "/users", "administrator", users.show),
+    ("POST", "/users", "administrator", users.create),
+    ("GET", "/users/{id}", "administrator", users.edit),
+    ("POST", "/users/{id}", "administrator", users.save),
+    ("POST", "/users/{id}/password", "administrator", users.reset),
+    ("POST", "/users/{id}/delete", "administrator", users.delete),
     ("GET", "/account", "account", account.show),
     ("POST", "/account", "account", account.change),
     ("POST", "/logout", "account", login.logout),

@@ -67,9 +67,7 @@ create or replace function bds.create_company(company text, tenant text default 
     set search_path = pg_catalog, pg_temp
 as $$
 begin
-    if not bds.is_operator() then
-        raise exception using errcode = 'BD001', message = 'only the operator creates companies';
-    end if;
+    perform bds_accounts.require_administrator('create companies');
     if company is null or company !~ '^[a-z0-9_-]{1,63}$' then
         raise exception using
             errcode = 'BD005',

@@ -1,6 +1,24 @@
 -- Users, their sessions, and the secrets of the service.  The service hashes a password before it calls these functions.
 
-create or replace function bds.create_user(email text, password_hash text, companies text[])
+create function bds_accounts.require_administrator(act text)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    if not bds.is_operator() and not exists (
+        select from bds.sessions s join bds.users u on u.id = s.user_id
+        where s.id::text = current_setting('bds.session', true) and s.expires_at > clock_timestamp() and u.is_administrator
+    ) then
+        raise exception using errcode = 'BD001', message = format('only the operator and administrators %s', act);
+    end if;
+end
+$$;
+comment on function bds_accounts.require_administrator(text) is
+    'Raises BD001 unless the session acts as the operator, or has the id of an administrator''s session in bds.session, which no role '
+    'of the service can read: it comes with the administrator''s request';
+
+create or replace function bds.create_user(email text, password_hash text, companies text[], is_administrator boolean default false)
     returns uuid
     language plpgsql
     security definer
@@ -9,20 +27,41 @@ as $$
 declare
     user_id uuid;
 begin
-    perform bds_accounts.require_companies(companies);
-    insert into bds.users (email, password_hash, companies)
-    values (lower(create_user.email), create_user.password_hash, create_user.companies)
+    perform bds_accounts.require_administrator('create users'), bds_accounts.require_companies(companies);
+    insert into bds.users (email, password_hash, companies, is_administrator)
+    values (lower(create_user.email), create_user.password_hash, create_user.companies, create_user.is_administrator)
     returning id into user_id;
     return user_id;
 exception
     when unique_violation then
         raise exception using errcode = 'BD004', message = format('user %L already exists', lower(email));
     when check_violation then
+        if cardinality(companies) = 0 and not is_administrator then
+            raise exception using errcode = 'BD005', message = 'expected one company or more, or an administrator';
+        end if;
         raise exception using errcode = 'BD005', message = format('%L is not a valid email address', email);
 end
 $$;
-comment on function bds.create_user(text, text, text[]) is
+comment on function bds.create_user(text, text, text[], boolean) is
     'Creates a user for these companies, with the Argon2id hash of a password; returns its id';
+
+create or replace function bds.set_access(email text, companies text[], is_administrator boolean)
+    returns boolean
+    language plpgsql
+    security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    perform bds_accounts.require_administrator('change users'), bds_accounts.require_companies(companies);
+    update bds.users u set companies = set_access.companies, is_administrator = set_access.is_administrator
+    where u.email = lower(set_access.email);
+    return found;
+exception when check_violation then
+    raise exception using errcode = 'BD005', message = 'expected one company or more, or an administrator';
+end
+$$;
+comment on function bds.set_access(text, text[], boolean) is
+    'Sets the companies of a user, and whether it is an administrator, from the next request on; false if there is no such user';
 
 create or replace function bds.delete_user(email text)
     returns boolean
@@ -30,6 +69,7 @@ create or replace function bds.delete_user(email text)
     security definer
     set search_path = pg_catalog, pg_temp
 as $$
+    select bds_accounts.require_administrator('delete users');
     with gone as (
         delete from bds.users u where u.email = lower(delete_user.email) returning u.id
     )
@@ -94,18 +134,18 @@ comment on function bds.begin_session(uuid, text, interval, text) is
     'or null '
     'if the password was changed in the meantime';
 
-create or replace function bds.session(session_id uuid, out email text, out companies text[])
+create or replace function bds.session(session_id uuid, out email text, out companies text[], out is_administrator boolean)
     returns setof record
     language sql
     stable
     security definer
     set search_path = pg_catalog, pg_temp
 as $$
-    select u.email, u.companies
+    select u.email, u.companies, u.is_administrator
     from bds.sessions s join bds.users u on u.id = s.user_id
     where s.id = session_id and s.expires_at > clock_timestamp();
 $$;
-comment on function bds.session(uuid) is 'The user of a session and the user''s companies; no row if the session has ended';
+comment on function bds.session(uuid) is 'The user of a session, the user''s companies, and whether it is an administrator; no row if the session has ended';
 
 create or replace function bds.end_session(session_id uuid)
     returns void

@@ -8,6 +8,23 @@ create function bds_accounts.network_of(address inet)
 comment on function bds_accounts.network_of(inet) is
     'The network that guesses are counted for: an IPv4 address, or the IPv6 /64 of one subscriber';
 
+create function bds_accounts.forget_wrong()
+    returns void
+    language sql
+    set search_path = pg_catalog, pg_temp
+as $$
+    -- called at the end of a transaction, and waits for nobody: it cannot deadlock
+    delete from bds.wrong_credentials w
+    where w.address in (
+        select o.address from bds.wrong_credentials o
+        where o.first_at < clock_timestamp() - interval '1 minute'
+        order by o.first_at
+        limit 10
+        for update skip locked
+    );
+$$;
+comment on function bds_accounts.forget_wrong() is 'Deletes a few counts that are older than a minute: more than a call can add';
+
 create or replace function bds.count_wrong(address inet, at_most int)
     returns int
     language plpgsql
@@ -28,6 +45,7 @@ begin
         when w.count + w.pending > at_most then ceil(extract(epoch from w.first_at + interval '1 minute' - clock_timestamp()))
     end
     into wait;
+    perform bds_accounts.forget_wrong();
     return case when wait is not null then greatest(wait, 1) end;
 end
 $$;
@@ -46,7 +64,7 @@ declare
     now_at timestamptz;
     w      bds.wrong_credentials;
 begin
-    loop  -- bds.forget_wrong may delete the row in between
+    loop  -- bds_accounts.forget_wrong may delete the row in between
         insert into bds.wrong_credentials (address, first_at, count) values (here, clock_timestamp(), 0) on conflict do nothing;
         select * into w from bds.wrong_credentials c where c.address = here for update;
         exit when found;
@@ -78,16 +96,7 @@ as $$
     update bds.wrong_credentials w
     set pending = greatest(w.pending - 1, 0), count = w.count + end_attempt.was_wrong::int
     where w.address = bds_accounts.network_of(end_attempt.address) and w.first_at = end_attempt.began;
+    select bds_accounts.forget_wrong();
 $$;
 comment on function bds.end_attempt(inet, timestamptz, boolean) is
     'Ends a reservation of bds.begin_attempt: counts a wrong login, releases a correct one';
-
-create or replace function bds.forget_wrong()
-    returns void
-    language sql
-    security definer
-    set search_path = pg_catalog, pg_temp
-as $$
-    delete from bds.wrong_credentials w where w.first_at < clock_timestamp() - interval '1 minute';
-$$;
-comment on function bds.forget_wrong() is 'Deletes counts that are older than a minute';

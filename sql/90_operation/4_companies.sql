@@ -98,13 +98,14 @@ begin
     perform pg_notify('bds_keys', k.id::text) from bds.api_keys k where company = any (k.companies);
     update bds.api_keys k set companies = array_remove(k.companies, company)
     where company = any (k.companies) and not k.companies <@ array[company];
-    delete from bds.users u where u.companies <@ array[company];
+    delete from bds.users u where u.companies <@ array[company] and not u.is_administrator;
     update bds.users u set companies = array_remove(u.companies, company) where company = any (u.companies);
     perform pg_notify('bds_hooks', company);
 end
 $$;
 comment on function bds_operation.close_company(text) is
-    'Takes a company''s turn and keeps everybody from adding to it; removes it from keys and users, and users of it alone';
+    'Takes a company''s turn and keeps everybody from adding to it; removes it from keys and users, and users of it alone unless they are '
+    'administrators';
 
 create or replace function bds.delete_company(company text, out table_name text, out rows bigint)
     returns setof record
@@ -120,9 +121,7 @@ declare
     is_silent boolean;
     is_known  boolean := exists (select from bds.companies c where c.id = company);
 begin
-    if not bds.is_operator() then
-        raise exception using errcode = 'BD001', message = 'only the operator deletes companies';
-    end if;
+    perform bds_accounts.require_administrator('delete companies');
     perform set_config('bds.company', coalesce(company, ''), true);
     perform bds_operation.close_company(company);
     is_silent := bds_operation.pass_over_triggers();

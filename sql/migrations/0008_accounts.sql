@@ -31,17 +31,18 @@ comment on column bds.api_keys.companies is 'The companies that the key gives ac
 comment on column bds.api_keys.actor is 'Creator: the actor named by bds.set_context or bds.actor, else the database user';
 
 create table bds.users (
-    id             uuid primary key default gen_random_uuid(),
+    id                uuid primary key default gen_random_uuid(),
     -- lower case, so that it is unique regardless of case
-    email          text collate "C" not null unique,
-    password_hash  text not null,
-    companies      text[] not null,
-    created_at     timestamptz not null default clock_timestamp(),
-    last_login_at  timestamptz,
+    email             text collate "C" not null unique,
+    password_hash     text not null,
+    companies         text[] not null,
+    is_administrator  boolean not null default false,
+    created_at        timestamptz not null default clock_timestamp(),
+    last_login_at     timestamptz,
 
     constraint email_is_an_address check (email ~ '^[^@[:space:][:cntrl:]]{1,64}@[^@[:space:][:cntrl:]]{1,189}$' and email = lower(email)),
     constraint hash_is_argon2 check (password_hash like '$argon2id$%'),
-    constraint user_is_for_companies check (cardinality(companies) > 0)
+    constraint user_is_for_companies_or_administers check (cardinality(companies) > 0 or is_administrator)
 );
 comment on table bds.users is 'Users, identified by email address; passwords are stored as Argon2id hashes';
 comment on column bds.users.id is 'The user''s id';
@@ -50,6 +51,7 @@ comment on column bds.users.password_hash is 'Argon2id hash of the password';
 comment on column bds.users.created_at is 'Time of creation';
 comment on column bds.users.last_login_at is 'Time of the last login';
 comment on column bds.users.companies is 'The companies that the user has access to';
+comment on column bds.users.is_administrator is 'Whether the user creates and deletes companies and users, on the pages';
 
 create table bds.sessions (
     id          uuid primary key default gen_random_uuid(),

@@ -121,7 +121,6 @@ FUNCTIONS = (
     "bds.count_wrong('::1', 20)",
     "bds.begin_attempt('::1', 20)",
     "bds.end_attempt('::1', now(), true)",
-    "bds.forget_wrong()",
     "bds.note_use(gen_random_uuid())",
 )
 
@@ -144,11 +143,52 @@ def test_the_roles_for_business_data_may_call_no_function_of_accounts(
             connection.execute(f"select {function}".encode())
 
 
-def test_the_service_cannot_create_or_delete_users(connect: Callable[..., psycopg.Connection[Any]]) -> None:
+ADMINISTRATION = (
+    "bds.create_company('new')",
+    "bds.create_user('a@b.c', '$argon2id$', '{acme}')",
+    "bds.set_access('a@b.c', '{acme}', true)",
+    "bds.delete_user('a@b.c')",
+    "bds.delete_company('new')",
+)
+
+
+@pytest.mark.parametrize("kind", ["none", "of a user", "ended", "nonsense", "of an administrator"])
+def test_the_service_administers_with_an_administrators_session_alone(
+    connect: Callable[..., psycopg.Connection[Any]], operator: Operator, kind: str
+) -> None:
+    operator.company("acme")
+    operator.rows(
+        "select bds.create_user('boss@example.com', '$argon2id$1', '{}', true), bds.create_user('u@example.com', '$argon2id$1', '{acme}')"
+    )
+    email, lasts = {"of a user": ("u@example.com", "1 h"), "ended": ("boss@example.com", "-1 s")}.get(
+        kind, ("boss@example.com", "1 h")
+    )
+    [(session,)] = operator.rows(
+        "select bds.begin_session(id, '$argon2id$1', %s)::text from bds.users where email = %s", (lasts, email)
+    )
     connection = connect("bds_service")
-    for function in FUNCTIONS[:2]:
-        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+    connection.execute("select set_config('bds.session', %s, false)", ({"none": "", "nonsense": "x"}.get(kind, session),))
+    for function in ADMINISTRATION:
+        if kind == "of an administrator":
             connection.execute(f"select {function}".encode())
+        else:
+            with pytest.raises(psycopg.Error) as caught:
+                connection.execute(f"select {function}".encode())
+            assert caught.value.sqlstate == "BD001"
+    assert operator.rows("select email from bds.users order by email") == [("boss@example.com",), ("u@example.com",)]
+
+
+def test_a_user_who_is_no_administrator_has_a_company(operator: Operator) -> None:
+    operator.company("acme")
+    for call in ("create_user('a@b.c', '$argon2id$', '{}')", "create_user('b@b.c', '$argon2id$', '{}', null)"):
+        with pytest.raises(psycopg.Error):
+            operator.rows(f"select bds.{call}")
+    operator.rows("select bds.create_user('a@b.c', '$argon2id$', '{acme}')")
+    with pytest.raises(psycopg.Error) as caught:
+        operator.rows("select bds.set_access('a@b.c', '{}', false)")
+    assert caught.value.sqlstate == "BD005"
+    assert operator.rows("select bds.set_access('a@b.c', '{}', true)") == [(True,)]
+    assert operator.rows("select bds.set_access('nobody@b.c', '{acme}', true)") == [(False,)]
 
 
 def test_the_operator_sees_users_but_no_hash_and_no_secret(connect: Callable[..., psycopg.Connection[Any]]) -> None:

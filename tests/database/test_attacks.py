@@ -130,7 +130,9 @@ ATTACKS: list[tuple[str, str, str]] = [
     (WORKER, "select * from bds.api_keys", DENIED),
     (READER, "select bds.create_key('\\x00', 'mine', '{acme}', null, '{read}')", DENIED),
     (READER, "select bds.keep_secret('tokens', 'x')", DENIED),
-    (SERVICE, "select bds.create_user('eve@example.com', 'x', '{beta}')", DENIED),
+    (SERVICE, "select bds.create_user('eve@example.com', 'x', '{beta}')", "BD001"),
+    (SERVICE, "select bds.set_access('anna@example.com', '{acme,beta}', true)", "BD001"),
+    (SERVICE, "select bds.delete_company('beta')", "BD001"),
     (READER, "select rolpassword from pg_authid", DENIED),
     (READER, "select * from pg_statistic", DENIED),
     # webhooks

@@ -154,11 +154,15 @@ def test_of_a_deleted_company_nothing_is_left_and_of_the_others_everything(fille
     before = contents(filled, "beta")
     filled.connection.execute("select bds.create_user('anna@example.com', %s, '{acme,beta}')", (HASH,))
     filled.connection.execute("select bds.create_user('bob@example.com', %s, '{acme}')", (HASH,))
+    filled.connection.execute("select bds.create_user('boss@example.com', %s, '{acme}', true)", (HASH,))
     filled.key("acme", "beta")
     deleted = dict(filled.rows("select * from bds.delete_company('acme')"))
     assert deleted["data.products"] == 61 and deleted["bds.change_archive"] == 1 and deleted["data.notes"] == 1
     assert {name for name, (count, _) in contents(filled, "acme").items() if count} == set()
-    assert filled.rows("select email, companies from bds.users") == [("anna@example.com", ["beta"])]
+    assert filled.rows("select email, companies from bds.users order by email") == [
+        ("anna@example.com", ["beta"]),
+        ("boss@example.com", []),
+    ]
     after = contents(filled, "beta")
     assert after.pop("bds.api_keys") != before.pop("bds.api_keys"), "a key that had both companies has one now"
     assert after == before

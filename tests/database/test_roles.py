@@ -45,7 +45,7 @@ RELATIONS: dict[str, tuple[str, str, str, str, str, str, str]] = {
     "bds.changes": (R, R, "", R, R, R, R),
     "bds.clocks": ("", "", R, R, R, R, R),
     "bds.company_logins": ("", "", "", "", R, "", ""),
-    "bds.companies": ("", "", "", R, R, "", R),
+    "bds.companies": ("", "", R, R, R, "", R),
     "bds.deliveries": ("", "", R, R, W, "", W),
     "bds.delivery_attempts": ("", "", R, R, W, "", W),
     "bds.column_history": ("", "", "", "", R, R, ""),
@@ -92,7 +92,8 @@ RELATIONS: dict[str, tuple[str, str, str, str, str, str, str]] = {
 }
 # column by column where a relation is not given whole
 COLUMNS = {
-    ("bds.users", "bds_operator"): "id email companies created_at last_login_at",
+    ("bds.users", "bds_operator"): "id email companies is_administrator created_at last_login_at",
+    ("bds.users", "bds_service"): "id email companies is_administrator created_at last_login_at",
     ("bds.settings", "bds_service"): "place",
 }
 # functions that run with their owner's rights: all that lends a role what it has not itself
@@ -102,16 +103,16 @@ DEFINERS = {
     "bds_writer": """change_values first_change import_begin import_cancel import_document import_fail import_note_places import_progress import_received import_report
         import_rows import_run import_stage lock_company revert
         row_at row_history rows_at set_context""",
-    "bds_service": """authenticate backlog begin_attempt begin_session count_wrong create_hook create_key delete_hook delete_mapper
-        end_attempt end_session forget_wrong keep_secret keys_of lock_hook maintain note_use
-        password_of put_mapper reap_imports retry_delivery revoke_key rotate_hook session set_context set_password test_hook update_hook whole_tenants""",
+    "bds_service": """authenticate backlog begin_attempt begin_session count_wrong create_company create_hook create_key create_user delete_company delete_hook delete_mapper delete_user
+        end_attempt end_session keep_secret keys_of lock_hook maintain note_use
+        password_of put_mapper reap_imports retry_delivery revoke_key rotate_hook session set_access set_context set_password test_hook update_hook whole_tenants""",
     "bds_worker": """change_values authenticate claim_deliveries count_changes count_rows first_change forget_deliveries import_report record_attempts refit_hook release_leases renew_leases route_changes row_at row_history rows_at
         match_filters rows_where""",
     "bds_operator": """change_values backlog claim_deliveries compare_log count_changes count_rows create_company create_hook create_key create_user delete_company delete_hook
         delete_mapper delete_user erase first_change grant_company forget_deliveries import_begin import_cancel import_document import_fail
         import_note_places import_progress import_received import_report import_rows import_run import_stage keys_of lock_company lock_hook maintain put_mapper reap_imports record_attempts
         refit_hook release_leases renew_leases retry_delivery revert revoke_company revoke_key rotate_hook route_changes row_at row_history rows_at set_context
-        set_password set_retention table_problems test_hook turn_holders update_hook whole_tenants""",
+        set_access set_password set_retention table_problems test_hook turn_holders update_hook whole_tenants""",
     "bds_importer": """change_values first_change import_begin import_cancel import_document import_fail import_note_places import_progress import_received import_report import_rows
         import_run import_stage lock_company refuse_company revert row_at row_history rows_at rows_where set_context""",
     "bds_dispatcher": """change_values authenticate claim_deliveries count_changes count_rows create_hook delete_hook first_change forget_deliveries

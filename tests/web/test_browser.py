@@ -366,9 +366,40 @@ def test_local_time_stands_beside_utc(chromium: Any, base: str, session: Any, se
     context.close()
 
 
+def test_a_condition_is_completed_by_keyboard_alone(page: Any, service: Service) -> None:
+    service.operator.write("second", "insert into data.categories (company_id, code, name) values ('second', 'K1', 'c')")
+    page.goto("/data/categories?company=second")
+    page.focus("#filter")
+    page.keyboard.type("na")
+    options = page.locator("#filter-words [role=option]")
+    assert options.all_inner_texts() == ["name\ntext"]
+    assert page.get_attribute("#filter", "aria-expanded") == "true"
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    assert page.input_value("#filter") == "name "
+    assert "ilike" in options.all_inner_texts() and "<" not in options.all_inner_texts()
+    page.keyboard.type("= 'c and ")
+    assert not options.first.is_visible(), "not within a text"
+    page.keyboard.type("d' o")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Tab")
+    page.keyboard.type("par")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    page.keyboard.type("= ")
+    page.keyboard.press("ArrowUp")
+    page.keyboard.press("Enter")
+    assert page.input_value("#filter") == "name = 'c and d' or parent = 'code:"
+    page.keyboard.type("x' or code = 'K1'")
+    page.keyboard.press("Escape")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("tbody th >> text=K1")
+    assert page.locator("tbody tr").count() == 1
+
+
 PAGES = [
     "/", "/data", "/data/units", "/data/units?filter=id%20%3E", "/data/units?asof=1", "/data/units/4712", "/connect", "/changes", "/changes?view=single", "/changes?filter=id%20%3E", "/changes/units/4712", "/imports", "/imports/{import}", "/imports/{import}?code=required", "/mappers", "/mappers/axe", "/export", "/export?entity=units&columns=code&columns=price",
-    "/export?do=url&entity=units&format=csv&filter=x", "/hooks", "/hooks/{hook}", "/hooks/{hook}/deliveries/{delivery}", "/keys", "/keys?for=powerbi", "/imports/none", "/account", "/login",
+    "/export?do=url&entity=units&format=csv&filter=x", "/hooks", "/hooks/{hook}", "/hooks/{hook}/deliveries/{delivery}", "/keys", "/imports/none", "/account", "/companies", "/users", "/users/{user}", "/login",
 ]  # fmt: skip
 
 
@@ -386,7 +417,9 @@ def furnished(service: Service, anna: Visitor) -> dict[str, str]:
     anna.post(f"/hooks/{hook}/test?company=second")
     resting = "update bds.hook_states set failures = 6, last_at = now(), last_status = 503, rests_until = now() + interval '1 h'"
     [(delivery,)] = service.operator.rows(f"with s as ({resting}) select id::text from bds.deliveries where hook_id = %s", (hook,))
-    return {"import": re.findall(r"/imports/([0-9a-f-]{36})", imported)[0], "hook": hook, "delivery": delivery}
+    service.operator.rows("select bds.set_access('anna@example.com', '{demo,second}', true)")
+    [(user,)] = service.operator.rows("select id::text from bds.users where email = 'anna@example.com'")
+    return {"user": user, "import": re.findall(r"/imports/([0-9a-f-]{36})", imported)[0], "hook": hook, "delivery": delivery}
 
 
 @pytest.mark.parametrize(

@@ -183,3 +183,51 @@ def test_a_moment_that_is_none_is_refused(anna: Visitor, asof: str, status: int)
     page = open_rows(anna, asof=asof)
     assert page.status == status
     assert status == 404 or page.problems
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"filter": "price > 100 and category = 'code:FIX' or name like 'Product 1%'", "sort": "-price"},
+        {"filter": "not (price <= 118 or category != 'code:FIX')", "columns": ["code", "category"]},
+        {"q": "50%_", "sort": "category"},
+        {"filter": "category is null or price in (7, 8)", "q": "p"},
+        {},
+    ],
+)
+def test_what_is_shown_is_exported_and_read_over_odata(
+    anna: Visitor, service: Service, parameters: dict[str, str | list[str]]
+) -> None:
+    page = open_rows(anna, **parameters)
+    shown = codes(page)
+    assert shown
+    [export] = page.all("//a[text()='Export…']/@href")
+    form = anna.get(export)
+    assert form.status == 200 and form.all("//section[@aria-labelledby='preview-title']//tbody/tr")
+    url = anna.get(export + "&do=download").location or ""
+    lines = anna.get(url).reply.body.decode("utf-8-sig").splitlines()
+    at = lines[0].split(",").index("code")
+    assert [line.split(",")[at] for line in lines[1:51]] == shown
+    addresses = page.all("//input[starts-with(@id, 'address-')]/@value")
+    odata, rows, curl = (address.partition("://")[2].partition("/")[2].rstrip('"') for address in addresses)
+    assert curl == rows and "$" not in curl
+    for path, member in ((odata, "value"), (rows, "data")):
+        answer = service.ask("/" + path).json[member]
+        assert [row["code"] for row in answer[:50]] == shown
+
+
+def test_a_condition_that_odata_lacks_says_so(anna: Visitor) -> None:
+    page = open_rows(anna, filter="code like 'P_001'")
+    assert codes(page) == ["P0001"]
+    assert not page.all("//a[text()='Export…']") and "OData has no such pattern" in page.text
+    assert len(page.all("//input[starts-with(@id, 'address-')]")) == 2
+
+
+def test_the_export_carries_the_moment(anna: Visitor, service: Service) -> None:
+    [(version,)] = service.operator.rows("select last_id from bds.clocks where company_id = 'demo'")
+    service.operator.write("demo", "update data.products set name = 'renamed' where code = 'P0005'")
+    [export] = open_rows(anna, filter="code = 'P0005'", asof=str(version)).all("//a[text()='Export…']/@href")
+    assert "Product 5" in anna.get(export).one("//section[@aria-labelledby='preview-title']//tbody/tr")
+    assert b"Product 5" in anna.get(anna.get(export + "&do=download").location or "").reply.body
+    assert anna.get(export.replace(f"asof={version}", "asof=soon")).problems[0].startswith("As of: ")
+    service.operator.write("demo", "update data.products set name = 'Product 5' where code = 'P0005'")

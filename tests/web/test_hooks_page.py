@@ -155,7 +155,7 @@ def test_a_hooks_health_is_shown_in_the_list_and_on_its_page(anna: Visitor, serv
     assert [listed[name][1].split()[0] for name in ids] == ["204", "no", "503", "none"]
     assert [listed[name][2] for name in ids] == ["1", "1", "1", "0"]
     resting = anna.get(f"/hooks/{ids['resting']}?company=demo")
-    assert resting.one("//*[@id='state']") == "resting" and "rests" in resting.one("//*[@id='health']/p")
+    assert resting.one("//*[@id='state']") == "resting" and "resting" in resting.one("//*[@id='health']/p")
     assert "in 30 min" in resting.one("//tbody//td[@data-label='Next attempt']"), "the rest counts"
     assert "receives no changes of imports" in resting.text
     with_imports = anna.get(f"/hooks/{id_of(create(anna, allowInChangeSet='true'))}?company=demo")
@@ -186,5 +186,5 @@ def test_a_secret_is_rotated_and_shown_once(anna: Visitor, service: Service) -> 
     second = page.one("//input[@id='secret']/@value")
     assert stored() == (second, first) and "for a day" in page.text
     page = anna.post(f"/hooks/{hook_id}/secret?company=demo", {"revoke": "true"})
-    assert stored() == (page.one("//input[@id='secret']/@value"), None) and "has ended" in page.text
+    assert stored() == (page.one("//input[@id='secret']/@value"), None) and "no longer used" in page.text
     assert stored()[0].encode() not in anna.get(f"/hooks/{hook_id}?company=demo").reply.body

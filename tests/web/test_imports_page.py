@@ -185,7 +185,7 @@ def test_an_import_is_undone_after_a_look_at_what_that_does(anna: Visitor, servi
     assert "This shows what undoing" in shown.text and "Some rows stay as they are" in shown.text
     assert shown.all("//table[.//th='Where']/tbody/tr")[0].endswith(" conflict")
     assert stored() == [("RV1", "a"), ("RV2", "later")]
-    forced = press(shown, "later changes overruled")
+    forced = press(shown, "later changes overwritten")
     assert "Everything would be undone" in forced.text and stored() == [("RV1", "a"), ("RV2", "later")]
     assert "This undid" in press(forced, "Undo now").text
     assert stored() == []

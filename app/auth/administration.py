@@ -1,0 +1,158 @@
+"""Administration of companies and users by administrators.
+
+Every statement carries the administrator's session: the database asks for it.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from psycopg.rows import class_row
+
+from app.auth.gate import Identity
+from app.auth.passwords import Passwords, make_password
+from app.database.database import Database
+from app.database.directory import HOME
+from app.errors import ServiceError
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """A user as administrators see it."""
+
+    id: uuid.UUID
+    email: str
+    companies: list[str]
+    is_administrator: bool
+    created_at: datetime
+    last_login_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Company:
+    """A company as administrators see it.
+
+    changes, last_at: the number of its changes and the time of the last one; None for a company at another place.
+    """
+
+    id: str
+    tenant_id: str | None
+    created_at: datetime
+    changes: int | None
+    last_at: datetime | None
+    users: int
+
+
+COMPANIES = """
+    select c.id, c.tenant_id, c.created_at, k.last_id as changes, nullif(k.last_updated_at, '-infinity') as last_at,
+        (select count(*) from bds.users u where c.id = any (u.companies)) as users
+    from bds.companies c left join bds.clocks k on k.company_id = c.id and k.departed_at is null
+    order by c.id
+    limit %s offset %s
+"""
+USERS = """
+    select u.id, u.email, u.companies, u.is_administrator, u.created_at, u.last_login_at
+    from bds.users u
+    where %s::uuid is null or u.id = %s
+    order by u.email
+    limit %s offset %s
+"""
+
+
+async def list_companies(database: Database, limit: int, offset: int) -> tuple[list[Company], bool]:
+    """Return a page of all companies, and whether there are more."""
+    async with database.service() as connection, connection.cursor(row_factory=class_row(Company)) as cursor:
+        await cursor.execute(COMPANIES, (limit + 1, offset))
+        found = await cursor.fetchall()
+    return found[:limit], len(found) > limit
+
+
+async def all_companies(database: Database) -> list[str]:
+    """Return the ids of all companies."""
+    async with database.service() as connection:
+        return [id for (id,) in await (await connection.execute("select c.id from bds.companies c order by c.id")).fetchall()]
+
+
+async def list_users(database: Database, limit: int, offset: int) -> tuple[list[User], bool]:
+    """Return a page of all users, and whether there are more."""
+    found = await _users(database, None, limit + 1, offset)
+    return found[:limit], len(found) > limit
+
+
+async def find_user(database: Database, id: str) -> User:
+    """Return a user.  Raises ServiceError(not_found)."""
+    try:
+        found = await _users(database, uuid.UUID(id), 1, 0)
+    except ValueError:
+        found = []
+    if not found:
+        raise ServiceError("not_found", f"no such user: {id}")
+    return found[0]
+
+
+async def create_company(database: Database, identity: Identity, company: str, tenant: str | None, *, mine: bool) -> None:
+    """Create a company; mine: the administrator gets access to it.  Raises psycopg.Error: BD004, BD005."""
+    access = (identity.email, sorted(identity.companies | {company}), True)
+    statements: list[tuple[str, tuple[Any, ...]]] = [("select bds.create_company(%s, %s)", (company, tenant))]
+    await _run(database, identity, *statements, *([("select bds.set_access(%s, %s, %s)", access)] if mine else []))
+
+
+async def delete_company(database: Database, identity: Identity, company: str) -> None:
+    """Delete everything of a company that lives at home.  Raises ServiceError(conflict), psycopg.Error: BD002, BD004."""
+    async with database.service() as connection:
+        cursor = await connection.execute("select place, phase from bds.directory where company_id = %s", (company,))
+        row = await cursor.fetchone()
+    if row and (row[0] != HOME or row[1]):
+        message = f"{company} lives at the place {row[0]}, or is being moved: the operator deletes it with bds company delete"
+        raise ServiceError("conflict", message)
+    gone: tuple[str, tuple[Any, ...]] = ("select pg_notify('bds_places', %s)", (company,))
+    await _run(database, identity, ("select from bds.delete_company(%s)", (company,)), gone)
+
+
+async def create_user(database: Database, identity: Identity, email: str, companies: Sequence[str], *, administrator: bool) -> str:
+    """Create a user; return its password.  Raises psycopg.Error: BD002, BD004, BD005."""
+    password = make_password()
+    values = (email, await Passwords().hash(password), list(companies), administrator)
+    await _run(database, identity, ("select bds.create_user(%s, %s, %s, %s)", values))
+    return password
+
+
+async def set_access(database: Database, identity: Identity, user: User, companies: Sequence[str], *, administrator: bool) -> None:
+    """Set a user's companies, and whether it is an administrator.  Raises ServiceError(conflict), psycopg.Error: BD002, BD005."""
+    if user.email == identity.email and not administrator:
+        raise ServiceError("conflict", "you cannot end your own administration: another administrator can", target="administrator")
+    await _run(database, identity, ("select bds.set_access(%s, %s, %s)", (user.email, list(companies), administrator)))
+
+
+async def reset_password(database: Database, identity: Identity, user: User) -> str:
+    """Give a user a new password, which is returned; it ends the user's sessions.  Raises ServiceError(conflict)."""
+    if user.email == identity.email:
+        raise ServiceError("conflict", "change your own password on the page of your account")
+    password = make_password()
+    await _run(database, identity, ("select bds.set_password(%s, %s)", (user.email, await Passwords().hash(password))))
+    return password
+
+
+async def delete_user(database: Database, identity: Identity, user: User) -> None:
+    """Delete a user.  Raises ServiceError(conflict)."""
+    if user.email == identity.email:
+        raise ServiceError("conflict", "you cannot delete yourself: another administrator can")
+    await _run(database, identity, ("select bds.delete_user(%s)", (user.email,)))
+
+
+async def _users(database: Database, id: uuid.UUID | None, limit: int, offset: int) -> list[User]:
+    async with database.service() as connection, connection.cursor(row_factory=class_row(User)) as cursor:
+        await cursor.execute(USERS, (id, id, limit, offset))
+        return await cursor.fetchall()
+
+
+async def _run(database: Database, identity: Identity, *statements: tuple[str, tuple[Any, ...]]) -> None:
+    """Run statements in one transaction, as this administrator."""
+    async with database.service() as connection, connection.transaction():
+        await connection.execute("select set_config('bds.session', %s, true)", (identity.session,))
+        for text, values in statements:
+            await connection.execute(text.encode(), values)

@@ -1,0 +1,107 @@
+"""Addresses of what the page of rows shows: the page itself, OData, /c, and the export form."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from urllib.parse import quote, urlencode
+
+from app.database.catalog import Entity
+from app.query import parse_where
+from app.query.print_odata import Unprintable, filter_text
+from app.query.query import Query
+from app.web.forms import Form
+from app.web.page import PageRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Addresses:
+    """Paths that give the same rows; of OData and the export None if OData cannot say the condition."""
+
+    rows: str  # of /c
+    odata: str | None
+    export: str | None
+
+
+def of(page: PageRequest, entity: Entity, form: Form, query: Query | None) -> Addresses | None:
+    """The addresses; None if the form has problems."""
+    if query is None or form.problems:
+        return None
+    try:
+        filter = filter_text(query.filter) if query.filter is not None else ""
+    except Unprintable:
+        return Addresses(_rows(page, entity, form), None, None)
+    return Addresses(_rows(page, entity, form), _odata(page, entity, form, filter), _export(page, entity, form, filter))
+
+
+def _rows(page: PageRequest, entity: Entity, form: Form) -> str:
+    conditions = [text for text in (form["filter"], search(entity, form["q"])) if text]
+    both = " and ".join(f"({text})" for text in conditions) if len(conditions) > 1 else "".join(conditions)
+    return f"/c/{page.company}/{entity.name}" + _query(
+        ("filter", both), ("sort", sort_by_field(entity, form["sort"])), *as_of(form["asof"]).items()
+    )
+
+
+def _odata(page: PageRequest, entity: Entity, form: Form, filter: str) -> str:
+    place = f"@{quote(form['asof'], safe=':')}" if form["asof"] else ""
+    fields = ",".join(field_of(entity, name) for name in form.all("columns"))
+    return f"/api/odata/{page.company}{place}/{entity.name}" + _query(
+        ("$filter", filter), ("$orderby", orderby(entity, form["sort"])), ("$select", fields)
+    )
+
+
+def _export(page: PageRequest, entity: Entity, form: Form, filter: str) -> str:
+    given = [("filter", filter), ("orderby", orderby(entity, form["sort"])), ("asof", form["asof"])]
+    pairs = [("company", page.company), ("entity", entity.name), *(("columns", each) for each in form.all("columns"))]
+    return f"/export?{urlencode([*pairs, *(pair for pair in given if pair[1])])}"
+
+
+def _query(*pairs: tuple[str, str]) -> str:
+    # a $ in a value would be the shell's in the command that is copied
+    text = "&".join(f"{name}={quote(value, safe=',/:()')}" for name, value in pairs if value)
+    return f"?{text}" if text else ""
+
+
+def link(page: PageRequest, entity: Entity, kept: dict[str, str], columns: Sequence[str]) -> str:
+    """The URL of the page with other parameters."""
+    pairs = [
+        ("company", page.company),
+        *((name, value) for name, value in kept.items() if value),
+        *(("columns", each) for each in columns),
+    ]
+    return f"/data/{quote(entity.name)}?{urlencode(pairs)}"
+
+
+def field_of(entity: Entity, name: str) -> str:
+    """The field of a column: of a reference, the one that holds its id."""
+    step = entity.navigations.get(name)
+    return step.field if step and not step.many else name
+
+
+def orderby(entity: Entity, sort: str) -> str:
+    """The sort of /c as $orderby."""
+    name = field_of(entity, sort.removeprefix("-"))
+    return f"{name} desc" if sort.startswith("-") else name
+
+
+def as_of(text: str) -> dict[str, str]:
+    """The parameter of /c for a version or a time; empty for the present."""
+    return {} if not text else {"version": text} if text.isascii() and text.isdigit() else {"at": text}
+
+
+def sort_by_field(entity: Entity, sort: str) -> str:
+    """The sort with the ids of references in place of their names."""
+    return sort[: sort.startswith("-")] + field_of(entity, sort.removeprefix("-"))
+
+
+def search(entity: Entity, text: str) -> str:
+    """The condition that a text occurs in a row's unique text fields, name or description."""
+    if not text:
+        return ""
+    names = [
+        field.name
+        for field in entity.fields.values()
+        if field.type == "text" and (field.unique or field.name in ("name", "description"))
+    ]
+    pattern = text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+    return " or ".join(f"{name} ilike {parse_where.quoted('%' + pattern + '%')}" for name in names)

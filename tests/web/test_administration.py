@@ -1,0 +1,142 @@
+"""The pages of companies and users, for administrators."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.auth.client import login, make_user
+from tests.service.serving import Service
+from tests.web.visitor import Page, Visitor, visitor
+
+BOSS = "boss@example.com"
+
+
+@pytest.fixture(scope="module")
+def boss(service: Service) -> Visitor:
+    make_user(service, BOSS, "demo")
+    service.operator.rows("select bds.set_access(%s, '{demo}', true)", (BOSS,))
+    return visitor(service, BOSS)
+
+
+def id_of(service: Service, email: str) -> str:
+    [(id,)] = service.operator.rows("select id::text from bds.users where email = %s", (email,))
+    return str(id)
+
+
+ACTIONS = ("/companies", "/companies/second/delete", "/users", "/users/{anna}", "/users/{anna}/password", "/users/{anna}/delete")
+
+
+def test_users_who_are_no_administrators_neither_see_nor_use_them(anna: Visitor, service: Service) -> None:
+    paths = [path.format(anna=id_of(service, "anna@example.com")) for path in ACTIONS]
+    assert not {"Companies", "Users"} & set(anna.get("/changes?company=demo").all("//nav[@aria-label='Pages']//a"))
+    before = service.operator.rows("select email, companies, is_administrator from bds.users order by 1")
+    for path in paths:
+        assert anna.post(f"{path}?company=demo", {"confirm": "second", "administrator": "yes"}).status == 403
+    for path in ("/companies", "/users", paths[3]):
+        page = anna.get(f"{path}?company=demo")
+        assert (page.status, page.one("//h1")) == (403, "You have no access")
+        assert "Data" in page.all("//nav[@aria-label='Pages']//a"), "an error keeps the navigation"
+    assert service.operator.rows("select email, companies, is_administrator from bds.users order by 1") == before
+
+
+def test_an_administrator_needs_the_csrf_token(boss: Visitor, service: Service) -> None:
+    for path in ACTIONS:
+        reply = Visitor(service, boss.headers, "").post(path.format(anna=id_of(service, "anna@example.com")), {"id": "forged"})
+        assert reply.status == 403
+    assert service.operator.rows("select count(*) from bds.companies where id = 'forged'") == [(0,)]
+
+
+def test_a_company_is_created_and_deleted_after_its_id_was_typed(boss: Visitor, service: Service) -> None:
+    page = boss.follow(boss.post("/companies?company=demo", {"id": "fresh", "tenant": "t9", "mine": "yes"}))
+    assert "Company created." in page.text
+    assert page.typed("switch-company") == "fresh", "it is the company of the page"
+    service.operator.write("fresh", "insert into data.units (company_id, code, name) values ('fresh', 'X', 'x')")
+    listed = boss.get("/companies?company=demo").one("//tbody/tr[th//a='fresh']")
+    assert re.match(r"fresh t9 1 1 ", listed)
+    refused = boss.post("/companies/fresh/delete?company=fresh", {"confirm": "frehs"})
+    assert refused.status == 400 and refused.problems == ["Fresh was not deleted: type its id, fresh, to delete it"]
+    assert boss.get("/data/units?company=fresh").status == 200
+    page = boss.follow(boss.post("/companies/fresh/delete?company=fresh", {"confirm": "fresh"}))
+    assert "Company deleted." in page.text
+    assert service.operator.rows("select count(*) from data.units where company_id = 'fresh'") == [(0,)]
+    assert boss.get("/data?company=fresh").status == 403
+
+
+@pytest.mark.parametrize(("id", "status", "problem"), [
+    ("", 400, "Id: Enter an id"), ("demo", 409, "Id: company 'demo' already exists"), ("A B", 400, "Id: 'A B' is not a valid company id"),
+    ("odata", 400, "Id: company id 'odata' is taken"),
+])  # fmt: skip
+def test_a_problem_of_a_company_is_shown_at_its_field(boss: Visitor, id: str, status: int, problem: str) -> None:
+    page = boss.post("/companies?company=demo", {"id": id, "tenant": "t1"})
+    assert page.status == status and page.problems[0].startswith(problem)
+    assert page.typed("tenant") == "t1"
+
+
+def test_a_company_without_access_is_listed_but_cannot_be_opened(boss: Visitor) -> None:
+    assert "you have no access" in boss.get("/companies?company=demo").one("//tbody/tr[starts-with(th, 'third')]")
+    assert boss.get("/data?company=third").status == 403
+
+
+def create(boss: Visitor, email: str, *companies: str, **fields: str) -> Page:
+    return boss.post("/users?company=demo", {"email": email, "companies": list(companies), **fields})
+
+
+def test_a_user_is_created_with_a_password_that_is_shown_once(boss: Visitor, service: Service) -> None:
+    page = create(boss, "New@Example.com", "demo", "second")
+    assert page.status == 201
+    password = page.typed("password")
+    assert login(service, "new@example.com", password).status == 200
+    assert password not in boss.get("/users?company=demo").text
+    assert service.operator.rows("select companies, is_administrator from bds.users where email = 'new@example.com'") == [
+        (["demo", "second"], False)
+    ]
+
+
+@pytest.mark.parametrize(("email", "companies", "problem"), [
+    ("", ["demo"], "Email: Enter an email address"), ("nobody", ["demo"], "Email: 'nobody' is not a valid email address"),
+    ("x@example.com", [], "Companies: Choose one company or more"),
+    ("anna@example.com", ["demo"], "Email: user 'anna@example.com' already exists"),
+])  # fmt: skip
+def test_a_problem_of_a_user_is_shown_at_its_field(boss: Visitor, email: str, companies: list[str], problem: str) -> None:
+    page = create(boss, email, *companies)
+    assert page.status in (400, 409) and page.problems == [problem]
+
+
+def test_access_takes_effect_at_the_next_request(boss: Visitor, service: Service) -> None:
+    make_user(service, "carl@example.com", "demo")
+    carl, path = visitor(service, "carl@example.com"), f"/users/{id_of(service, 'carl@example.com')}"
+    assert carl.get("/data?company=second").status == 403
+    assert "User saved." in boss.follow(boss.post(f"{path}?company=demo", {"companies": "second"})).text
+    assert carl.get("/data?company=second").status == 200 and carl.get("/data?company=demo").status == 403
+    assert boss.post(f"{path}?company=demo", {}).problems == ["Companies: Choose one company or more, or delete the user"]
+    boss.post(f"{path}?company=demo", {"administrator": "yes"})
+    assert carl.get("/users").status == 200, "an administrator needs no company"
+    boss.post(f"{path}?company=demo", {"companies": "demo"})
+    assert carl.get("/users?company=demo").status == 403
+
+
+def test_a_reset_password_ends_sessions_and_is_shown_once(boss: Visitor, service: Service) -> None:
+    make_user(service, "dina@example.com", "demo")
+    dina, path = visitor(service, "dina@example.com"), f"/users/{id_of(service, 'dina@example.com')}"
+    password = boss.post(f"{path}/password?company=demo").typed("password")
+    assert dina.get("/data?company=demo").status == 303
+    assert login(service, "dina@example.com", password).status == 200
+    assert password not in boss.get(f"{path}?company=demo").text
+
+
+def test_a_user_is_deleted(boss: Visitor, service: Service) -> None:
+    make_user(service, "emil@example.com", "demo")
+    emil, path = visitor(service, "emil@example.com"), f"/users/{id_of(service, 'emil@example.com')}"
+    assert "User deleted." in boss.follow(boss.post(f"{path}/delete?company=demo")).text
+    assert emil.get("/data?company=demo").status == 303
+    assert boss.get(f"{path}?company=demo").status == 404 and boss.get("/users/none?company=demo").status == 404
+
+
+def test_administrators_do_not_lock_themselves_out(boss: Visitor, service: Service) -> None:
+    path = f"/users/{id_of(service, BOSS)}"
+    assert boss.post(f"{path}?company=demo", {"companies": "demo"}).problems[0].startswith("Administration: you cannot end")
+    assert boss.post(f"{path}/delete?company=demo").problems[0].startswith("You cannot delete yourself")
+    assert boss.post(f"{path}/password?company=demo").problems[0].startswith("Change your own password")
+    assert boss.get("/users?company=demo").status == 200
