@@ -48,8 +48,8 @@ ROWS_NOW = (
     " from api.products"
 )
 READS = {
-    "by id": ("products", "$filter=id eq 77"),
-    "by code": ("products", "$filter=code eq 'p77'"),
+    "by id": ("products", "$filter=id eq 77&$top=1"),
+    "by code": ("products", "$filter=code eq 'p77'&$top=1"),
     "20 orders with items": ("orders", "$top=20&$expand=items"),
     "every order with items": ("orders", "$expand=items"),
     "filter by items/$count": ("orders", "$filter=items/$count gt 4&$select=id"),
@@ -107,7 +107,7 @@ def read(url: str, version: int) -> dict[str, tuple[list[float], list[float]]]:
 
 def _reading(reader: psycopg.Connection[Any], catalog: Catalog, entity: str, options: str) -> Callable[[], None]:
     query = parse_query(catalog, catalog[entity], [(n, v) for n, _, v in (each.partition("=") for each in options.split("&")) if n])
-    statement = (sql_select.page if query.top or query.filter else sql_select.rows)(query, COMPANY)
+    statement = (sql_select.page if query.top else sql_select.rows)(query, COMPANY)
 
     def work() -> None:
         with psycopg.RawCursor(reader) as cursor:

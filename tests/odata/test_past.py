@@ -264,6 +264,16 @@ def test_a_lookup_names_the_row_of_then(service: Service) -> None:
     assert service.ask(f"/c/demo/units/code:old?version={version}").json["id"] == "70"
     assert service.ask(f"/api/odata/demo@{version}/units(code='old')").json["id"] == 70
     assert service.ask("/c/demo/units/CODE:old").json["id"] == "71"
+    service.operator.write("demo", "delete from data.units where id = 71")
+    service.operator.write("demo", "insert into data.units (id, code, name) values (72, 'old', 'Third')")
+    service.operator.write("demo", "update data.units set name = 'third' where id = 72")
+    found = [service.ask(f"/c/demo/units/code:old?version={last(service) - n}").json.get("id") for n in range(6)]
+    assert found == ["72", "72", None, "71", None, "70"], "deleted and created anew, at every step"
+    service.operator.write("demo", "delete from data.units where id = 72")
+    service.operator.write("demo", "update data.units set code = 'old' where id = 70")
+    service.operator.write("demo", "insert into data.units (id, code, name) values (71, 'again', 'Second')")
+    service.operator.write("demo", "update data.units set code = 'gone' where id = 70")
+    service.operator.write("demo", "update data.units set code = 'old' where id = 71")
     assert service.ask("/c/demo/units/id:71").json["code"] == "old"
     assert service.ask("/c/demo/units/code:nothing").status == 404
     assert service.ask("/c/demo/units/name:First").status == 400
