@@ -83,7 +83,8 @@ ID_COLUMN = Column(0, "int8", (), CHANGES.fields["id"])
 class Answer(NamedTuple):
     """The answer to a read.
 
-    body: JSON; None if there is no such row.  position: of the data.  first: for the change log, the first change that is kept.
+    body: JSON; None if there is no such row.  position: of the data, a number as text.  first: for the change log, the first change
+    that is kept.
     """
 
     body: bytes | None
