@@ -1,4 +1,4 @@
-"""Slow readers of one path, all in a process of their own: each takes a few kilobytes, at most twenty times a second.
+"""Slow readers of one path, all in a process of their own: each takes 32 KB at most, twice a second.
 
 `python -m bench.slow_client HOST PORT AUTHORIZATION PATH COUNT` prints the status of each answer when its head has arrived, and
 reads on until it is ended.
@@ -10,8 +10,8 @@ import asyncio
 import socket
 import sys
 
-BUFFER = 4096  # bytes that a socket receives ahead
-PAUSE = 0.05  # seconds between two reads
+BUFFER = 32 << 10  # bytes that a socket receives ahead
+PAUSE = 0.5  # seconds between two reads
 
 
 async def read(address: tuple[str, int], request: bytes) -> None:
