@@ -6,6 +6,9 @@ as the database gives it, so that the connection to the database is given back h
 
 If the spool has no space, the stream waits for its client and holds its connection.  When such streams hold all slots, further
 ones are refused at once.  An error after the first byte resets the connection, so that an incomplete response never looks complete.
+
+Private parts of aiohttp in use: StreamResponse._payload_writer and the option `drain` of its `write`;
+tests/service/test_private_names.py fails if they change.
 """
 
 from __future__ import annotations
@@ -195,6 +198,8 @@ class Body:
 
         Raises TimeoutError if the client takes nothing for a stall, ConnectionError if it has left, OSError if the spool fails.
         """
+        if self._has_sent() and not (data := await self._send_at_once(data)):
+            return
         self._rest, self._taken = self._rest[self._taken :] + data, 0
         if self._has_sent():
             self._sender = asyncio.create_task(self._send_waiting())
@@ -245,6 +250,15 @@ class Body:
             self._streams.give_turn(self)
         if self._transport is not None:  # a slow client has no buffer before the socket's
             self._transport.set_write_buffer_limits(*((0,) if is_slow else ()))
+
+    async def _send_at_once(self, data: bytes) -> bytes:
+        """Send what the socket takes without waiting; return the rest."""
+        sent, transport = 0, self._transport
+        while sent < len(data) and transport is not None and not transport.get_write_buffer_size():
+            piece = data[sent : sent + SLICE]  # a copy: the socket may take it late, and should not keep the whole block
+            await self._response._payload_writer.write(piece, drain=False)  # type: ignore[call-arg, union-attr]
+            sent += len(piece)
+        return data[sent:]
 
     async def _give_time(self) -> None:
         """Wait until everything is sent, or the client turns out to be slow."""

