@@ -22,8 +22,8 @@ from psycopg_pool import AsyncConnectionPool, PoolClosed
 
 from app.config import Config
 from app.database import pooler
+from app.database.lending import StandingConnections
 from app.database.session import Row, Session, Value, read_row_on
-from app.database.standing import StandingConnections
 
 WAIT, WAIT_DOWN = 30.0, 5.0  # seconds that a request waits for a connection; the second while the database is down
 GIVE_UP = 1.0  # seconds after which a pool stops reconnecting, until `restore`
@@ -139,12 +139,12 @@ class Pool:
             await self._pool.putconn(await self._pool.getconn(WAIT_DOWN))  # a request makes a pool that gave up reconnect
 
     def stats(self) -> dict[str, int]:
-        """Statistics as psycopg counts them; empty while the pool is not open.  Idle standing connections are available, too."""
+        """Statistics as psycopg counts them, with those of small reads; empty while the pool is not open."""
         if self._pool.closed:
             return {}
         stats = self._pool.get_stats()
-        stats["pool_available"] += self._standing.idle
-        stats["requests_waiting"] += self._standing.waiting
+        for name, number in self._standing.stats().items():
+            stats[name] = stats.get(name, 0) + number
         return stats
 
     @property

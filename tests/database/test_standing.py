@@ -271,7 +271,7 @@ def test_a_backend_that_has_ended_while_idle_is_replaced_before_a_read(
             pid = await pid_of(pool)
             end_backend(operator, pid)  # the event loop does not run meanwhile
             if is_noticed:
-                while pool._standing.idle:
+                while pool._standing._idle:
                     await asyncio.sleep(0.01)
             assert await pid_of(pool) != pid
 
@@ -339,11 +339,15 @@ def test_a_read_waits_for_a_connection_and_not_forever(
             while not pool.stats()["requests_waiting"]:
                 await asyncio.sleep(0)
         assert await waiting > 0
+        before = pool.stats()
         monkeypatch.setattr(pools, "WAIT", 0.2)
         async with pool.session("acme"):
             with pytest.raises(PoolTimeout):
                 await pid_of(pool)
         assert await pid_of(pool) > 0
+        after = pool.stats()
+        assert after["requests_errors"] > before["requests_errors"]
+        assert after["requests_wait_ms"] > before["requests_wait_ms"] + 100
 
     with_pool(database_url, work)
 
@@ -369,7 +373,7 @@ def test_connections_go_back_after_their_lease(database_url: str, monkeypatch: p
 
     async def work(pool: Pool) -> None:
         pid = await pid_of(pool)
-        while pool._standing.idle:
+        while pool._standing._idle:
             await asyncio.sleep(0.01)
         assert await pid_of(pool) == pid, "from the pool, which has kept it"
 
