@@ -88,7 +88,7 @@ class Answer(NamedTuple):
     """
 
     body: bytes | None
-    position: bytes
+    position: int | str
     first: int = 1
 
 
@@ -161,9 +161,9 @@ async def read_row(database: Database, company: str, entity: Entity, id: str, pa
         if moment is not None:
             async with reading(database, company, moment):  # an error of the moment comes first
                 pass
-        return Answer(None, b"")
+        return Answer(None, 0)
     body, _, position = await _fetch(database, company, moment, statement, id)
-    return Answer(body, position or b"")
+    return Answer(body, _position(position))
 
 
 _statements: Cache[Statement] = Cache(1_000)  # for a row by its id; one serves all ids
@@ -310,7 +310,13 @@ def _listing(query: Query, company: str, style: Style) -> Statement:
 
 def _listed(row: Row) -> Answer:
     body, more, position = row
-    return Answer(b'{"data":[%b],"hasMore":%b}' % (body or b"", b"true" if more == b"t" else b"false"), position or b"")
+    return Answer(b'{"data":[%b],"hasMore":%b}' % (body or b"", b"true" if more == b"t" else b"false"), _position(position))
+
+
+def _position(column: bytes | None) -> int | str:
+    """The position of data: a number, or for a moment of the past a text."""
+    text = (column or b"0").decode()
+    return int(text) if text.isdigit() else text
 
 
 async def _fetch(database: Database, company: str, moment: Moment | None, statement: Statement, key: str | None = None) -> Row:
