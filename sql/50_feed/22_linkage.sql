@@ -62,6 +62,9 @@ begin
             string_agg(format(', h%s', c.n), '' order by c.n) as hashes,
             string_agg(format(', case when s.shape & %s <> 0 then r.h%s end', c.flag, c.n), '' order by c.n) as masked,
             string_agg(format(', (%1$s, x.h%1$s)', c.n), '' order by c.n) as terms,
+            string_agg(format(E'\n        union all select min(r.home), %1$s, r.h%1$s, count(*) from pg_temp.%2$I r'
+                ' where r.h%1$s in (select i.h%1$s from pg_temp.%3$I i where i.target is null) group by r.h%1$s',
+                c.n, 'row_' || entity_name, 'item_' || entity_name), '' order by c.n) as counts,
             string_agg(format(', t%1$s.gain as g%1$s', c.n), '' order by c.n) as gains,
             string_agg(format(E'\n        left join pg_temp.%2$I t%1$s on t%1$s.hash = i.h%1$s', c.n, 'term_' || entity_name), '' order by c.n) as gained,
             string_agg(format(' + case when i.shape & %s <> 0 then w.differs[%s] else 0 end', c.flag, c.n), '' order by c.n) as differs,
@@ -266,10 +269,7 @@ begin
         -- u: how many of the other rows have the value; at most what the table says, at least an eighth of it
         ln(w.m * (1 - w.u) / (1 - w.m) / greatest(w.u / 8, least(w.u, coalesce((v.n - 1) / nullif(h.total - 1, 0)::float8, 0)))) / ln(2)
     from (
-        select x.home, t.field, t.hash, count(*) as n
-        from pg_temp."row_{entity}" x cross join lateral (values (0, null::bigint){terms}) as t (field, hash)
-        where t.hash in (select t.hash from pg_temp."item_{entity}" x cross join lateral (values (0, null::bigint){terms}) as t (field, hash) where x.target is null)
-        group by x.home, t.field, t.hash
+        select null::bigint as home, 0 as field, null::bigint as hash, 0 as n{counts}
     ) v
     join (select r.home, count(*) as total from pg_temp."row_{entity}" r group by r.home) h on h.home = v.home
     join bds_feed.weights_of('{entity}', '{fields}') w on w.field = v.field;

@@ -29,8 +29,8 @@ begin
         insert into bds_feed.tables select touched, t.name, t.definition from bds_feed.tables_of(touched) t
         where exists (select from bds.import_columns c where c.entity = touched) or t.name ^@ 'map_';
         continue when not exists (select from bds.import_columns c where c.entity = touched);
-        perform bds_feed.make_look_at(touched), bds_feed.make_refer(touched), bds_feed.make_check(touched), bds_feed.make_diff(touched),
-            bds_feed.make_compare(touched), bds_feed.make_write(touched), bds_feed.make_mass(touched), bds_feed.make_remove(touched);
+        perform bds_feed.make_stage(touched), bds_feed.make_look_at(touched), bds_feed.make_refer(touched), bds_feed.make_check(touched),
+            bds_feed.make_diff(touched), bds_feed.make_compare(touched), bds_feed.make_write(touched), bds_feed.make_mass(touched), bds_feed.make_remove(touched);
         if bds_feed.has_keys(touched) then
             perform bds_feed.make_match(touched), bds_feed.make_check_keys(touched);
         else

@@ -1,6 +1,6 @@
 -- Reading what is staged, and finding the rows that its lookups name.
 
-create function bds_feed.make_look_at(entity_name text)
+create function bds_feed.make_stage(entity_name text)
     returns void
     language plpgsql
     set search_path = pg_catalog, pg_temp
@@ -24,6 +24,16 @@ end$sql$,
                     union all select h.collection || '@present' from bds_feed.children_of(entity_name) h
                 ) n
             )));
+end
+$$;
+comment on function bds_feed.make_stage(text) is 'Generates stage_<entity>';
+
+create function bds_feed.make_look_at(entity_name text)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
     perform bds_feed.make(
         entity_name, format('%I()', 'look_at_' || entity_name), 'void',
         'notes which columns a staged row gives, whether every text is a value of its field''s type, and the number of rows',
@@ -78,7 +88,7 @@ end$sql$,
             'sequence', (select pg_get_serial_sequence(e.table_name::text, 'id') from bds_feed.entities e where e.name = entity_name)));
 end
 $$;
-comment on function bds_feed.make_look_at(text) is 'Generates stage_<entity>, look_at_<entity>, count_<entity> and number_<entity>';
+comment on function bds_feed.make_look_at(text) is 'Generates look_at_<entity>, count_<entity> and number_<entity>';
 
 create function bds_feed.make_refer(entity_name text)
     returns void
