@@ -66,19 +66,7 @@ async def show(page: PageRequest) -> web.StreamResponse:
     cells = list(columns(page.database.catalog, entity))
     form.values["columns"] = [each for each in page.request.query.getall("columns", []) if any(each == cell.name for cell in cells)]
     chosen = [cell for cell in cells if form.has("columns", cell.name)] or usual(entity, cells)
-    rows: list[dict[str, Any]] = []
-    token, total = None, None
-    query = None
-    moment = None
-    with form.collect_problems("filter", "sort", "q", "asof", targets={"version": "asof", "at": "asof"}):
-        moment = moment_of(addresses.as_of(form["asof"]))
-        query = read_query(catalog_of(page, moment), entity, form)
-    if query is not None and not form.problems:
-        with form.collect_problems("filter", "sort", "asof", targets={"$skiptoken": "sort", "version": "asof", "at": "asof"}):
-            query = paged(query, PAGE, page.query.get("from") or None)
-            async with reading(page.database, page.company, moment) as connection:
-                rows, _, token = await read_page(connection, query, page.company)
-            total = await count(page, query) if token and query.after is None and moment is None else None
+    query, rows, token, total = await _read(page, entity, form)
     kept = {name: form[name] for name in FIELDS}
     return page.render(
         "rows.html",
@@ -102,6 +90,26 @@ async def show(page: PageRequest) -> web.StreamResponse:
         addresses=addresses.of(page, entity, form, query),
         base=f"{page.request.scheme}://{page.request.host}",
     )
+
+
+async def _read(page: PageRequest, entity: Entity, form: Form) -> tuple[Query | None, list[dict[str, Any]], str | None, int | None]:
+    """The query that the form asks for, a page of its rows, where the next page begins, and the number of rows if it is shown.
+
+    Collects the form's problems: without a query if it is wrong, without rows if it cannot be run.
+    """
+    query = None
+    with form.collect_problems("filter", "sort", "q", "asof", targets={"version": "asof", "at": "asof"}):
+        moment = moment_of(addresses.as_of(form["asof"]))
+        query = read_query(catalog_of(page, moment), entity, form)
+    if query is None or form.problems:
+        return query, [], None, None
+    with form.collect_problems("filter", "sort", "asof", targets={"$skiptoken": "sort", "version": "asof", "at": "asof"}):
+        query = paged(query, PAGE, page.query.get("from") or None)
+        async with reading(page.database, page.company, moment) as connection:
+            rows, _, token = await read_page(connection, query, page.company)
+        total = await count(page, query) if token and query.after is None and moment is None else None
+        return query, rows, token, total
+    return query, [], None, None
 
 
 async def row(page: PageRequest) -> web.StreamResponse:

@@ -59,6 +59,28 @@ end
 $$;
 comment on function bds_revert.note_entities() is 'Fills revert_entities';
 
+create function bds_revert.note_actions(entity_name text)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    execute format(
+        $sql$
+        update pg_temp.revert_entities e set creates = x.creates, updates = x.updates, deletes = x.deletes
+        from (
+            select coalesce(bool_or(u."@action" = 'create'), false) as creates, coalesce(bool_or(u."@action" = 'update'), false) as updates,
+                coalesce(bool_or(u."@action" = 'delete'), false) as deletes
+            from pg_temp.%I u
+        ) x
+        where e.name = $1
+        $sql$,
+        'revert_' || entity_name
+    ) using entity_name;
+end
+$$;
+comment on function bds_revert.note_actions(text) is 'Notes in revert_entities what the rows of an entity need';
+
 create function bds_revert.compare(company text, this record, force boolean)
     returns void
     language plpgsql
@@ -116,18 +138,7 @@ begin
     ) using company;
     execute format('analyze pg_temp.%I', 'revert_' || this.name);
     perform bds_revert.find_conflicts(this.name, force);
-    execute format(
-        $sql$
-        update pg_temp.revert_entities e set creates = x.creates, updates = x.updates, deletes = x.deletes
-        from (
-            select coalesce(bool_or(u."@action" = 'create'), false) as creates, coalesce(bool_or(u."@action" = 'update'), false) as updates,
-                coalesce(bool_or(u."@action" = 'delete'), false) as deletes
-            from pg_temp.%I u
-        ) x
-        where e.name = $1
-        $sql$,
-        'revert_' || this.name
-    ) using this.name;
+    perform bds_revert.note_actions(this.name);
 end
 $$;
 comment on function bds_revert.compare(text, record, boolean) is

@@ -113,9 +113,7 @@ begin
     ),
     planned as materialized (select * from bds_webhooks.plan_batches(companies, hooks, up_to)),
     sent as (
-        insert into bds.deliveries (
-            company_id, hook_id, state, change_set_id, change_count, body, created_at, next_attempt_at, finished_at
-        )
+        insert into bds.deliveries (company_id, hook_id, state, change_set_id, change_count, body, created_at, next_attempt_at, finished_at)
         select p.company_id, p.hook_id, case when d.gone then 'cancelled' else 'pending' end, p.change_set_id, p.size,
             bds_webhooks.body_of(c, p.hook_id, p.change_set_id, p.changes, made_at), made_at,
             case when not d.gone then made_at end, case when d.gone then made_at end
@@ -130,9 +128,7 @@ begin
         delete from bds.hook_queue q
         where q.ctid = any (array(
             select e.ctid
-            from (
-                select p.company_id, p.hook_id, max(p.last_id) as last_id from planned p where p.goes group by p.company_id, p.hook_id
-            ) p
+            from (select p.company_id, p.hook_id, max(p.last_id) as last_id from planned p where p.goes group by 1, 2) p
             cross join lateral (
                 select e.ctid from bds.hook_queue e
                 where e.company_id = p.company_id and e.hook_id = p.hook_id and e.change_id <= p.last_id offset 0

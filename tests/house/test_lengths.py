@@ -1,0 +1,30 @@
+"""Functions are short enough to be read at once."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PYTHON, SQL = 40, 60  # lines of a function
+
+DEFINED = re.compile(
+    r"^create (?:or replace )?(?:function|procedure) ([\w.]+)\(.*?(?=^(?:create|comment on) |\Z)", re.MULTILINE | re.DOTALL
+)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "sql").rglob("*.sql")), ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_functions_of_sql_have_at_most_60_lines(path: Path) -> None:
+    lengths = {found[1]: found[0].rstrip().count("\n") + 1 for found in DEFINED.finditer(path.read_text(encoding="utf-8"))}
+    assert not {name: lines for name, lines in lengths.items() if lines > SQL}
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "app").rglob("*.py")), ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_functions_of_python_have_at_most_40_lines(path: Path) -> None:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            lines = (node.end_lineno or 0) - node.lineno + 1
+            assert lines <= PYTHON, f"{node.name} has {lines}"
