@@ -16,6 +16,7 @@ import psycopg
 import pytest
 
 from app.cli import main
+from tests.database.aging import age, maintain
 from tests.feed.conftest import Feed
 from tests.feed.test_crash import blocked, holding, reaped, state
 from tests.feed.test_http import send
@@ -141,6 +142,20 @@ def test_hooks_hear_of_it_as_of_any_change_set(service: Service) -> None:
 def bds(feed: Feed, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
     monkeypatch.setenv("BDS_DATABASE_URL", feed.url)
     return lambda *words: main.main(["import", "revert", *words, "--company", feed.company])
+
+
+def test_an_import_whose_changes_are_no_longer_kept_is_gone(database_url: str) -> None:
+    with running(database_url) as service:
+        lost = imported(service, {"units": [{"code": "A", "name": "a"}]})
+        kept = imported(service, {"units": [{"code": "B", "name": "b"}]})
+        age(service.operator, "2001_01", "id = 1")
+        service.operator.connection.execute("select bds.set_retention('1 year')")
+        maintain(service.operator)
+        for query in ("", "?dryRun=true", "?force=true"):
+            reply = undo(service, lost, query)
+            assert (reply.status, reply.json["code"]) == (410, "gone")
+        assert codes(service) == {"A", "B"}
+        assert (undo(service, kept).status, codes(service)) == (200, {"A"})
 
 
 def test_the_command_reverts(feed: Feed, bds: Callable[..., int], capsys: pytest.CaptureFixture[str]) -> None:
