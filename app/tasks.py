@@ -15,8 +15,11 @@ UNANSWERED = "stopped while waiting for the database to answer"
 T = TypeVar("T")
 
 
-class Stopped(Exception):
-    """A signal ended the service before it had started; the message tells what it waited for."""
+class Stopped(BaseException):
+    """A signal ended the service before it had started; the message tells what it waited for.
+
+    No Exception: the signal may arrive while a line is logged, and logging goes on after an Exception.
+    """
 
 
 @contextlib.contextmanager

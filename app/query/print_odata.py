@@ -9,7 +9,7 @@ and a test of OData that null would pass gets `and ... ne null`:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from app.query.functions import PATTERNS
 from app.query.parse_where import quoted
@@ -52,7 +52,11 @@ def _print(node: Expression, wanted: bool) -> str:
     raise Unprintable
 
 
-def _join(operator: str, parts: Iterable[str]) -> str:
+def _join(operator: str, parts: Sequence[str]) -> str:
+    if operator == "and":  # without the `and ... ne null` that another part has already
+        parts = [part for part in parts if not any(other.endswith(f" and {part}") for other in parts)]
+    if len(parts) == 1:
+        return parts[0]
     return f" {operator} ".join(f"({part})" if _is_junction(part) else part for part in parts)
 
 
