@@ -249,6 +249,7 @@ class Database:
                     async for notify in notifications:
                         self._is_listening = True
                         if notify is None or notify.channel == "bds_catalog":
+                            self.home.note_change()
                             await self.reload()
                         if notify is None or notify.channel == "bds_places":
                             await self._read_place(notify.payload if notify else "")

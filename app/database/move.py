@@ -1,6 +1,6 @@
 """Moves a company from one place to another with PostgreSQL's logical replication, while it is read and written.
 
-The phase is in bds.directory of home, and written there first; whoever finds it after a crash goes on from it.
+The phase is written to bds.directory of home first, so that --resume or --abort goes on from it after a crash.
 
     copying     The source serves.  A publication of the company's rows, a subscription at the target; until they are the same.
     departing   The company leaves the source, which takes no writes from then on (bds_operation.depart), but serves reads.  The

@@ -86,6 +86,7 @@ class Place:
         probe = self.replicas.history.sample if self.replicas else ping
         title = "the database" if self.is_home else f"the place {name}"
         self._pulse = Pulse(title, pooled, *self.pools(), probe=probe)
+        self._model_changed = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
 
     def _pool(self, config: Config, url: str, role: LiteralString, size: int, name: str | None = None) -> Pool:
@@ -100,6 +101,8 @@ class Place:
             await self._readers.open(wait=self.is_home)
             await self._services.open()
         self._tasks = [asyncio.create_task(bell.keep(self._listen_url)), asyncio.create_task(self._watch())]
+        if not self.is_home:  # Database listens there, and calls note_change
+            self._tasks.append(asyncio.create_task(self._listen()))
 
     async def stop(self) -> None:
         """Close all connections."""
@@ -130,25 +133,23 @@ class Place:
         async with self.service() as connection:
             self.state = await (await connection.execute(STATE)).fetchone()
 
+    def note_change(self) -> None:
+        """The model has changed: read the state soon."""
+        self._model_changed.set()
+
     async def _watch(self) -> None:
         """Read the state at each change of the model, and every LOOK seconds."""
-        changed = asyncio.Event()
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LOOK if self.state else RECONNECT):
+                    await self._model_changed.wait()
+            self._model_changed.clear()
+            with contextlib.suppress(psycopg.Error):  # the pulse logs that it does not answer
+                await self.look()
 
-        async def listening() -> None:
-            async for _ in self.notifications("bds_catalog"):
-                changed.set()
-
-        listener = asyncio.create_task(listening())
-        try:
-            while True:
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(LOOK if self.state else RECONNECT):
-                        await changed.wait()
-                changed.clear()
-                with contextlib.suppress(psycopg.Error):  # the pulse logs that it does not answer
-                    await self.look()
-        finally:
-            await cancel_and_wait(listener)
+    async def _listen(self) -> None:
+        async for _ in self.notifications("bds_catalog"):
+            self.note_change()
 
     async def answers(self) -> bool:
         """Whether the server answers; returns within a second.  No replica is needed."""
