@@ -65,6 +65,23 @@ comment on function bds_operation.pass_over_triggers() is
     'Lets this transaction write without triggers and checks of foreign keys, if bds_owner may (grant set on parameter '
     'session_replication_role)';
 
+create function bds_operation.require_silence(work text)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    if not bds_operation.pass_over_triggers() then
+        raise exception using
+            errcode = '42501',
+            message = format('bds_owner may not set session_replication_role, without which %s would be logged', work),
+            hint = 'as a superuser: grant set on parameter session_replication_role to bds_owner';
+    end if;
+end
+$$;
+comment on function bds_operation.require_silence(text) is
+    'Lets this transaction write without triggers and checks of foreign keys, as work such as "a restore" needs; raises 42501';
+
 create function bds_operation.close_company(company text)
     returns void
     language plpgsql

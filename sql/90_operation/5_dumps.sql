@@ -175,12 +175,8 @@ begin
         raise exception using
             errcode = 'BD005',
             message = format('company id %L is taken: it is the name of an entity or a word of the URLs', company);
-    elsif not bds_operation.pass_over_triggers() then
-        raise exception using
-            errcode = '42501',
-            message = 'bds_owner may not set session_replication_role, without which a restore would be logged',
-            hint = 'as a superuser: grant set on parameter session_replication_role to bds_owner';
     end if;
+    perform bds_operation.require_silence('a restore');
     for this in select * from bds_operation.company_tables() loop
         execute format('select %L from %s where %s limit 1', this.name, this.table_name, this.condition) into odd using company;
         if odd is not null then
