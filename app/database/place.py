@@ -29,7 +29,7 @@ from app.database.connections import RECONNECT, listen
 from app.database.directory import HOME
 from app.database.pools import Pool
 from app.database.pulse import Pulse, ping
-from app.database.replicas import READS, Replicas
+from app.database.replicas import Replicas, replicated
 from app.database.session import Row, Session, Value
 from app.database.writers import Writers
 from app.tasks import cancel_and_wait
@@ -163,22 +163,19 @@ class Place:
 
         how: see Pool.read.
         """
-        reads = READS.get()
-        if reads is None or reads.only_primary:
+        if (reads := replicated()) is None:
             return self._readers.read(company, statement, values, **how)
         return self.replicas.read_row(company, reads, self._readers, statement, values, **how)
 
     def session(self, company: str) -> AbstractAsyncContextManager[Session]:
         """A reader's connection for a few statements, bound to `company`; to a replica where the request allows it."""
-        reads = READS.get()
-        if reads is None or reads.only_primary:
+        if (reads := replicated()) is None:
             return self._readers.session(company)
         return self.replicas.read(company, reads, Pool.session, self._readers)
 
     def snapshot(self, company: str) -> AbstractAsyncContextManager[Session]:
         """The same in a transaction with one snapshot for all of its statements."""
-        reads = READS.get()
-        if reads is None or reads.only_primary:
+        if (reads := replicated()) is None:
             return self._readers.snapshot(company)
         return self.replicas.read(company, reads, Pool.snapshot, self._readers)
 

@@ -61,6 +61,12 @@ class Reads:
 READS: ContextVar[Reads | None] = ContextVar("reads", default=None)  # unset: everything is read from the primary
 
 
+def replicated() -> Reads | None:
+    """How the current request reads, if it may read from a replica."""
+    reads = READS.get()
+    return None if reads is None or reads.only_primary else reads
+
+
 def require_position(position: int) -> None:
     """Require that reads of the current request include all changes up to a position."""
     if reads := READS.get():
