@@ -162,13 +162,14 @@ def test_the_cookie_is_secure_behind_a_trusted_proxy_with_https(
 
 def test_each_count_deletes_some_of_those_that_are_past(service: Service) -> None:
     rows = service.operator.rows
-    rows(
-        "insert into bds.wrong_credentials select ('192.0.2.' || n)::cidr, now() - interval '2 min', 1 from generate_series(1, 15) n returning 1"
-    )
     past = "select count(*) from bds.wrong_credentials where first_at < now() - interval '1 min'"
-    rows("select bds.count_wrong('198.51.100.1', 20)")
-    assert rows(past) == [(5,)]
-    [(began,)] = rows("select began from bds.begin_attempt('198.51.100.2', 20)")
-    rows("select bds.end_attempt('198.51.100.2', %s, false)", (began,))
-    assert rows(past) == [(0,)]
+    with service.operator.connection.transaction():  # the service's own housekeeping does not see them
+        rows(
+            "insert into bds.wrong_credentials select ('192.0.2.' || n)::cidr, now() - interval '2 min', 1 from generate_series(1, 15) n returning 1"
+        )
+        rows("select bds.count_wrong('198.51.100.1', 20)")
+        assert rows(past) == [(5,)]
+        [(began,)] = rows("select began from bds.begin_attempt('198.51.100.2', 20)")
+        rows("select bds.end_attempt('198.51.100.2', %s, false)", (began,))
+        assert rows(past) == [(0,)]
     assert rows("select count from bds.wrong_credentials where address = '198.51.100.1'") == [(1,)], "a count of this minute stays"

@@ -39,10 +39,11 @@ LEFT = """
 
 
 def kill_after(pair: Places, step: str) -> None:
-    """Start a move to west, and kill it after a step."""
+    """Start a move to west, kill it after a step, and wait until its server has noticed."""
     words = json.dumps([pair.urls, COMPANY, "west", step])
     process = subprocess.run([sys.executable, "-c", MOVER, words], capture_output=True, text=True, check=False, timeout=60)
     assert process.returncode == -signal.SIGKILL, process.stderr
+    pair.home.rows("select pg_advisory_xact_lock(hashtextextended('bds.move:' || %s, 0))::text", (COMPANY,))
 
 
 def require_whole(pair: Places, place: str) -> None:

@@ -106,7 +106,7 @@ def test_a_process_that_fails_before_all_are_ready_ends_the_parent() -> None:
 def test_a_killed_parent_takes_its_children_along_whichever_was_started_last(tmp_path: Path) -> None:
     child = f"""
 def child(lifeline):
-    print("pid", os.getpid(), flush=True)
+    os.write(1, b"pid %d\\n" % os.getpid())  # in one write, whatever PYTHONUNBUFFERED says: the parent writes there too
     asyncio.run(main(lifeline))
 
 async def main(lifeline):
