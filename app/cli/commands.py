@@ -195,7 +195,7 @@ def load_demo(options: argparse.Namespace, config: Config) -> int:
     stdio.require_output()
     url = connections.resolve(config)
     with connections.connect(url) as connection:
-        if connection.execute("select from bds.companies where id = %s", (demo.COMPANY,)).fetchone() is None:
+        if connection.execute("select 1 from bds.companies where id = %s", (demo.COMPANY,)).fetchone() is None:
             connection.execute("select bds.create_company(%s)", (demo.COMPANY,))
         with showing(None) as show:
             run_import(connections.resolve_company(config, demo.COMPANY), config, demo.COMPANY, demo.open_document(), show)

@@ -50,7 +50,7 @@ def list_companies(options: argparse.Namespace, config: Config) -> int:
 
 def require_company(connection: psycopg.Connection[Any], company: str) -> None:
     """Raise ServiceError(not_found) if there is no such company."""
-    if connection.execute("select from bds.companies where id = %s", (company,)).fetchone() is None:
+    if connection.execute("select 1 from bds.companies where id = %s", (company,)).fetchone() is None:
         raise ServiceError("not_found", f"no such company: {company!r}")
 
 

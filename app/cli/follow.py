@@ -58,7 +58,7 @@ class Follower:
             raise ServiceError("not_found", f"no such entity: {entity}, expected one of {', '.join(catalog.entities)}")
         self._filter = f"entity = '{entity}'" if entity else ""
         with connections.connect(self._url) as operator:
-            if operator.execute("select from bds.companies where id = %s", (self._company,)).fetchone() is None:
+            if operator.execute("select 1 from bds.companies where id = %s", (self._company,)).fetchone() is None:
                 raise ServiceError("not_found", f"no such company: {self._company!r}")
         async with await self._connect() as connection:
             self._position, _ = await read_start(connection, self._company, after, "--after")

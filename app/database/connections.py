@@ -107,7 +107,7 @@ async def snapshot(url: str, company: str) -> AsyncIterator[tuple[psycopg.AsyncC
     Raises ServiceError(not_found) for an unknown company.
     """
     with connect(url) as operator:
-        if operator.execute("select from bds.companies where id = %s", (company,)).fetchone() is None:
+        if operator.execute("select 1 from bds.companies where id = %s", (company,)).fetchone() is None:
             raise ServiceError("not_found", f"no such company: {company!r}")
     catalog = await load_catalog(url)
     async with await psycopg.AsyncConnection.connect(url, autocommit=True, **parameters(url)) as connection:

@@ -77,7 +77,7 @@ class Move:
         with self._stack:
             if not self._value(self._home, "select pg_try_advisory_lock(hashtextextended('bds.move:' || %s, 0))", company):
                 raise ServiceError("conflict", f"another process is moving {company}")
-            if not self._value(self._home, "select exists (select from bds.companies where id = %s)", company):
+            if not self._value(self._home, "select exists (select 1 from bds.companies where id = %s)", company):
                 raise ServiceError("not_found", f"no such company: {company!r}")
             self._read()
             yield self
@@ -254,7 +254,7 @@ class Move:
         self._note("copying")
 
     def _has_arrived(self) -> bool:
-        query = "select from bds.clocks where company_id = %s and departed_at is null"
+        query = "select 1 from bds.clocks where company_id = %s and departed_at is null"
         return self._target.execute(query, (self._company,)).fetchone() is not None
 
     def _arrive(self) -> None:

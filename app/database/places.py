@@ -15,7 +15,7 @@ from app.errors import ServiceError
 SIZE: LiteralString = "select pg_database_size(current_database())"
 COMPANIES: LiteralString = "select count(*) from bds.clocks where departed_at is null"
 
-USED: LiteralString = "select from bds.clocks where company_id = %s and last_id > 0"
+USED: LiteralString = "select 1 from bds.clocks where company_id = %s and last_id > 0"
 DELETE: LiteralString = "select table_name, rows from bds.delete_company(%s)"
 RESIDENTS: LiteralString = """
     select c.id
@@ -31,7 +31,7 @@ def add(home_url: str, name: str, url: str) -> list[str]:
     Raises ServiceError if it is another place already, or has companies; psycopg.Error, MigrationError.
     """
     with connect(home_url, "bds_owner") as home:
-        if home.execute("select from bds.places where name = %s", (name,)).fetchone():
+        if home.execute("select 1 from bds.places where name = %s", (name,)).fetchone():
             raise ServiceError("conflict", f"there is a place {name!r} already")
         applied = migrate.migrate(url)
         with connect(url, "bds_owner") as place, place.transaction():
@@ -98,7 +98,7 @@ def create_company(urls: dict[str, str], company: str, tenant: str | None, place
     if place not in urls:
         raise ServiceError("not_found", f"no such place: {place!r}")
     with connect(urls[HOME], "bds_owner") as home:
-        if home.execute("select from bds.companies where id = %s", (company,)).fetchone():
+        if home.execute("select 1 from bds.companies where id = %s", (company,)).fetchone():
             raise ServiceError("conflict", f"company {company!r} already exists")
         with connect(urls[place]) as there:
             try:

@@ -23,7 +23,7 @@ ROWS = "select c.entity, c.rows, c.is_estimate from bds.count_rows(%s) c"
 PROBLEMS = """
     select coalesce(sum(n.value::int), 0)::int
     from bds.problem_counts c cross join jsonb_each_text(c.counts) n
-    where not exists (select from bds.clocks k where k.company_id <> all (%s))
+    where not exists (select 1 from bds.clocks k where k.company_id <> all (%s))
 """
 CHANGES = "select c.changes from bds.count_changes(%s, %s) c order by c.since"
 

@@ -7,7 +7,7 @@ create function bds_impl.refuse_company(company text)
     set search_path = pg_catalog, pg_temp
 as $$
 begin
-    if exists (select from bds.companies c where c.id = company) then
+    if exists (select 1 from bds.companies c where c.id = company) then
         raise exception using
             errcode = 'BD002',
             message = format('company %L does not live in this database: it is at another place', company),

@@ -42,7 +42,7 @@ create or replace function bds.set_context(company text, actor text default null
     set search_path = pg_catalog, pg_temp
 as $$
 begin
-    if not exists (select from bds.clocks c where c.company_id = company and c.departed_at is null) then
+    if not exists (select 1 from bds.clocks c where c.company_id = company and c.departed_at is null) then
         perform bds_impl.refuse_company(company);
     end if;
     if not pg_input_is_valid(change_set::text, 'uuid') then

@@ -12,7 +12,7 @@ declare
 begin
     if not bds.is_operator() then
         raise exception using errcode = 'BD001', message = 'only the operator binds a login to a company';
-    elsif not exists (select from bds.companies c where c.id = company) then
+    elsif not exists (select 1 from bds.companies c where c.id = company) then
         raise exception using
             errcode = 'BD002', message = format('no such company: %s', coalesce(quote_literal(company), 'null'));
     end if;

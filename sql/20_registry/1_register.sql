@@ -107,7 +107,7 @@ begin
         problem := format('%s is %s: expected an ordinary table', table_name, bds_registry.kind_of(table_name));
     elsif name !~ '^[a-z][A-Za-z0-9]{0,39}$' then
         problem := format('%L is not a valid entity name: expected camelCase, at most 40 letters and digits', name);
-    elsif bds_impl.is_reserved(name) or exists (select from bds.companies c where c.id = name) then
+    elsif bds_impl.is_reserved(name) or exists (select 1 from bds.companies c where c.id = name) then
         problem := format('entity name %L is taken: it is the id of a company or a word of the URLs', name);
     elsif exists (select from bds.entities e where e.table_name = check_table.table_name and e.name <> check_table.name) then
         problem := format('%s is already registered, under another name', table_name);

@@ -126,7 +126,7 @@ begin
     perform bds_registry.run(format('drop policy if exists own_company on %s', this.table_name));
     perform bds_registry.run(format('drop policy if exists every_company on %s', this.table_name));
     perform bds_registry.run(format(
-        'create policy own_company on %s to bds_writer using (company_id = (select current_setting(''bds.company'', true)))',
+        'create policy own_company on %s to bds_writer using (company_id = current_setting(''bds.company'', true))',
         this.table_name
     ));
     perform bds_registry.run(format('create policy every_company on %s to bds_operator using (true)', this.table_name));

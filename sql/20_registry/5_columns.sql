@@ -13,7 +13,7 @@ begin
     if is_another then
         -- records of another table under the same name are of other rows, even if their ids are used again
         delete from bds.column_history h where h.entity = entity_name;
-        execute format('select exists (select from %s) or exists (select from bds.clocks c where c.positions ? $1)', table_name)
+        execute format('select exists (select 1 from %s) or exists (select 1 from bds.clocks c where c.positions ? $1)', table_name)
         into has_past using entity_name;
         at := case when has_past then at else '-infinity' end;
     end if;

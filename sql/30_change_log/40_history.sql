@@ -17,7 +17,7 @@ declare
     state     jsonb;
 begin
     perform bds.require_company(company);
-    if not exists (select from bds.companies c where c.id = company) then
+    if not exists (select 1 from bds.companies c where c.id = company) then
         raise exception using
             errcode = 'BD002', message = format('no such company: %s', coalesce(quote_literal(company), 'null'));
     end if;

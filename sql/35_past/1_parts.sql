@@ -71,7 +71,7 @@ create function bds_past.unchanged(this bds.entities)
 as $$
     select bds_impl.fill(
         -- The addition keeps the planner from merging both by id: for a page it would read the log of all lesser ids.
-        '{table} t where t.company_id = $1 and {is_then} and not exists (select from {later} and l.row_id = t.id + 0)',
+        '{table} t where t.company_id = $1 and {is_then} and not exists (select 1 from {later} and l.row_id = t.id + 0)',
         'table', this.table_name::text, 'is_then', bds_past.is_then(this.name), 'later', bds_past.later(this.name)
     )
 $$;

@@ -141,7 +141,7 @@ declare
     sequence text := (select pg_get_serial_sequence(e.table_name::text, 'id') from bds_feed.entities e where e.name = entity_name);
 begin
     -- ids are taken ahead, so that references to new rows are known before they are written; they follow the document
-    execute format('select exists (select from %s m where m.target is null and m.phase = 1)', map) into has_new;
+    execute format('select exists (select 1 from %s m where m.target is null and m.phase = 1)', map) into has_new;
     if has_new then
         execute format('alter table %s rename to feed_unnumbered', map);
         execute format('create temporary table %I on commit delete rows as select * from pg_temp.feed_unnumbered with no data', 'map_' || entity_name);

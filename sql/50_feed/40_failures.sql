@@ -190,7 +190,7 @@ begin
                 join pg_temp.{ref:I} r on r.lookup = s.{field:I}
                 join pg_temp.{targets:I} t on t.target = r.id and t.failed
                 join pg_temp.{map:I} m on m.ordinal = s."@ordinal" and not m.failed
-                where (t.is_new or not exists (select from {table} x where x.id = t.target and {stored_name}))
+                where (t.is_new or not exists (select 1 from {table} x where x.id = t.target and {stored_name}))
                     -- a second record of the row, which is refused, takes no name from the first
                     and not exists (select from pg_temp.{targets:I} o where o.target = t.target and not o.failed and {staged_name})
                 $sql$,

@@ -43,7 +43,7 @@ begin
         join bds.entities e on e.name = l ->> 0
         join bds.fields f on f.entity = e.name and f.name = l ->> 1
     loop
-        execute format('select exists (select from %s t where t.company_id = $1 and t.%I = %L)', lookup.table_name, lookup.column_name, lookup.value)
+        execute format('select exists (select 1 from %s t where t.company_id = $1 and t.%I = %L)', lookup.table_name, lookup.column_name, lookup.value)
             into is_found using company;
         if not is_found then
             raise exception using errcode = 'BDF01', message = 'a condition names a row that does not exist',

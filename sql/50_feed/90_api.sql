@@ -69,7 +69,7 @@ declare
     import bds.imports;
 begin
     perform bds_feed.enter_company(company);
-    if not exists (select from bds.clocks c where c.company_id = company and c.departed_at is null) then
+    if not exists (select 1 from bds.clocks c where c.company_id = company and c.departed_at is null) then
         perform bds_impl.refuse_company(company);
     end if;
     actor := bds_feed.actor(actor);
@@ -103,7 +103,7 @@ begin
         return target;
     end if;
     -- a session that ends the import waits, or tries again, until the table is there to be dropped
-    perform from bds.imports i where i.company_id = company and i.id = import_id and i.finished_at is null for key share;
+    perform 1 from bds.imports i where i.company_id = company and i.id = import_id and i.finished_at is null for key share;
     if not found then
         raise exception using errcode = 'BD004', message = format('import %s has ended', import_id);
     end if;
@@ -125,15 +125,17 @@ create or replace function bds.import_received(
 as $$
 declare
     import bds.imports := bds_feed.open_import(company, import_id, 'receiving');
+    now_at timestamptz;
 begin
     -- staging tables are not logged: a database that crashed and came back has lost what was in them
     if bds_feed.count_staged(import) < records then
         raise exception using errcode = 'BD003', message = 'the database was restarted while the document arrived: send it again';
     end if;
     perform bds.import_stage(company, import_id, e.name) from unnest(remove_all) as e (name);
+    now_at := clock_timestamp();
     update bds.imports i
     set state = 'running', atomic = import_received.atomic, bytes = import_received.bytes, records = import_received.records,
-        remove_all = import_received.remove_all, heartbeat_at = clock_timestamp()
+        remove_all = import_received.remove_all, heartbeat_at = now_at
     where i.company_id = company and i.id = import_id;
 end
 $$;

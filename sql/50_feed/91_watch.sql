@@ -4,16 +4,20 @@ create or replace function bds.import_progress(
     company text, import_id uuid, bytes bigint, records bigint, done bigint, waiting_for text default null, phase text default null
 )
     returns void
-    language sql
+    language plpgsql
     security definer
     set search_path = pg_catalog, pg_temp
 as $$
-    select bds_feed.enter_company(company);
+declare
+    now_at timestamptz := clock_timestamp();
+begin
+    perform bds_feed.enter_company(company);
     update bds.imports i
     set bytes = greatest(i.bytes, import_progress.bytes), records = greatest(i.records, import_progress.records),
         done = greatest(i.done, import_progress.done), waiting_for = import_progress.waiting_for,
-        phase = coalesce(import_progress.phase, i.phase), heartbeat_at = clock_timestamp()
+        phase = coalesce(import_progress.phase, i.phase), heartbeat_at = now_at
     where i.company_id = company and i.id = import_id and i.finished_at is null;
+end
 $$;
 comment on function bds.import_progress(text, uuid, bigint, bigint, bigint, text, text) is
     'Shows how far an import is, what it waits for, and that it lives: without a sign of life for 20 seconds it is taken for dead';
@@ -48,17 +52,19 @@ create or replace function bds.import_fail(
 as $$
 declare
     import bds.imports := bds_feed.open_import(company, import_id);
+    now_at timestamptz;
 begin
     if import.finished_at is not null then
         return;
     end if;
-    perform from bds.imports i where i.company_id = company and i.id = import_id for update;
+    perform 1 from bds.imports i where i.company_id = company and i.id = import_id for update;
     perform bds_feed.drop_staging(import);
     insert into bds.import_errors (company_id, import_id, n, path, code, message)
     select company, import_id, import.error_count + 1, 'document', import_fail.code, import_fail.message
     where import_fail.code is not null;
+    now_at := clock_timestamp();
     update bds.imports i
-    set state = new_state, finished_at = clock_timestamp(), error_count = i.error_count + (import_fail.code is not null)::int
+    set state = new_state, finished_at = now_at, error_count = i.error_count + (import_fail.code is not null)::int
     where i.company_id = company and i.id = import_id;
 end
 $$;
@@ -134,11 +140,12 @@ create or replace function bds.reap_imports(silence interval default '20 seconds
 as $$
 declare
     dead   bds.imports;
+    now_at timestamptz := clock_timestamp();
     reaped bigint := 0;
 begin
     for dead in
         select * from bds.imports i
-        where i.finished_at is null and i.heartbeat_at < clock_timestamp() - silence
+        where i.finished_at is null and i.heartbeat_at < now_at - silence
         for update skip locked
     loop
         begin
@@ -146,7 +153,7 @@ begin
             insert into bds.import_errors (company_id, import_id, n, path, code, message)
             values (dead.company_id, dead.id, dead.error_count + 1, 'document', 'aborted', 'the process that ran the import stopped responding');
             update bds.imports i
-            set state = case when i.is_cancelled then 'cancelled' else 'failed' end, finished_at = clock_timestamp(),
+            set state = case when i.is_cancelled then 'cancelled' else 'failed' end, finished_at = now_at,
                 error_count = i.error_count + 1
             where i.company_id = dead.company_id and i.id = dead.id;
             reaped := reaped + 1;
@@ -161,12 +168,16 @@ comment on function bds.reap_imports(interval) is 'Ends imports that have given 
 
 create function bds_feed.forget_imports(age interval)
     returns bigint
-    language sql
+    language plpgsql
     set search_path = pg_catalog, pg_temp
-    begin atomic
-        with forgotten as (
-            delete from bds.imports i where i.finished_at < clock_timestamp() - age returning i.id
-        )
-        select count(*) from forgotten;
-    end;
+as $$
+declare
+    before    timestamptz := clock_timestamp() - age;
+    forgotten bigint;
+begin
+    delete from bds.imports i where i.finished_at < before;
+    get diagnostics forgotten = row_count;
+    return forgotten;
+end
+$$;
 comment on function bds_feed.forget_imports(interval) is 'Drops what is kept of imports that ended so long ago; what they wrote stays, and so does the change log';

@@ -151,7 +151,7 @@ begin
                     format('%s %s, to which it referred, does not exist any more', {target:L}, u.{column:I}) as message
                 from pg_temp.{rows:I} u
                 where u."@action" in ('create', 'update') and not u."@failed" and u.{column:I} is not null
-                    and not exists (select from {table} t where t.company_id = (select $1) and t.id = u.{column:I})
+                    and not exists (select 1 from {table} t where t.company_id = (select $1) and t.id = u.{column:I})
                     {coming}
                 $sql$,
                 'rows', 'revert_' || this.name, 'field', reference.field, 'target', reference.target, 'column', reference.column_name,

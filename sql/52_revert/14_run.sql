@@ -111,9 +111,10 @@ create function bds_revert.finish(import bds.imports, rows bigint)
 as $$
 declare
     failed bigint := bds_revert.keep_errors(import);
+    now_at timestamptz := clock_timestamp();
 begin
     update bds.imports i
-    set finished_at = clock_timestamp(), entities = bds_revert.counts(), error_count = failed, records = rows, done = rows,
+    set finished_at = now_at, entities = bds_revert.counts(), error_count = failed, records = rows, done = rows,
         state = case when failed = 0 then 'completed' when failed = rows then 'failed' else 'partial' end,
         position = (select coalesce(max(p.last_id), 0) from bds.positions p where p.company_id = import.company_id)
     where i.company_id = import.company_id and i.id = import.id and not i.is_cancelled;

@@ -116,7 +116,7 @@ create function bds_webhooks.hold_routing(company text)
 as $$
 begin
     -- Matching takes several statements: a hook that changed between two of them might be matched by neither filter.
-    perform from bds.hook_positions p where p.company_id = company for update;
+    perform 1 from bds.hook_positions p where p.company_id = company for update;
 end
 $$;
 comment on function bds_webhooks.hold_routing(text) is
@@ -140,13 +140,14 @@ as $$
 declare
     before bds.hooks := bds.lock_hook(company, hook_id);
     after  bds.hooks;
+    now_at timestamptz := clock_timestamp();
 begin
     perform bds_webhooks.check_hook(entity, url, columns), bds_webhooks.hold_routing(company);
     update bds.hooks h
     set entity = update_hook.entity, url = update_hook.url, filter = bds_webhooks.filter_text(update_hook.filter),
         columns = nullif(update_hook.columns, '{}'),
         allow_in_change_set = update_hook.allow_in_change_set, disabled = update_hook.disabled,
-        catalog_version = null, problem = null, updated_at = clock_timestamp(),
+        catalog_version = null, problem = null, updated_at = now_at,
         since_id = case when before.disabled and not update_hook.disabled then bds_webhooks.last_change(company) else h.since_id end
     where h.company_id = company and h.id = hook_id
     returning * into after;
@@ -170,19 +171,22 @@ create or replace function bds.refit_hook(
     security definer
     set search_path = pg_catalog, pg_temp
 as $$
+declare
+    now_at timestamptz;
 begin
-    perform from bds.hooks h
+    perform 1 from bds.hooks h
     where h.company_id = company and h.id = refit_hook.hook_id and h.updated_at = as_of and h.deleted_at is null for no key update;
     if not found then
         return;  -- it was changed while its filter was being compiled
     end if;
+    now_at := clock_timestamp();
     perform bds_webhooks.hold_routing(company);
     delete from bds.hook_filters f where f.company_id = company and f.hook_id = refit_hook.hook_id;
     update bds.hooks h
     set catalog_version = refit_hook.catalog_version,
         disabled = h.disabled or refit_hook.problem is not null,
         problem = refit_hook.problem,
-        updated_at = case when refit_hook.problem is null then h.updated_at else clock_timestamp() end
+        updated_at = case when refit_hook.problem is null then h.updated_at else now_at end
     where h.company_id = company and h.id = refit_hook.hook_id;
     if problem is not null then
         perform bds_webhooks.cancel_queued(company, hook_id);
@@ -205,9 +209,10 @@ create or replace function bds.delete_hook(company text, hook_id uuid)
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    hook bds.hooks := bds.lock_hook(company, hook_id);
+    hook   bds.hooks := bds.lock_hook(company, hook_id);
+    now_at timestamptz := clock_timestamp();
 begin
-    update bds.hooks h set deleted_at = clock_timestamp() where h.company_id = company and h.id = hook.id;
+    update bds.hooks h set deleted_at = now_at where h.company_id = company and h.id = hook.id;
     delete from bds.hook_filters f where f.company_id = company and f.hook_id = hook.id;
     delete from bds.hook_secrets s where s.company_id = company and s.hook_id = hook.id;
     perform bds_webhooks.cancel_queued(company, hook.id);
@@ -223,12 +228,13 @@ create or replace function bds.rotate_hook(company text, hook_id uuid, revoke bo
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    hook  bds.hooks := bds.lock_hook(company, hook_id);
-    fresh text := bds_webhooks.make_secret();
+    hook    bds.hooks := bds.lock_hook(company, hook_id);
+    fresh   text := bds_webhooks.make_secret();
+    sign_to timestamptz := case when not revoke then clock_timestamp() + interval '1 day' end;
 begin
     update bds.hook_secrets s
     set secret = fresh, previous = case when not revoke then s.secret end,
-        ends_at = case when not revoke then clock_timestamp() + interval '1 day' end
+        ends_at = sign_to
     where s.company_id = company and s.hook_id = hook.id;
     return fresh;
 end
@@ -241,11 +247,14 @@ create function bds_webhooks.cancel_queued(company text, hook_id uuid)
     language plpgsql
     set search_path = pg_catalog, pg_temp
 as $$
+declare
+    now_at timestamptz;
 begin
-    perform from bds.hook_states s where s.company_id = company and s.hook_id = cancel_queued.hook_id for update;
+    perform 1 from bds.hook_states s where s.company_id = company and s.hook_id = cancel_queued.hook_id for update;
     perform bds_webhooks.make_batches_of(array[company], array[hook_id], 'infinity');
+    now_at := clock_timestamp();
     update bds.deliveries d
-    set state = 'cancelled', next_attempt_at = null, urgent = false, finished_at = clock_timestamp()
+    set state = 'cancelled', next_attempt_at = null, urgent = false, finished_at = now_at
     where d.company_id = company and d.hook_id = cancel_queued.hook_id and d.finished_at is null;
     -- a running attempt keeps its lease, so that its result is recorded
     update bds.hook_states s

@@ -45,7 +45,7 @@ begin
     from bds.clocks c
     where c.company_id = company;
     if exists (
-        select from bds.hooks h
+        select 1 from bds.hooks h
         where h.company_id = company and h.filter is not null and h.catalog_version is null
             and not h.disabled and h.deleted_at is null
     ) then
@@ -68,10 +68,12 @@ create function bds_webhooks.queue_changes(company text, from_id bigint, to_id b
     language plpgsql
     set search_path = pg_catalog, pg_temp
 as $$
+declare
+    now_at timestamptz := clock_timestamp();
 begin
     -- All entities are matched before the first state is locked: workers wait briefly, and states are locked in one order.
     insert into bds.hook_states as s (company_id, hook_id, queued, batch_at)
-    select company, m.hook, sum(m.queued), case when sum(m.queued) >= 100 then clock_timestamp() else due_at end
+    select company, m.hook, sum(m.queued), case when sum(m.queued) >= 100 then now_at else due_at end
     from bds.entity_positions p
     cross join lateral bds_webhooks.match_changes(company, p.entity, from_id, to_id, due_at) m
     where p.company_id = company and p.last_id > from_id
@@ -80,7 +82,7 @@ begin
     on conflict (company_id, hook_id) do update set
         queued = s.queued + excluded.queued,
         batch_at = case
-            when s.queued + excluded.queued >= 100 then clock_timestamp() else coalesce(s.batch_at, excluded.batch_at)
+            when s.queued + excluded.queued >= 100 then now_at else coalesce(s.batch_at, excluded.batch_at)
         end;
 end
 $$;
@@ -98,7 +100,7 @@ declare
     shapes text[];
 begin
     if exists (
-        select from bds.hooks h
+        select 1 from bds.hooks h
         where h.company_id = company and not h.disabled and h.deleted_at is null and coalesce(h.entity, entity_name) = entity_name
             and h.filter is null
     ) then

@@ -15,7 +15,7 @@ begin
         select d.company_id, d.hook_id
         from bds.hook_states d
         where d.batch_at <= clock_timestamp()
-            and not exists (select from bds.clocks c where c.company_id = d.company_id and c.departed_at is not null)
+            and not exists (select 1 from bds.clocks c where c.company_id = d.company_id and c.departed_at is not null)
         order by d.batch_at
         limit most
         for update skip locked
@@ -144,7 +144,7 @@ begin
     states as (
         update bds.hook_states s
         set queued = r.left_over, batch_at = r.due_at,
-            next_at = case when r.ready and s.next_at is null then greatest(clock_timestamp(), s.rests_until) else s.next_at end
+            next_at = case when r.ready and s.next_at is null then greatest(made_at, s.rests_until) else s.next_at end
         from result r
         where s.company_id = r.company_id and s.hook_id = r.hook_id
     )

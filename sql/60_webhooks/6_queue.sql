@@ -45,7 +45,7 @@ begin
         select d.company_id, d.hook_id
         from bds.hook_states d
         where d.next_at <= clock_timestamp()
-            and not exists (select from bds.clocks c where c.company_id = d.company_id and c.departed_at is not null)
+            and not exists (select 1 from bds.clocks c where c.company_id = d.company_id and c.departed_at is not null)
         order by d.next_at
         limit most
         for update skip locked
@@ -72,14 +72,17 @@ create function bds_webhooks.lease_deliveries(
     set enable_mergejoin = off
 as $$
 #variable_conflict use_column
+declare
+    now_at timestamptz := clock_timestamp();
+    fresh  uuid[] := array(select gen_random_uuid() from generate_subscripts(hooks, 1));
 begin
     return query
     with due as (
         select s.company_id, s.hook_id, d.*, h.url,
-            array_remove(array[k.secret, case when k.ends_at > clock_timestamp() then k.previous end], null) as secrets,
+            array_remove(array[k.secret, case when k.ends_at > now_at then k.previous end], null) as secrets,
             case when d.urgent then d.next_attempt_at else greatest(d.next_attempt_at, s.rests_until) end as at,
-            clock_timestamp() as now
-        from unnest(companies, hooks) as w (company_id, hook_id)
+            w.lease
+        from unnest(companies, hooks, fresh) as w (company_id, hook_id, lease)
         join bds.hook_states s on s.company_id = w.company_id and s.hook_id = w.hook_id
         join bds.hooks h on h.company_id = w.company_id and h.id = w.hook_id
         left join bds.hook_secrets k on k.company_id = w.company_id and k.hook_id = w.hook_id
@@ -93,8 +96,8 @@ begin
     ),
     taken as (
         update bds.hook_states s
-        set lease = case when due.at <= due.now then gen_random_uuid() end,
-            next_at = case when due.at <= due.now then due.now + lease_deliveries.lease else due.at end
+        set lease = case when due.at <= now_at then due.lease end,
+            next_at = case when due.at <= now_at then now_at + lease_deliveries.lease else due.at end
         from due
         where s.company_id = due.company_id and s.hook_id = due.hook_id
         returning s.company_id, s.hook_id, s.lease
@@ -119,7 +122,7 @@ create function bds_webhooks.lock_leases(attempts jsonb)
 as $$
 begin
     perform from (
-        select from bds.hook_states s
+        select 1 from bds.hook_states s
         join jsonb_to_recordset(attempts) as a (company text, hook uuid, lease uuid)
             on s.company_id = a.company and s.hook_id = a.hook and s.lease = a.lease
         order by s.company_id, s.hook_id
@@ -174,6 +177,8 @@ create function bds_webhooks.end_attempts(
     set enable_mergejoin = off
 as $$
 #variable_conflict use_column
+declare
+    now_at timestamptz := clock_timestamp();
 begin
     return query
     with a as materialized (
@@ -189,7 +194,7 @@ begin
         insert into bds.delivery_attempts (company_id, delivery_id, n, at, status, duration_ms, error, reply)
         select a.company, a.delivery,
             (select coalesce(max(t.n), 0) + 1 from bds.delivery_attempts t where t.company_id = a.company and t.delivery_id = a.delivery),
-            clock_timestamp() - make_interval(secs => a.duration / 1000.0), a.status, a.duration, a.error, a.reply
+            now_at - make_interval(secs => a.duration / 1000.0), a.status, a.duration, a.error, a.reply
         from a
     ),
     outcome as (
@@ -208,8 +213,8 @@ begin
     update bds.deliveries d
     set state = o.state, urgent = false,
         failures = case when o.good then 0 else d.failures + 1 end,
-        next_attempt_at = case when o.state = 'waiting' then clock_timestamp() + make_interval(secs => retry[d.failures + 1]) end,
-        finished_at = case when o.state <> 'waiting' then clock_timestamp() end
+        next_attempt_at = case when o.state = 'waiting' then now_at + make_interval(secs => retry[d.failures + 1]) end,
+        finished_at = case when o.state <> 'waiting' then now_at end
     from outcome o
     where d.company_id = o.company and d.id = o.delivery
     returning d.id, d.state, o.hook, o.exhausted, o.good and not o.test as eases;
@@ -221,17 +226,20 @@ comment on function bds_webhooks.end_attempts(jsonb, double precision[]) is
 
 create function bds_webhooks.end_leases(attempts jsonb, tried boolean, rested uuid[], eased uuid[], penalty interval)
     returns void
-    language sql
+    language plpgsql
     set search_path = pg_catalog, pg_temp
     -- A plan made for small tables is reused for large ones: a few keys are always looked up by index.
     set enable_seqscan = off
     set enable_hashjoin = off
     set enable_mergejoin = off
 as $$
+declare
+    now_at timestamptz := clock_timestamp();
+begin
     with a as (
-        select s.company_id, s.hook_id, a.status, clock_timestamp() - make_interval(secs => coalesce(a."durationMs", 0) / 1000.0) as at,
+        select s.company_id, s.hook_id, a.status, now_at - make_interval(secs => coalesce(a."durationMs", 0) / 1000.0) as at,
             case
-                when s.hook_id = any (rested) then clock_timestamp() + penalty
+                when s.hook_id = any (rested) then now_at + penalty
                 when s.hook_id = any (eased) then null
                 else s.rests_until
             end as rests_until
@@ -252,6 +260,7 @@ as $$
         )
     from a
     where s.company_id = a.company_id and s.hook_id = a.hook_id;
+end
 $$;
 comment on function bds_webhooks.end_leases(jsonb, boolean, uuid[], uuid[], interval) is
     'Releases hooks for their next delivery, and stores the results if the attempts were tried. Hooks in rested begin a rest of the '
@@ -268,11 +277,14 @@ create or replace function bds.renew_leases(attempts jsonb, lease interval defau
     set enable_mergejoin = off
 as $$
 #variable_conflict use_column
+declare
+    ends_at timestamptz;
 begin
     perform bds_webhooks.lock_leases(attempts);
+    ends_at := clock_timestamp() + renew_leases.lease;
     return query
     update bds.hook_states s
-    set next_at = clock_timestamp() + renew_leases.lease
+    set next_at = ends_at
     from jsonb_to_recordset(attempts) as a (company text, hook uuid, lease uuid)
     where s.company_id = a.company and s.hook_id = a.hook and s.lease = a.lease
     returning s.lease;

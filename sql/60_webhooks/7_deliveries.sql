@@ -67,8 +67,9 @@ as $$
 declare
     hook           bds.hooks := bds.lock_hook(company, hook_id);
     delivery_state text;
+    now_at         timestamptz := clock_timestamp();
 begin
-    perform from bds.hook_states s where s.company_id = company and s.hook_id = hook.id for update;
+    perform 1 from bds.hook_states s where s.company_id = company and s.hook_id = hook.id for update;
     select d.state into delivery_state
     from bds.deliveries d
     where d.company_id = company and d.id = delivery_id and d.hook_id = hook.id;
@@ -81,7 +82,7 @@ begin
             message = format('the delivery is %s: expected delivered or failed', delivery_state);
     end if;
     update bds.deliveries d
-    set state = 'pending', failures = 0, urgent = true, next_attempt_at = clock_timestamp(), finished_at = null
+    set state = 'pending', failures = 0, urgent = true, next_attempt_at = now_at, finished_at = null
     where d.company_id = company and d.id = delivery_id;
     perform bds_webhooks.wake_hook(company, hook.id);
 end
@@ -94,10 +95,12 @@ create function bds_webhooks.wake_hook(company text, hook_id uuid)
     language plpgsql
     set search_path = pg_catalog, pg_temp
 as $$
+declare
+    now_at timestamptz := clock_timestamp();
 begin
     -- with an attempt running, the end of its lease makes the hook due
     update bds.hook_states s
-    set next_at = clock_timestamp()
+    set next_at = now_at
     where s.company_id = company and s.hook_id = wake_hook.hook_id and s.lease is null;
     perform pg_notify('bds_hooks', company);
 end
@@ -124,7 +127,7 @@ begin
     using (
         select o.company_id, o.id from bds.hooks o join bds.hook_states s on s.company_id = o.company_id and s.hook_id = o.id
         where o.deleted_at < now() - older_than
-            and not exists (select from bds.deliveries d where d.company_id = o.company_id and d.hook_id = o.id)
+            and not exists (select 1 from bds.deliveries d where d.company_id = o.company_id and d.hook_id = o.id)
         for update skip locked  -- of the state too, which is deleted with the hook
     ) o
     where h.company_id = o.company_id and h.id = o.id;

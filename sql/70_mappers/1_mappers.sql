@@ -10,6 +10,7 @@ create or replace function bds.put_mapper(
 as $$
 declare
     created boolean;
+    now_at  timestamptz := clock_timestamp();
 begin
     perform bds.require_company(company);
     if mapper_name is null or mapper_name !~ '^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$' then
@@ -23,7 +24,7 @@ begin
     insert into bds.mappers as m (company_id, name, format, text, actor)
     values (company, mapper_name, mapper_format, mapper_text, coalesce(put_mapper.actor, session_user))
     on conflict (company_id, name) do update
-    set format = excluded.format, text = excluded.text, actor = excluded.actor, updated_at = clock_timestamp()
+    set format = excluded.format, text = excluded.text, actor = excluded.actor, updated_at = now_at
     returning m.xmax = 0 into created;
     return created;
 end

@@ -8,7 +8,7 @@ as $$
 declare
     missing text;
 begin
-    select w into missing from unnest(companies) w where not exists (select from bds.companies c where c.id = w) limit 1;
+    select w into missing from unnest(companies) w where not exists (select 1 from bds.companies c where c.id = w) limit 1;
     if found then
         raise exception using errcode = 'BD002', message = format('no such company: %L', missing);
     end if;
@@ -29,7 +29,7 @@ declare
     key_id  uuid;
 begin
     perform bds_accounts.require_companies(companies);
-    if tenant is not null and not exists (select from bds.tenants t where t.id = tenant) then
+    if tenant is not null and not exists (select 1 from bds.tenants t where t.id = tenant) then
         raise exception using errcode = 'BD002', message = format('no such tenant: %L', tenant);
     end if;
     select w into missing from unnest(companies) w join bds.companies c on c.id = w where tenant <> coalesce(c.tenant_id, '') limit 1;

@@ -18,12 +18,12 @@ as $$
         limit at_most
     )
     select
-        (select count(*) from (select from bds.deliveries d where d.finished_at is null limit at_most) d),
+        (select count(*) from (select 1 from bds.deliveries d where d.finished_at is null limit at_most) d),
         greatest(0, extract(epoch from clock_timestamp() - least(
             (select min(s.batch_at) from bds.hook_states s where s.batch_at is not null),
             (select min(s.next_at) from bds.hook_states s where s.next_at is not null)
         ))),
-        (select count(*) from (select from bds.imports i where i.finished_at is null limit at_most) i),
+        (select count(*) from (select 1 from bds.imports i where i.finished_at is null limit at_most) i),
         (select count(*) from unhealthy u where u.rests is not true),
         (select count(*) from unhealthy u where u.rests);
 $$;

@@ -21,11 +21,11 @@ begin
         order by e.ordinal
     loop
         entity := this.name;
-        execute format('select count(*) from (select from %s r where r.company_id = $1 limit $2) as found', this.table_name)
+        execute format('select count(*) from (select 1 from %s r where r.company_id = $1 limit $2) as found', this.table_name)
         into rows using company, at_most + 1;
         is_estimate := rows > at_most;
         if is_estimate then
-            execute format('explain (format json) select from %s r where r.company_id = %L', this.table_name, company) into plan;
+            execute format('explain (format json) select 1 from %s r where r.company_id = %L', this.table_name, company) into plan;
             rows := greatest(at_most, (plan #>> '{0,Plan,Plan Rows}')::numeric::bigint);
         end if;
         return next;
@@ -58,7 +58,7 @@ begin
         middle := low;  -- often there is no change between two bounds
         while low < high loop
             if exists (
-                select from bds.change_log l where l.company_id = company and l.id = middle and l.created_at >= bounds[n]
+                select 1 from bds.change_log l where l.company_id = company and l.id = middle and l.created_at >= bounds[n]
             ) then
                 high := middle;
             else

@@ -35,13 +35,11 @@ as $$
     select t.nspname || '.' || t.relname, t.oid, t.condition, columns.names, t.is_dumped
     from tables t
     cross join lateral (
-        -- not those that the target computes, or numbers for all of its companies
+        -- not those that the target computes, or the numbers of imports, which name tables of their server
         select array_agg(a.attname::text order by a.attnum) as names
         from pg_attribute a
         where a.attrelid = t.oid and a.attnum > 0 and not a.attisdropped and a.attgenerated = ''
-            and not (a.attidentity <> '' and exists (
-                select from pg_index i where i.indrelid = t.oid and i.indisunique and i.indkey::text = a.attnum::text
-            ) and t.nspname = 'bds')
+            and not (t.oid = 'bds.imports'::regclass and a.attidentity <> '')
     ) columns
     order by t.nspname = 'bds' desc, (select max(cardinality(w.way)) from ways w where w.oid = t.oid), t.nspname, t.relname;
 $$;
@@ -90,19 +88,19 @@ as $$
 declare
     imports text;
 begin
-    if not exists (select from bds.companies c where c.id = company) then
+    if not exists (select 1 from bds.companies c where c.id = company) then
         return;  -- there may be rows of a company that is no longer known
     end if;
     -- the turn first: another writer may have it for long, and everybody else can go on meanwhile
-    if exists (select from bds.clocks c where c.company_id = company and c.departed_at is null) then  -- else it is at another place
+    if exists (select 1 from bds.clocks c where c.company_id = company and c.departed_at is null) then  -- else it is at another place
         perform bds.lock_company(company);
     end if;
-    perform from bds.companies c where c.id = company for update;
+    perform 1 from bds.companies c where c.id = company for update;
     -- Rows that others are inserting cannot be seen yet.  A session that inserts rows of hooks holds one of these locks, see
     -- 60_webhooks/6_queue.
-    perform from (select from bds.hooks h where h.company_id = company order by h.id for update) locked;
-    perform from bds.hook_positions p where p.company_id = company for update;
-    perform from (select from bds.hook_states s where s.company_id = company order by s.hook_id for update) locked;
+    perform from (select 1 from bds.hooks h where h.company_id = company order by h.id for update) locked;
+    perform 1 from bds.hook_positions p where p.company_id = company for update;
+    perform from (select 1 from bds.hook_states s where s.company_id = company order by s.hook_id for update) locked;
     select string_agg(i.id::text, ', ') into imports from bds.imports i where i.company_id = company and i.finished_at is null;
     if imports is not null then
         raise exception using
@@ -136,7 +134,7 @@ declare
     triggers  text := current_setting('session_replication_role');
     this      record;
     is_silent boolean;
-    is_known  boolean := exists (select from bds.companies c where c.id = company);
+    is_known  boolean := exists (select 1 from bds.companies c where c.id = company);
 begin
     perform bds_accounts.require_administrator('delete companies');
     perform set_config('bds.company', coalesce(company, ''), true);

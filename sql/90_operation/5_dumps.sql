@@ -166,7 +166,7 @@ declare
     this    record;
 begin
     perform bds_operation.require_shape(header);
-    if exists (select from bds.companies c where c.id = company) then
+    if exists (select 1 from bds.companies c where c.id = company) then
         raise exception using
             errcode = 'BD004',
             message = format('company %L already exists', company),
@@ -218,7 +218,7 @@ begin
     select h.entity into hidden
     from (select c.entity, min(c.since) as since from bds.column_history c group by c.entity) h
     where h.since > (header -> 'history' ->> h.entity)::timestamptz and exists (
-        select from bds.change_log l
+        select 1 from bds.change_log l
         where l.company_id = company and l.entity = h.entity
             and l.created_at < h.since and l.created_at >= (header -> 'history' ->> h.entity)::timestamptz
     )
@@ -250,7 +250,7 @@ begin
     where m.company_id = company and m.month <= (
         select max(k.month) from bds.change_months k
         where k.company_id = company and not exists (
-            select from bds.change_log l
+            select 1 from bds.change_log l
             where l.company_id = company and l.id = k.first_id
                 and l.created_at >= k.month and l.created_at < k.month + interval '1 month'
         )

@@ -101,7 +101,7 @@ as $$
 declare
     company text := header ->> 'company';
 begin
-    if exists (select from bds.clocks c where c.company_id = company and c.departed_at is null) then
+    if exists (select 1 from bds.clocks c where c.company_id = company and c.departed_at is null) then
         raise exception using errcode = 'BD004', message = format('company %L lives here already', company);
     end if;
     perform bds_operation.require_shape(header);
@@ -122,7 +122,7 @@ as $$
 declare
     this record;
 begin
-    if exists (select from bds.clocks c where c.company_id = company and c.departed_at is null) then
+    if exists (select 1 from bds.clocks c where c.company_id = company and c.departed_at is null) then
         raise exception using errcode = 'BD004', message = format('company %L lives here', company);
     end if;
     perform bds_operation.require_silence('a move');
@@ -148,6 +148,7 @@ as $$
 declare
     imports text;
     since   timestamptz := (select c.departed_at from bds.clocks c where c.company_id = company);
+    now_at  timestamptz;
 begin
     if since is not null then
         return since;
@@ -158,8 +159,9 @@ begin
     if imports is not null then
         raise exception using errcode = 'BD004', message = format('company %L has imports under way: %s', company, imports);
     end if;
-    update bds.clocks c set departed_at = clock_timestamp() where c.company_id = company returning c.departed_at into since;
-    return since;
+    now_at := clock_timestamp();
+    update bds.clocks c set departed_at = now_at where c.company_id = company;
+    return now_at;
 end
 $$;
 comment on function bds_operation.depart(text) is
@@ -201,12 +203,12 @@ declare
     company text := header ->> 'company';
     odd     bigint;
 begin
-    if exists (select from bds.clocks c where c.company_id = company) then
+    if exists (select 1 from bds.clocks c where c.company_id = company) then
         return;  -- by an earlier try
     end if;
     select count(*) into odd from bds.change_log l where l.company_id = company and l.id > (clock ->> 'last_id')::bigint;
-    if odd > 0 or not exists (select from bds.change_log l where l.company_id = company and l.id = (clock ->> 'last_id')::bigint)
-        and (clock ->> 'last_id')::bigint > 0 and exists (select from bds.change_log l where l.company_id = company)
+    if odd > 0 or not exists (select 1 from bds.change_log l where l.company_id = company and l.id = (clock ->> 'last_id')::bigint)
+        and (clock ->> 'last_id')::bigint > 0 and exists (select 1 from bds.change_log l where l.company_id = company)
     then
         raise exception using
             errcode = 'BD004', message = format('the log of company %L did not arrive up to change %s', company, clock ->> 'last_id');

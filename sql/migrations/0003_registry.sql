@@ -2,7 +2,7 @@
 
 create table bds.entities (
     name               text collate "C" primary key,
-    ordinal            int not null unique generated always as identity,
+    ordinal            bigint not null unique generated always as identity,
     singular           text not null,
     table_name         regclass not null unique,
     -- only for a child entity: the navigation to its parent, and the name of its rows inside the parent
@@ -103,7 +103,7 @@ comment on column bds.generated.objects is
 create table bds.navigations (
     entity    text collate "C" not null references bds.entities (name) on delete cascade,
     name      text collate "C" not null,
-    ordinal   int not null generated always as identity,
+    ordinal   bigint not null generated always as identity,
     target    text collate "C" not null references bds.entities (name) on delete cascade,
     many      boolean not null,
     -- the foreign key's field: in this entity for a navigation to one row, in the target for one to many rows

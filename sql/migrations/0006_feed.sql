@@ -4,7 +4,7 @@ create table bds.imports (
     company_id    text collate "C" not null references bds.companies (id) on delete cascade,
     id            uuid not null default gen_random_uuid(),
     -- names the staging tables: staging.i<number>_<entity>
-    number        bigint not null unique generated always as identity,
+    number        bigint not null generated always as identity,
     state         text not null default 'receiving',
     atomic        text not null default 'batch',
     dry_run       boolean not null default false,
@@ -32,6 +32,8 @@ create table bds.imports (
     is_cancelled  boolean not null default false,
 
     primary key (company_id, id),
+    -- a distributed table cannot be unique without the company; the identity is so by itself
+    unique (company_id, number),
     constraint state_is_known check (state in (
         'receiving',  -- the body arrives; -> running, failed, cancelled
         'running',    -- rows are compared and written; -> completed, partial, failed, cancelled
@@ -124,9 +126,9 @@ insert into bds.linkage_weights (entity, field, m, u) values
 alter table bds.imports enable row level security;
 alter table bds.import_errors enable row level security;
 create policy own_company on bds.imports to bds_writer, bds_reader
-    using (company_id = (select current_setting('bds.company', true)));
+    using (company_id = current_setting('bds.company', true));
 create policy own_company on bds.import_errors to bds_writer, bds_reader
-    using (company_id = (select current_setting('bds.company', true)));
+    using (company_id = current_setting('bds.company', true));
 create policy every_company on bds.imports to bds_operator using (true);
 create policy every_company on bds.import_errors to bds_operator using (true);
 
@@ -158,5 +160,5 @@ comment on column bds.mappers.updated_at is 'Time of the last change';
 
 alter table bds.mappers enable row level security;
 create policy own_company on bds.mappers to bds_writer, bds_reader
-    using (company_id = (select current_setting('bds.company', true)));
+    using (company_id = current_setting('bds.company', true));
 create policy every_company on bds.mappers to bds_operator using (true);

@@ -253,7 +253,7 @@ begin
     ] loop
         execute format('alter table bds.%I enable row level security', name);
         execute format(
-            'create policy own_company on bds.%I to bds_service using (company_id = (select current_setting(''bds.company'', true)))',
+            'create policy own_company on bds.%I to bds_service using (company_id = current_setting(''bds.company'', true))',
             name
         );
         execute format('create policy every_company on bds.%I to bds_dispatcher, bds_worker, bds_operator using (true)', name);
