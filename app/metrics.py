@@ -131,10 +131,12 @@ class RequestCounter:
 
     def __init__(self) -> None:
         self.in_progress = 0
+        self.answered = 0
         self._waiting: list[AccessRecord] = []
 
     def count(self, request: AccessRecord) -> None:
         """Count a request."""
+        self.answered += 1
         self._waiting.append(request)
         if len(self._waiting) >= BATCH:
             self.settle()

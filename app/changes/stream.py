@@ -168,4 +168,4 @@ class Stream:
         return b":\n\n" if known == self.position else b":\nid: %d\n\n" % self.position
 
     async def _write(self, data: bytes) -> None:
-        await answers.write(self._response, data, self._stall)
+        await answers.write(self._response, data, self._request.transport, self._stall)

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import hashlib
 import re
 import socket
 import struct
+import sys
+import termios
 import zlib
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from functools import lru_cache
 
 from aiohttp import web
 
-SLICE = 64 << 10  # bytes that a client must take within the stall time
+SLICE = 64 << 10  # bytes that are written at once
+LOOKS = 4  # at what the client has taken, within the stall time
 WORTHWHILE = 1 << 10  # bytes from which compression saves more than it costs
 GZIP_LEVEL = 1  # the network is rarely slower than level 1 compresses
 IN_THREAD = 32 << 10  # bytes from which compression runs in a thread, so as not to delay other requests
@@ -92,12 +96,46 @@ async def send(
     return response
 
 
-async def write(response: web.StreamResponse, data: bytes, stall: float) -> None:
-    """Send data.  Raises TimeoutError if the client takes no SLICE of it within `stall` seconds."""
+async def write(response: web.StreamResponse, data: bytes, transport: asyncio.Transport | None, stall: float) -> None:
+    """Send data.  Raises TimeoutError if the client takes nothing for `stall` seconds."""
     view = memoryview(data)
     for start in range(0, len(view), SLICE):
-        async with asyncio.timeout(stall):
+        async with patience(transport, stall):
             await response.write(view[start : start + SLICE])
+
+
+@contextlib.asynccontextmanager
+async def patience(transport: asyncio.Transport | None, stall: float) -> AsyncIterator[None]:
+    """Raise TimeoutError when the client has taken nothing for `stall` seconds of the block, and up to a fourth more."""
+    loop = asyncio.get_running_loop()
+    pause = stall / LOOKS
+    timer: asyncio.TimerHandle
+    async with asyncio.timeout(stall + pause) as limit:
+
+        def look(before: int) -> None:
+            nonlocal timer
+            if (left := unacknowledged(transport)) < before:
+                limit.reschedule(loop.time() + stall + pause)
+            timer = loop.call_later(pause, look, left)
+
+        timer = loop.call_later(pause, look, 0)
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+
+def unacknowledged(transport: asyncio.Transport | None) -> int:
+    """Bytes that were sent and have not reached the client's system.
+
+    The send buffer takes more only after a third of it is free, which are megabytes: minutes for a slow client that reads on.
+    """
+    if transport is None:
+        return 0
+    waiting, connection = transport.get_write_buffer_size(), transport.get_extra_info("socket")
+    with contextlib.suppress(OSError, AttributeError):  # closed, or a system that does not tell
+        waiting += int.from_bytes(fcntl.ioctl(connection.fileno(), termios.TIOCOUTQ, bytes(4)), sys.byteorder)
+    return waiting
 
 
 def reset(transport: asyncio.Transport | None) -> None:

@@ -2,7 +2,8 @@
 
 A stream reads from the database while it sends, and has backpressure: the next block is made when the client has taken the one
 before.  A client that keeps the database waiting is slow.  What it does not take is spooled to a file (app/wire/spool.py), as fast
-as the database gives it, so that the connection to the database is given back however slowly the client reads.
+as the database gives it, so that the connection to the database is given back however slowly the client reads.  One stream at a
+time is spooled, and it rests after each block while others are answered.
 
 If the spool has no space, the stream waits for its client and holds its connection.  When such streams hold all slots, further
 ones are refused at once.  An error after the first byte resets the connection, so that an incomplete response never looks complete.
@@ -23,12 +24,14 @@ from aiohttp import web
 
 from app import metrics
 from app.errors import ServiceError
-from app.wire.answers import SLICE, GzipEncoder, accepts_gzip, reset, write
+from app.wire.answers import SLICE, GzipEncoder, accepts_gzip, patience, reset, write
 from app.wire.spool import PAGE, Spool
 
 PROCESS_SLOT_TIMEOUT = 120.0  # seconds to wait for a process slot: as long as two templates may run
 # A client is slow if it has kept the database waiting for these seconds and half of the time besides, or for a second at once.
 GRACE, LONGEST = 0.25, 1.0
+# While others are answered, a stream that is spooled rests so many times as long as its last block took, and no longer than that.
+PACE, LONGEST_REST = 3.0, 0.25  # seconds
 
 
 class Streams:
@@ -192,6 +195,7 @@ class Body:
         self._storing = asyncio.Lock()  # held while bytes in memory become pages
         self._changed = asyncio.Event()  # less waits, or the spool has space
         self._is_slow = False
+        self._resumed, self._answered = 0.0, 0  # when the last block was stored, and how many requests were answered until then
 
     async def put(self, data: bytes) -> None:
         """Take the next piece; return when there is room for the one after.
@@ -211,7 +215,9 @@ class Body:
             self._changed.clear()
             if not self._streams.takes_turn(self):
                 await self._streams.wait_for_turn(self._changed)
-            elif not await self._store():
+            elif await self._store():
+                await self._rest_for_others()
+            else:
                 self._streams.give_turn(self)
                 await self._streams.wait_for_space(self._changed)
 
@@ -220,7 +226,7 @@ class Body:
         while not self._has_sent():
             assert self._sender is not None
             await asyncio.wait({self._sender})
-        async with asyncio.timeout(self._streams.stall):
+        async with patience(self._transport, self._streams.stall):
             await self._response.write_eof()
 
     async def close(self) -> None:
@@ -268,6 +274,12 @@ class Body:
         await asyncio.wait({self._sender}, timeout=max(0.0, patience))
         self._waited += self._clock() - asked
 
+    async def _rest_for_others(self) -> None:
+        """Leave the processors to others for a while, if others were answered while this stream made a block."""
+        if self._resumed and self._answered != metrics.http.answered:
+            await asyncio.sleep(min(PACE * (self._clock() - self._resumed), LONGEST_REST))
+        self._resumed, self._answered = self._clock(), metrics.http.answered
+
     async def _store(self) -> bool:
         """Store as many whole pages of the bytes in memory as there is space for; returns whether there was any."""
         async with self._storing:
@@ -304,4 +316,4 @@ class Body:
                 if not data:
                     return
                 self._changed.set()
-            await write(self._response, data, self._streams.stall)
+            await write(self._response, data, self._transport, self._streams.stall)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import contextlib
 import hashlib
 import http.client
+import io
 import os
 import signal
 import socket
@@ -15,6 +17,7 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +26,7 @@ import psycopg
 import pytest
 
 from app import metrics
-from app.wire import streams
+from app.wire import answers, streams
 from tests.conftest import Operator
 from tests.odata.test_streams import ends_whole, readers
 from tests.service.serving import Service, running, wait_until
@@ -61,9 +64,19 @@ def begin(service: Service, path: str = ODATA, *headers: str, version: str = "1.
     return client
 
 
-def read(client: socket.socket) -> str:
+@dataclass
+class Received:
+    """The bytes of an answer in place of its connection."""
+
+    content: bytes
+
+    def makefile(self, *_: object) -> io.BytesIO:
+        return io.BytesIO(self.content)
+
+
+def read(client: socket.socket | Received) -> str:
     """The hash of a whole answer.  Raises http.client.IncompleteRead, ConnectionResetError."""
-    response = http.client.HTTPResponse(client)
+    response = http.client.HTTPResponse(client)  # type: ignore[arg-type]
     response.begin()
     assert response.status == 200
     digest = hashlib.sha256()
@@ -141,6 +154,32 @@ def test_many_more_slow_readers_than_slots_are_all_served(service: Service, monk
         assert {read(client) for client in clients} == {expected}
 
 
+def test_a_stream_that_is_spooled_rests_while_others_are_answered_and_only_then(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rests = list[float]()
+
+    class Pace(float):
+        def __mul__(self, took: float) -> float:
+            rests.append(took)
+            return 0.0
+
+    monkeypatch.setattr(streams, "PACE", Pace())
+    with begin(service):
+        wait_until(lambda: sample("bds_spooled_bytes") > 4 << 20 and readers(service, "state <> 'idle'") == 0)
+        assert rests == []
+    wait_until(lambda: sample("bds_spooled_readers") == 0)
+
+    def is_rested() -> bool:
+        with begin(service):
+            while sample("bds_spooled_bytes") == 0 or readers(service, "state <> 'idle'"):
+                assert service.odata("/units?$top=1").status == 200
+        return bool(rests)
+
+    wait_until(is_rested)
+    assert max(rests) < 1 << 10
+
+
 def test_beyond_the_bound_streams_are_refused_at_once_and_small_answers_are_not(url: str) -> None:
     with spooling(url, FEW, statement_timeout=3600) as service, ExitStack() as stack:
         slow = stack.enter_context(begin(service))
@@ -182,6 +221,29 @@ def test_a_client_that_stops_reading_is_cut_and_its_space_returned(url: str) -> 
         wait_until(lambda: sample("bds_spooled_bytes") > 0)
         wait_until(lambda: sample("bds_spooled_bytes") == 0)
         assert not ends_whole(client)
+
+
+def test_a_client_that_reads_a_little_is_not_cut(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The send buffer takes nothing meanwhile: far less than a third of it is read."""
+    look, looks, content, enough = answers.unacknowledged, list[int](), bytearray(), 4 * answers.LOOKS
+
+    with spooling(url, MUCH, stall=0.4) as service, begin(service) as client:
+
+        def read_a_little(transport: asyncio.Transport | None) -> int:
+            left = look(transport)
+            while 0 < len(looks) < enough and left >= looks[-1]:
+                content.extend(client.recv(1024))
+                left = look(transport)
+            looks.append(left)
+            return left
+
+        monkeypatch.setattr(answers, "unacknowledged", read_a_little)
+        wait_until(lambda: len(looks) >= enough)  # four times as long as a client may read nothing
+        monkeypatch.undo()
+        assert len(content) < 1 << 20
+        while not content.endswith(b"\r\n0\r\n\r\n"):
+            content.extend(client.recv(1 << 20))
+        assert read(Received(content)) == hash_of(service)
 
 
 # A process of its own -------------------------------------------------------------------------------------------------------------
