@@ -2,7 +2,8 @@
 
 All state is in the database: a worker that dies loses nothing, and any number of workers share the work.  Three tasks do most of
 it: one listens, one routes changes to hooks in a task for each company, one claims batches, sends them and records the outcomes.
-Notifications are hints: a worker that misses one finds the work within LOOK seconds.
+Notifications are hints: a worker that misses one finds the work within LOOK seconds.  While no company has an enabled hook, the
+worker listens for hooks alone, and sleeps whatever is written.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ log = logging.getLogger("bds.webhooks")
 
 LOOK = 5.0  # seconds after which a worker looks for work without a notification
 PAUSE = 0.02  # seconds between two starts of routing: changes committed meanwhile are matched together
+LONG_PAUSE = 0.25  # the same for hooks that collect changes for a longer window
 BREATH = 0.01  # seconds between two claims while attempts are ending
 CLAIM = 100  # deliveries claimed at once
 YOUNG = 1.0  # seconds for which an attempt counts against CLAIM: a receiver that hangs must not delay others
@@ -41,6 +43,7 @@ GRACE = 5.0  # seconds that running attempts have when the worker stops
 FORGET = 600.0  # seconds between two looks for deliveries older than the history
 
 MADE = re.compile(rb'"timestamp" ?: ?"([^"]*)"\}?$')  # the last member of a delivery's body
+HOOKED: LiteralString = "select distinct h.company_id from bds.hooks h where not h.disabled and h.deleted_at is null"
 STALE: LiteralString = """
     select h.company_id, h.id, h.updated_at, h.entity, h.filter from bds.hooks h
     where h.filter is not null and not h.disabled and h.deleted_at is null and h.catalog_version is distinct from %s
@@ -66,12 +69,15 @@ class Worker:
         self._database, self._place = database, place
         self._config = database.config
         self._sender = sender
-        self._behind: set[str] = set()  # companies with changes to match
+        self._hooked: set[str] = set()  # companies with enabled hooks, as of the last look
+        self._behind: set[str] = set()  # those with changes to match
         self._routing: dict[str, asyncio.Task[None]] = {}  # a task for each company that is being matched
         # taken by tasks that match or wait for matching: one connection is left for deliveries
         self._routes = asyncio.Semaphore(WORKERS - 1)
         self._changed = asyncio.Event()  # a company is behind, or a routing task has ended
         self._looked = 0.0  # time of the last look without a notification
+        self._looking = asyncio.Lock()  # one after the other: an earlier look must not replace what a later one has found
+        self._pause = min(max(PAUSE, self._config.webhook_window / 10), LONG_PAUSE)
         self._wake = asyncio.Event()  # a batch may be due
         self._refit = asyncio.Event()  # the model or a hook may have changed
         self._compared: Catalog | None = None  # the catalog with which all hooks were last compared
@@ -116,25 +122,38 @@ class Worker:
     # Listening
 
     async def _listen(self) -> None:
-        async for notify in self._place.notifications("bds_changes", "bds_hooks"):
-            if notify is None:
-                while not await self._look():
-                    await asyncio.sleep(RECONNECT)
-            else:
+        """Listen until the first hook is enabled, or the last one no longer is: then to other channels."""
+        is_hooked = bool(self._hooked)
+        channels: tuple[LiteralString, ...] = ("bds_hooks", "bds_changes") if is_hooked else ("bds_hooks",)
+        async with contextlib.aclosing(self._place.notifications(*channels)) as notifications:
+            async for notify in notifications:
+                await self._hear(notify)
+                if bool(self._hooked) != is_hooked:
+                    return
+
+    async def _hear(self, notify: psycopg.Notify | None) -> None:
+        """Wake the tasks that a notification, or None for those that were missed, may have work for."""
+        if notify is not None and notify.channel == "bds_changes":
+            if notify.payload in self._hooked:
                 self._behind.add(notify.payload)
                 self._changed.set()
-                if notify.channel == "bds_hooks":
-                    self._wake.set()
-                    self._refit.set()
+            return
+        while not await self._look():
+            await asyncio.sleep(RECONNECT)
+        if notify is not None:
+            self._refit.set()
 
     async def _look(self) -> bool:
-        """Find the work of missed notifications.  Returns False if the database does not answer."""
-        try:
-            behind = await self._call("select * from bds.companies_behind()")
-        except (psycopg.Error, OSError):
-            return False
+        """Find hooks, and the work of missed notifications.  Returns False if the database does not answer."""
+        async with self._looking:
+            try:
+                hooked = await self._call(HOOKED)
+                behind = await self._call("select * from bds.companies_behind()")
+            except (psycopg.Error, OSError):
+                return False
+            self._hooked = {row[0] for row in hooked}
+            self._behind |= {row[0] for row in behind}
         self._looked = time.monotonic()
-        self._behind |= {row[0] for row in behind}
         self._changed.set()
         self._wake.set()
         return True
@@ -150,7 +169,7 @@ class Worker:
         self._wake.set()  # a task that has ended may have made deliveries due, even if another worker did the matching
         for company in self._behind - self._routing.keys():
             self._routing[company] = asyncio.create_task(self._route_one(company))
-        await asyncio.sleep(PAUSE)
+        await asyncio.sleep(self._pause)
 
     async def _route_one(self, company: str) -> None:
         """Match the company's changes once; while the database is down, only after a pause."""

@@ -70,11 +70,7 @@ begin
         raise exception using
             errcode = 'BD002', message = format('no such company: %s', coalesce(quote_literal(company), 'null'));
     end if;
-    -- For the company's first hook, matching begins here.  The position is read before the hook is visible: no later change is
-    -- missed.
-    insert into bds.hook_positions (company_id, routed_id)
-    values (company, bds_webhooks.last_change(company))
-    on conflict do nothing;
+    perform bds_webhooks.begin_routing(company);
     insert into bds.hooks (
         company_id, since_id, entity, url, filter, columns, allow_in_change_set, disabled, created_at, updated_at
     )
@@ -122,6 +118,27 @@ $$;
 comment on function bds_webhooks.hold_routing(text) is
     'Waits until the company''s hooks are not being matched, and blocks matching until the end of the transaction';
 
+create function bds_webhooks.begin_routing(company text)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    insert into bds.hook_positions (company_id, routed_id)
+    values (company, bds_webhooks.last_change(company))
+    on conflict do nothing;
+    perform bds_webhooks.hold_routing(company);
+    -- The position is read before the hook is visible, so no later change is missed; and after the lock, so that a hook that another
+    -- session has just created is seen.
+    update bds.hook_positions p set routed_id = bds_webhooks.last_change(company)
+    where p.company_id = company
+        and not exists (select from bds.hooks h where h.company_id = company and not h.disabled and h.deleted_at is null);
+end
+$$;
+comment on function bds_webhooks.begin_routing(text) is
+    'To be called before a hook is created or enabled, holds matching as hold_routing does: if no other hook is enabled, changes before '
+    'this moment, which nobody has matched, are passed over';
+
 create or replace function bds.update_hook(
     company             text,
     hook_id             uuid,
@@ -142,7 +159,9 @@ declare
     after  bds.hooks;
     now_at timestamptz := clock_timestamp();
 begin
-    perform bds_webhooks.check_hook(entity, url, columns), bds_webhooks.hold_routing(company);
+    perform bds_webhooks.check_hook(entity, url, columns);
+    perform bds_webhooks.begin_routing(company) where before.disabled and not update_hook.disabled;
+    perform bds_webhooks.hold_routing(company);
     update bds.hooks h
     set entity = update_hook.entity, url = update_hook.url, filter = bds_webhooks.filter_text(update_hook.filter),
         columns = nullif(update_hook.columns, '{}'),

@@ -13,10 +13,11 @@ as $$
     select p.company_id
     from bds.hook_positions p join bds.clocks c on c.company_id = p.company_id
     where c.last_id > p.routed_id and c.departed_at is null and (companies is null or p.company_id = any (companies))
+        and exists (select from bds.hooks h where h.company_id = p.company_id and not h.disabled and h.deleted_at is null)
     order by p.company_id;
 $$;
 comment on function bds.companies_behind(text[]) is
-    'Companies, among these or all, with changes that have not been matched with hooks';
+    'Companies, among these or all, with changes that have not been matched with their enabled hooks';
 
 create or replace function bds.route_changes(
     company      text,

@@ -10,7 +10,7 @@
 -- The order of locks.  A session that waits for a row lock holds none of a later table, nor of a later row of the same table:
 --
 --     hooks             one for each transaction: to change, test or delete it, or to send one of its deliveries again
---     hook_positions    one for each transaction: to match a company's changes, or to change a hook; matching skips a locked one
+--     hook_positions    one for each transaction: to match a company's changes, or to create or change a hook; matching skips a locked one
 --     hook_states       in the order of (company_id, hook_id), all of them in one statement: to queue matched changes, to record,
 --                       renew or release leases, to cancel or retry deliveries; making batches and claiming skip locked ones
 --     deliveries        only of hooks whose state the session holds
