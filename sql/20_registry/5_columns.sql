@@ -84,6 +84,11 @@ begin
                 then format('no such entity: %s', coalesce(quote_literal(entity), 'null'))
                 else format('%s has no registered column %s', this.table_name, coalesce(quote_ident(column_name), 'null'))
             end;
+    elsif not exists (select from pg_attribute a where a.attrelid = this.table_name and a.attname = column_name) then
+        raise exception using
+            errcode = 'BD002',
+            message = format('%s has no column %I any more', this.table_name, column_name),
+            hint = bds_registry.register_statement(this);
     elsif field.name in ('id', 'updatedAt') or field.reference = this.parent_navigation then
         raise exception using
             errcode = 'BD004',
@@ -99,7 +104,11 @@ begin
     perform bds_registry.lock_views(entity);
     execute format('lock table %s in access exclusive mode', this.table_name);
     again := bds_registry.register_statement(this);
-    records := case when field.generated then 0 else bds_registry.empty_column(this, field) end;
+    if field.generated then  -- it becomes a plain column: only the values of those are compared and logged
+        execute format('alter table %s alter column %I drop expression', this.table_name, column_name);
+        execute again;
+    end if;
+    records := bds_registry.empty_column(this, field);
     perform bds_registry.drop_views(entity);
     execute format('alter table %s drop column %I', this.table_name, column_name);
     execute again;

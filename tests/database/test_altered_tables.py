@@ -201,6 +201,29 @@ def test_dropping_a_column_records_its_values_first(stores: Operator) -> None:
     assert stores.rows("select current_setting('bds.company')") == [("",)]
 
 
+def test_dropping_a_generated_column_records_its_values_too(stores: Operator) -> None:
+    stores.connection.execute(
+        "alter table data.stores add column label text generated always as (code || '!') stored; select bds.register('data.stores')"
+    )
+    stores.write("acme", "update data.stores set city = 'Bonn'")
+    assert stores.rows("select bds.drop_column('stores', 'label')") == [(1,)]
+    assert history(stores, "city", "label") == [
+        ("create", "Ulm", "absent", {}),
+        ("update", "Bonn", "a!", {"city": "Ulm"}),
+        ("update", "Bonn", None, {"label": "a!"}),
+    ]
+    assert stores.rows("select kind, entity from bds.compare_log()") == []
+
+
+def test_a_column_that_was_dropped_otherwise_is_not_dropped_again(stores: Operator) -> None:
+    stores.connection.execute("alter table data.stores drop column city cascade")
+    with pytest.raises(psycopg.Error, match="data.stores has no column city any more") as caught:
+        stores.connection.execute("select bds.drop_column('stores', 'city')")
+    assert caught.value.sqlstate == "BD002"
+    stores.connection.execute(caught.value.diag.message_hint.encode())
+    stores.write("acme", "update data.stores set size = 2")
+
+
 @pytest.mark.parametrize(
     ("call", "sqlstate"),
     [
