@@ -44,7 +44,7 @@ begin
         return null;
     end if;
     while company is not null loop
-        if company <> last then
+        if changes is null or company <> last then
             select count(*), min(r.updated_at), max(r.updated_at) into changes, oldest, newest
             from {rows} r where r.company_id = company;
         end if;
@@ -54,6 +54,7 @@ begin
         from {joined}
         where r.company_id = company;{allow_nestloop}{touch}
         exit when company = last;
+        changes := null;
         select min(r.company_id collate "C") into company from {rows} r where r.company_id collate "C" > company;
     end loop;
     return null;

@@ -235,6 +235,24 @@ def test_a_row_keeps_its_company_and_its_id(acme: Operator) -> None:
         assert caught.value.sqlstate == "BD004"
 
 
+@pytest.mark.parametrize("numbers", [(1, 2), (2, 1), (3, 3), (1, 3, 2), (2, 1, 4)], ids=str)
+def test_a_statement_over_several_companies_numbers_the_rows_of_each(operator: Operator, numbers: tuple[int, ...]) -> None:
+    companies = [operator.company(name) for name in ("acme", "beta", "coop")[: len(numbers)]]
+    operator.connection.execute(
+        "insert into data.units (company_id, code, name)"
+        " select c, n, n from unnest(%s::text[], %s::int[]) as t (c, number), generate_series(1, number) n",
+        (companies, list(numbers)),
+    )
+    operator.connection.execute("update data.units set name = name || '.'")
+    operator.connection.execute("delete from data.units")
+    for company, number in zip(companies, numbers, strict=True):
+        expected = [(n + 1, ("create", "update", "delete")[n // number]) for n in range(3 * number)]
+        assert operator.rows("select id, operation from bds.changes where company_id = %s order by id", (company,)) == expected
+        positions = "select last_id, positions from bds.clocks where company_id = %s"
+        assert operator.rows(positions, (company,)) == [(3 * number, {"units": 3 * number})]
+    assert operator.rows("select * from bds.compare_log()") == []
+
+
 def test_a_rolled_back_transaction_takes_its_ids_with_it(acme: Operator) -> None:
     start = last_id(acme)
     with pytest.raises(ZeroDivisionError), acme.connection.transaction():
