@@ -159,6 +159,7 @@ declare
     this     bds.entities;
     child    text;
     referrer text;
+    step     text;
 begin
     if not bds.is_operator() then
         raise exception using errcode = 'BD001', message = 'only the operator unregisters entities';
@@ -180,10 +181,9 @@ begin
     if exists (select from pg_class c where c.oid = this.table_name) then
         perform bds_registry.uninstall_table(this.table_name);
     end if;
-    execute format(
-        'drop function if exists bds_log.%I, bds_log.%I, bds_log.%I, bds_log.%I, bds_log.%I',
-        entity || '_check', entity || '_stamp', entity || '_insert', entity || '_update', entity || '_delete'
-    );
+    foreach step in array array['check', 'stamp', 'insert', 'update', 'delete'] loop
+        execute format('drop function if exists bds_log.%I', bds_registry.function_of(entity, step));
+    end loop;
     perform bds_feed.uninstall(entity);
     delete from bds.entities e where e.name = entity;
     -- references to it become plain fields

@@ -1,6 +1,19 @@
 -- The objects of an entity as the system catalogs show them.  Their definitions are stored when they are made; bds.problems lists
 -- the objects whose definition has changed since.
 
+create function bds_registry.function_of(entity text, step text)
+    returns name
+    language sql
+    immutable
+    set search_path = pg_catalog, pg_temp
+    -- In lower case: Citus writes names of functions without quotes.  PostgreSQL cuts names at 63 bytes.
+    return (
+        select case when octet_length(n.snake) <= 55 then n.snake else left(n.snake, 22) || '_' || md5(entity) end || '_' || step
+        from lower(regexp_replace(entity, '([A-Z])', '_\1', 'g')) as n (snake)
+    );
+comment on function bds_registry.function_of(text, text) is
+    'The name of an entity''s function in bds_log: check, stamp, insert, update or delete; productVariants -> product_variants_stamp';
+
 create function bds_registry.function_objects(this bds.entities, out type text, out name text, out definition text)
     returns setof record
     language sql
@@ -11,7 +24,7 @@ as $$
     from pg_proc p
     where p.pronamespace = 'bds_log'::regnamespace and p.pronargs = 0
         and p.proname = any (array(
-            select this.name || suffix from unnest(array['_check', '_stamp', '_insert', '_update', '_delete']) suffix
+            select bds_registry.function_of(this.name, step) from unnest(array['check', 'stamp', 'insert', 'update', 'delete']) step
         ));
 $$;
 comment on function bds_registry.function_objects(bds.entities) is 'The functions of an entity''s triggers';

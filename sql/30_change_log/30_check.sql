@@ -84,7 +84,7 @@ $function$;
 revoke all on function bds_log.{function:I}() from public;
 alter function bds_log.{function:I}() owner to bds_owner;
         $body$,
-        'function', this.name || '_check',
+        'function', bds_registry.function_of(this.name, 'check'),
         'entity', this.name,
         'probes', (
             select coalesce(jsonb_object_agg(c.column_name, p.probe) filter (where p.probe is not null), '{}')::text

@@ -10,7 +10,7 @@ as $$
 begin
     -- New rows get their time from the default.  bds_2_stamp_new is for rows that bring a time, for a session that has named no
     -- company, and for a clock that went back.
-    perform bds_registry.run(bds_impl.fill(
+    perform bds_registry.run_each(bds_impl.fill(
         $sql$
 alter table {table} alter column updated_at set default clock_timestamp();
 create or replace trigger bds_1_lock before insert or update or delete on {table} for each statement
@@ -37,11 +37,11 @@ create or replace trigger bds_log_update after update on {table}
     execute function bds_log.{update:I}();
 create or replace trigger bds_log_delete after delete on {table}
     referencing old table as old_rows for each statement
-    execute function bds_log.{delete:I}();
-        $sql$,
-        'table', this.table_name::text, 'stamp', this.name || '_stamp',
+    execute function bds_log.{delete:I}()$sql$,
+        'table', this.table_name::text, 'stamp', bds_registry.function_of(this.name, 'stamp'),
         'turn_of_old', bds_change_log.has_turn('old'), 'turn_of_new', bds_change_log.has_turn('new'),
-        'insert', this.name || '_insert', 'update', this.name || '_update', 'delete', this.name || '_delete'
+        'insert', bds_registry.function_of(this.name, 'insert'), 'update', bds_registry.function_of(this.name, 'update'),
+        'delete', bds_registry.function_of(this.name, 'delete')
     ));
 end
 $$;
@@ -99,7 +99,7 @@ $function$;
 revoke all on function bds_log.{function:I}() from public;
 alter function bds_log.{function:I}() owner to bds_owner;
         $body$,
-        'function', this.name || '_stamp',
+        'function', bds_registry.function_of(this.name, 'stamp'),
         'turn', bds_change_log.has_turn('new'),
         'generated', coalesce(bds_change_log.copy_generated(this), '')
     ));
@@ -129,7 +129,7 @@ as $$
         'values', string_agg(format('new.%I::text', f.column_name), ', '),
         'entity', this.name,
         'copies', string_agg(format('new.%1$I := old.%1$I;', f.column_name), ' '),
-        'check', this.name || '_check'
+        'check', bds_registry.function_of(this.name, 'check')
     )
     from bds.fields f
     where f.entity = this.name and f.generated

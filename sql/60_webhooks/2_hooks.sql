@@ -132,7 +132,7 @@ begin
     -- session has just created is seen.
     update bds.hook_positions p set routed_id = bds_webhooks.last_change(company)
     where p.company_id = company
-        and not exists (select from bds.hooks h where h.company_id = company and not h.disabled and h.deleted_at is null);
+        and not exists (select 1 from bds.hooks h where h.company_id = company and not h.disabled and h.deleted_at is null);
 end
 $$;
 comment on function bds_webhooks.begin_routing(text) is

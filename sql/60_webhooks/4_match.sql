@@ -13,7 +13,7 @@ as $$
     select p.company_id
     from bds.hook_positions p join bds.clocks c on c.company_id = p.company_id
     where c.last_id > p.routed_id and c.departed_at is null and (companies is null or p.company_id = any (companies))
-        and exists (select from bds.hooks h where h.company_id = p.company_id and not h.disabled and h.deleted_at is null)
+        and exists (select 1 from bds.hooks h where h.company_id = p.company_id and not h.disabled and h.deleted_at is null)
     order by p.company_id;
 $$;
 comment on function bds.companies_behind(text[]) is
