@@ -166,16 +166,17 @@ http = RequestCounter()
 class Sampler:
     """Copies counts kept elsewhere, and measures memory; runs periodically because other processes cannot ask."""
 
-    def __init__(self, limits: Mapping[str, int]) -> None:
+    def __init__(self) -> None:
         self._seen: dict[tuple[str, str], int] = {}
         processes.set(1)
-        for pool, limit in limits.items():
-            pool_limit.labels(pool).set(limit)
 
-    def sample(self, pools: Mapping[str, Mapping[str, int]], replicas: Mapping[str, tuple[bool, float]]) -> None:
+    def sample(
+        self, pools: Mapping[str, Mapping[str, int]], limits: Mapping[str, int], replicas: Mapping[str, tuple[bool, float]]
+    ) -> None:
         """Take a sample.
 
-        pools: the statistics of each pool, as psycopg counts them.  replicas: whether each is up, and its lag in seconds.
+        pools: the statistics of each pool, as psycopg counts them.  limits: the most connections of each.
+        replicas: whether each is up, and its lag in seconds.
         """
         http.settle()
         in_progress.set(http.in_progress)
@@ -190,6 +191,8 @@ class Sampler:
                 now = stats.get(name, 0)
                 more, self._seen[pool, name] = now - self._seen.get((pool, name), 0), now
                 counter.labels(pool).inc(more / 1000 if name.endswith("_ms") else more)
+        for pool, limit in limits.items():
+            pool_limit.labels(pool).set(limit)
         for name, (is_up, lag) in replicas.items():
             replica_up.labels(name).set(is_up)
             replica_lag.labels(name).set(lag)

@@ -121,8 +121,7 @@ def delete_user(options: argparse.Namespace, config: Config) -> int:
 
 
 def examine_database(options: argparse.Namespace, config: Config) -> int:
-    with _connect(config) as connection:
-        problems, compared = doctor.examine(connection, options.deep)
+    problems, compared = doctor.examine(connections.urls_of_places(config), options.deep)
     stdio.write((doctor.as_json if options.json else doctor.as_text)(problems, compared))
     return FAILED if problems else 0
 

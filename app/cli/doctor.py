@@ -1,4 +1,4 @@
-"""`bds doctor`: what is wrong with the database (bds.problems), as text that fits a terminal or as JSON."""
+"""`bds doctor`: what is wrong at each place (bds.problems), as text that fits a terminal or as JSON."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import shutil
 import textwrap
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
 import psycopg
@@ -13,6 +14,8 @@ from psycopg.rows import dict_row
 
 from app.cli import stdio
 from app.cli.tables import printable
+from app.database.connections import connect
+from app.database.directory import HOME
 
 MIN_WIDTH = 40
 COLUMNS = ("kind", "company_id", "entity", "object", "detail", "mend")
@@ -22,25 +25,48 @@ COMPARED = (
 )
 
 
-def examine(connection: psycopg.Connection[Any], deep: bool) -> tuple[list[dict[str, Any]], str | None]:
-    """Return the problems, and the time since which all rows have been compared with the change log; deep: compare them first."""
-    if deep:
-        connection.execute("select from bds.compare_log()")
-    problems = connection.cursor(row_factory=dict_row).execute(PROBLEMS.encode()).fetchall()
-    row = connection.execute(COMPARED.encode()).fetchone()
-    return problems, f"{row[0]:%Y-%m-%d %H:%M}Z" if row else None
+def examine(urls: dict[str, str], deep: bool) -> tuple[list[dict[str, Any]], datetime | None]:
+    """Return the problems of all places, and the time since which all rows have been compared with the change log.
+
+    deep: compare them first.  A place that cannot be examined is a problem of its own.  Raises psycopg.Error for home.
+    """
+    problems, compared = list[dict[str, Any]](), list[datetime | None]()
+    for place, url in urls.items():
+        try:
+            found, when = _examine(url, deep)
+        except psycopg.OperationalError as error:
+            if place == HOME:
+                raise
+            mend = f"select url from bds.places where name = '{place}'"
+            away = {"kind": "place away", "object": place, "detail": f"cannot be examined: {type(error).__name__}", "mend": mend}
+            found, when = [dict.fromkeys(COLUMNS) | away], None
+        problems += [{"place": place} | problem for problem in found]
+        compared.append(when)
+    return problems, min((when for when in compared if when), default=None) if all(compared) else None
 
 
-def as_json(problems: Sequence[dict[str, Any]], compared: str | None) -> str:
+def _examine(url: str, deep: bool) -> tuple[list[dict[str, Any]], datetime | None]:
+    with connect(url) as connection:
+        if deep:
+            connection.execute("select 1 from bds.compare_log()")
+        problems = connection.cursor(row_factory=dict_row).execute(PROBLEMS.encode()).fetchall()
+        row = connection.execute(COMPARED.encode()).fetchone()
+    return problems, row[0] if row else None
+
+
+def as_json(problems: Sequence[dict[str, Any]], compared: datetime | None) -> str:
     """The problems as one JSON object."""
-    return json.dumps({"problems": problems, "compared_at": compared}, ensure_ascii=not stdio.is_unicode(), indent=2) + "\n"
+    return (
+        json.dumps({"problems": problems, "compared_at": _minute(compared)}, ensure_ascii=not stdio.is_unicode(), indent=2) + "\n"
+    )
 
 
-def as_text(problems: Sequence[dict[str, Any]], compared: str | None) -> str:
+def as_text(problems: Sequence[dict[str, Any]], compared: datetime | None) -> str:
     """The problems one after the other, in lines that fit the terminal, each with the statement that mends it."""
     lines = [line for problem in problems for line in _describe(problem)]
     number = {0: "no problems", 1: "1 problem"}.get(len(problems), f"{len(problems):,} problems")
-    when = f"compared with the change log at {compared}" if compared else "never compared with the change log: bds doctor --deep"
+    since = _minute(compared)
+    when = f"compared with the change log at {since}" if since else "never compared with the change log: bds doctor --deep"
     width = max(shutil.get_terminal_size().columns, MIN_WIDTH)
     return "".join(
         textwrap.fill(line, width, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False) + "\n"
@@ -48,7 +74,12 @@ def as_text(problems: Sequence[dict[str, Any]], compared: str | None) -> str:
     )
 
 
+def _minute(when: datetime | None) -> str | None:
+    return f"{when:%Y-%m-%d %H:%M}Z" if when else None
+
+
 def _describe(problem: dict[str, Any]) -> list[str]:
     kind, company, entity, thing, detail, mend = (printable(problem[name] or "") for name in COLUMNS)
-    place = ", ".join(each for each in (company and f"company {company}", entity and f"entity {entity}") if each)
-    return [f"{kind}: {thing}{f' ({place})' if place else ''}", f"  {detail}", f"  mend: {mend};", ""]
+    at = f"place {printable(problem['place'])}" if problem["place"] != HOME else ""
+    where = ", ".join(each for each in (at, company and f"company {company}", entity and f"entity {entity}") if each)
+    return [f"{kind}: {thing}{f' ({where})' if where else ''}", f"  {detail}", f"  mend: {mend};", ""]

@@ -171,7 +171,7 @@ restoring a backup.""",
     Command(
         "doctor",
         commands.examine_database,
-        "list what is wrong with the database, with the statements that mend it; exits with 1 if there is anything",
+        "list what is wrong with the database at each place, with the statements that mend it; exits with 1 if there is anything",
         """\
   bds doctor                                   altered tables, triggers, partitions, indexes, imports, hooks
   bds doctor --deep --json                     compares every row with the change log first, which reads all of both""",

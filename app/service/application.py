@@ -35,7 +35,7 @@ def create_app(database: Database, stall: float = 60.0, *, maintenance: bool = T
     app.cleanup_ctx.append(following)
     config = database.config
     app[STREAMS] = Streams(config.pool_size, config.statement_timeout, stall, config.spool_max)
-    app[SAMPLER] = Sampler(database.limits())
+    app[SAMPLER] = Sampler()
     app.cleanup_ctx.append(sampling)
     app.on_response_prepare.append(add_headers)
     if maintenance:

@@ -225,7 +225,7 @@ async def run_worker(
     database = await open_database(config, stop)
     try:
         async with working(database):
-            tasks = [asyncio.create_task(run_sampling(database, Sampler(database.limits())))]
+            tasks = [asyncio.create_task(run_sampling(database, Sampler()))]
             if maintenance:
                 tasks.append(asyncio.create_task(run_maintenance(database)))
             announce()

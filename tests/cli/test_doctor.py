@@ -59,6 +59,7 @@ def test_problems_as_json(operator: Operator, bds: Callable[..., tuple[int, str]
     assert code == 1 and found["compared_at"] is None
     assert found["problems"] == [
         {
+            "place": "home",
             "kind": "disabled trigger",
             "company_id": None,
             "entity": "units",
@@ -70,5 +71,5 @@ def test_problems_as_json(operator: Operator, bds: Callable[..., tuple[int, str]
 
 
 def test_control_characters_do_not_reach_the_terminal() -> None:
-    problem = dict.fromkeys(doctor.COLUMNS, "x\x1b[31m")
+    problem = dict.fromkeys(("place", *doctor.COLUMNS), "x\x1b[31m")
     assert "\x1b" not in doctor.as_text([problem], None) and os.linesep in doctor.as_text([problem], None)

@@ -26,7 +26,7 @@ def test_a_failed_sample_is_logged_and_the_next_one_is_taken(
 
         monkeypatch.setattr(database, "pools", failing_once)
         monkeypatch.setattr(metrics_endpoint, "INTERVAL", 0.01)
-        task = asyncio.create_task(metrics_endpoint.run_sampling(database, Sampler(database.limits())))
+        task = asyncio.create_task(metrics_endpoint.run_sampling(database, Sampler()))
         async with asyncio.timeout(30):
             await taken.wait()
         await cancel_and_wait(task)
