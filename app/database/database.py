@@ -30,6 +30,8 @@ log = logging.getLogger("bds.db")
 CHANNELS: tuple[LiteralString, ...] = ("bds_catalog", "bds_keys", "bds_places")
 DEPARTURE = 10.0  # seconds that a write waits for a company that is between two places
 LOOK = 0.05  # seconds between two looks at it
+HOLD = 1.0  # seconds that an import waits before it begins, while its company is about to leave its place
+START = 2.0  # seconds to wait for places when the process starts
 
 
 class Database:
@@ -42,6 +44,7 @@ class Database:
         self._places = {HOME: self.home}
         self._directory = Directory()
         self._placing = asyncio.Lock()
+        self._stopping: set[asyncio.Task[None]] = set()
         self._places_changed = asyncio.Event()
         self._callbacks: dict[str, list[Callable[[str], None]]] = defaultdict(list)
         self._listener: asyncio.Task[None] | None = None
@@ -62,10 +65,10 @@ class Database:
         self = cls(config, url, await load_catalog(url))
         try:
             await self.home.start()
-            await self.home.look()
             if self.home.state and self.home.state[0] != HOME:
                 raise ValueError(f"BDS_DATABASE_URL names the place {self.home.state[0]}: expected the database that is home")
-            await self._read_directory()
+            if starting := await self._read_directory():
+                await asyncio.wait(starting, timeout=START)
             self._refresher = asyncio.create_task(self._refresh())
             listening = asyncio.Event()
             self._listener = asyncio.create_task(self._listen(listening))
@@ -92,6 +95,7 @@ class Database:
         await cancel_and_wait(*(task for task in (self._listener, self._refresher) if task))
         for place in self.places():
             await place.stop()
+        await asyncio.gather(*self._stopping, return_exceptions=True)
 
     def place(self, company: str) -> Place:
         """The place of a company, for one request or one step of work; home for a company that no place has.
@@ -110,6 +114,13 @@ class Database:
     def places(self) -> list[Place]:
         """All places, home first."""
         return list(self._places.values())
+
+    async def wait_for_departure(self, company: str) -> None:
+        """Wait while a company is about to leave its place, where an import that begins would keep it; HOLD seconds at most."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(HOLD):
+                while self._directory.find(company).is_departing:
+                    await asyncio.sleep(LOOK)
 
     async def moved(self, company: str, former: Place, error: psycopg.Error) -> Place:
         """The place of a company that `former` has refused with `error`, as one does that the company has left.
@@ -137,8 +148,8 @@ class Database:
         async with self.home.service() as connection:
             return await self._directory.read_one(connection, company)
 
-    async def _read_directory(self, *, whole: bool = True) -> None:
-        """Read the directory; open places that are new, close those that are gone."""
+    async def _read_directory(self, *, whole: bool = True) -> list[asyncio.Task[None]]:
+        """Read the directory; start to open places that are new and to close those that are gone; returns the former tasks."""
         async with self._placing:
             async with self.home.service() as connection:
                 await self._directory.read(connection, whole=whole)
@@ -146,14 +157,15 @@ class Database:
             gone = [place for place in self.places() if not place.is_home and urls.get(place.name) != place.url]
             for place in gone:
                 del self._places[place.name]
-            for name in urls.keys() - self._places.keys():
-                self._places[name] = Place(self.config, name, urls[name])
-                await self._places[name].start()
-                gone.append(self._places[name])
-            if gone:
+                stopping = asyncio.create_task(place.stop())
+                self._stopping.add(stopping)
+                stopping.add_done_callback(self._stopping.discard)
+            new = {name: Place(self.config, name, urls[name]) for name in urls.keys() - self._places.keys()}
+            self._places |= new
+            if gone or new:
                 self._places_changed.set()
                 self._places_changed = asyncio.Event()
-            await asyncio.gather(*(place.stop() for place in gone if self._places.get(place.name) is not place))
+            return [place.start_soon() for place in new.values()]
 
     async def _read_place(self, company: str) -> None:
         """Read a company's entry, or everything if there is no company."""

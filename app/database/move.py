@@ -8,7 +8,8 @@ The phase is written to bds.directory of home first, so that --resume or --abort
     clearing    The directory names the target.  Replication ends; the rows at the source are deleted after GRACE seconds.
 
 So at no time two places take writes.  Between departing and clearing none does: the service lets writers wait.  Each step can be
-repeated.  What is staged for an import does not move, so the company leaves when none is under way.
+repeated.  What is staged for an import does not move, so the company leaves when none is under way: it stays in copying while one
+takes long, and in departing the service keeps further ones from beginning (Database.wait_for_departure).
 """
 
 from __future__ import annotations
@@ -32,8 +33,12 @@ from app.errors import ServiceError
 POLL = 0.01  # seconds between two looks in the last moment
 LOOK = 0.2  # seconds between two looks otherwise
 PATIENCE = 600.0  # seconds to wait for a moment without an import under way
-CATCH_UP = 5.0  # seconds in which the rest has to be replicated, else the company goes on at the source for a while
-TRIES = 5
+WINDOW = 0.3  # seconds to wait in departing for imports that have begun
+CATCH_UP = (
+    0.5  # seconds in which the rest has to be replicated, else the company goes on at the source for a while; then twice as many
+)
+TRIES = 8
+BATCH = 50_000  # rows that are deleted in one transaction
 NEAR = 1 << 20  # bytes of the write-ahead log that the target may lack when the company departs
 GRACE = 2 * REFRESH + 1  # seconds in which each process of the service has read the directory again
 
@@ -47,6 +52,12 @@ READY: LiteralString = """
 SLOT: LiteralString = """
     select pg_wal_lsn_diff(pg_current_wal_lsn(), s.confirmed_flush_lsn), s.confirmed_flush_lsn >= %s::pg_lsn
     from pg_replication_slots s where s.slot_name = %s and s.wal_status is distinct from 'lost'
+"""
+IS_IMPORTING: LiteralString = """
+    select exists (
+        select 1 from bds.imports
+        where company_id = %s and finished_at is null and started_at < clock_timestamp() - make_interval(secs => %s)
+    )
 """
 WORKERS: LiteralString = "select pid from pg_stat_subscription where subname = %s and pid is not null"
 IS_HIDDEN: LiteralString = "select string_agg(t::text, ', ') from unnest(%s::regclass[]) t where row_security_active(t)"
@@ -113,8 +124,7 @@ class Move:
         if self.phase == "departing":
             self._stay()
         self._end_replication()
-        with self._target.transaction():
-            self._target.execute("select bds_operation.clear_company(%s)", (self._company,))
+        self._delete_rows(self._target)
         self._home.execute(NOTE, (self._company, self._source_name, None, None, None))
         self._say("aborted")
 
@@ -172,6 +182,7 @@ class Move:
         target = self._login(self._target_name)
         if not self._is_replicating():
             self._end_replication()
+            self._delete_rows(self._target)
             with self._target.transaction():
                 self._target.execute("select bds_operation.await_company(%s)", (json.dumps(self._header()),))
             self._source.execute("select bds_operation.publish(%s, %s)", (self._company, self._name))
@@ -197,38 +208,53 @@ class Move:
         """Let the company leave the source, at a moment without an import, and wait until the target has its last row."""
         self._header()  # known before anybody waits
         self._alter(sql.SQL("alter subscription {} enable"))
-        for _ in range(TRIES):
-            self._note("departing")
-            self._say("departing")
-            self._leave()
-            if self._has_caught_up():
+        deadline = time.monotonic() + PATIENCE
+        for number in range(TRIES):
+            while not self._leave():
+                if time.monotonic() > deadline:
+                    raise ServiceError("busy", f"{self._company} had imports under way for {PATIENCE:.0f} s: try --resume later")
+                time.sleep(LOOK)
+            if self._has_caught_up(CATCH_UP * 2**number):
                 self._say("caught up")
                 return
             self._stay()
-        raise ServiceError("busy", f"the rest did not reach {self._target_name} within {CATCH_UP:.0f} s: try --resume later")
+        raise ServiceError("busy", f"the rest does not reach {self._target_name} in time: try --resume later")
 
-    def _leave(self) -> None:
-        deadline = time.monotonic() + PATIENCE
+    def _leave(self) -> bool:
+        """Let the company leave the source; False if an import is under way, or another writer has the turn for long."""
+        if self._value(self._source, IS_IMPORTING, self._company, WINDOW):
+            return False
+        self._note("departing")
+        self._say("departing")
+        deadline = time.monotonic() + WINDOW
         while True:
             try:
                 with self._source.transaction():
+                    self._limit_locks(WINDOW)
                     self._source.execute("select bds_operation.depart(%s)", (self._company,))
                 self._say("departed")
-                return
+                return True
             except psycopg.Error as error:
-                if error.sqlstate != "BD004" or time.monotonic() > deadline:  # an import is under way
+                if error.sqlstate not in ("BD004", "55P03"):  # an import is under way, another writer has the turn
                     self._note("copying")
                     raise
-            time.sleep(LOOK)
+            if time.monotonic() > deadline:
+                self._note("copying")
+                return False
+            time.sleep(POLL)
 
-    def _has_caught_up(self) -> bool:
+    def _limit_locks(self, seconds: float) -> None:
+        """Let the transaction at the source wait for no lock longer than that."""
+        self._source.execute("select set_config('lock_timeout', %s, true)", (f"{seconds}s",))
+
+    def _has_caught_up(self, patience: float) -> bool:
         """Wait for writers that need no turn, and for what they wrote; whether all of it arrived in time."""
-        deadline = time.monotonic() + CATCH_UP
+        deadline = time.monotonic() + patience
         source = self._source
-        source.execute("select set_config('lock_timeout', %s, false)", (f"{CATCH_UP}s",))
         try:
-            source.execute("select pg_advisory_lock(hashtextextended('bds.place:' || %s, 0))", (self._company,))
-            source.execute("select pg_advisory_unlock(hashtextextended('bds.place:' || %s, 0))", (self._company,))
+            with source.transaction():
+                self._limit_locks(patience)
+                source.execute("select pg_advisory_xact_lock(hashtextextended('bds.place:' || %s, 0))", (self._company,))
         except psycopg.errors.LockNotAvailable:
             return False
         writers: set[str] = set(self._value(source, "select bds_operation.writers_of_others()"))
@@ -279,11 +305,15 @@ class Move:
         self._say("unsubscribed")
         passed = self._value(self._home, "select extract(epoch from clock_timestamp() - %s)::float8", self._changed_at())
         time.sleep(max(0.0, GRACE - passed))
-        with self._source.transaction():
-            self._source.execute("select bds_operation.clear_company(%s)", (self._company,))
+        self._delete_rows(self._source)
         self._say("cleared")
         self._home.execute(NOTE, (self._company, self._target_name, None, None, None))
         self._say("moved")
+
+    def _delete_rows(self, place: psycopg.Connection[Any]) -> None:
+        """Delete the company's rows where it does not live, in transactions of a second or so, which keep nobody from a vacuum."""
+        while self._value(place, "select bds_operation.clear_company(%s, %s)", self._company, BATCH) >= BATCH:
+            pass
 
     # Replication
 

@@ -100,9 +100,16 @@ class Place:
         if self._pulse.is_up:
             await self._readers.open(wait=self.is_home)
             await self._services.open()
-        self._tasks = [asyncio.create_task(bell.keep(self._listen_url)), asyncio.create_task(self._watch())]
+            with contextlib.suppress(*(() if self.is_home else (psycopg.Error,))):  # _watch looks again
+                await self.look()
+        self._tasks += [asyncio.create_task(bell.keep(self._listen_url)), asyncio.create_task(self._watch())]
         if not self.is_home:  # Database listens there, and calls note_change
             self._tasks.append(asyncio.create_task(self._listen()))
+
+    def start_soon(self) -> asyncio.Task[None]:
+        """Connect in the background: a server that does not answer keeps only its own companies waiting."""
+        self._tasks.append(asyncio.create_task(self.start()))
+        return self._tasks[-1]
 
     async def stop(self) -> None:
         """Close all connections."""

@@ -78,6 +78,7 @@ async def import_body(
 
     The work has a task of its own, because the request's task is cancelled when its client leaves.  Raises as import_request.
     """
+    await database.wait_for_departure(company)
     limit, place = database.config.import_max, database.place(company)
     importing = Import(
         place.url,
@@ -116,6 +117,7 @@ async def revert(
     is_async: bool = False,
 ) -> tuple[int, dict[str, Any]]:
     """Revert a change set; returns (status, report), with is_async 202 at once.  Raises as revert_request."""
+    await database.wait_for_departure(company)
     place = database.place(company)
     moved = _moved(database, company, place)
     reverting = Revert(

@@ -80,13 +80,33 @@ $$;
 comment on function bds_operation.require_silence(text) is
     'Lets this transaction write without triggers and checks of foreign keys, as work such as "a restore" needs; raises 42501';
 
+create function bds_operation.require_no_import(company text)
+    returns void
+    language plpgsql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    imports text := (select string_agg(i.id::text, ', ') from bds.imports i where i.company_id = company and i.finished_at is null);
+begin
+    if imports is not null then
+        raise exception using
+            errcode = 'BD004',
+            message = format('company %L has imports under way: %s', company, imports),
+            hint = format(
+                'cancel each: begin; select bds.set_context(%1$L), bds.import_cancel(%1$L, ''<id>''); commit', company
+            );
+    end if;
+end
+$$;
+comment on function bds_operation.require_no_import(text) is
+    'Raises BD004 while an import of a company is under way; call it with the company''s turn, without which further ones begin';
+
 create function bds_operation.close_company(company text)
     returns void
     language plpgsql
     set search_path = pg_catalog, pg_temp
 as $$
-declare
-    imports text;
 begin
     if not exists (select 1 from bds.companies c where c.id = company) then
         return;  -- there may be rows of a company that is no longer known
@@ -101,15 +121,7 @@ begin
     perform from (select 1 from bds.hooks h where h.company_id = company order by h.id for update) locked;
     perform 1 from bds.hook_positions p where p.company_id = company for update;
     perform from (select 1 from bds.hook_states s where s.company_id = company order by s.hook_id for update) locked;
-    select string_agg(i.id::text, ', ') into imports from bds.imports i where i.company_id = company and i.finished_at is null;
-    if imports is not null then
-        raise exception using
-            errcode = 'BD004',
-            message = format('company %L has imports under way: %s', company, imports),
-            hint = format(
-                'cancel each: begin; select bds.set_context(%1$L), bds.import_cancel(%1$L, ''<id>''); commit', company
-            );
-    end if;
+    perform bds_operation.require_no_import(company);
     perform pg_notify('bds_keys', k.id::text) from bds.api_keys k where company = any (k.companies);
     update bds.api_keys k set companies = array_remove(k.companies, company)
     where company = any (k.companies) and not k.companies <@ array[company];

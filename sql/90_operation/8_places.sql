@@ -114,13 +114,15 @@ $$;
 comment on function bds_operation.await_company(jsonb) is
     'At the target: makes room for a company that is about to be replicated, with the header of a dump; rows of an earlier try are deleted';
 
-create function bds_operation.clear_company(company text)
-    returns void
+create function bds_operation.clear_company(company text, most bigint default null)
+    returns bigint
     language plpgsql
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    this record;
+    this    record;
+    done    bigint;
+    deleted bigint := 0;
 begin
     if exists (select 1 from bds.clocks c where c.company_id = company and c.departed_at is null) then
         raise exception using errcode = 'BD004', message = format('company %L lives here', company);
@@ -133,12 +135,19 @@ begin
             and (t.name <> 'bds.companies' or (select s.place <> 'home' from bds.settings s))
         order by t.n desc
     loop
-        execute format('delete from %s where %s', this.oid, this.condition) using company;
+        exit when deleted >= most;
+        -- a row of another partition with the same ctid is deleted earlier, which is as well
+        execute format('delete from %1$s where %2$s and ctid = any (array(select ctid from %1$s where %2$s limit $2))', this.oid, this.condition)
+        using company, most - deleted;
+        get diagnostics done = row_count;
+        deleted := deleted + done;
     end loop;
+    return deleted;
 end
 $$;
-comment on function bds_operation.clear_company(text) is
-    'Deletes the rows of a company that does not live here, without a trace in the log: they are at another place. Raises BD004 if it does';
+comment on function bds_operation.clear_company(text, bigint) is
+    'Deletes the rows of a company that does not live here, about so many at most (null: all), without a trace in the log: they are at '
+    'another place; returns their number. Raises BD004 if it lives here';
 
 create function bds_operation.depart(company text)
     returns timestamptz
@@ -146,19 +155,15 @@ create function bds_operation.depart(company text)
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    imports text;
-    since   timestamptz := (select c.departed_at from bds.clocks c where c.company_id = company);
-    now_at  timestamptz;
+    since  timestamptz := (select c.departed_at from bds.clocks c where c.company_id = company);
+    now_at timestamptz;
 begin
     if since is not null then
         return since;
     end if;
     perform set_config('bds.company', company, true);
     perform bds.lock_company(company);
-    select string_agg(i.id::text, ', ') into imports from bds.imports i where i.company_id = company and i.finished_at is null;
-    if imports is not null then
-        raise exception using errcode = 'BD004', message = format('company %L has imports under way: %s', company, imports);
-    end if;
+    perform bds_operation.require_no_import(company);
     now_at := clock_timestamp();
     update bds.clocks c set departed_at = now_at where c.company_id = company;
     return now_at;

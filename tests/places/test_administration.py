@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -9,7 +17,7 @@ import pytest
 from psycopg import sql
 
 from app.cli.main import main
-from app.database import places
+from app.database import embedded, places
 from app.database.directory import HOME
 from app.database.move import Move
 from app.errors import ServiceError
@@ -67,6 +75,21 @@ def test_a_company_is_created_used_and_deleted_at_a_place(pair: Places, bds: Any
     assert bds("company", "create", "acme", "--place", "home")[0] == 0
 
 
+def test_the_doctor_examines_every_place(pair: Places, bds: Any) -> None:
+    assert bds("doctor")[0] == 0
+    pair.west.connection.execute("alter table data.units disable trigger bds_log_insert")
+    code, out, _ = bds("doctor", "--json")
+    assert code == 1
+    [problem] = json.loads(out)["problems"]
+    assert (problem["place"], problem["kind"], problem["entity"]) == ("west", "disabled trigger", "units")
+    assert "(place west, entity units)" in " ".join(bds("doctor")[1].split())
+    pair.west.connection.execute("alter table data.units enable trigger bds_log_insert")
+    pair.home.connection.execute("insert into bds.places (name, url) values ('gone', 'postgresql://nobody@127.0.0.1:1/bds')")
+    code, out, _ = bds("doctor", "--json")
+    [problem] = json.loads(out)["problems"]
+    assert code == 1 and (problem["place"], problem["kind"], problem["object"]) == ("gone", "place away", "gone")
+
+
 def test_a_place_is_drained(pair: Places, bds: Any) -> None:
     for company in ("one", "two"):
         pair.company("west", company)
@@ -117,6 +140,26 @@ def test_two_moves_of_a_company_at_once(pair: Places) -> None:
 def pass_through(pair: Places) -> None:
     """Two clocks of one company: the target refuses to clear a company that lives there."""
     pair.home.rows("select bds_operation.clear_company(%s)", (COMPANY,))
+
+
+def test_two_companies_move_at_once(pair: Places) -> None:
+    companies = ("one", "two")
+    for company in companies:
+        pair.company(HOME, company)
+        pair.home.write(company, UNITS)
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda company: pair.move("west", company), companies))
+    assert [pair.writable(company) for company in companies] == [["west"]] * 2
+    assert pair.west.rows("select company_id, count(*) from data.units group by 1 order by 1") == [("one", 100), ("two", 100)]
+
+
+def test_a_company_moves_to_no_place_of_another_version(pair: Places, bds: Any) -> None:
+    pair.company(HOME)
+    pair.west.connection.execute("update public.bds_migrations set checksum = md5(checksum)")
+    with pytest.raises(ServiceError, match="another version"):
+        pair.move("west")
+    assert pair.writable() == [HOME] and pair.directory() == (HOME, None)
+    assert "another version" in bds("place", "list")[1]
 
 
 def test_what_cannot_be_moved_is_refused_before_anything_is_noted(pair: Places) -> None:
@@ -179,12 +222,49 @@ def test_a_target_that_cannot_take_the_rows_leaves_the_company_where_it_is(pair:
     assert pair.west.rows("select count(*) from data.units") == [(101,)]
 
 
+@pytest.fixture
+def small_disk(pair: Places) -> Iterator[str]:
+    """A tablespace at west on a disk of a megabyte."""
+    directory, name = Path(tempfile.mkdtemp(prefix="bds-disk-")), f"small_{os.getpid()}"
+    mounted = shutil.which("mount") and subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1m,mode=755", "none", directory], capture_output=True, check=False
+    )
+    try:
+        if not mounted or mounted.returncode:
+            pytest.skip("a file system cannot be mounted here")
+        shutil.chown(directory, embedded._system_user())
+        pair.west.connection.execute(sql.SQL("create tablespace {} location {}").format(sql.Identifier(name), str(directory)))
+        yield name
+        pair.west.connection.execute("alter table data.units set tablespace pg_default")
+        pair.west.connection.execute(sql.SQL("drop tablespace {}").format(sql.Identifier(name)))
+    finally:
+        subprocess.run(["umount", directory], capture_output=True, check=False)
+        directory.rmdir()
+
+
+def test_a_full_disk_at_the_target_leaves_the_company_where_it_is(pair: Places, small_disk: str) -> None:
+    pair.company(HOME)
+    units = "insert into data.units (code, name) select 'U' || n, repeat('x', 200) from generate_series(1, 10000) n"
+    pair.home.write(COMPANY, units)
+    pair.west.connection.execute(sql.SQL("alter table data.units set tablespace {}").format(sql.Identifier(small_disk)))
+    with pytest.raises(ServiceError, match="could not take the rows"):
+        pair.move("west")
+    assert pair.writable() == [HOME] and pair.directory() == (HOME, "copying")
+    pair.home.write(COMPANY, "insert into data.units (code, name) values ('LATE', 'late')")
+    pair.west.connection.execute("alter table data.units set tablespace pg_default")
+    with Move.of(pair.urls, COMPANY, lambda _: None) as move:
+        move.resume()
+    assert pair.writable() == ["west"]
+    assert pair.west.rows("select count(*) from data.units") == [(10001,)]
+
+
 def test_an_import_under_way_delays_the_departure(pair: Places, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("app.database.move.PATIENCE", 0.0)
     pair.company(HOME)
     [(number,)] = pair.home.write(COMPANY, "select bds.import_begin(%s, 'me')", (COMPANY,))
-    with pytest.raises(psycopg.Error, match="imports under way"):
+    with pytest.raises(ServiceError, match="imports under way") as refused:
         pair.move("west")
+    assert refused.value.code == "busy"
     assert pair.writable() == [HOME] and pair.directory() == (HOME, "copying")
     pair.home.write(COMPANY, "select bds.import_fail(%s, %s, 'failed', 'aborted', 'test')", (COMPANY, number))
     with Move.of(pair.urls, COMPANY, lambda _: None) as move:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ import pytest
 from app.config import Config
 from app.database import places
 from app.database.database import Database
-from app.database.directory import HOME
+from app.database.directory import HOME, Directory, Entry
 from app.database.move import Move
 from tests.places.conftest import COMPANY, Places
 from tests.service.serving import ANSWER, Reply, Service, running, wait_until
@@ -209,6 +210,59 @@ def test_writers_of_a_company_between_two_places_are_told_so(
     assert unit(service, "A").status == 200
 
 
+def test_an_import_that_begins_while_its_company_departs_goes_to_the_new_place(
+    pair: Places, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.database.database.HOLD", 600.0)
+    wait, waiting, waited = Database.wait_for_departure, list[str](), list[str]()
+    replies: list[Reply] = []
+
+    async def noting(self: Database, company: str) -> None:
+        waiting.append(company)
+        await wait(self, company)
+        waited.append(company)
+
+    known, read_one = list[Entry](), Directory.read_one
+
+    async def hear(self: Directory, *about: Any) -> Entry:
+        known.append(await read_one(self, *about))
+        return known[-1]
+
+    monkeypatch.setattr(Database, "wait_for_departure", noting)
+    monkeypatch.setattr(Directory, "read_one", hear)
+    thread = threading.Thread(target=lambda: replies.append(unit(service, "A")))
+
+    def begin(step: str) -> None:
+        if step == "departing":
+            wait_until(lambda: any(entry.is_departing for entry in known))
+            thread.start()
+            wait_until(lambda: bool(waiting))
+        if step == "departed":
+            assert not waited and not replies
+
+    pair.move("west", say=begin)
+    thread.join()
+    assert [reply.status for reply in replies] == [200] and waited == [COMPANY]
+    assert pair.west.rows("select code from data.units") == [("A",)]
+
+
+def test_imports_go_on_while_a_long_one_keeps_the_company(pair: Places, service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.database.move.WINDOW", 0.0)  # every import is a long one
+    steps: list[str] = []
+    [(number,)] = pair.home.write(COMPANY, "select bds.import_begin(%s, 'me')", (COMPANY,))
+    mover = threading.Thread(target=pair.move, args=("west",), kwargs={"say": steps.append})
+    mover.start()
+    try:
+        wait_until(lambda: "copied" in steps)
+        assert [unit(service, f"A{n}").status for n in range(5)] == [200] * 5
+        assert pair.directory() == (HOME, "copying") and "departing" not in steps
+    finally:
+        pair.home.write(COMPANY, "select bds.import_fail(%s, %s, 'failed', 'aborted', 'test')", (COMPANY, number))
+        mover.join()
+    assert pair.writable() == ["west"]
+    assert pair.west.rows("select count(*) from data.units") == [(5,)]
+
+
 def test_a_place_with_other_entities_is_not_served(pair: Places, service: Service) -> None:
     pair.move("west")
     assert unit(service, "A").status == 200
@@ -264,9 +318,27 @@ def test_a_place_is_added_while_the_service_runs(pair: Places) -> None:
         assert 'bds_place_up{place="west"}' not in service.ask("/metrics", authorization=None).body.decode()
         places.add(pair.urls[HOME], "west", pair.urls["west"])
         wait_until(lambda: 'bds_place_up{place="west"} 1.0' in service.ask("/metrics", authorization=None).body.decode())
+        sampled = service.ask("/metrics", authorization=None).body.decode()
+        assert 'bds_pool_limit_connections{pool="bds_service@west"} 4.0' in sampled
         pair.move("west")
         assert unit(service, "A").status == 200
         assert pair.west.rows("select code from data.units") == [("A",)]
+
+
+def test_a_place_that_never_answers_holds_up_no_other(pair: Places, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.database.database.START", 0.1)
+    pair.home.connection.execute("delete from bds.places where name = 'west'")
+    pair.west.connection.execute("update bds.settings set place = 'home'")
+    pair.company(HOME)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"postgresql://nobody@127.0.0.1:{silent.getsockname()[1]}/bds"
+        pair.home.connection.execute("insert into bds.places (name, url) values ('silent', %s)", (url,))
+        with running(pair.urls[HOME], company=None) as service:
+            places.add(pair.urls[HOME], "west", pair.urls["west"])
+            wait_until(lambda: 'bds_place_up{place="west"} 1.0' in service.ask("/metrics", authorization=None).body.decode())
+            pair.move("west")
+            assert unit(service, "A").status == 200
+            assert pair.west.rows("select code from data.units") == [("A",)]
 
 
 def test_the_service_is_started_at_home_alone(pair: Places) -> None:
