@@ -5,8 +5,10 @@ Every statement carries the administrator's session: the database asks for it.
 
 from __future__ import annotations
 
+import asyncio
 import uuid
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -17,6 +19,9 @@ from app.auth.gate import Identity
 from app.auth.passwords import Passwords, make_password
 from app.database.database import Database
 from app.database.directory import HOME
+from app.database.place import Place
+from app.database.places import CREATE, SIZE
+from app.database.session import Session
 from app.errors import ServiceError
 
 
@@ -36,21 +41,26 @@ class User:
 class Company:
     """A company as administrators see it.
 
-    changes, last_at: the number of its changes and the time of the last one; None for a company at another place.
+    changes, last_at: the number of its changes and the time of the last one; None for a company at another place than home.
     """
 
     id: str
     tenant_id: str | None
+    place: str
     created_at: datetime
     changes: int | None
     last_at: datetime | None
     users: int
 
 
+OPEN = "select p.name from bds.places p where not p.is_draining"
 COMPANIES = """
-    select c.id, c.tenant_id, c.created_at, k.last_id as changes, nullif(k.last_updated_at, '-infinity') as last_at,
+    select c.id, c.tenant_id, coalesce(d.place, 'home') as place, c.created_at,
+        k.last_id as changes, nullif(k.last_updated_at, '-infinity') as last_at,
         (select count(*) from bds.users u where c.id = any (u.companies)) as users
-    from bds.companies c left join bds.clocks k on k.company_id = c.id and k.departed_at is null
+    from bds.companies c
+    left join bds.clocks k on k.company_id = c.id and k.departed_at is null
+    left join bds.directory d on d.company_id = c.id
     order by c.id
     limit %s offset %s
 """
@@ -94,11 +104,33 @@ async def find_user(database: Database, id: str) -> User:
     return found[0]
 
 
-async def create_company(database: Database, identity: Identity, company: str, tenant: str | None, *, mine: bool) -> None:
-    """Create a company; mine: the administrator gets access to it.  Raises psycopg.Error: BD004, BD005."""
+async def open_places(database: Database) -> list[str]:
+    """Return the places that take companies, the smallest first; only home if there is no other."""
+    if len(database.places()) == 1:
+        return [HOME]
+    async with database.service() as connection:
+        names = {name for (name,) in await (await connection.execute(OPEN)).fetchall()}
+    places = [place for place in database.places() if place.name in names and place.problem(database.home) is None]
+    sizes = await asyncio.gather(*map(_size, places))
+    return [place.name for _, place in sorted(zip(sizes, places, strict=True), key=lambda each: (each[0], each[1].name))]
+
+
+async def create_company(
+    database: Database, identity: Identity, company: str, tenant: str | None, *, place: str = HOME, mine: bool
+) -> None:
+    """Create a company; mine: the administrator gets access to it.  Raises ServiceError(conflict), psycopg.Error: BD004, BD005."""
     access = (identity.email, sorted(identity.companies | {company}), True)
-    statements: list[tuple[str, tuple[Any, ...]]] = [("select bds.create_company(%s, %s)", (company, tenant))]
-    await _run(database, identity, *statements, *([("select bds.set_access(%s, %s, %s)", access)] if mine else []))
+    async with _acting(database, identity) as connection:
+        await connection.execute(CREATE, (company, tenant, place))
+        if mine:
+            await connection.execute("select bds.set_access(%s, %s, %s)", access)
+        if place != HOME:
+            there = next((each for each in database.places() if each.name == place), None)
+            problem = there.problem(database.home) if there else "is not known yet"
+            if there is None or problem:
+                raise ServiceError("conflict", f"the place {place} {problem}", target="place")
+            async with there.service() as remote:
+                await remote.execute(CREATE, (company, tenant, None))
 
 
 async def delete_company(database: Database, identity: Identity, company: str) -> None:
@@ -152,7 +184,21 @@ async def _users(database: Database, id: uuid.UUID | None, limit: int, offset: i
 
 async def _run(database: Database, identity: Identity, *statements: tuple[str, tuple[Any, ...]]) -> None:
     """Run statements in one transaction, as this administrator."""
-    async with database.service() as connection, connection.transaction():
-        await connection.execute("select set_config('bds.session', %s, true)", (identity.session,))
+    async with _acting(database, identity) as connection:
         for text, values in statements:
             await connection.execute(text.encode(), values)
+
+
+@asynccontextmanager
+async def _acting(database: Database, identity: Identity) -> AsyncIterator[Session]:
+    """A transaction at home, as this administrator."""
+    async with database.service() as connection, connection.transaction():
+        await connection.execute("select set_config('bds.session', %s, true)", (identity.session,))
+        yield connection
+
+
+async def _size(place: Place) -> int:
+    """The bytes of a place's database."""
+    async with place.service() as connection:
+        row = await (await connection.execute(SIZE)).fetchone()
+    return int(row[0]) if row else 0

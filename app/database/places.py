@@ -15,7 +15,7 @@ from app.errors import ServiceError
 SIZE: LiteralString = "select pg_database_size(current_database())"
 COMPANIES: LiteralString = "select count(*) from bds.clocks where departed_at is null"
 
-USED: LiteralString = "select 1 from bds.clocks where company_id = %s and last_id > 0"
+CREATE: LiteralString = "select bds.create_company(%s, %s, %s)"
 DELETE: LiteralString = "select table_name, rows from bds.delete_company(%s)"
 RESIDENTS: LiteralString = """
     select c.id
@@ -90,24 +90,12 @@ def drain(urls: dict[str, str], name: str) -> list[str]:
 
 
 def create_company(urls: dict[str, str], company: str, tenant: str | None, place: str) -> None:
-    """Create a company at a place.  Raises ServiceError, psycopg.Error; then repeating it is safe."""
-    if place == HOME:
-        with connect(urls[HOME]) as home:
-            home.execute("select bds.create_company(%s, %s)", (company, tenant))
-        return
-    if place not in urls:
-        raise ServiceError("not_found", f"no such place: {place!r}")
-    with connect(urls[HOME], "bds_owner") as home:
-        if home.execute("select 1 from bds.companies where id = %s", (company,)).fetchone():
-            raise ServiceError("conflict", f"company {company!r} already exists")
-        with connect(urls[place]) as there:
-            try:
-                there.execute("select bds.create_company(%s, %s)", (company, tenant))
-            except psycopg.Error as error:
-                # what an earlier call has left that did not get to home
-                if error.sqlstate != "BD004" or there.execute(USED, (company,)).fetchone():
-                    raise
-        home.execute("select bds_operation.enter_company(%s, %s, %s)", (company, tenant, place))
+    """Create a company at a place.  Raises psycopg.Error; then repeating it is safe."""
+    with connect(urls[HOME]) as home, home.transaction():
+        home.execute(CREATE, (company, tenant, place))
+        if place != HOME:
+            with connect(urls[place]) as there:
+                there.execute(CREATE, (company, tenant, None))
 
 
 def run_file(urls: dict[str, str], text: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -203,16 +203,37 @@ async def history(page: PageRequest) -> web.StreamResponse:
         rows = await cursor.fetchall()
     if not rows and not offset:
         raise ServiceError("not_found", f"{name} has no row {row_id}, and the log has no changes of it")
+    versions, row = [read_version(catalog[name], each) for each in rows[:VERSIONS]], (name, int(row_id))
+    names = await row_names(page, [row, *references(versions)])
     return page.render(
         "history.html",
         entity=name,
-        row_id=row_id,
-        versions=[read_version(catalog[name], each) for each in rows[:VERSIONS]],
+        row_id=row[1],
+        versions=versions,
+        names=names if row in names else {**names, row: last_name(catalog[name], versions, row[1])},
+        exists=rows[0]["operation"] != "delete" if rows and not offset else row in names,
         actors=await display_names(page, (each["actor"] for each in rows)),
         more=len(rows) > VERSIONS,
         offset=offset,
         page_size=VERSIONS,
     )
+
+
+def references(versions: Iterable[Version]) -> Iterator[tuple[str, int]]:
+    """The rows that values of the versions refer to."""
+    for field in (field for version in versions for field in version.fields if field.refers_to):
+        assert field.refers_to is not None
+        yield from ((field.refers_to, int(value)) for value in (field.before, field.after) if value is not None)
+
+
+def last_name(entity: Entity, versions: Iterable[Version], id: int) -> tuple[str, str]:
+    """Code and name of a row that no longer exists, as its newest version that has them says; without one, the id."""
+    code = entity.identifying_field.name if entity.identifying_field else "id"
+    for version in versions:
+        values = {field.name: field.before or field.after for field in version.fields}
+        if values.get(code):
+            return str(values[code]), str(values.get("name") or "")
+    return str(id), ""
 
 
 def read_version(entity: Entity, row: Mapping[str, Any]) -> Version:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from aiohttp import web
 
 from app.auth import administration
+from app.database.directory import HOME
 from app.web.forms import Form, initial_form
 from app.web.page import PageRequest, see_other
 from app.web.view import local_url
@@ -23,8 +24,9 @@ async def create(page: PageRequest) -> web.StreamResponse:
     if not company:
         form.add_problem("id", "Enter an id")
         return await list_page(page, form)
-    with form.collect_problems("id", "tenant", targets={"": "id"}):
-        await administration.create_company(page.database, page.identity, company, tenant or None, mine=form.has("mine", "yes"))
+    with form.collect_problems("id", "tenant", "place", targets={"": "id"}):
+        place, mine = form["place"] or HOME, form.has("mine", "yes")
+        await administration.create_company(page.database, page.identity, company, tenant or None, place=place, mine=mine)
     if form.problems:
         return await list_page(page, form)
     return see_other(local_url("/companies", company=company if form.has("mine", "yes") else page.company, flash="company-created"))
@@ -48,5 +50,15 @@ async def delete(page: PageRequest) -> web.StreamResponse:
 async def list_page(page: PageRequest, form: Form) -> web.Response:
     """The list of companies with the form for a new one."""
     offset = page.offset()
+    places = await administration.open_places(page.database)
     companies, more = await administration.list_companies(page.database, PAGE, offset)
-    return page.render("companies.html", form.status, form=form, companies=companies, more=more, offset=offset, page_size=PAGE)
+    return page.render(
+        "companies.html",
+        form.status,
+        form=form,
+        companies=companies,
+        place_choices=[(name, name) for name in places] if places != [HOME] else [],
+        more=more,
+        offset=offset,
+        page_size=PAGE,
+    )

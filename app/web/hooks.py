@@ -10,6 +10,7 @@ from aiohttp import web
 
 from app.web.forms import Form, initial_form
 from app.web.page import PageRequest
+from app.web.row_names import row_names
 from app.webhooks import registration
 
 PAGE = 50  # hooks
@@ -102,6 +103,7 @@ async def show_delivery(page: PageRequest) -> web.StreamResponse:
         body=json.dumps(delivery["body"], indent=2, ensure_ascii=False),
         state_hints=STATE_HINTS,
         entities=page.database.catalog.entities,
+        names=await row_names(page, ((each["entity"], int(each["rowId"])) for each in delivery["body"]["changes"])),
         is_live=delivery["finishedAt"] is None,
     )
 

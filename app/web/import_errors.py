@@ -20,7 +20,7 @@ COUNTS = """
     from bds.import_errors e
     where e.company_id = %s and e.import_id = %s
     group by e.code
-    order by count(*) desc, e.code
+    order by e.code = 'batch_failed', count(*) desc, e.code
 """
 # A spreadsheet would run a text that begins with one of these characters as a formula.
 ERRORS = """
@@ -28,20 +28,20 @@ ERRORS = """
         array(select case when v ~ '^[-=+@\t\r]' then '''' || v else v end from unnest(array[e.path, e.record, e.code, e.message]) with ordinality u (v, place) order by place)
     from bds.import_errors e
     where e.company_id = %s and e.import_id = %s and e.n > %s and (e.code = %s or %s = '')
-    order by e.n
+    order by case when %s then e.code = 'batch_failed' end, e.n
     limit %s offset %s
 """  # noqa: E501
 
 
 async def count_by_code(page: PageRequest, id: str) -> list[tuple[str, int]]:
-    """The number of errors of each code, of those that are kept; most frequent first."""
+    """The number of errors of each code, of those that are kept; causes first, the most frequent before others."""
     async with page.database.session(page.company) as connection:
         return await (await connection.execute(COUNTS, (page.company, id))).fetchall()
 
 
 async def read_errors(page: PageRequest, id: str, code: str, limit: int, offset: int) -> list[dict[str, Any]]:
-    """Errors in the order of the document; code: only these, "" for all."""
-    rows = await _read(page, id, code, 0, limit, offset)
+    """Errors in the order of the document, causes before the records that failed with them; code: only these, "" for all."""
+    rows = await _read(page, id, code, 0, limit, offset, causes_first=True)
     return [dict(zip(COLUMNS, row[1:5], strict=True)) for row in rows]
 
 
@@ -69,7 +69,9 @@ async def _lines(page: PageRequest, id: str, code: str) -> AsyncGenerator[bytes,
         last = rows[-1][0] if len(rows) == BLOCK else None
 
 
-async def _read(page: PageRequest, id: str, code: str, after: int, limit: int, offset: int) -> list[tuple[Any, ...]]:
+async def _read(
+    page: PageRequest, id: str, code: str, after: int, limit: int, offset: int, *, causes_first: bool = False
+) -> list[tuple[Any, ...]]:
     async with page.database.session(page.company) as connection:
-        cursor = await connection.execute(ERRORS, (page.company, id, after, code, code, limit, offset))
+        cursor = await connection.execute(ERRORS, (page.company, id, after, code, code, causes_first, limit, offset))
         return await cursor.fetchall()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from aiohttp import web
 
@@ -28,6 +28,20 @@ CHUNK = 256 << 10  # bytes of the file that are read at a time
 CODINGS = {".gz": "gzip", ".zst": "zstd"}  # by extension
 EXPORTED = "entity:"  # before an entity's name, in the choice of what reads a file; a mapper's name has no colon
 COUNTS = ("created", "updated", "deleted", "unchanged", "failed")
+# The newest revert of each import.
+UNDONE = """
+    select distinct on (i.reverts) i.reverts::text, i.id::text, i.state = 'partial'
+    from bds.imports i
+    where i.company_id = %s and i.reverts = any (%s) and not i.dry_run and i.state in ('completed', 'partial')
+    order by i.reverts, i.number desc
+"""
+
+
+class Undone(NamedTuple):
+    """The revert that undid an import."""
+
+    id: str
+    is_partial: bool
 
 
 async def show(page: PageRequest) -> web.StreamResponse:
@@ -91,6 +105,7 @@ async def report(page: PageRequest) -> web.StreamResponse:
         offset=offset,
         page_size=ERRORS,
         totals=_totals(found),
+        undone=(await find_undone(page, [found["importId"]])).get(found["importId"]),
         actors=await display_names(page, [found["actor"]]),
         kinds=COUNTS,
         duration=_duration(found),
@@ -124,6 +139,8 @@ async def list_page(page: PageRequest, form: Form) -> web.Response:
         form.status,
         imports=[{**each, "totals": _totals(each), "duration": _duration(each)} for each in imports["data"]],
         actors=await display_names(page, (each["actor"] for each in imports["data"])),
+        undone=await find_undone(page, [each["importId"] for each in imports["data"]]),
+        kinds=COUNTS[:-1],
         more=imports["hasMore"],
         offset=offset,
         page_size=PAGE,
@@ -132,6 +149,13 @@ async def list_page(page: PageRequest, form: Form) -> web.Response:
         form=form,
         is_live=any(each["finishedAt"] is None for each in imports["data"]),
     )
+
+
+async def find_undone(page: PageRequest, imports: Sequence[str]) -> dict[str, Undone]:
+    """The reverts of those imports that were undone."""
+    async with page.database.session(page.company) as connection:
+        cursor = await connection.execute(UNDONE, (page.company, list(imports)))
+        return {undone: Undone(*rest) for undone, *rest in await cursor.fetchall()}
 
 
 async def import_mappers(page: PageRequest) -> list[str]:

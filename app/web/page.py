@@ -121,6 +121,11 @@ class PageRequest:
         return sorted(self.identity.companies)
 
     @property
+    def begins_with_companies(self) -> bool:
+        """Whether the overview has nothing to show, and the sender can create the first company."""
+        return self.request.path == "/" and self.identity.is_administrator and not self.companies and not self.query.get("company")
+
+    @property
     def csrf(self) -> str:
         return self.identity.csrf or ""
 
@@ -190,6 +195,8 @@ class Site:
         if error.code == "unauthorized":
             return redirect_to_login(request)
         page = request.get(PAGE_REQUEST)
+        if page and error.code == "forbidden" and page.begins_with_companies:
+            return see_other("/companies")
         navigation = page.navigation if page else []
         values = {"error": error, "page": page, "navigation": navigation, "flash": None, "refresh": False}
         return render("error.html", values, error.status, error.headers)

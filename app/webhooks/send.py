@@ -11,6 +11,7 @@ import base64
 import contextlib
 import hashlib
 import hmac
+import os
 import socket
 import ssl
 import time
@@ -186,5 +187,15 @@ def describe(failure: Exception) -> str:
             code = "bad_answer"
         case _:
             code = "failed"
-    text = f"{code}: {failure or type(failure).__name__}"[:300].replace("\0", "\ufffd")
+    text = f"{code}: {_reason(failure)}"[:300].replace("\0", "\ufffd")
     return text.encode("utf-8", "replace").decode()  # PostgreSQL does not store half of a surrogate pair
+
+
+def _reason(failure: Exception) -> str:
+    """What failed: the system's words about a connection that was not made."""
+    if isinstance(failure, aiohttp.ClientConnectorError) and not isinstance(failure, ssl.SSLError):
+        error = failure.os_error
+        is_known = bool(error.errno and error.errno > 0) and not isinstance(failure, ClientConnectorDNSError)
+        words = os.strerror(error.errno or 0) if is_known else error.strerror
+        return f"{failure.host} port {failure.port}: {words or error}"
+    return str(failure) or type(failure).__name__

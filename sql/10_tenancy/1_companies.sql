@@ -60,14 +60,19 @@ $$;
 comment on function bds.set_context(text, text, anycompatible) is
     'Names the company, the actor and the change set of this transaction: begin; select bds.set_context(''acme'', ''me''); ...';
 
-create or replace function bds.create_company(company text, tenant text default null)
+create or replace function bds.create_company(company text, tenant text default null, place text default null)
     returns void
     language plpgsql
     security definer
     set search_path = pg_catalog, pg_temp
 as $$
+declare
+    here text := (select s.place from bds.settings s);
 begin
-    perform bds_accounts.require_administrator('create companies');
+    -- elsewhere it serves nobody until an administrator has created it at home, too
+    if here = 'home' then
+        perform bds_accounts.require_administrator('create companies');
+    end if;
     if company is null or company !~ '^[a-z0-9_-]{1,63}$' then
         raise exception using
             errcode = 'BD005',
@@ -86,10 +91,22 @@ begin
             message = format('company id %L is taken: it is the name of an entity or a word of the URLs', company);
     end if;
     insert into bds.tenants (id) select tenant where tenant is not null on conflict do nothing;
-    insert into bds.companies (id, tenant_id) values (company, tenant);
-    insert into bds.clocks (company_id) values (company);
-exception when unique_violation then
-    raise exception using errcode = 'BD004', message = format('company %L already exists', company);
+    -- what an attempt has left elsewhere that failed before it was at home is taken
+    insert into bds.companies as c (id, tenant_id) values (company, tenant)
+    on conflict (id) do update set tenant_id = excluded.tenant_id
+    where here <> 'home' and exists (select 1 from bds.clocks k where k.company_id = c.id and k.last_id = 0);
+    if not found then
+        raise exception using errcode = 'BD004', message = format('company %L already exists', company);
+    end if;
+    if coalesce(place, here) = here then
+        insert into bds.clocks (company_id) values (company) on conflict do nothing;
+    elsif here = 'home' and exists (select 1 from bds.places p where p.name = place) then
+        perform bds_operation.note_place(company, place);
+    else
+        raise exception using errcode = 'BD005', message = format('there is no place %L', place);
+    end if;
 end
 $$;
-comment on function bds.create_company(text, text) is 'Creates a company, and its tenant if there is none of that id';
+comment on function bds.create_company(text, text, text) is
+    'Creates a company, and its tenant if there is none of that id. One that lives at another place is created at home, with that '
+    'place, and there';

@@ -19,21 +19,6 @@ $$;
 comment on function bds_operation.note_place(text, text, text, text, text) is
     'At home: notes where a company lives, and its move; processes of the service hear of it';
 
-create function bds_operation.enter_company(company text, tenant text, place text)
-    returns void
-    language plpgsql
-    set search_path = pg_catalog, pg_temp
-as $$
-begin
-    insert into bds.tenants (id) select tenant where tenant is not null on conflict do nothing;
-    insert into bds.companies (id, tenant_id) values (company, tenant);
-    perform bds_operation.note_place(company, place);
-exception when unique_violation then
-    raise exception using errcode = 'BD004', message = format('company %L already exists', company);
-end
-$$;
-comment on function bds_operation.enter_company(text, text, text) is 'At home: notes a company that was created at another place';
-
 create function bds_operation.moved_tables(out name text, out table_name regclass, out columns text[])
     returns setof record
     language sql

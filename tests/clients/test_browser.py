@@ -188,3 +188,16 @@ def test_a_table_of_ui5_grows_by_a_click_and_shows_what_is_behind_a_row(ui5: Any
         p.code, c.name from data.order_items i join data.products p on p.id = i.product_id join data.categories c on c.id = p.category_id
         join data.orders o on o.id = i.order_id where o.code = '{code}' order by i.id""")]  # fmt: skip
     assert "$expand=product($select=code,id;$expand=category($select=id,name))" in sent[-1][-1], "one read for the table"
+
+
+def test_trial(ui5: Any, sent: list[list[str]]) -> None:
+    import pprint
+    for a in ({"aggregate": {"total": {"with": "sum", "grandTotal": True}}, "group": {"currency": {}}},
+              {"aggregate": {"amount": {"name": "total", "with": "sum"}}, "groupLevels": ["currency"], "group": {"status": {}}},
+              {"aggregate": {"amount": {"name": "total", "with": "sum", "subtotals": True}}, "groupLevels": ["currency","status"], "group": {"customerId": {}}},
+              {"aggregate": {"total": {"with": "sum", "grandTotal": True}}, "group": {"currency": {}}, "grandTotalAtBottomOnly": False},
+              ):
+        n = len(sent)
+        pprint.pprint((a, ui5.evaluate("(a) => ui5.aggregate(a)", a), sent[n:]), width=200)
+    pprint.pprint(ui5.evaluate("ui5.direct()"))
+    pprint.pprint(sent[-5:])

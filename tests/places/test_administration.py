@@ -21,7 +21,10 @@ from app.database import embedded, places
 from app.database.directory import HOME
 from app.database.move import Move
 from app.errors import ServiceError
+from tests.auth.client import make_user
 from tests.places.conftest import COMPANY, Places
+from tests.service.serving import running, wait_until
+from tests.web.visitor import visitor
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
@@ -88,6 +91,37 @@ def test_the_doctor_examines_every_place(pair: Places, bds: Any) -> None:
     code, out, _ = bds("doctor", "--json")
     [problem] = json.loads(out)["problems"]
     assert code == 1 and (problem["place"], problem["kind"], problem["object"]) == ("gone", "place away", "gone")
+
+
+def test_an_administrator_creates_a_company_at_a_place_on_the_page(pair: Places) -> None:
+    pair.company(HOME)
+    with running(pair.urls[HOME], company=None) as service:
+        make_user(service, "boss@example.com", COMPANY)
+        pair.home.rows("select bds.set_access('boss@example.com', %s, true)", ([COMPANY],))
+        boss = visitor(service, "boss@example.com")
+        wait_until(lambda: len(boss.get("/companies").tree.xpath("//select[@id='place']/option")) == 2)
+        refused = boss.post("/companies", {"id": "acme", "place": "east"})
+        assert "there is no place 'east'" in refused.problems[0] and pair.writable("acme") == []
+        pair.west.rows("select bds.create_company('acme', 'left')")  # by an attempt that did not get to home
+        boss.post("/companies", {"id": "acme", "tenant": "t", "place": "west", "mine": "yes"})
+        assert pair.directory("acme") == ("west", None) and pair.writable("acme") == ["west"]
+        assert pair.west.rows("select tenant_id from bds.companies") == [("t",)]
+        pair.west.write("acme", UNITS)
+        wait_until(lambda: boss.get("/data/units?company=acme").status == 200)
+        assert "U1" in boss.get("/data/units?company=acme").text
+        assert "acme t 1 at west" in boss.get("/companies").one("//tbody/tr[th/a='acme']")
+        again = boss.post("/companies", {"id": "acme", "place": "west"})
+        assert again.status == 409
+        pair.home.rows("update bds.places set is_draining = true where name = 'west' returning name")
+        assert not boss.get("/companies").tree.xpath("//select[@id='place']")
+
+
+def test_a_company_in_use_at_a_place_is_not_taken_by_another_attempt(pair: Places) -> None:
+    pair.west.rows("select bds.create_company('acme')")
+    pair.west.write("acme", UNITS)
+    with pytest.raises(psycopg.Error) as raised:
+        pair.company("west", "acme")
+    assert raised.value.sqlstate == "BD004" and pair.home.rows("select from bds.companies") == []
 
 
 def test_a_place_is_drained(pair: Places, bds: Any) -> None:

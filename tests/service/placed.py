@@ -41,7 +41,7 @@ class PlacedOperator(Operator):
     def company(self, name: str, tenant: str | None = None) -> str:
         super().company(name, tenant)
         with psycopg.connect(self.home_url, autocommit=True) as home:
-            home.execute("select bds_operation.enter_company(%s, %s, 'west')", (name, tenant))
+            home.execute("select bds.create_company(%s, %s, 'west')", (name, tenant))
         return name
 
     def key(self, *companies: str, tenant: str | None = None, scopes: tuple[str, ...] = ("read", "import", "hooks")) -> str:
@@ -59,5 +59,5 @@ def beside(url: str) -> Placed:
         place.execute("update bds.settings set place = 'west'")
         home.execute("insert into bds.places (name, url) values ('west', %s)", (url,))
         for company, tenant in place.execute("select id, tenant_id from bds.companies").fetchall():
-            home.execute("select bds_operation.enter_company(%s, %s, 'west')", (company, tenant))
+            home.execute("select bds.create_company(%s, %s, 'west')", (company, tenant))
     return placed

@@ -10,7 +10,20 @@ from tests.auth.client import ask, bearer
 from tests.service.serving import Service
 from tests.web.visitor import Page, Visitor, anonymous
 
-PAGES = ["/", "/changes", "/imports", "/mappers", "/mappers/_new", "/export", "/hooks", "/keys", "/account"]
+PAGES = [
+    "/",
+    "/data",
+    "/data/units",
+    "/changes",
+    "/imports",
+    "/mappers",
+    "/mappers/_new",
+    "/export",
+    "/hooks",
+    "/connect",
+    "/keys",
+    "/account",
+]
 
 
 @pytest.mark.parametrize("path", [*PAGES, "/login"])

@@ -79,6 +79,29 @@ def test_a_company_without_access_is_listed_but_cannot_be_opened(boss: Visitor) 
     assert boss.get("/data?company=third").status == 403
 
 
+def test_an_administrator_without_a_company_begins_with_the_companies(boss: Visitor, service: Service) -> None:
+    make_user(service, "only@example.com", "demo")
+    service.operator.rows("select bds.set_access('only@example.com', '{}', true)")
+    only = visitor(service, "only@example.com")
+    page = only.follow(only.get("/"))
+    assert page.one("//h1") == "Companies" and page.all("//nav[@aria-label='Pages']//a") == ["API keys", "Companies", "Users"]
+    assert only.get("/?company=demo").status == 403 and only.get("/data").status == 403
+    page = only.follow(only.post("/companies", {"id": "first", "tenant": "", "mine": "yes"}))
+    assert "Company created." in page.text
+    assert only.get("/").one("//h1") == "Overview of first"
+    assert not page.tree.xpath("//*[@id='place']"), "there is no other place"
+
+
+def test_long_lists_of_companies_are_cut_and_chosen_ones_stand_first(boss: Visitor, service: Service) -> None:
+    companies = [service.operator.company(f"many-{n}") for n in range(9)]
+    make_user(service, "many@example.com", *companies)
+    listed = boss.get("/users?company=demo").one("//tbody/tr[th/a='many@example.com']/td[1]")
+    assert listed == "many-0, many-1, many-2, many-3 and 5 more"
+    user = boss.get(f"/users/{id_of(service, 'many@example.com')}?company=demo")
+    assert user.all("//fieldset[@id='companies']//input/@value")[:9] == companies
+    assert boss.get("/users?company=demo").all("//fieldset[@id='companies']//input/@value")[0] == "demo"
+
+
 def create(boss: Visitor, email: str, *companies: str, **fields: str) -> Page:
     return boss.post("/users?company=demo", {"email": email, "companies": list(companies), **fields})
 

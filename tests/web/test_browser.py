@@ -15,7 +15,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from tests.auth.client import EMAIL, PASSWORD, ask, bearer, make_user
-from tests.service.serving import Service
+from tests.service.serving import Service, wait_until
 from tests.web.visitor import Visitor, visitor
 from tests.webhooks.conftest import working
 from tests.webhooks.receiving import receiving
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.processes
 
 PHONE, DESK = {"width": 390, "height": 844}, {"width": 1280, "height": 900}
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-PATIENCE = 10_000  # milliseconds
+PATIENCE = 60_000  # milliseconds
 
 
 @pytest.fixture(scope="module")
@@ -398,7 +398,7 @@ def test_a_condition_is_completed_by_keyboard_alone(page: Any, service: Service)
 
 
 PAGES = [
-    "/", "/data", "/data/units", "/data/units?filter=id%20%3E", "/data/units?asof=1", "/data/units/4712", "/connect", "/changes", "/changes?view=single", "/changes?filter=id%20%3E", "/changes/units/4712", "/imports", "/imports/{import}", "/imports/{import}?code=required", "/mappers", "/mappers/axe", "/export", "/export?entity=units&columns=code&columns=price",
+    "/", "/data", "/data/units", "/data/units?filter=id%20%3E", "/data/units?asof=1", "/data/units/4712", "/connect", "/changes", "/changes?view=single", "/changes?filter=id%20%3E", "/changes/units/4712", "/imports", "/imports/{import}", "/imports/{import}?code=required", "/imports/{undone}", "/mappers", "/mappers/axe", "/mappers/_new", "/docs", "/export", "/export?entity=units&columns=code&columns=price",
     "/export?do=url&entity=units&format=csv&filter=x", "/hooks", "/hooks/{hook}", "/hooks/{hook}/deliveries/{delivery}", "/keys", "/imports/none", "/account", "/companies", "/users", "/users/{user}", "/login",
 ]  # fmt: skip
 
@@ -419,7 +419,43 @@ def furnished(service: Service, anna: Visitor) -> dict[str, str]:
     [(delivery,)] = service.operator.rows(f"with s as ({resting}) select id::text from bds.deliveries where hook_id = %s", (hook,))
     service.operator.rows("select bds.set_access('anna@example.com', '{demo,second}', true)")
     [(user,)] = service.operator.rows("select id::text from bds.users where email = 'anna@example.com'")
-    return {"user": user, "import": re.findall(r"/imports/([0-9a-f-]{36})", imported)[0], "hook": hook, "delivery": delivery}
+    fill_with_long_names(service, anna)
+    return {
+        "undone": undo(anna),
+        "user": user,
+        "import": re.findall(r"/imports/([0-9a-f-]{36})", imported)[0],
+        "hook": hook,
+        "delivery": delivery,
+    }
+
+
+def fill_with_long_names(service: Service, anna: Visitor) -> None:
+    """Names as long as they may be, many companies, a webhook that rests after attempts with long errors."""
+    long, companies = "n" * 63, [service.operator.company(f"axe-{n}") for n in range(12)]
+    companies.append(service.operator.company("c" * 63, "t" * 63))
+    everywhere = ["demo", "second", *companies]
+    service.operator.rows("select bds.set_access('anna@example.com', %s, true)", (everywhere,))
+    make_user(service, f"{'e' * 60}@{'d' * 60}.example.com", *everywhere)
+    text = "type csv\nunits = 'row' {\n    code = 'A column with a long name that goes beyond the width of a phone'\n}\n"
+    anna.post("/mappers/_new?company=second", {"do": "save", "name": long, "text": text})
+    anna.post("/hooks?company=second", {"url": f"http://127.0.0.1:1/{long}/{long}", "entity": "", "filter": "", "columns": ""})
+    service.operator.rows(
+        "insert into bds.delivery_attempts (company_id, delivery_id, n, at, duration_ms, error)"
+        " select company_id, id, 99, now(), 3, 'connection_failed: ' || repeat('n', 200) from bds.deliveries"
+        " where company_id = 'second' returning n"
+    )
+
+
+def undo(anna: Visitor) -> str:
+    """Import and undo; returns the id of the import."""
+    imported = (
+        anna.upload("/imports?company=second", {}, f"{'f' * 90}.json", b'{"units": [{"code": "Z", "name": "z"}]}').location or ""
+    )
+    id = re.findall(r"/imports/([0-9a-f-]{36})", imported)[0]
+    wait_until(lambda: "Undo" in anna.get(f"/imports/{id}?company=second").text)
+    anna.post(f"/imports/{id}/revert?company=second", {"dryRun": "false", "force": "false"})
+    wait_until(lambda: "This was undone" in anna.get(f"/imports/{id}?company=second").text)
+    return id
 
 
 @pytest.mark.parametrize(
@@ -430,7 +466,7 @@ def furnished(service: Service, anna: Visitor) -> dict[str, str]:
 def test_pages_are_accessible_and_do_not_scroll_sideways(
     chromium: Any, base: str, session: Any, furnished: dict[str, str], theme: str, size: Any, rules: list[str] | None
 ) -> None:
-    """axe-core finds no violations (in the dark theme only contrast is checked), and no page scrolls sideways."""
+    """axe-core finds no violations but in what Swagger UI draws (in the dark theme only contrast is checked); none scrolls sideways."""
     axe = pytest.importorskip("axe_playwright_python", reason="no axe-core: make install")
     script = (Path(axe.__file__).parent / "axe.min.js").read_text(encoding="utf-8")
     options = json.dumps({"resultTypes": ["violations"], **({} if rules is None else {"runOnly": rules})})
@@ -443,7 +479,7 @@ def test_pages_are_accessible_and_do_not_scroll_sideways(
             page.goto(url + ("&" if "?" in url else "?") + "company=second")
             if rules != []:
                 page.evaluate(script)
-                wrong = page.evaluate(f"axe.run(document, {options})")["violations"]
+                wrong = page.evaluate(f"axe.run({{exclude: ['.swagger']}}, {options})")["violations"]
                 found += [(path, each["id"], [node["html"] for node in each["nodes"][:2]]) for each in wrong]
             width = page.evaluate("document.documentElement.scrollWidth")
             if width > size["width"]:

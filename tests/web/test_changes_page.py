@@ -122,7 +122,10 @@ def test_a_rows_history_has_old_and_new_values_side_by_side(anna: Visitor, fille
     assert ["name", HOSTILE, "–"] in deleted
     assert f"by {HOSTILE}" in " ".join(sections[4].text_content().split())
     assert not page.tree.xpath("//main//script")
-    assert sections[4].xpath(".//a[starts-with(., 'categories ')]/@href")[0].startswith("/changes/categories/")
+    assert sections[4].xpath(".//a[.='categories c']/@href")[0].startswith("/changes/categories/")
+    assert page.one("//h1") == f"products P {HOSTILE}" and "the row now" not in page.text, "a deleted row keeps its name"
+    category = anna.get(sections[4].xpath(".//a[.='categories c']/@href")[0])
+    assert category.one("//h1") == "categories c C" and "the row now" in category.text
 
 
 def test_a_row_of_another_company_has_no_history(anna: Visitor, filled: Operator) -> None:

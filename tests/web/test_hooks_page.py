@@ -164,11 +164,13 @@ def test_a_hooks_health_is_shown_in_the_list_and_on_its_page(anna: Visitor, serv
 
 def test_a_delivery_shows_its_rows_and_its_body(anna: Visitor, service: Service) -> None:
     hook_id = id_of(create(anna))
+    service.operator.write("demo", "insert into data.products (company_id, id, code, name) values ('demo', 17, 'A17', 'Claw')")
     delivery = attempted(service, hook_id, failures=1)
     page = anna.get(f"/hooks/{hook_id}?company=demo")
     assert f"/hooks/{hook_id}/deliveries/{delivery}?company=demo" in page.all("//tbody//a/@href")
     page = anna.get(f"/hooks/{hook_id}/deliveries/{delivery}?company=demo")
     assert page.one("//tbody//a/@href") == "/changes/products/17?company=demo#v5"
+    assert page.one("//tbody//th") == "products A17 Claw"
     (body,) = page.tree.xpath("//pre[@class='document']")
     assert json.loads(body.text_content())["note"] == "<b>&amp;</b>" and not page.tree.xpath("//pre/b")
     assert anna.get(f"/hooks/{hook_id}/deliveries/{hook_id}?company=demo").status == 404

@@ -187,8 +187,21 @@ def test_an_import_is_undone_after_a_look_at_what_that_does(anna: Visitor, servi
     assert stored() == [("RV1", "a"), ("RV2", "later")]
     forced = press(shown, "later changes overwritten")
     assert "Everything would be undone" in forced.text and stored() == [("RV1", "a"), ("RV2", "later")]
-    assert "This undid" in press(forced, "Undo now").text
-    assert stored() == []
+    assert "Undo" in page.all("//form//button")
+    revert = press(forced, "Undo now")
+    assert "This undid" in revert.text and stored() == []
+    undone = anna.get(f"/imports/{import_id(page)}?company=demo")
+    assert "This was undone by" in undone.text and "Undo" not in undone.all("//form//button")
+    assert undone.one("//p[starts-with(., 'This was undone')]/a/@href").startswith(f"/imports/{import_id(revert)}")
+    assert "completed undone" in anna.get("/imports?company=demo").one(f"//tbody/tr[th/a/@id='i{import_id(page)}']")
+
+
+def test_causes_stand_before_the_records_that_failed_with_them(anna: Visitor) -> None:
+    document = {"units": [*({"code": f"B{n}", "name": "x"} for n in range(3)), {"code": "B4"}]}
+    page = report(anna, anna.upload("/imports?company=demo", {}, "units.json", dump(document)))
+    assert page.all("//ul[@class='tabs']//a") == ["all 2", "required 1", "batch_failed 1"]
+    assert [row.split()[-1] for row in page.all("//table[.//th='Where']/tbody/tr")] == ["required", "batch_failed"]
+    assert [line[2] for line in csv.reader(io.StringIO(download(anna, page)))] == ["code", "batch_failed", "required"]
 
 
 MANY = {"@atomic": False, "units": [*({"code": f"M{n}"} for n in range(105)), {"code": "=1+1", "name": "x", "nam": "y"}]}

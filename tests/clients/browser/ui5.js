@@ -4,11 +4,12 @@ const { root, authorization } = JSON.parse(decodeURIComponent(location.hash.slic
 const load = (...names) => new Promise((done, failed) => sap.ui.require(names, (...loaded) => done(loaded), failed));
 
 const ui5 = {
-  async start() {
+  async start(settings) {
     await new Promise((done) => sap.ui.require(["sap/ui/core/Core"], (core) => core.ready(done)));
     const [ODataModel] = await load("sap/ui/model/odata/v4/ODataModel");
     const model = new ODataModel({
       serviceUrl: root, httpHeaders: { Authorization: authorization }, autoExpandSelect: true, operationMode: "Server",
+      ...settings,
     });
     return model;
   },
@@ -68,6 +69,33 @@ const ui5 = {
       $$aggregation: { aggregate: { amount: { name: "total", with: "sum" } }, group: { status: {}, currency: {} } },
     });
     return (await binding.requestContexts(0, 100)).map((row) => row.getObject());
+  },
+
+  // without $batch: each read is a request of its own
+  async direct() {
+    const [Filter, Sorter] = await load("sap/ui/model/Filter", "sap/ui/model/Sorter");
+    const model = await ui5.start({ groupId: "$direct" });
+    const orders = model.bindList("/orders", null, [new Sorter("orderDate", true), new Sorter("code")], [new Filter("status", "EQ", "closed")],
+      { $count: true, $select: "code", $expand: { customer: { $select: "name" } } });
+    const product = model.bindContext("/products(1)", null, { $expand: { category: { $select: "code" } }, $select: "code" });
+    return {
+      orders: (await orders.requestContexts(0, 30)).map((row) => row.getObject()),
+      count: orders.getLength(),
+      product: await product.requestObject(),
+      groups: (await model.bindList("/orders", null, null, null, {
+        $$aggregation: { aggregate: { amount: { name: "total", with: "sum" } }, group: { currency: {} } },
+      }).requestContexts(0, 100)).map((row) => row.getObject()),
+    };
+  },
+
+  // for trials: the outcome of an aggregation
+  async aggregate(aggregation) {
+    const model = await ui5.start({ groupId: "$direct" });
+    try {
+      return (await model.bindList("/orders", null, null, null, { $$aggregation: aggregation }).requestContexts(0, 50)).map((row) => row.getObject());
+    } catch (error) {
+      return String(error);
+    }
   },
 
   // a table that grows by a click of the user, with cells behind references, and under it the items of the selected order
