@@ -94,7 +94,7 @@ begin
     -- what an attempt has left elsewhere that failed before it was at home is taken
     insert into bds.companies as c (id, tenant_id) values (company, tenant)
     on conflict (id) do update set tenant_id = excluded.tenant_id
-    where here <> 'home' and exists (select 1 from bds.clocks k where k.company_id = c.id and k.last_id = 0);
+    where here <> 'home' and exists (select 1 from bds.clocks k where k.company_id = c.id and k.last_id = 0 and k.departed_at is null);
     if not found then
         raise exception using errcode = 'BD004', message = format('company %L already exists', company);
     end if;

@@ -77,25 +77,19 @@ const ui5 = {
     const model = await ui5.start({ groupId: "$direct" });
     const orders = model.bindList("/orders", null, [new Sorter("orderDate", true), new Sorter("code")], [new Filter("status", "EQ", "closed")],
       { $count: true, $select: "code", $expand: { customer: { $select: "name" } } });
+    const groups = async ($$aggregation) =>
+      (await model.bindList("/orders", null, null, null, { $$aggregation }).requestContexts(0, 100)).map((row) => row.getObject());
+    const amount = { amount: { name: "total", with: "sum", subtotals: true } };
     const product = model.bindContext("/products(1)", null, { $expand: { category: { $select: "code" } }, $select: "code" });
     return {
       orders: (await orders.requestContexts(0, 30)).map((row) => row.getObject()),
       count: orders.getLength(),
       product: await product.requestObject(),
-      groups: (await model.bindList("/orders", null, null, null, {
-        $$aggregation: { aggregate: { amount: { name: "total", with: "sum" } }, group: { currency: {} } },
-      }).requestContexts(0, 100)).map((row) => row.getObject()),
+      groups: await groups({ aggregate: amount, group: { currency: {} } }),
+      levels: await groups({ aggregate: amount, group: {}, groupLevels: ["currency", "status"] }),
+      total: await groups({ aggregate: { amount: { name: "total", with: "sum" } } }),
+      grandTotal: await groups({ aggregate: { amount: { ...amount.amount, grandTotal: true } }, group: { currency: {} } }).catch(String),
     };
-  },
-
-  // for trials: the outcome of an aggregation
-  async aggregate(aggregation) {
-    const model = await ui5.start({ groupId: "$direct" });
-    try {
-      return (await model.bindList("/orders", null, null, null, { $$aggregation: aggregation }).requestContexts(0, 50)).map((row) => row.getObject());
-    } catch (error) {
-      return String(error);
-    }
   },
 
   // a table that grows by a click of the user, with cells behind references, and under it the items of the selected order
