@@ -122,7 +122,11 @@ def test_the_navigation_has_only_pages_with_access(service: Service) -> None:
 
 @pytest.mark.parametrize(
     ("scope", "open_pages"),
-    [("read", {"/", "/changes", "/export"}), ("import", {"/imports", "/mappers", "/mappers/_new"}), ("hooks", {"/hooks"})],
+    [
+        ("read", {"/", "/data", "/data/units", "/changes", "/export", "/connect"}),
+        ("import", {"/imports", "/mappers", "/mappers/_new"}),
+        ("hooks", {"/hooks"}),
+    ],
 )
 def test_a_scope_gives_access_to_its_pages_only(service: Service, scope: str, open_pages: set[str]) -> None:
     reader = with_key(service, scope)
