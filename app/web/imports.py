@@ -18,12 +18,14 @@ from app.web import import_errors
 from app.web.actors import display_names
 from app.web.forms import Form, Upload, initial_form, read_upload
 from app.web.page import PageRequest, see_other
+from app.web.view import duration
 from app.wire.bodies import body_deadline
 from app.wire.coding import decoded
 
 PAGE = 20  # imports
 ERRORS = 100  # on a page of a report
 MAPPERS = 1_000  # offered at most
+SETTLED = timedelta(seconds=2)  # of an import, before its pace tells anything
 CHUNK = 256 << 10  # bytes of the file that are read at a time
 CODINGS = {".gz": "gzip", ".zst": "zstd"}  # by extension
 EXPORTED = "entity:"  # before an entity's name, in the choice of what reads a file; a mapper's name has no colon
@@ -109,6 +111,7 @@ async def report(page: PageRequest) -> web.StreamResponse:
         actors=await display_names(page, [found["actor"]]),
         kinds=COUNTS,
         duration=_duration(found),
+        time_left=time_left(found),
         refresh=found["finishedAt"] is None,
     )
 
@@ -173,10 +176,19 @@ def _totals(report: dict[str, Any]) -> dict[str, int]:
     return {kind: sum(counts[kind] for counts in report["entities"].values()) for kind in COUNTS}
 
 
-def _duration(report: dict[str, Any]) -> timedelta:
+def _duration(report: dict[str, Any], now: datetime | None = None) -> timedelta:
     """How long the import has taken so far."""
     end = report["finishedAt"]
-    return (datetime.fromisoformat(end) if end else datetime.now(UTC)) - datetime.fromisoformat(report["startedAt"])
+    return (datetime.fromisoformat(end) if end else now or datetime.now(UTC)) - datetime.fromisoformat(report["startedAt"])
+
+
+def time_left(report: dict[str, Any], now: datetime | None = None) -> str:
+    """How long the import will still take at its pace so far, in words; "" if that cannot be told yet."""
+    taken, done, records = _duration(report, now), report["progress"]["done"], report["progress"]["records"]
+    if report["finishedAt"] or not done or taken < SETTLED:
+        return ""
+    left = taken * max(records - done, 0) / done
+    return f"about {duration(left)} left" if left >= timedelta(seconds=10) else "a few seconds left"
 
 
 def _chunk_reader(upload: Upload) -> Callable[[], Awaitable[bytes]]:

@@ -217,7 +217,7 @@ def test_dropping_a_generated_column_records_its_values_too(stores: Operator) ->
 
 def test_a_column_that_was_dropped_otherwise_is_not_dropped_again(stores: Operator) -> None:
     stores.connection.execute("alter table data.stores drop column city cascade")
-    with pytest.raises(psycopg.Error, match="data.stores has no column city any more") as caught:
+    with pytest.raises(psycopg.Error, match=r"data\.stores has no column city any more") as caught:
         stores.connection.execute("select bds.drop_column('stores', 'city')")
     assert caught.value.sqlstate == "BD002"
     stores.connection.execute(caught.value.diag.message_hint.encode())

@@ -8,11 +8,13 @@ import io
 import json
 import re
 import time
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
-from app.web import import_errors
+from app.feed import receive
+from app.web import import_errors, imports
 from app.web.view import duration
 from tests.auth.client import ask
 from tests.service.serving import Service
@@ -238,6 +240,29 @@ def test_another_companys_errors_are_not_found(anna: Visitor) -> None:
     page = report(anna, anna.upload("/imports?company=demo", {}, "units.json", dump(BAD)))
     assert anna.get(f"/imports/{import_id(page)}/errors.csv?company=second").status == 404
     assert anna.get(f"/imports/{import_id(page)}/errors.csv?company=third").status == 403
+
+
+def test_the_page_of_a_running_import_tells_phase_and_time_left(anna: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
+    id, show = import_id(report(anna, anna.upload("/imports?company=demo", {}, "u.json", dump({"units": []})))), receive.show
+    started = (datetime.now(UTC) - timedelta(minutes=1)).isoformat()
+    progress = {"bytes": 9, "records": 4000, "done": 1000, "phase": "comparing", "waitingFor": None}
+
+    async def running(*of: Any) -> dict[str, Any]:
+        return {**await show(*of), "state": "running", "finishedAt": None, "startedAt": started, "progress": progress}
+
+    monkeypatch.setattr(receive, "show", running)
+    page = anna.get(f"/imports/{id}?company=demo")
+    assert page.one("//label[@for='bar']") == "Comparing: 1,000 of 4,000 records done"
+    assert re.search(r"So far\d+ min \d+ s, about \d+ min \d+ s left", " ".join(page.all("//dl/div")))
+
+
+@pytest.mark.parametrize(("seconds", "done", "left"), [
+    (1, 50, ""), (60, 0, ""), (60, 1, "about 1 h 39 min left"), (60, 50, "about 1 min 0 s left"), (60, 99, "a few seconds left"),
+])  # fmt: skip
+def test_the_time_left_follows_from_the_pace_so_far(seconds: float, done: int, left: str) -> None:
+    now = datetime.now(UTC).replace(microsecond=0)
+    report = {"finishedAt": None, "startedAt": now.isoformat(), "progress": {"records": 100, "done": done}}
+    assert imports.time_left(report, now + timedelta(seconds=seconds)) == left
 
 
 def test_the_list_tells_file_sender_and_duration(anna: Visitor) -> None:
