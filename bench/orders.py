@@ -19,10 +19,11 @@ import psycopg
 
 from app import auth
 from app.database import connections
-from bench.place import COMPANY, Place, Service, service, settle
+from bench.place import COMPANY, Place, Service, load, service, settle
 from bench.table import Result, say
 
 WARM, ROUNDS = 20, 200  # orders
+STORED = 2_000  # orders that each company has before
 DURATION = 5.0  # seconds of several clients
 COMPANIES = [COMPANY, *(f"{COMPANY}{n}" for n in range(2, 9))]
 WAL = "select (pg_current_wal_insert_lsn() - '0/0')::float8"
@@ -36,7 +37,11 @@ _numbers = itertools.count()
 def measure(place: Place) -> Iterator[Result]:
     """Milliseconds, WAL and catalog rows of one order; orders a second of eight clients."""
     with place.database(*COMPANIES) as url, psycopg.connect(url, autocommit=True) as operator:
-        settle(url)
+        document = place.directory / "orders.json"
+        document.write_bytes(_document(STORED))
+        for company in COMPANIES:
+            load(url, document, company)
+        settle(url, vacuum=True)
         with service(url, place.directory) as running:
             keys = {company: _key(operator, company) for company in COMPANIES}
             say("orders: one by one")

@@ -37,9 +37,14 @@ as $$
 declare
     failed  bigint;
     records bigint;
-    kept    bigint := (select count(*) from pg_temp.feed_errors e where e.ordinal is null);
-    deleted bigint := (select sum((c.value ->> 'deleted')::bigint) from jsonb_each(counts) c);
+    kept    bigint;
+    deleted bigint;
 begin
+    if not bds_feed.has_errors() then
+        return 'completed';
+    end if;
+    select count(*) into kept from pg_temp.feed_errors e where e.ordinal is null;
+    select sum((c.value ->> 'deleted')::bigint) into deleted from jsonb_each(counts) c;
     select coalesce(sum(f.failed), 0), sum(f.rows) into failed, records from pg_temp.feed_entities f;
     return case
         when failed + kept = 0 then 'completed'

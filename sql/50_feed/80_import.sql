@@ -104,7 +104,9 @@ begin
     if bds_feed.has_errors() then
         import.error_count := import.error_count + bds_feed.collect_errors(import);
     end if;
-    perform bds_feed.analyze_changed(counts), bds_feed.drop_staging(import) where not import.is_small;
+    if not import.is_small then
+        perform bds_feed.analyze_changed(counts), bds_feed.drop_staging(import);
+    end if;
     if not import.is_small or import.error_count > 0 then
         update bds.imports i
         set finished_at = import.finished_at, state = outcome, entities = import.entities, error_count = import.error_count, done = import.done,
@@ -179,24 +181,26 @@ end
 $$;
 comment on function bds_feed.small_import(text, text, boolean, text, text[]) is 'An import that is staged and run in the transaction that calls this';
 
-create function bds_feed.open_small(import bds.imports, entity_name text)
-    returns text
+create function bds_feed.open_small(import bds.imports, names text[])
+    returns void
     language plpgsql
     set search_path = pg_catalog, pg_temp
 as $$
+declare
+    closed  text[] := array(select n.name from unnest(names) as n (name) where not bds_feed.is_open('staged_' || n.name));
+    unknown text;
 begin
-    perform from pg_temp.feed_entities f where f.name = entity_name;
-    if found then
-        return entity_name;
+    if closed <> '{}' then
+        select n.name into unknown from unnest(closed) as n (name) where n.name not in (select e.name from bds_feed.entities e);
+        if found then
+            raise exception using errcode = 'BD002', message = format('no such entity: %L', unknown);
+        end if;
+        perform bds_feed.open_tables(import, closed);
     end if;
     insert into pg_temp.feed_entities (name, place, family)
-    select e.name, e.place, e.family from bds_feed.entities e where e.name = entity_name;
-    if not found then
-        raise exception using errcode = 'BD002', message = format('no such entity: %L', entity_name);
-    end if;
-    perform bds_feed.open_tables(import, array[entity_name]) where not bds_feed.is_open('staged_' || entity_name);
-    return entity_name;
+    select e.name, e.place, e.family from bds_feed.entities e
+    where e.name = any (names) and not exists (select from pg_temp.feed_entities f where f.name = e.name);
 end
 $$;
-comment on function bds_feed.open_small(bds.imports, text) is
-    'Makes the temporary tables of an entity ready, if they are not, and returns its name; BD002 for an unknown entity';
+comment on function bds_feed.open_small(bds.imports, text[]) is
+    'Makes the temporary tables of entities ready, if they are not, and notes that they are staged; BD002 for an unknown entity';

@@ -184,11 +184,13 @@ begin
     import.records := records;
     import.file := left(file, 255);
     import.mapper := mapper;
+    perform bds_feed.open_small(import, array(select jsonb_object_keys(rows)) || remove_all);
     for member in select m.key as entity, m.value as rows from jsonb_each(rows) m loop
-        execute format('select bds_import.%I($1)', 'stage_' || bds_feed.open_small(import, member.entity)) using member.rows;
+        execute format('select bds_import.%I($1)', 'stage_' || member.entity) using member.rows;
     end loop;
-    perform bds_feed.open_small(import, e.name) from unnest(remove_all) as e (name);
-    perform bds_feed.keep_errors(errors) where errors is not null;
+    if errors is not null then
+        perform bds_feed.keep_errors(errors);
+    end if;
     return bds_feed.run(import, false);
 end
 $$;

@@ -107,7 +107,7 @@ begin
     if is_small then
         import.bytes := octet_length(document::text);
         import.records := total;
-        perform bds_feed.open_small(import, e.name) from unnest(whole) as e (name);
+        perform bds_feed.open_small(import, whole);
         return bds_feed.run(import, raise_on_failure);
     end if;
     perform bds.import_received(company, import.id, atomic, octet_length(document::text), total, whole);
@@ -184,7 +184,8 @@ declare
     items  record;
 begin
     if import.is_small then
-        target := format('pg_temp.%I', 'staged_' || bds_feed.open_small(import, entity_name));
+        perform bds_feed.open_small(import, array[entity_name]);
+        target := format('pg_temp.%I', 'staged_' || entity_name);
     else
         target := bds.import_stage(import.company_id, import.id, entity_name);
     end if;
