@@ -397,6 +397,38 @@ def test_a_condition_is_completed_by_keyboard_alone(page: Any, service: Service)
     assert page.locator("tbody tr").count() == 1
 
 
+def test_companies_and_users_are_managed_by_keyboard_alone(page: Any, service: Service) -> None:
+    service.operator.rows("select bds.set_access('anna@example.com', '{demo,second}', true)")
+    page.goto("/companies?company=second")
+    page.focus("#id")
+    page.keyboard.type("keyed")
+    press(page, "Tab", "Tab", "Tab", "Enter")
+    page.wait_for_selector("text=Company created.")
+    page.focus("nav a:has-text('Users')")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("h1:has-text('Users')")
+    page.focus("#email")
+    page.keyboard.type("keyed@example.com")
+    press(page, "Tab")
+    assert page.evaluate("document.activeElement.value") == "keyed", "the company of the page is chosen, and first"
+    press(page, "Shift+Tab", "Enter")
+    page.wait_for_selector("h2:has-text('User created')")
+    assert page.evaluate("document.activeElement.id") == "created-title", "screen readers announce it"
+    page.goto("/companies?company=second")
+    page.focus("summary[aria-label='Delete keyed']")
+    press(page, "Enter", "Tab")
+    assert page.evaluate("document.activeElement.id") == "confirm-keyed"
+    page.keyboard.type("keyed")
+    press(page, "Enter")
+    page.wait_for_selector("text=Company deleted.")
+    assert not service.operator.rows("select email from bds.users where email = 'keyed@example.com'"), "it had no other company"
+
+
+def press(page: Any, *keys: str) -> None:
+    for key in keys:
+        page.keyboard.press(key)
+
+
 PAGES = [
     "/", "/data", "/data/units", "/data/units?filter=id%20%3E", "/data/units?asof=1", "/data/units/4712", "/connect", "/changes", "/changes?view=single", "/changes?filter=id%20%3E", "/changes/units/4712", "/imports", "/imports/{import}", "/imports/{import}?code=required", "/imports/{undone}", "/mappers", "/mappers/axe", "/mappers/_new", "/docs", "/export", "/export?entity=units&columns=code&columns=price",
     "/export?do=url&entity=units&format=csv&filter=x", "/hooks", "/hooks/{hook}", "/hooks/{hook}/deliveries/{delivery}", "/keys", "/imports/none", "/account", "/companies", "/users", "/users/{user}", "/login",
