@@ -212,7 +212,10 @@ class Move:
         for number in range(TRIES):
             while not self._leave():
                 if time.monotonic() > deadline:
-                    raise ServiceError("busy", f"{self._company} had imports under way for {PATIENCE:.0f} s: try --resume later")
+                    raise ServiceError(
+                        "busy",
+                        f"{self._company} had imports under way, or a writer in its turn, for {PATIENCE:.0f} s: try --resume later",
+                    )
                 time.sleep(LOOK)
             if self._has_caught_up(CATCH_UP * 2**number):
                 self._say("caught up")

@@ -292,6 +292,27 @@ def test_a_full_disk_at_the_target_leaves_the_company_where_it_is(pair: Places, 
     assert pair.west.rows("select count(*) from data.units") == [(10001,)]
 
 
+def test_a_writer_in_its_turn_delays_the_departure(pair: Places, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.database.move.PATIENCE", 0.0)
+    pair.company(HOME)
+    with psycopg.connect(pair.urls[HOME]) as writer:
+
+        def write(step: str = "copied", code: str = "A") -> None:
+            if step == "copied":
+                writer.execute("select bds.set_context(%s)", (COMPANY,))
+                writer.execute("insert into data.units (code, name) values (%s, 'a')", (code,))
+
+        with pytest.raises(ServiceError, match="a writer in its turn"):
+            pair.move("west", say=write)
+        assert pair.directory() == (HOME, "copying")
+        writer.commit()
+        write(code="B")
+    with Move.of(pair.urls, COMPANY, lambda _: None) as move:
+        move.resume()
+    assert pair.writable() == ["west"]
+    assert pair.west.rows("select code from data.units order by code") == [("A",), ("B",)]
+
+
 def test_an_import_under_way_delays_the_departure(pair: Places, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("app.database.move.PATIENCE", 0.0)
     pair.company(HOME)
