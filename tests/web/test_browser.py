@@ -435,6 +435,9 @@ PAGES = [
 ]  # fmt: skip
 
 
+SWAGGER = {("/docs", "heading-order"), ("/docs", "nested-interactive")}  # of its elements, which are not ours
+
+
 @pytest.fixture(scope="module")
 def furnished(service: Service, anna: Visitor) -> dict[str, str]:
     """Fill every page of company second; returns the ids for PAGES."""
@@ -498,7 +501,7 @@ def undo(anna: Visitor) -> str:
 def test_pages_are_accessible_and_do_not_scroll_sideways(
     chromium: Any, base: str, session: Any, furnished: dict[str, str], theme: str, size: Any, rules: list[str] | None
 ) -> None:
-    """axe-core finds no violations but in what Swagger UI draws (in the dark theme only contrast is checked); none scrolls sideways."""
+    """axe-core finds no violations but in Swagger UI's structure (in the dark theme only contrast is checked); none scrolls sideways."""
     axe = pytest.importorskip("axe_playwright_python", reason="no axe-core: make install")
     script = (Path(axe.__file__).parent / "axe.min.js").read_text(encoding="utf-8")
     options = json.dumps({"resultTypes": ["violations"], **({} if rules is None else {"runOnly": rules})})
@@ -511,8 +514,12 @@ def test_pages_are_accessible_and_do_not_scroll_sideways(
             page.goto(url + ("&" if "?" in url else "?") + "company=second")
             if rules != []:
                 page.evaluate(script)
-                wrong = page.evaluate(f"axe.run({{exclude: ['.swagger']}}, {options})")["violations"]
-                found += [(path, each["id"], [node["html"] for node in each["nodes"][:2]]) for each in wrong]
+                wrong = page.evaluate(f"axe.run(document, {options})")["violations"]
+                found += [
+                    (path, each["id"], [node["html"] for node in each["nodes"][:2]])
+                    for each in wrong
+                    if (path, each["id"]) not in SWAGGER
+                ]
             width = page.evaluate("document.documentElement.scrollWidth")
             if width > size["width"]:
                 found.append((path, "scrolls sideways", width))
