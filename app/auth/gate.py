@@ -6,11 +6,13 @@ that is sent: Authorization (Bearer with a key or a token, Basic with a key), X-
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import secrets
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import psycopg
@@ -62,14 +64,17 @@ class Gate:
     """Authenticates requests.
 
     The identity of a key is cached for CACHE_SECONDS, never beyond the key's expiry, and only while notifications of revoked keys
-    arrive.  Each notification empties the cache; a lookup that was running meanwhile is not cached.  Sessions are looked up at
-    each request: people send few, and the end of a session must take effect at once.
+    arrive.  Each notification empties the cache; a lookup that was running meanwhile is not cached.  Requests that come while their
+    key is looked up share the lookup: otherwise a thousand at once would wait for connections, and be overtaken by those that come
+    when the first lookup has ended.  Sessions are looked up at each request: people send few, and the end of a session must take
+    effect at once.
     """
 
     def __init__(self, database: Database) -> None:
         self.throttle = Throttle(database)
         self._database = database
         self._cache: dict[bytes, tuple[float, Identity]] = {}  # hash -> (until when, on the monotonic clock; identity)
+        self._lookups: dict[tuple[bytes, int], asyncio.Task[Identity | None]] = {}  # that run; by hash and number of revocations
         self._revocations = 0
         self._signer: Signer | None = None
         database.on_notify("bds_keys", self._on_revocation)
@@ -164,7 +169,22 @@ class Gate:
         cached = self._cached(key_hash)
         if cached is not None:
             return cached
-        started, revocations = time.monotonic(), self._revocations
+        wanted = (key_hash, self._revocations)
+        if not self._database.listening:
+            return await self._look_up(*wanted)
+        if (lookup := self._lookups.get(wanted)) is None:
+            lookup = self._lookups[wanted] = asyncio.create_task(self._look_up(*wanted))
+            lookup.add_done_callback(partial(self._end_lookup, wanted))
+        return await asyncio.shield(lookup)
+
+    def _end_lookup(self, wanted: tuple[bytes, int], lookup: asyncio.Task[Identity | None]) -> None:
+        del self._lookups[wanted]
+        if not lookup.cancelled():
+            lookup.exception()  # seen, even if all requests have left
+
+    async def _look_up(self, key_hash: bytes, revocations: int) -> Identity | None:
+        """The identity of a key, from the database; cached unless a key is revoked meanwhile."""
+        started = time.monotonic()
         async with self._database.service() as connection:
             found = await self._query_key(connection, key_hash)
         if found is None:

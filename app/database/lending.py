@@ -7,7 +7,6 @@ can replace old ones.  Reads that find none idle wait in turn.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import deque
 from collections.abc import Coroutine, Iterable
 from typing import Any, Protocol
@@ -18,6 +17,8 @@ from psycopg_pool import PoolTimeout
 from app.database.session import Row, Session, Value
 from app.database.standing import StandingConnection
 from app.tasks import cancel_and_wait
+
+LOOK = 1.0  # seconds between two looks at how long reads have waited
 
 Shared = tuple[str, bytes, tuple[Value, ...]]  # company, statement, values
 
@@ -45,7 +46,8 @@ class StandingConnections:
         self._pool = pool
         self._all: set[StandingConnection] = set()
         self._idle: list[StandingConnection] = []  # the last one was used last
-        self._waiting: deque[asyncio.Future[StandingConnection]] = deque()
+        self._waiting: deque[tuple[asyncio.Future[StandingConnection], float]] = deque()  # each with the loop's time when it began
+        self._looking: asyncio.TimerHandle | None = None  # the next look at how long they have waited
         self._borrowing: asyncio.Task[None] | None = None
         self._shared: dict[Shared, list[asyncio.Future[Row]]] = {}  # what waits for the next run of a statement
         self._tasks: set[asyncio.Task[None]] = set()
@@ -121,10 +123,9 @@ class StandingConnections:
         """Give all connections back, and refuse the reads that wait."""
         if self._borrowing is not None:
             await cancel_and_wait(self._borrowing)
-        while self._waiting:
-            waiter = self._waiting.popleft()
-            if not waiter.done():
-                waiter.set_exception(error)
+        self._refuse(error)
+        if self._looking is not None:
+            self._looking.cancel()
         self.give_all_back()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
@@ -144,23 +145,30 @@ class StandingConnections:
 
     async def _wait(self) -> StandingConnection:
         """The next connection that becomes free.  Raises PoolTimeout, or what the pool raises while it is closed."""
-        waiter: asyncio.Future[StandingConnection] = asyncio.get_running_loop().create_future()
-        self._waiting.append(waiter)
-        self._borrow_for_waiting()
-        started = time.monotonic()
+        loop = asyncio.get_running_loop()
+        waiter: asyncio.Future[StandingConnection] = loop.create_future()
+        started = loop.time()
+        self._waiting.append((waiter, started))
         self._counts["requests_queued"] += 1
+        self._borrow_for_waiting()
+        if self._looking is None:  # one timer for all: one for each read would be a tenth of its work
+            self._refuse_late()
         try:
-            async with asyncio.timeout(self._pool.patience):
-                return await waiter
-        except (TimeoutError, asyncio.CancelledError) as error:
+            return await waiter
+        except asyncio.CancelledError:
             if waiter.done() and not waiter.cancelled() and waiter.exception() is None:  # it came at the same moment
                 self._put(waiter.result())
-            if isinstance(error, TimeoutError):
-                self._counts["requests_errors"] += 1
-                raise PoolTimeout("no connection became free in time") from None
             raise
         finally:
-            self._counts["requests_wait_ms"] += round((time.monotonic() - started) * 1e3)
+            self._counts["requests_wait_ms"] += round((loop.time() - started) * 1e3)
+
+    def _refuse_late(self) -> None:
+        """Refuse the reads that have waited as long as they may; look again while others wait."""
+        loop, patience = asyncio.get_running_loop(), self._pool.patience
+        while self._is_wanted() and loop.time() - self._waiting[0][1] >= patience:
+            self._counts["requests_errors"] += 1
+            self._waiting.popleft()[0].set_exception(PoolTimeout("no connection became free in time"))
+        self._looking = loop.call_later(min(LOOK, patience), self._refuse_late) if self._waiting else None
 
     def _borrow_for_waiting(self) -> None:
         """See that connections are borrowed while reads wait."""
@@ -174,18 +182,20 @@ class StandingConnections:
                     session = await self._pool.lend()
                 except PoolTimeout:
                     continue
-                connection = StandingConnection(session, self.dismiss, self.expire)
+                connection = StandingConnection(session, on_unasked=self.dismiss, on_expiry=self.expire)
                 self._all.add(connection)
                 self._put(connection)
         except psycopg.Error as error:
-            while self._waiting:
-                waiter = self._waiting.popleft()
-                if not waiter.done():
-                    waiter.set_exception(error)
+            self._refuse(error)
+
+    def _refuse(self, error: Exception) -> None:
+        """Refuse all reads that wait."""
+        while self._is_wanted():
+            self._waiting.popleft()[0].set_exception(error)
 
     def _is_wanted(self) -> bool:
         """Whether a read waits.  Forgets those that no longer do."""
-        while self._waiting and self._waiting[0].done():
+        while self._waiting and self._waiting[0][0].done():
             self._waiting.popleft()
         return bool(self._waiting)
 
@@ -194,7 +204,7 @@ class StandingConnections:
         if connection.is_due or self._pool.is_short:
             self._return(connection)
         elif self._is_wanted():
-            self._waiting.popleft().set_result(connection)
+            self._waiting.popleft()[0].set_result(connection)
         else:
             self._idle.append(connection)
 

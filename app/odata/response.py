@@ -6,19 +6,18 @@ its count and its entity tag agree while others write.  PostgreSQL's JSON is sen
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass
-from typing import Any
 from urllib.parse import unquote
 
 import psycopg
 from aiohttp import web
-from psycopg.sql import SQL
+from psycopg.pq.abc import PGresult
 
 from app.database.database import Database
+from app.database.direct import DirectConnection
 from app.database.past import Moment, name_version, open_past, require_kept
 from app.database.replicas import require_position
 from app.database.session import Session, read_row_on
@@ -35,7 +34,7 @@ FIRST_ROWS = 100  # rows of a stream's first block, after which the first byte i
 BLOCK_ROWS = 4000  # rows of a later block, at most
 BLOCK_BYTES = 256 << 10  # size of a later block, aimed at
 DECLARE = b"declare rows no scroll cursor for "
-FETCH = SQL("fetch forward {} from rows")
+FETCH = b"fetch forward %d from rows"
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +238,10 @@ async def open_rows(
     )
     # a row with a collection inside can be long
     size = 1 if any(expansion.step.many for _, expansion in plan.query.expansions) else FIRST_ROWS
-    first = await _fetch(connection, size)
+    await connection.raw.execute(FETCH % size, prepare=False)
+    result = connection.raw.pgresult
+    assert result is not None
+    first = _rows(result)
     start = _head(plan, count) + b",".join(first)
     if len(first) < size:
         return headers, start + b"]}", None
@@ -255,26 +257,28 @@ def _head(plan: Plan, count: bytes | None) -> bytes:
     return b'{%b%b"value":[' % (plan.context, total)
 
 
-async def _blocks(connection: psycopg.AsyncConnection[Any], start: bytes, size: int) -> AsyncGenerator[bytes, None]:
-    """Yield `start` (the envelope's start and the first `size` rows), then the other rows in blocks, then the envelope's end."""
-    coming = asyncio.create_task(_fetch(connection, size))
+async def _blocks(connection: Session, start: bytes, size: int) -> AsyncGenerator[bytes, None]:
+    """Yield `start` (the envelope's start and the first `size` rows), then the other rows in blocks, then the envelope's end.
+
+    The next block is read while one is sent.
+    """
+    direct = DirectConnection(connection)
     try:
+        coming = direct.start(FETCH % size)
         yield start
-        while rows := await coming:
-            block = b"," + b",".join(rows)
+        while rows := _rows(await direct.result(coming)):
+            block = b",".join([b"", *rows])
             size = max(1, min(BLOCK_ROWS, size * 4, BLOCK_BYTES * len(rows) // len(block)))
-            coming = asyncio.create_task(_fetch(connection, size))
-            await asyncio.sleep(0)  # let the database start on the next block before this one is sent
+            coming = direct.start(FETCH % size)
             yield block
         yield b"]}"
     finally:
-        coming.cancel()
-        await asyncio.gather(coming, return_exceptions=True)
+        try:
+            await direct.cancel()
+        finally:
+            direct.detach()
 
 
-async def _fetch(connection: psycopg.AsyncConnection[Any], size: int) -> list[bytes]:
-    """Fetch the JSON of the next rows."""
-    cursor = await connection.execute(FETCH.format(size), prepare=False)
-    result = cursor.pgresult
-    assert result is not None
+def _rows(result: PGresult) -> list[bytes]:
+    """The JSON of the rows of a block."""
     return [result.get_value(row, 0) or b"" for row in range(result.ntuples)]

@@ -1,10 +1,20 @@
-"""The address that the service listens on: checked to be free, or an error that names it."""
+"""The address that the service listens on: checked to be free, or an error that names it; and the connections that arrive there."""
 
 from __future__ import annotations
 
+import asyncio
+import errno
+import logging
 import os
 import socket
+from collections.abc import Callable, Sequence
 from typing import Any
+
+log = logging.getLogger("bds.http")
+
+BACKLOG = 1024  # connections that wait to be accepted
+RETRY = 1.0  # seconds after which connections are accepted again when the process or the machine has no descriptors left
+EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 def resolve_address(host: str, port: int) -> tuple[int, tuple[Any, ...]]:
@@ -23,3 +33,67 @@ def listen_error(host: str, port: int, error: OSError) -> OSError:
     """The same error with a message that names the address."""
     reason = error.strerror if isinstance(error, socket.gaierror) or error.errno is None else os.strerror(error.errno)
     return OSError(error.errno, reason, f"cannot listen on {f'[{host}]' if ':' in host else host}:{port}")
+
+
+async def bind(host: str, port: int) -> list[socket.socket]:
+    """Sockets that are bound to the addresses of a host.  Raises OSError."""
+    server = await asyncio.get_running_loop().create_server(asyncio.Protocol, host, port, start_serving=False)
+    try:
+        return [each.dup() for each in server.sockets]
+    finally:
+        server.close()
+
+
+class Acceptor:
+    """Listens on sockets, and accepts all connections that wait there.
+
+    uvloop's own server accepts one connection in a turn of its event loop, in which it also reads a request from each connection
+    that it has already: the last of a thousand clients that arrive together would wait for thousands of answers to others.
+    """
+
+    def __init__(self, sockets: Sequence[socket.socket], make: Callable[[], asyncio.Protocol]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._sockets, self._make = sockets, make
+        self._opening: set[asyncio.Task[Any]] = set()
+        self._retry: asyncio.TimerHandle | None = None
+        for each in sockets:
+            each.setblocking(False)
+            each.listen(BACKLOG)
+        self._watch()
+
+    def close(self) -> None:
+        """Accept no more."""
+        if self._retry is not None:
+            self._retry.cancel()
+        for each in self._sockets:
+            self._loop.remove_reader(each)
+            each.close()
+
+    def _watch(self) -> None:
+        for each in self._sockets:
+            self._loop.add_reader(each, self._accept, each)
+
+    def _accept(self, listening: socket.socket) -> None:
+        for _ in range(BACKLOG):
+            try:
+                connection, _ = listening.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                if error.errno not in EXHAUSTED:
+                    raise
+                log.error("connections wait, because none can be accepted: %s", os.strerror(error.errno))
+                for each in self._sockets:
+                    self._loop.remove_reader(each)
+                self._retry = self._loop.call_later(RETRY, self._watch)
+                return
+            connection.setblocking(False)
+            opening = asyncio.create_task(self._open(connection))
+            self._opening.add(opening)
+            opening.add_done_callback(self._opening.discard)
+
+    async def _open(self, connection: socket.socket) -> None:
+        try:
+            await self._loop.connect_accepted_socket(self._make, connection)
+        except OSError:  # the client has left
+            connection.close()

@@ -7,7 +7,9 @@ import base64
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
+import psycopg
 import pytest
 
 from app import auth
@@ -155,6 +157,58 @@ def test_a_lookup_is_not_cached_if_a_revocation_arrives_meanwhile(operator: Oper
             opened.clear_cache()
             assert await asking
             assert not opened._cache
+
+    asyncio.run(check())
+
+
+def test_requests_that_come_while_their_key_is_looked_up_share_the_lookup(
+    operator: Operator, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    operator.company("acme")
+    key = operator.key("acme")
+
+    async def check() -> None:
+        async with gate(database_url) as opened:
+            query, lookups = opened._query_key, list[bytes]()
+
+            async def counting(connection: Any, key_hash: bytes) -> Any:
+                lookups.append(key_hash)
+                return await query(connection, key_hash)
+
+            monkeypatch.setattr(opened, "_query_key", counting)
+            asking = [asyncio.create_task(identify(opened, key)) for _ in range(50)]
+            await asyncio.sleep(0)
+            asking.pop(0).cancel()  # the first one's client leaves
+            identities = await asyncio.gather(*asking)
+            assert identities[0] and all(each is identities[0] for each in identities)
+            assert len(lookups) == 1
+            # one that comes after a revocation has a lookup of its own, even if another one still runs
+            opened.clear_cache()
+            early = asyncio.create_task(identify(opened, key))
+            await asyncio.sleep(0)
+            operator.rows("select bds.revoke_key(id) from bds.api_keys")
+            opened.clear_cache()
+            assert await identify(opened, key) is None
+            await early
+            assert len(lookups) == 3 and not opened._lookups
+
+    asyncio.run(check())
+
+
+def test_an_error_of_a_shared_lookup_reaches_all(operator: Operator, database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    operator.company("acme")
+    key = operator.key("acme")
+
+    async def check() -> None:
+        async with gate(database_url) as opened:
+            with monkeypatch.context() as patched:
+                patched.setattr(opened, "_query_key", fail)
+                answers = await asyncio.gather(*(identify(opened, key) for _ in range(5)), return_exceptions=True)
+            assert [type(each) for each in answers] == [psycopg.OperationalError] * 5
+            assert await identify(opened, key)
+
+    async def fail(*_: object) -> None:
+        raise psycopg.OperationalError
 
     asyncio.run(check())
 

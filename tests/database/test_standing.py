@@ -17,7 +17,7 @@ import uvloop
 from psycopg_pool import PoolClosed, PoolTimeout
 
 from app.config import Config
-from app.database import pools, standing
+from app.database import direct, pools, standing
 from app.database.pools import Pool
 from app.database.session import Row
 from tests.conftest import Operator
@@ -232,7 +232,7 @@ def test_the_query_of_a_cancelled_read_is_cancelled_and_its_connection_serves_ag
 
 
 def test_a_backend_that_does_not_cancel_is_given_up(operator: Operator, database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(standing, "CANCEL_TIMEOUT", 0.2)
+    monkeypatch.setattr(direct, "CANCEL_TIMEOUT", 0.2)
 
     async def work(pool: Pool) -> None:
         pid = await pid_of(pool)

@@ -1,0 +1,138 @@
+"""A connection that is used with libpq itself, one statement at a time; the event loop watches its socket meanwhile.
+
+psycopg opens it, and watches a socket anew for each piece that arrives, with six system calls; its cursors cost more than that.  So
+small reads (app/database/standing.py) and the blocks of large collections (app/odata/response.py) are taken here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Sequence
+
+import psycopg
+from psycopg.pq import ExecStatus
+from psycopg.pq.abc import PGresult
+
+from app.database.session import Session
+
+log = logging.getLogger("bds.db")
+
+CANCEL_TIMEOUT = 5.0  # seconds that a backend has to cancel a query; then its connection is closed
+
+
+class DirectConnection:
+    """A psycopg connection that psycopg does not use until `detach`."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self._pq = session.pgconn
+        self._socket = self._pq.socket
+        self._loop = asyncio.get_running_loop()
+        self._received: PGresult | None = None  # the result of the running statement
+        self._waiter: asyncio.Future[PGresult] | None = None  # for that result; None while no statement runs
+        self._answered = 0.0  # when the server last answered, on the monotonic clock
+        self._loop.add_reader(self._socket, self._on_readable)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a statement still runs, because the task that waited for it was cancelled."""
+        return self._waiter is not None
+
+    async def run(self, text: bytes, parameters: Sequence[bytes] = ()) -> PGresult:
+        """Run a statement.  Raises psycopg.Error."""
+        return await self.result(self.start(text, parameters))
+
+    def start(self, text: bytes, parameters: Sequence[bytes] = ()) -> asyncio.Future[PGresult]:
+        """Send a statement; its result is taken by `result`.  Raises psycopg.OperationalError."""
+        self._pq.send_query_params(text, parameters)
+        return self._sent()
+
+    async def result(self, started: asyncio.Future[PGresult]) -> PGresult:
+        """The result of a statement that was sent.  Raises psycopg.Error."""
+        result = await started
+        if result.status not in (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK):
+            raise psycopg.errors.error_from_result(result)
+        return result
+
+    def _sent(self) -> asyncio.Future[PGresult]:
+        """For the result of the statement that was just sent."""
+        self._received = None
+        waiter: asyncio.Future[PGresult] = self._loop.create_future()
+        self._waiter = waiter
+        if self._pq.flush():
+            self._loop.add_writer(self._socket, self._on_writable)
+        return waiter
+
+    def _on_writable(self) -> None:
+        """Send the rest of a long statement."""
+        with contextlib.suppress(psycopg.OperationalError):  # `_on_readable` meets the error, too
+            if self._pq.flush():
+                return
+        self._loop.remove_writer(self._socket)
+
+    def _on_readable(self) -> None:
+        """Take what the server has sent."""
+        if self._waiter is None:
+            self._on_unasked()
+            return
+        try:
+            self._pq.consume_input()
+            while not self._pq.is_busy():
+                result = self._pq.get_result()
+                if result is None:
+                    self._settle(psycopg.OperationalError("the server sent no result"))
+                    return
+                self._received = result
+        except psycopg.OperationalError as error:
+            self.close()
+            self._settle(error)
+
+    def _on_unasked(self) -> None:
+        """The server has ended the connection, which the next statement will find, or tells of a changed setting."""
+        try:
+            self._pq.consume_input()
+        except psycopg.OperationalError:
+            self.detach()
+
+    def _settle(self, error: psycopg.OperationalError) -> None:
+        """End the wait for the result; with an error if the server has sent none."""
+        self._answered = time.monotonic()
+        waiter, self._waiter = self._waiter, None
+        if waiter is None or waiter.done():  # cancelled
+            return
+        if self._received is not None:
+            waiter.set_result(self._received)
+        else:
+            waiter.set_exception(error)
+            waiter.exception()  # seen, even if nobody takes it any more
+
+    async def cancel(self) -> None:
+        """Have the backend cancel a running statement, and wait until it is ready; close the connection otherwise."""
+        if self._waiter is None:  # it has ended meanwhile
+            return
+        ended: asyncio.Future[PGresult] = self._loop.create_future()
+        self._waiter = ended
+        try:
+            async with asyncio.timeout(CANCEL_TIMEOUT):
+                await self.session.cancel_safe(timeout=CANCEL_TIMEOUT)
+                await ended
+        except (psycopg.Error, OSError, TimeoutError) as error:
+            log.warning("a query could not be cancelled: %s", type(error).__name__)
+            self.close()
+        except asyncio.CancelledError:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        self.detach()
+        self._pq.finish()
+
+    def detach(self) -> None:
+        """Stop watching the socket: psycopg may use the connection."""
+        if self._socket >= 0:
+            self._loop.remove_reader(self._socket)
+            self._loop.remove_writer(self._socket)
+            self._socket = -1

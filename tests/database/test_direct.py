@@ -1,0 +1,136 @@
+"""A connection that is used with libpq itself for a while, as streams use theirs, and by psycopg afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import psycopg
+import pytest
+import uvloop
+
+from app.database import direct as direct_connections
+from app.database.direct import DirectConnection
+from app.database.session import Session
+from tests.conftest import Operator
+from tests.service.serving import wait_until
+
+PATIENCE = 60.0  # seconds
+
+
+def with_session(url: str, work: Callable[[Session, list[dict[str, Any]]], Awaitable[None]]) -> None:
+    """Run work with a connection, in the event loop of the service; it gets the errors that the loop has met, too."""
+
+    async def run() -> None:
+        failures: list[dict[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context))
+        session = await Session.connect(url, autocommit=True)
+        try:
+            async with asyncio.timeout(PATIENCE):
+                await work(session, failures)
+        finally:
+            await session.close()
+
+    uvloop.run(run())
+
+
+async def one(session: Session) -> Any:
+    return await (await session.execute("select 1")).fetchone()
+
+
+async def end_backend(operator: Operator, pid: int) -> None:
+    operator.rows("select pg_terminate_backend(%s)", (pid,))
+    gone = "select from pg_stat_activity where pid = %s"
+    await asyncio.to_thread(wait_until, lambda: not operator.rows(gone, (pid,)))
+
+
+def test_a_statement_runs_while_the_one_before_is_used_and_psycopg_goes_on_afterwards(database_url: str) -> None:
+    async def work(session: Session, _: object) -> None:
+        await session.execute("begin")
+        await session.execute("declare rows no scroll cursor for select g from generate_series(1, 7) g")
+        direct = DirectConnection(session)
+        coming, seen = direct.start(b"fetch forward 3 from rows"), []
+        while (result := await direct.result(coming)).ntuples:
+            coming = direct.start(b"fetch forward 3 from rows")
+            seen.append([result.get_value(row, 0) for row in range(result.ntuples)])
+        assert seen == [[b"1", b"2", b"3"], [b"4", b"5", b"6"], [b"7"]]
+        direct.detach()
+        assert await one(session) == (1,)
+        await session.execute("commit")
+
+    with_session(database_url, work)
+
+
+def test_a_statement_that_is_cancelled_leaves_the_connection_to_psycopg(
+    operator: Operator, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(direct_connections, "CANCEL_TIMEOUT", PATIENCE)
+
+    async def work(session: Session, _: object) -> None:
+        direct = DirectConnection(session)
+        running = asyncio.create_task(direct.run(b"select pg_sleep(600)"))
+        sleeps = "select from pg_stat_activity where pid = %s and state = 'active' and wait_event = 'PgSleep'"
+        await asyncio.to_thread(wait_until, lambda: bool(operator.rows(sleeps, (session.info.backend_pid,))))
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        assert direct.is_running
+        await direct.cancel()
+        assert not direct.is_running
+        direct.detach()
+        assert await one(session) == (1,)
+
+    with_session(database_url, work)
+
+
+def test_a_cancel_that_is_cancelled_closes_the_connection(database_url: str) -> None:
+    async def work(session: Session, _: object) -> None:
+        direct = DirectConnection(session)
+        direct.start(b"select pg_sleep(600)")
+        cancelling = asyncio.create_task(direct.cancel())
+        await asyncio.sleep(0)
+        cancelling.cancel()
+        await asyncio.gather(cancelling, return_exceptions=True)
+        assert session.closed
+
+    with_session(database_url, work)
+
+
+def test_what_the_server_tells_unasked_disturbs_no_later_statement(operator: Operator, database_url: str) -> None:
+    async def work(session: Session, failures: list[dict[str, Any]]) -> None:
+        await session.execute("listen changed")
+        direct = DirectConnection(session)
+        operator.rows("select pg_notify('changed', '')")
+        while session.pgconn.notifies() is None:
+            await asyncio.sleep(0)
+        assert (await direct.run(b"select 1")).get_value(0, 0) == b"1"
+        direct.detach()
+        assert await one(session) == (1,) and not failures
+
+    with_session(database_url, work)
+
+
+def test_a_backend_that_ends_is_an_error_of_the_next_statement(operator: Operator, database_url: str) -> None:
+    async def work(session: Session, failures: list[dict[str, Any]]) -> None:
+        direct = DirectConnection(session)
+        await end_backend(operator, session.info.backend_pid)
+        with pytest.raises(psycopg.OperationalError):
+            await direct.run(b"select 1")
+        direct.detach()
+        assert not failures
+
+    with_session(database_url, work)
+
+
+def test_an_error_that_nobody_takes_any_more_is_not_logged(operator: Operator, database_url: str) -> None:
+    async def work(session: Session, failures: list[dict[str, Any]]) -> None:
+        direct = DirectConnection(session)
+        coming = direct.start(b"select pg_sleep(600)")
+        await end_backend(operator, session.info.backend_pid)
+        while not coming.done():
+            await asyncio.sleep(0)
+        del coming
+        await asyncio.sleep(0)
+        assert not failures
+
+    with_session(database_url, work)
