@@ -166,14 +166,16 @@ def _move(processors: set[int], *processes: psutil.Process) -> None:
 
 
 @contextlib.contextmanager
-def service(url: str, directory: Path) -> Iterator[Service]:
+def service(url: str, directory: Path, *options: str) -> Iterator[Service]:
     """`bds serve` on any free port, for as long as the block lasts."""
     key = auth.make_key()
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("select bds.create_key(%s, 'bench', %s, null, '{read}')", (auth.hash_key(key), [COMPANY]))
-    log = directory / "serve.log"  # not a pipe, which would fill
+    log = directory / f"serve_{time.monotonic_ns()}.log"  # not a pipe, which would fill
     with log.open("wb") as stderr:
-        process = subprocess.Popen([BDS, "serve", "--port", "0"], env=os.environ | {"BDS_DATABASE_URL": url}, stderr=stderr)
+        process = subprocess.Popen(
+            [BDS, "serve", "--port", "0", *options], env=os.environ | {"BDS_DATABASE_URL": url}, stderr=stderr
+        )
     try:
         host, port = _announced(log, process)
         yield Service(process.pid, host, port, key)

@@ -16,13 +16,13 @@ from app.database.catalog import Catalog
 from bench.documents import write_basis, write_products
 from bench.place import COMPANY, Place, Service, load, service, session, settle, tool
 from bench.postgrest import postgrest
-from bench.table import Result, rate, rates, say, timed
+from bench.table import Result, rate, say, timed
 
-ROUNDS = 5
+ROUNDS, ROUNDS_AT_ONCE = 5, 3
 BUFFER = 1 << 20
 TARGET_SPEED, TARGET_MEMORY, TARGET_FIRST = 0.95, 100, 20
 PEER_PORT = 47_822
-PEER_HEAD = f"GET /products?company_id=eq.{COMPANY}&order=id HTTP/1.1\r\nHost: bench"
+PEER_HEAD = f"GET /products?select={{}}&company_id=eq.{COMPANY}&order=id HTTP/1.1\r\nHost: bench"
 AT_ONCE = 16  # readers of the whole collection
 TIME = "to_char({} at time zone 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"') as {}"  # as the service writes times
 
@@ -63,30 +63,29 @@ def _collection(url: str, running: Service, catalog: Catalog, rows: int) -> Iter
     note = f"floor: the same with times that end in Z; target >= {TARGET_SPEED}"
     yield rate("read, collection (times ending in Z)", "MB/s", megabytes, ours, utc, note)
     yield Result("read, first byte", "ms", median(firsts) * 1e3, note=f"of a whole collection; target < {TARGET_FIRST}")
-    yield from _at_once(url, running)
+    yield from _at_once(url, running, rows, [field.name for field in fields])
     yield Result("read, memory", "MB", running.memory(), note=f"of the service; idle {idle:.0f}; target < {TARGET_MEMORY}")
 
 
-def _at_once(url: str, running: Service) -> Iterator[Result]:
-    """The collection to many readers at once, beside PostgREST."""
+def _at_once(url: str, running: Service, rows: int, columns: list[str]) -> Iterator[Result]:
+    """The collection to many readers at once, beside the same columns from PostgREST."""
     say(f"read: {AT_ONCE} at once")
-    peer_rates: list[float] = []
+    peer_head = PEER_HEAD.format(",".join(columns))
+    ours, theirs = [], []
     with postgrest(url, AT_ONCE, PEER_PORT) as peer, ThreadPoolExecutor(AT_ONCE) as pool:
 
-        def rate_of(ask: Callable[[], int]) -> float:
-            took, sizes = timed(lambda: list(pool.map(lambda _: ask(), range(AT_ONCE))))
-            return sum(sizes) / 1e6 / took
+        def seconds(ask: Callable[[], object]) -> float:
+            return timed(lambda: list(pool.map(lambda _: ask(), range(AT_ONCE))))[0]
 
-        rates_of_ours = []
-        for _ in range(ROUNDS):
-            rates_of_ours.append(rate_of(lambda: _read(running)[2]))
+        for _ in range(ROUNDS_AT_ONCE):
+            ours.append(seconds(lambda: _read(running)))
             if peer is not None:
-                peer_rates.append(rate_of(lambda: _ask("127.0.0.1", PEER_PORT, PEER_HEAD)[2]))
+                theirs.append(seconds(lambda: _ask("127.0.0.1", PEER_PORT, peer_head)))
     note = f"{AT_ONCE} readers; floor: PostgREST; target >= 1"
-    if peer_rates:
-        yield rates("read, collection, at once", "MB/s", rates_of_ours, peer_rates, note)
+    if theirs:
+        yield rate("read, collection, at once", "rows/s", AT_ONCE * rows, ours, theirs, note)
     else:
-        yield Result("read, collection, at once", "MB/s", median(rates_of_ours), note=note)
+        yield Result("read, collection, at once", "rows/s", AT_ONCE * rows / median(ours), note=note)
 
 
 def _read(running: Service) -> tuple[float, float, int]:
