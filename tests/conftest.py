@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import os
 import secrets
 import shutil
 import tempfile
@@ -21,9 +22,11 @@ from pytest_postgresql.janitor import DatabaseJanitor
 
 from app import logs
 from app.database import embedded, migrate
+from tests.shards import migrate_with_shards
 
 TEMPLATE = "bds_template"
 SHARED = Path(__file__).resolve().parent.parent.parent / "shared"
+SHARDED = os.environ.get("BDS_TEST_SHARDS") == "1"  # companies live in shards, see tests/shards.py
 _numbers = count(1)
 
 
@@ -47,7 +50,7 @@ def server() -> Iterator[str]:
             connection.execute("alter system set fsync = off")
             connection.execute("select pg_reload_conf()")
             connection.execute(f"create database {TEMPLATE} template template0 encoding 'UTF8' locale 'C.UTF-8'")
-        migrate.migrate(make_conninfo(url, dbname=TEMPLATE))
+        (migrate_with_shards if SHARDED else migrate.migrate)(make_conninfo(url, dbname=TEMPLATE))
         yield url
     finally:
         embedded.stop(directory)
