@@ -121,12 +121,21 @@ def test_an_import_creates_updates_and_removes(sharded: Operator, companies: lis
     assert ids == list(range(1, len(ids) + 1))
 
 
-def test_a_move_of_the_settings_to_another_company_is_found(sharded: Operator, companies: list[str]) -> None:
+def test_no_plan_is_forced_to_be_generic(sharded: Operator, companies: list[str]) -> None:
+    company, document = companies[7], json.dumps({"units": [{"code": "L", "name": "Litre"}]})
+    for statement in ("select bds.lock_company(%(company)s)", "select bds.import_document(%(company)s, %(document)s)"):
+        with sharded.connection.transaction(force_rollback=True):
+            sharded.connection.execute("select bds.set_context(%s)", (company,))
+            sharded.connection.execute(statement.encode(), {"company": company, "document": document})
+            assert sharded.rows("select current_setting('plan_cache_mode')") == [("auto",)]
+
+
+def test_a_forged_place_of_the_clock_is_looked_up_again(sharded: Operator, companies: list[str]) -> None:
     company = companies[7]
     with sharded.connection.transaction():
         sharded.connection.execute("select bds.set_context(%s)", (company,))
         sharded.connection.execute("insert into data.units (code, name) values ('KG', 'Kilo')")
-        # the place of the clock is of another shard
+        # no row is there
         sharded.connection.execute("select set_config('bds.clock', '(999,1)', true)")
         sharded.connection.execute("insert into data.units (code, name) values ('M', 'Metre')")
     assert [entry[0] for entry in log(sharded, company)] == [1, 2]
