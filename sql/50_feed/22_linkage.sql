@@ -124,7 +124,8 @@ begin
         from ({homes}) h
         join {table} t on t.company_id = (select import.company_id) and t.{parent:I} = h.id
         where not exists (select from pg_temp."named_{entity}" n where n.id = t.id)
-    ) r on r.{parent:I} = i."@home" and r."@place" = i."@place"
+    -- + 0: both sides are sorted by parent, and a merge would compare each item of a parent with all of its rows
+    ) r on r.{parent:I} + 0 = i."@home" and r."@place" = i."@place"
         {agree}
     left join pg_temp."named_{entity}" n on n.ordinal = i."@ordinal";
     perform bds_feed.filled(import, 'map_{entity}');
