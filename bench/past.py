@@ -1,10 +1,12 @@
 """What reading a past state costs, against reading the present; and undoing an import, against the import.
 
-The state is of before a tenth of the rows changed.  Reads are the service's statements, without HTTP.
+The state is of before a tenth of the rows changed.  Reads are the service's statements, without HTTP; how much memory one takes is
+measured over HTTP.
 """
 
 from __future__ import annotations
 
+import http.client
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,11 +20,13 @@ from app.database.past import NAME_VERSION, Moment, model_of, parameters
 from app.query import sql_select
 from app.query.options import parse_query
 from bench.documents import write_basis, write_products
-from bench.place import COMPANY, Place, load, settle
+from bench.memory import watched
+from bench.place import COMPANY, Place, Service, load, service, settle
 from bench.table import Result, rate, say, timed
 
 ROUNDS = 5
 ITEMS = 5  # of an order
+READ = 1 << 20  # bytes read at once from a response
 
 ROWS = (
     "insert into data.products (code, name, description, barcode, price)"
@@ -64,6 +68,11 @@ def measure(place: Place, rows: int) -> Iterator[Result]:
         version = fill(url, rows)
         for name, (ours, floor) in read(url, version).items():
             yield rate(f"past, {name}", "reads/s", 1, ours, floor, f"{rows:,} products, a tenth changed; floor: now")
+        with service(url, place.directory) as served, watched(place) as session:
+            size = sum(fetch(served, f"{COMPANY}@{version}/{path}") for path in ("products", "orders?$expand=items"))
+            most = served.memory()
+        note = f"every product, every order with items, {size / 1e6:,.0f} MB; ours: a session of the server; the service held {most:.0f} MB"
+        yield Result("past, memory of reads", "MB", session[0], note=note)
     yield from undo(place, rows)
 
 
@@ -117,6 +126,16 @@ def _reading(reader: psycopg.Connection[Any], catalog: Catalog, entity: str, opt
     return work
 
 
+def fetch(served: Service, path: str) -> int:
+    """Read a collection over HTTP; returns its size in bytes.  Raises RuntimeError unless the answer is 200."""
+    connection = http.client.HTTPConnection(served.host, served.port)
+    connection.request("GET", f"/api/odata/{path}", headers={"Authorization": served.basic})
+    response = connection.getresponse()
+    if response.status != 200:
+        raise RuntimeError(f"{path}: {response.status} {response.read(500)!r}")
+    return sum(len(data) for data in iter(lambda: response.read(READ), b""))
+
+
 def undo(place: Place, rows: int) -> Iterator[Result]:
     """An import of new products, one that changes them all, and one that removes them, each undone."""
     changed, none = (place.directory / f"past_{name}.json" for name in ("changed", "none"))
@@ -132,21 +151,21 @@ def undo(place: Place, rows: int) -> Iterator[Result]:
             if name == "updates":
                 load(url, products.path)
             settle(url, vacuum=True)
-            yield undone(url, name, path, rows)
+            yield undone(place, url, name, path)
 
 
-def undone(url: str, name: str, path: Path, rows: int) -> Result:
+def undone(place: Place, url: str, name: str, path: Path) -> Result:
     """The revert of an import, against that import."""
     say(f"past: {name}, imported and undone")
-    floor, counts = timed(load, url, path)
+    with watched(place) as importing:
+        floor, counts = timed(load, url, path)
     changes = sum(each[kind] for each in counts.values() for kind in ("created", "updated", "deleted"))
     settle(url, vacuum=True)
-    with psycopg.connect(url, autocommit=True) as connection:
+    with psycopg.connect(url, autocommit=True) as connection, watched(place) as reverting:
         connection.execute("set temp_buffers = '128MB'")  # as the service does
         [(change_set,)] = connection.execute("select id from bds.imports order by started_at desc limit 1").fetchall()
         ours, [(report,)] = timed(lambda: connection.execute("select bds.revert(%s, %s)", (COMPANY, change_set)).fetchall())
     if report["state"] != "completed":
         raise RuntimeError(f"{name}: {report}")
-    return rate(
-        f"past, {name} undone", "changes/s", changes, [ours], [floor], f"{changes:,} changes; floor: the import; target 1.0"
-    )
+    note = f"{changes:,} changes; floor: the import; the session of the server held {reverting[0]:.0f} MB, of the import {importing[0]:.0f} MB"
+    return rate(f"past, {name} undone", "changes/s", changes, [ours], [floor], f"{note}; target 1.0")

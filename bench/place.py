@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import os
 import re
@@ -36,6 +37,11 @@ class Place:
 
     directory: Path
     url: str
+
+    @property
+    def server(self) -> psutil.Process:
+        """PostgreSQL's first process; its sessions are children."""
+        return psutil.Process(int((self.directory / "postgres" / "postmaster.pid").read_text().split()[0]))
 
     @contextlib.contextmanager
     def database(self, *companies: str) -> Iterator[str]:
@@ -134,6 +140,11 @@ class Service:
     port: int
     key: str
 
+    @property
+    def basic(self) -> str:
+        """The header Authorization of requests to OData."""
+        return "Basic " + base64.b64encode(f"api:{self.key}".encode()).decode()
+
     def memory(self) -> float:
         """The most memory that the process has held so far, in MB."""
         status = Path(f"/proc/{self.pid}/status").read_text()
@@ -149,7 +160,7 @@ def apart(place: Place) -> Iterator[Callable[[int], None]]:
     """
     processors = sorted(os.sched_getaffinity(0))
     first, others = {processors[0]}, set(processors[1:]) or set(processors)
-    postmaster = psutil.Process(int((place.directory / "postgres" / "postmaster.pid").read_text().split()[0]))
+    postmaster = place.server
     _move(others, postmaster, *postmaster.children(recursive=True), psutil.Process())
     try:
         yield lambda pid: _move(first, psutil.Process(pid))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import re
 import socket
 import subprocess
@@ -90,8 +89,7 @@ def _at_once(url: str, running: Service, rows: int, columns: list[str]) -> Itera
 
 def _read(running: Service) -> tuple[float, float, int]:
     """Seconds to the first byte and to the last, bytes of the answer.  Raises RuntimeError unless it is whole."""
-    credentials = base64.b64encode(f"api:{running.key}".encode()).decode()
-    head = f"GET /api/odata/{COMPANY}/products HTTP/1.1\r\nHost: bench\r\nAuthorization: Basic {credentials}"
+    head = f"GET /api/odata/{COMPANY}/products HTTP/1.1\r\nHost: bench\r\nAuthorization: {running.basic}"
     first, took, size, tail = _ask(running.host, running.port, head)
     if tail != b"]}\r\n0\r\n\r\n":
         raise RuntimeError(f"half an answer, ending in {tail!r}")

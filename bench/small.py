@@ -7,7 +7,6 @@ key are asked for on more connections, too: how many, and the time within which 
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import subprocess
 import sys
@@ -153,9 +152,8 @@ def _waits(name: str, ours: list[Speed], peer: list[Speed], note: str) -> Result
 
 
 def ask(running: Service, path: str, ids: tuple[int, int], mode: str = "rows", clients: int = CLIENTS) -> Speed:
-    authorization = "Basic " + base64.b64encode(f"api:{running.key}".encode()).decode()
     path = f"/api/odata/{COMPANY}/" + quote(path, safe="/?&=$(){}',:")
-    return _run(running.host, running.port, authorization, path, mode, ids, clients)
+    return _run(running.host, running.port, running.basic, path, mode, ids, clients)
 
 
 def _run(host: str, port: int, authorization: str, path: str, mode: str, ids: tuple[int, int], clients: int = CLIENTS) -> Speed:

@@ -27,9 +27,9 @@ grant select on
 grant execute on function
     bds.change_values, bds.first_change, bds.import_report, bds.row_at, bds.row_history, bds.rows_at
     to bds_operator, bds_reader, bds_writer;
-grant usage on schema past to bds_operator, bds_reader;  -- its views are granted by bds.register
+grant usage on schema past to bds_operator, bds_reader, bds_importer;  -- its views are granted by bds.register
 revoke all on function past.merge(jsonb) from public;
-grant execute on function past.merge(jsonb) to bds_operator, bds_reader;
+grant execute on function past.merge(jsonb) to bds_operator, bds_reader, bds_importer;
 grant execute on function bds.authenticate to bds_reader, bds_service;
 grant execute on function bds.count_changes, bds.count_rows to bds_operator, bds_reader;
 

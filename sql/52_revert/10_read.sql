@@ -9,18 +9,6 @@
 --     revert_errors    why rows stay as they are: entity, n, field, code, message
 --     revert_E         the rows of entity E (11_compare.sql)
 
-create function bds_revert.undo_step(state jsonb, operation bds.operation, old jsonb)
-    returns jsonb
-    language sql
-    immutable
-    return case when operation = 'update' then coalesce(state, '{}') || old else old end;
-comment on function bds_revert.undo_step(jsonb, bds.operation, jsonb) is 'The step of bds_revert.undo';
-
-create aggregate bds_revert.undo(bds.operation, jsonb) (sfunc = bds_revert.undo_step, stype = jsonb);
-comment on aggregate bds_revert.undo(bds.operation, jsonb) is
-    'The values before the oldest of these changes of a row, which come newest first: of the columns that they changed, of all after '
-    'a delete, null before a create';
-
 create function bds_revert.past_names()
     returns table (entity text, since timestamptz, until timestamptz, names jsonb)
     language sql
@@ -127,18 +115,19 @@ begin
     -- Statements are planned with their values.  A record of a parent that only names a collection has no old values.
     execute $sql$
         insert into pg_temp.revert_rows (n, entity, id, first_id, since, existed, is_whole, old)
-        select row_number() over (order by e.place, c.row_id), c.entity, c.row_id, c.first_id, c.since, c.operation <> 'create',
-            c.is_whole, c.old
+        select row_number() over (), c.entity, c.row_id, c.first_id, c.since, c.existed, c.is_whole, case when c.existed then c.old end
         from (
             select l.entity, l.row_id, min(l.id) as first_id, min(l.created_at) as since,
-                (array_agg(l.operation order by l.id desc))[count(*)::int] as operation, bool_or(l.operation = 'delete') as is_whole,
-                bds_revert.undo(l.operation, coalesce(bds_change_log.old_at(l.old, p.names), l.old) order by l.id desc) as old
+                min(l.id) is distinct from min(l.id) filter (where l.operation = 'create') as existed,
+                bool_or(l.operation = 'delete') as is_whole,
+                past.merge(coalesce(bds_change_log.old_at(l.old, p.names), l.old) order by l.id desc) as old
             from bds.change_log l
+            left join bds_feed.entities e on e.name = l.entity
             left join bds_revert.past_names() p on p.entity = l.entity and l.created_at >= p.since and l.created_at < p.until
             where l.company_id = $1 and l.change_set_id = $2 and l.created_at >= $3 and (l.operation <> 'update' or l.old <> '{}')
-            group by l.entity, l.row_id
+            group by e.place, l.row_id, l.entity
+            order by e.place, l.row_id
         ) c
-        left join bds_feed.entities e on e.name = c.entity
     $sql$ using company, change_set, since;
     get diagnostics rows = row_count;
     analyze pg_temp.revert_rows;

@@ -1,0 +1,143 @@
+"""The past over HTTP after columns were added, renamed, dropped and given another type: as it read then, under the names of now."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+from urllib.parse import quote
+from xml.etree import ElementTree
+
+import pytest
+
+from tests.feed.test_revert_tables import TABLES
+from tests.service.serving import Reply, Service, running, wait_until
+
+pytestmark = pytest.mark.slow
+
+EDM = "{http://docs.oasis-open.org/odata/ns/edm}"
+AGAIN = "select bds.register('data.shops')"
+# What happens to the shops, and what fields are called after it: None for a field that is dropped.
+STEPS: tuple[tuple[str, dict[str, str | None]], ...] = (
+    ("insert into data.shops (id, code, city, size, note) values (1, 'A', 'Ulm', '7', 'n'), (2, 'B', 'Bonn', '9', null)", {}),
+    ("insert into data.seats (shop_id, number, guest) values (1, 1, 'anna'), (1, 2, 'ben'), (2, 1, null)", {}),
+    ("update data.shops set city = 'Rom' where code = 'A'", {}),
+    (f"alter table data.shops rename city to town; {AGAIN}", {"city": "town"}),
+    ("update data.shops set town = null, note = 'closed' where code = 'B'", {}),
+    (
+        "alter table data.shops add city text, add unit_id bigint,"
+        f" add foreign key (company_id, unit_id) references data.units (company_id, id); {AGAIN}",
+        {},
+    ),
+    ("insert into data.units (id, code, name) values (5, 'u', 'Unit'); update data.shops set city = 'new', unit_id = 5 where id = 1", {}),
+    ("insert into data.shops (id, code, town, city) values (3, 'C', 'Wien', 'x'); update data.seats set shop_id = 3 where number = 2", {}),
+    ("select bds.drop_column('shops', 'note')", {"note": None}),
+    ("delete from data.shops where code = 'B'", {}),
+    (
+        "drop view api.shops, my.shops, past.shops_changed, past.shops_unchanged;"
+        f" alter table data.shops alter size type int using size::int; {AGAIN}",
+        {},
+    ),
+    ("update data.shops set size = size + 1, code = code || '2'; update data.seats set guest = 'carl'", {}),
+)  # fmt: skip
+READS = (
+    "/api/odata/demo{at}/shops?$expand=seats&$orderby=id",
+    "/api/odata/demo{at}/shops?$filter={city} ne 'Rom' and seats/any(s:s/guest ne 'ben')&$count=true&$orderby={city},id&$select=id,{city}",
+    "/api/odata/demo{at}/shops?$apply=groupby(({city}),aggregate($count as n))&$orderby={city}",
+    "/api/odata/demo{at}/shops(code='A')",
+    "/api/odata/demo{at}/shops(1)/{city}",
+    "/api/odata/demo{at}/seats?$expand=shop&$filter=shop/{city} eq 'Rom'&$orderby=id",
+    "/c/demo/shops?sort=id{parameter}",
+    "/c/demo/shops?filter={city} = 'Rom'{parameter}",
+    "/c/demo/shops/code:A{parameter}",
+    "/api/demo/shops?format=csv&export=true&$orderby=id{parameter}",
+    "/api/demo/shops?format=json&ids=true&export=true&$orderby=id{parameter}",
+)
+
+
+class Snapshot:
+    """What the service showed when a state was the present.  names: of its fields, as they are called now."""
+
+    def __init__(self, service: Service) -> None:
+        self.names: dict[str, str | None] = {name: name for name in fields(service)}
+        self.city = "town" if "town" in self.names else "city"  # what is called town in the end
+        [(self.version, self.time)] = service.operator.rows(
+            "select last_id, bds.api_time(clock_timestamp()) from bds.clocks where company_id = 'demo'"
+        )
+        self.shown = {path: read(service, path, self.city) for path in READS}
+
+    def now(self, value: Any) -> Any:
+        """The value under the names of now, without dropped fields."""
+        match value:
+            case list():
+                return [self.now(each) for each in value]
+            case dict():
+                return {self.names.get(k, k): self.now(v) for k, v in value.items() if self.names.get(k, k)}
+        return value
+
+
+def read(service: Service, path: str, city: str, moment: str = "") -> tuple[int, Any]:
+    """Status and content: the parsed answer, without its context."""
+    kind = "version" if moment.isdigit() else "at"
+    parameter = f"{'&' if '?' in path else '?'}{kind}={moment}" if moment else ""
+    path = path.format(at=f"@{moment}" if moment else "", parameter=parameter, city=city)
+    reply: Reply = service.ask(quote(path, safe="/$?=&(),:@"))
+    if "format=csv" in path:
+        return reply.status, list(csv.DictReader(io.StringIO(reply.body.decode("utf-8-sig"))))
+    if reply.status in (204, 404):
+        return reply.status, None
+    content = reply.json
+    return reply.status, {key: value for key, value in content.items() if key != "@odata.context"}
+
+
+def comparable(value: Any) -> Any:
+    """Without fields that are null or, in CSV, empty, because one that did not exist then is null now; a size, which was text, as text."""
+    match value:
+        case list():
+            return [comparable(each) for each in value]
+        case dict():
+            return {k: str(v) if k == "size" else comparable(v) for k, v in value.items() if v not in (None, "")}
+    return value
+
+
+@pytest.fixture
+def service(database_url: str) -> Iterator[Service]:
+    with running(database_url) as service:
+        service.operator.connection.execute(TABLES.encode())
+        yield service
+
+
+def fields(service: Service) -> set[str]:
+    """The fields of a shop in the service's model."""
+    [shop] = [
+        each
+        for each in ElementTree.fromstring(service.odata("/$metadata").body).iter(f"{EDM}EntityType")
+        if each.get("Name") == "shop"
+    ]
+    return {each.attrib["Name"] for each in shop.iter(f"{EDM}Property")}
+
+
+def test_every_state_reads_as_it_did_under_the_names_of_now(service: Service) -> None:
+    snapshots: list[Snapshot] = []
+    tags: list[str] = []
+    for statement, names in STEPS:
+        service.operator.write("demo", statement)
+        registered = {name for (name,) in service.operator.rows("select name from bds.fields where entity = 'shops'")}
+        wait_until(lambda expected=registered: fields(service) == expected)  # type: ignore[misc]
+        for snapshot in snapshots:
+            snapshot.names = {then: now and names.get(now, now) for then, now in snapshot.names.items()}
+        snapshots.append(Snapshot(service))
+        tags.append(service.ask("/api/odata/demo@1/shops").headers["ETag"])
+    assert [tag != before for before, tag in pairwise(tags)] == ["alter" in step or "drop" in step for step, _ in STEPS[1:]], (
+        "the tag of a past state changes with the model alone"
+    )
+    assert all(200 in {snapshot.shown[path][0] for snapshot in snapshots} for path in READS)
+    for snapshot in snapshots:
+        for moment in (str(snapshot.version), snapshot.time):
+            for path in READS:
+                status, shown = snapshot.shown[path]
+                found = read(service, path, "town", moment)
+                assert found[0] == status, (moment, path)
+                assert comparable(found[1]) == comparable(snapshot.now(shown)), (moment, path)
