@@ -202,11 +202,30 @@ begin
     if later <> '{}' then  -- what differs in a reference to a row that is written later alone is written in the second round
         execute format('select $1 as created, count(*) as updated from pg_temp.%I where not "@new"', 'diff_' || entity_name) into written using written.created;
     end if;
+    if not import.is_small then
+        perform bds_feed.analyze_grown(e.table_name, written.created) from bds.entities e where e.name = entity_name;
+    end if;
     return jsonb_build_object('created', written.created, 'updated', written.updated, 'unchanged', writes - written.created - written.updated);
 end
 $$;
 comment on function bds_feed.write(bds.imports, text, bigint, text[], boolean) is
     'Writes the rows of an entity that are new or differ, without references to new rows of later ones; returns {created, updated, unchanged}';
+
+create function bds_feed.analyze_grown(table_name regclass, added bigint)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    -- Of a table that was empty when it was analyzed the planner expects one row: any index would do for the foreign keys of the rows
+    -- that are written next.
+    if added > (select greatest(c.reltuples, 1000) from pg_class c where c.oid = table_name) then
+        execute 'analyze (skip_locked) ' || table_name;
+    end if;
+end
+$$;
+comment on function bds_feed.analyze_grown(regclass, bigint) is
+    'Refreshes the statistics of a table to which so many rows were added, if it is more than it had';
 
 create function bds_feed.write_ranges(import bds.imports, entity_name text, later text[])
     returns void

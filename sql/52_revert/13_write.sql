@@ -109,10 +109,7 @@ begin
         execute this.statement using company, 0, wanted;
         get diagnostics written = row_count;
         done := done + written;
-        -- In a table that had one row, every column is unique to the planner: any index would do for the foreign keys of the children.
-        if written > (select c.reltuples from pg_class c where c.oid = this.table_name) then
-            execute format('analyze (skip_locked) %s', this.table_name);
-        end if;
+        perform bds_feed.analyze_grown(this.table_name, written);
     end loop;
     if deletes is not null then
         raise notice 'deleting: % of % rows done', done, greatest(wanted, 1);

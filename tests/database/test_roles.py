@@ -156,7 +156,7 @@ SCHEMAS = {  # schema -> roles with USAGE; with CREATE
     "data": (("bds_writer", "bds_operator", "bds_importer"), ()),
     "bds_past": ((), ()),
     "my": (("bds_analyst",), ()),
-    "past": (("bds_reader", "bds_operator", "bds_worker", "bds_dispatcher"), ()),
+    "past": (("bds_reader", "bds_operator", "bds_importer", "bds_worker", "bds_dispatcher"), ()),
     "public": (ROLES, ()),
     "staging": (("bds_writer", "bds_operator", "bds_importer"), ("bds_importer",)),
 }

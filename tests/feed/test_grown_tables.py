@@ -1,0 +1,51 @@
+"""Statistics of tables while an import or a revert fills them: foreign keys of the rows that follow are planned by them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.feed.conftest import Feed, with_tables
+from tests.feed.test_revert import revert
+from tests.feed.test_revert_tables import TABLES
+
+pytestmark = pytest.mark.slow
+
+SHOPS = 1_500  # with as many seats more than a small import takes
+# How many shops the planner expects when seats are about to be written.
+NOTES = """
+create table public.noted (shops real);
+create function public.note() returns trigger language plpgsql security definer as $$
+begin
+    insert into public.noted select c.reltuples from pg_class c where c.oid = 'data.shops'::regclass;
+    return null;
+end
+$$;
+create trigger note before insert on data.seats for each statement execute function public.note();
+alter table data.shops set (autovacuum_enabled = false);
+"""
+
+
+@pytest.fixture
+def shops(database_url: str) -> Iterator[Feed]:
+    yield from with_tables(database_url, TABLES + NOTES)
+
+
+def empty(feed: Feed) -> str:
+    """Remove all shops, which the planner then knows; returns the change set."""
+    removed = str(feed.send({"shops": [], "shops@removeAll": True})["importId"])
+    feed.operator.connection.execute("analyze data.shops; truncate public.noted")
+    assert feed.ask("select reltuples from pg_class where oid = 'data.shops'::regclass") == [(0,)]
+    return removed
+
+
+def test_children_are_written_when_the_planner_knows_of_their_parents(shops: Feed) -> None:
+    document = {"shops": [{"code": f"S{n}", "seats": [{"number": 1}]} for n in range(SHOPS)]}
+    shops.good(document)
+    empty(shops)
+    shops.good(document)
+    assert shops.ask("select shops from public.noted") == [(SHOPS,)]
+    removed = empty(shops)
+    assert revert(shops, removed)["state"] == "completed"
+    assert shops.ask("select shops from public.noted") == [(SHOPS,)]
