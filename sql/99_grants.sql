@@ -2,13 +2,14 @@
 -- is a member of: the writer's are the importer's too, the reader's are the dispatcher's and the worker's.
 --
 -- No role that a session acts as may look into a schema of internals (bds_impl, bds_registry, bds_change_log, bds_past, bds_feed,
--- bds_revert, bds_webhooks, bds_accounts, bds_operation), or may change the log.  Entities are registered by members of bds_owner, to which the tables belong.
+-- bds_revert, bds_shards, bds_webhooks, bds_accounts, bds_operation), or may change the log.  Entities are registered by members of bds_owner, to which the tables belong.
 
 revoke all on all tables in schema bds
     from public, bds_dispatcher, bds_importer, bds_operator, bds_reader, bds_service, bds_worker, bds_writer;
 revoke all on all functions in schema bds from public, bds_operator, bds_reader, bds_service, bds_worker, bds_writer;
 revoke all on all functions in schema
-    bds_accounts, bds_change_log, bds_feed, bds_impl, bds_import, bds_log, bds_operation, bds_past, bds_registry, bds_revert, bds_webhooks
+    bds_accounts, bds_change_log, bds_feed, bds_impl, bds_import, bds_log, bds_operation, bds_past, bds_registry, bds_revert, bds_shards,
+    bds_webhooks
     from public;
 
 -- Everybody ----------------------------------------------------------------------------------------------------------------------

@@ -21,12 +21,15 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from pytest_postgresql.janitor import DatabaseJanitor
 
 from app import logs
-from app.database import embedded, migrate
+from app.database import cluster, embedded, migrate
 from tests.shards import migrate_with_shards
 
 TEMPLATE = "bds_template"
 SHARED = Path(__file__).resolve().parent.parent.parent / "shared"
 SHARDED = os.environ.get("BDS_TEST_SHARDS") == "1"  # companies live in shards, see tests/shards.py
+# Tables are divided into so many shards, as on a worker of Citus; with BDS_TEST_CITUS_URL Citus of that server has the shards
+CITUS_URL = os.environ.get("BDS_TEST_CITUS_URL")
+DIVIDED = int(os.environ.get("BDS_TEST_DIVIDED") or (4 if CITUS_URL else 0))
 _numbers = count(1)
 
 
@@ -43,6 +46,9 @@ def no_log_of_another_test(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.fixture(scope="session")
 def server() -> Iterator[str]:
     """A connection string of the run's own server, with the template database in it."""
+    if CITUS_URL:
+        yield from citus_server(CITUS_URL)
+        return
     directory = Path(tempfile.mkdtemp(prefix="bds-tests-"))
     url = embedded.start(directory)
     try:
@@ -50,11 +56,41 @@ def server() -> Iterator[str]:
             connection.execute("alter system set fsync = off")
             connection.execute("select pg_reload_conf()")
             connection.execute(f"create database {TEMPLATE} template template0 encoding 'UTF8' locale 'C.UTF-8'")
-        (migrate_with_shards if SHARDED else migrate.migrate)(make_conninfo(url, dbname=TEMPLATE))
+        template = make_conninfo(url, dbname=TEMPLATE)
+        migrate_with_shards(template) if SHARDED else migrate.migrate(template, DIVIDED or None)
         yield url
     finally:
         embedded.stop(directory)
         shutil.rmtree(directory)
+
+
+def citus_server(url: str) -> Iterator[str]:
+    """A node of Citus by itself, which has all shards of the template."""
+    make_citus_template(url)
+    try:
+        yield make_conninfo(url, options="-c citus.enable_ddl_propagation=off")  # as bds migrate sets it for a database
+    finally:
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute(f"drop database {TEMPLATE} with (force)".encode())
+
+
+def make_citus_template(url: str) -> None:
+    template = make_conninfo(url, dbname=TEMPLATE)
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(f"drop database if exists {TEMPLATE} with (force)".encode())
+        connection.execute(f"create database {TEMPLATE} template template0 encoding 'UTF8' locale 'C.UTF-8'".encode())
+    with psycopg.connect(template, autocommit=True) as connection:
+        connection.execute("create extension citus")
+        host = connection.info.host
+        connection.execute("select citus_set_coordinator_host(%s, inet_server_port())", (host,))
+        connection.execute("select citus_set_node_property(%s, inet_server_port(), 'shouldhaveshards', true)", (host,))
+    migrate.migrate(template, DIVIDED)
+    with psycopg.connect(template, autocommit=True) as connection:
+        list(cluster.distribute(connection))
+    cluster.attach(template)
+    with psycopg.connect(url, autocommit=True) as connection:  # Citus has a process in each database
+        connection.execute(f"alter database {TEMPLATE} allow_connections false".encode())
+        connection.execute("select pg_terminate_backend(pid, 5000) from pg_stat_activity where datname = %s", (TEMPLATE,))
 
 
 class Janitor(DatabaseJanitor):

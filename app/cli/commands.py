@@ -20,7 +20,7 @@ from app.cli.imports import run_import, showing
 from app.cli.progress import Progress
 from app.cli.remote import given_service
 from app.config import Config
-from app.database import connections, embedded, migrate
+from app.database import cluster, connections, embedded, migrate, places
 from app.export.request import FORMATS
 from app.tasks import interruptible
 
@@ -29,9 +29,13 @@ QUERY = ("filter", "select", "orderby", "expand", "top", "skip")  # options of a
 
 def migrate_database(options: argparse.Namespace, config: Config) -> int:
     home = config.database_url or embedded.start(config.data_dir)
+    is_cluster = cluster.is_coordinator(home)
     for place, url in {**migrate.other_places(home), "": home}.items():
         for name in migrate.plan(url) if options.plan else migrate.migrate(url):
             stdio.message((f"{place}: " if place else "") + (f"entity {name}" if ": " in name else f"sql/{name}"))
+    if is_cluster:
+        for step in cluster.plan(home) if options.plan else cluster.arrange(home):
+            stdio.message(step)
     return 0
 
 
@@ -195,7 +199,8 @@ def load_demo(options: argparse.Namespace, config: Config) -> int:
     url = connections.resolve(config)
     with connections.connect(url) as connection:
         if connection.execute("select 1 from bds.companies where id = %s", (demo.COMPANY,)).fetchone() is None:
-            connection.execute("select bds.create_company(%s)", (demo.COMPANY,))
+            urls = connections.urls_of_places(config)
+            places.create_company(urls, demo.COMPANY, None, places.choose(urls, demo.COMPANY))
         with showing(None) as show:
             run_import(connections.resolve_company(config, demo.COMPANY), config, demo.COMPANY, demo.open_document(), show)
         with connection.transaction():

@@ -19,7 +19,6 @@ from app.cli.exports import output
 from app.cli.progress import Progress
 from app.config import Config
 from app.database import connections, dump, places
-from app.database.directory import HOME
 from app.errors import ServiceError
 
 COMPANIES = """
@@ -32,7 +31,7 @@ COMPANIES = """
 
 def create_company(options: argparse.Namespace, config: Config) -> int:
     urls = connections.urls_of_places(config)
-    place = options.place or (places.choose(urls) if len(urls) > 1 else HOME)
+    place = options.place or places.choose(urls, options.id)
     places.create_company(urls, options.id, options.tenant, place)
     return 0
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from app.cli import accounts, commands, companies, completion, demo, feeds, hooks, mappers, places, stdio
+from app.cli import accounts, commands, companies, completion, demo, feeds, hooks, mappers, nodes, places, stdio
 from app.cli.arguments import (
     SCOPES,
     Parser,
@@ -42,6 +42,7 @@ GROUPS = {
     "company": "create, list, move, delete, dump and restore companies",
     "hook": "create, list, test and delete hooks, rotate their secrets",
     "key": "create, list and revoke API keys",
+    "node": "workers of a Citus cluster: add one, give each its share",
     "place": "servers on which companies live: add, list and drain them",
     "mapper": "list, store, print and delete mappers",
     "user": "manage the people who sign in",
@@ -102,6 +103,7 @@ restoring a backup.""",
     ),
     *companies.COMMANDS,
     *places.COMMANDS,
+    *nodes.COMMANDS,
     Command(
         "key create",
         commands.create_key,

@@ -11,7 +11,7 @@ from app.cli import stdio, tables
 from app.cli.arguments import read_name
 from app.cli.command import Command, argument
 from app.config import Config
-from app.database import connections, everywhere, places
+from app.database import connections, everywhere, places, rebalance
 from app.database.directory import HOME
 from app.database.move import Move
 
@@ -30,8 +30,11 @@ def list_places(options: argparse.Namespace, config: Config) -> int:
 
 def drain_place(options: argparse.Namespace, config: Config) -> int:
     urls = connections.urls_of_places(config)
+    if rebalance.is_worker(urls, options.name):
+        rebalance.drain(urls, options.name, stdio.message)
+        return 0
     for company in places.drain(urls, options.name):
-        target = places.choose(urls, but=options.name)
+        target = places.choose(urls, company, but=options.name)
         stdio.message(f"{company} goes to {target}")
         with Move.of(urls, company, lambda _: None) as move:
             if move.phase:

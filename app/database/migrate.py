@@ -38,6 +38,7 @@ PAUSE = 2.0  # seconds between two tries, in which these sessions go on
 TRIES = 60
 BUSY = {"55P03", "40P01"}  # SQLSTATEs of a lock that was not given in time, and a deadlock
 FIRST = "migrations/0001_roles_and_schemas.sql"  # the only file that runs as the caller, who creates the roles
+SHARDS = "02_shards"  # divides tables
 LAST = "99_grants.sql"  # applied after every other change; recorded when the entities are done, too
 FUNCTIONS = "functions"  # the part of an entity that locks nothing
 DUE_PARTS = "select d.entity, d.part from bds_registry.due_parts() d"
@@ -98,11 +99,14 @@ class MigrationError(Exception):
     """The database and `sql/` do not fit together, or a file failed: the message says which."""
 
 
-def migrate(url: str) -> list[str]:
-    """Apply what is due; returns the names of the units and the parts of entities applied."""
+def migrate(url: str, shards: int | None = None) -> list[str]:
+    """Apply what is due; returns the names of the units and the parts of entities applied.
+
+    shards: into how many the tables of a new database are divided (sql/02_shards), a power of 2; None: they are whole.
+    """
     with _connect(url) as connection:
         connection.execute(PREPARE)
-        names = list(_apply_due(connection, partial(_patiently, connection)))
+        names = list(_apply_due(connection, partial(_patiently, connection), shards))
         connection.execute("set role bds_owner")
         # whether it was restored from a dump is not known otherwise
         _patiently(connection, lambda: connection.execute("select bds.after_restore()"))
@@ -137,6 +141,9 @@ def _connect(url: str) -> psycopg.Connection[Any]:
     if version < 170000:
         raise MigrationError(f"PostgreSQL 17 or newer is needed, this is {version // 10000}")
     connection.execute("set client_min_messages = warning; set lock_timeout = 0")
+    if connection.execute("select 1 from pg_extension where extname = 'citus'").fetchone():  # each node is migrated by itself
+        for what in ("ddl", "create_role", "alter_role"):
+            connection.execute(f"set citus.enable_{what}_propagation = off".encode())
     connection.execute("select pg_advisory_lock(%s)", (LOCK,))
     connection.execute("select set_config('lock_timeout', %s, false)", (LOCK_TIMEOUT,))
     return connection
@@ -164,7 +171,9 @@ def _units() -> Iterator[Unit]:
         yield Unit(path.relative_to(SQL).as_posix(), texts)
 
 
-def _apply_due(connection: psycopg.Connection[Any], attempt: Callable[[Callable[[], object]], object]) -> Iterator[str]:
+def _apply_due(
+    connection: psycopg.Connection[Any], attempt: Callable[[Callable[[], object]], object], shards: int | None = None
+) -> Iterator[str]:
     """Apply what is due, one step after the other, each by `attempt`; yields the names."""
     applied, units = _applied(connection), list(_units())
     unknown = sorted(name for name in applied if name.startswith("migrations/") and name not in {unit.name for unit in units})
@@ -179,6 +188,8 @@ def _apply_due(connection: psycopg.Connection[Any], attempt: Callable[[Callable[
             yield unit.name
     if not due:
         return
+    if shards and SHARDS not in applied:
+        attempt(partial(_prepare_shards, connection, shards))
     functions = [unit for unit in units if not unit.is_migration and (unit in due or unit.name == LAST)]
     generated: list[str] = []
     attempt(partial(_apply_functions, connection, functions, generated))
@@ -188,6 +199,11 @@ def _apply_due(connection: psycopg.Connection[Any], attempt: Callable[[Callable[
         attempt(partial(_install_part, connection, entity, part))
         yield f"{entity}: {part}"
     attempt(partial(_record, connection, functions[-1]))
+
+
+def _prepare_shards(connection: psycopg.Connection[Any], number: int) -> None:
+    connection.execute("update bds.settings set shards = %s", (number,))
+    connection.execute((SQL / "shards.sql").read_bytes())
 
 
 def _patiently(connection: psycopg.Connection[Any], work: Callable[[], object], *, force_rollback: bool = False) -> None:

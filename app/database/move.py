@@ -25,6 +25,7 @@ import psycopg
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
+from app.database import cluster
 from app.database.connections import connect
 from app.database.directory import HOME, REFRESH
 from app.database.place import STATE, difference
@@ -104,6 +105,7 @@ class Move:
             raise ServiceError("not_found", f"no such place: {target!r}")
         if target == self.place:
             raise ServiceError("conflict", f"{self._company} is at {target} already")
+        cluster.require_movable(self._urls[HOME], self._company, self.place, target)
         self._source_name, self._target_name = self.place, target
         self._check()
         self._note("copying")

@@ -6,7 +6,7 @@ from typing import Any, LiteralString
 
 import psycopg
 
-from app.database import migrate
+from app.database import cluster, migrate
 from app.database.connections import connect
 from app.database.directory import HOME
 from app.database.place import STATE, difference
@@ -64,9 +64,16 @@ def _describe(name: str, url: str, home: tuple[Any, ...], is_draining: bool) -> 
     return name, f"{companies:,}", f"{size / 1e6:,.0f} MB", problem or ("draining" if is_draining else "serves")
 
 
-def choose(urls: dict[str, str], *, but: str | None = None) -> str:
-    """The place with the fewest bytes that answers and is not draining.  Raises ServiceError if there is none."""
+def choose(urls: dict[str, str], company: str, *, but: str | None = None) -> str:
+    """The place for a company: where Citus has its shard, else the one with the fewest bytes that answers and is not draining.
+
+    but: not this one.  Raises ServiceError if there is none.
+    """
+    if len(urls) == 1:
+        return HOME
     with connect(urls[HOME]) as home:
+        if not but and (of_citus := cluster.place_of(home, company)):
+            return of_citus
         rows = home.execute("select name from bds.places where not is_draining and name is distinct from %s", (but,)).fetchall()
     sizes = {}
     for (name,) in rows:
@@ -106,6 +113,9 @@ def run_file(urls: dict[str, str], text: str) -> None:
                 place.execute(text.encode())
             except psycopg.Error as error:
                 raise ServiceError("conflict", f"{name}: {error.diag.message_primary or error}") from error
+    if cluster.is_coordinator(urls[HOME]):  # tables that are new, columns of others
+        for _ in cluster.arrange(urls[HOME]):
+            pass
 
 
 def delete_company(urls: dict[str, str], company: str) -> list[tuple[str, int]]:

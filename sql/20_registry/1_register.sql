@@ -26,6 +26,9 @@ begin
     lock table bds.entities in share row exclusive mode;
     perform bds_registry.check_table(table_name, name);
     perform bds_registry.lock_views(name);
+    if bds_shards.number_of_shards() is not null then
+        table_name := bds_shards.divide(table_name);
+    end if;
     execute format('alter table %s owner to bds_owner', table_name);
     execute format(
         'alter table %s alter column company_id set default current_setting(''bds.company'', true)', table_name
@@ -66,8 +69,9 @@ create function bds_registry.kind_of(relation regclass)
     language sql
     stable
     set search_path = pg_catalog, pg_temp
-    return (
+as $$
         select case
+            when bds_shards.is_divided(c.oid) then null
             when c.relkind = 'p' then 'a partitioned table'
             when c.relkind = 'v' then 'a view'
             when c.relkind = 'm' then 'a materialized view'
@@ -89,8 +93,8 @@ create function bds_registry.kind_of(relation regclass)
         left join lateral (
             select i.inhrelid::regclass as name from pg_inherits i where i.inhparent = c.oid order by i.inhrelid limit 1
         ) as child on true
-        where c.oid = relation
-    );
+        where c.oid = relation;
+$$;
 comment on function bds_registry.kind_of(regclass) is
     'The kind of a relation, in words, if triggers cannot log each change of its rows; null for an ordinary table';
 

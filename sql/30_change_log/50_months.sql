@@ -20,6 +20,9 @@ as $$
 declare
     name text := bds_change_log.partition_of(month, parent);
 begin
+    if bds_shards.is_divided('bds.change_log') then
+        return;  -- the log has no months there
+    end if;
     -- Two sessions may begin the month.  Attaching takes this lock anyway; it stops neither readers nor writers of the log, and
     -- requires a privilege, unlike an advisory lock.
     execute format('lock table only bds.%I in share update exclusive mode', parent);
@@ -71,7 +74,7 @@ begin
         from generate_series(0, ahead) n
         cross join lateral (select date_trunc('month', now(), 'UTC') at time zone 'UTC' + make_interval(months => n)) u (month)
         cross join lateral (select u.month at time zone 'UTC') m (month)
-        where to_regclass('bds.' || bds_change_log.partition_of(m.month)) is null
+        where to_regclass('bds.' || bds_change_log.partition_of(m.month)) is null and not bds_shards.is_divided('bds.change_log')
         order by n
     loop
         perform bds_change_log.make_month(month);
@@ -109,7 +112,11 @@ create function bds_change_log.partitions(out name name, out partition regclass,
 as $$
     select c.relname, c.oid, pg_get_expr(c.relpartbound, c.oid)
     from pg_inherits i join pg_class c on c.oid = i.inhrelid
-    where i.inhparent = 'bds.change_log'::regclass and not i.inhdetachpending;
+    where i.inhparent = 'bds.change_log'::regclass and not i.inhdetachpending and not bds_shards.is_divided(i.inhparent)
+    union all
+    select distinct bds_change_log.partition_of(m.month), 'bds.change_log'::regclass, null
+    from bds.change_months m
+    where bds_shards.is_divided('bds.change_log');
 $$;
 comment on function bds_change_log.partitions() is
     'The partitions of the change log, looked up by name (bds_change_log.partition_of), because a DBA may drop or detach one by hand';

@@ -20,6 +20,11 @@ begin
             hint = 'whole months are archived; a company''s own retention deletes its changes';
     end if;
     if company is null then
+        if archive and bds_shards.is_divided('bds.change_log') then
+            raise exception using
+                errcode = 'BD004',
+                message = 'the log of this database is divided into shards: its changes are deleted when they expire, not archived';
+        end if;
         update bds.settings s set log_retention = keep, log_archive = coalesce(archive, s.log_archive);
         return;
     end if;
@@ -50,10 +55,10 @@ create function bds_change_log.expire_changes()
     set timezone = 'UTC'
 as $$
 declare
-    -- months that ended before are expired for every company
-    cutoff  timestamptz := now() - coalesce(
+    -- months that ended before are expired for every company; a log that is divided into shards has no partitions of months
+    cutoff  timestamptz := case when bds_shards.is_divided('bds.change_log') then '-infinity' else now() - coalesce(
         (select max(bds_change_log.retention_of(c)) from bds.companies c), bds_change_log.retention_of(null)
-    );
+    ) end;
     expired record;
     done    bigint := 0;
 begin

@@ -23,9 +23,13 @@ begin
     end if;
     insert into bds.mappers as m (company_id, name, format, text, actor)
     values (company, mapper_name, mapper_format, mapper_text, coalesce(put_mapper.actor, session_user))
-    on conflict (company_id, name) do update
-    set format = excluded.format, text = excluded.text, actor = excluded.actor, updated_at = now_at
-    returning m.xmax = 0 into created;
+    on conflict (company_id, name) do nothing;
+    created := found;
+    if not created then
+        update bds.mappers m
+        set format = mapper_format, text = mapper_text, actor = coalesce(put_mapper.actor, session_user), updated_at = now_at
+        where m.company_id = company and m.name = mapper_name;
+    end if;
     return created;
 end
 $$;

@@ -14,6 +14,7 @@ from (
     from generate_series(0, 1) n
 ) m
 where not exists (select from partitions p where p.relname = m.name)
+    and exists (select from pg_partitioned_table t where t.partrelid = 'bds.change_log'::regclass and t.partstrat = 'r')
 union all
 select 'partition without key', null, null, p.name, 'ids of this partition may not be unique, and a publication cannot update them',
     format('alter table %s add primary key (company_id, id)', p.name)

@@ -124,6 +124,7 @@ create table bds.settings (
     log_retention  interval,
     log_archive    boolean not null default false,
     place          text collate "C" not null default 'home',
+    shards         int,
 
     constraint one_row_only check (is_only),
     constraint retention_is_a_day_or_more check (log_retention >= interval '1 day')
@@ -133,6 +134,7 @@ comment on column bds.settings.is_only is 'Always true: the table has one row';
 comment on column bds.settings.log_retention is
     'Minimum time for which changes are kept of companies without a retention of their own; null: unlimited (see bds.set_retention)';
 comment on column bds.settings.place is 'The name of this database among places: home has accounts and bds.directory';
+comment on column bds.settings.shards is 'Into how many shards tables are divided that a Citus cluster places; null: they are whole';
 comment on column bds.settings.log_archive is 'Whether expired months are moved to bds.change_archive instead of being dropped';
 insert into bds.settings default values;
 

@@ -152,6 +152,7 @@ SCHEMAS = {  # schema -> roles with USAGE; with CREATE
     "bds_operation": ((), ()),
     "bds_registry": (("bds_importer",), ()),
     "bds_revert": (("bds_importer",), ()),
+    "bds_shards": ((), ()),
     "bds_webhooks": (("bds_dispatcher",), ("bds_dispatcher",)),
     "data": (("bds_writer", "bds_operator", "bds_importer"), ()),
     "bds_past": ((), ()),
@@ -337,6 +338,7 @@ INTERNALS = (
     "bds_past",
     "bds_registry",
     "bds_revert",
+    "bds_shards",
     "bds_webhooks",
 )
 

@@ -1,0 +1,203 @@
+-- Shards that Citus has placed on this node become partitions of their tables, and cease to be that when Citus has moved them away.  They
+-- belong to the superuser who distributed the tables, so a superuser calls these functions.
+
+create function bds_shards.placed()
+    returns table (divided regclass, shard text, number bigint, n bigint)
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    return query execute $sql$
+        select t.table_name, shard_name(s.logicalrelid, s.shardid), (s.shardminvalue::bigint + 2147483648) / (4294967296 / $1), t.n
+        from bds_operation.company_tables() with ordinality t (name, table_name, condition, columns, is_dumped, n)
+        join pg_dist_shard s on s.logicalrelid = to_regclass('shards.' || quote_ident(bds_shards.store_of(t.table_name)))
+        join pg_dist_placement p on p.shardid = s.shardid and p.groupid = (select g.groupid from pg_dist_local_group g)
+        where bds_shards.is_divided(t.table_name)
+        order by t.n
+    $sql$ using bds_shards.number_of_shards();
+end
+$$;
+comment on function bds_shards.placed() is
+    'The shards that Citus has placed on this node, each after those that its foreign keys refer to, with the tables that they belong to';
+
+create function bds_shards.attach()
+    returns bigint
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    this record;
+    made text;
+    done bigint := 0;
+begin
+    for this in
+        select p.* from bds_shards.placed() p where not exists (select from pg_inherits i where i.inhrelid = p.shard::regclass) order by p.n
+    loop
+        if this.divided = 'bds.companies'::regclass then
+            execute format(
+                'insert into bds.tenants (id) select distinct c.tenant_id from %s c where c.tenant_id is not null on conflict do nothing',
+                this.shard
+            );
+        end if;
+        for made in
+            select format('alter table %s add constraint %I %s', this.shard, k.conname, pg_get_constraintdef(k.oid))
+            from pg_constraint k
+            where k.conrelid = this.divided and k.contype = 'c' and not exists (
+                select from pg_constraint o where o.conrelid = this.shard::regclass and o.contype = 'c' and o.conname = k.conname
+            )
+        loop
+            execute made;
+        end loop;
+        execute format('alter table %s owner to bds_owner', this.shard);
+        execute format('grant maintain on %s to bds_importer, bds_operator', this.shard);
+        execute format(
+            'alter table %s attach partition %s for values with (modulus %s, remainder %s)', this.divided, this.shard,
+            bds_shards.number_of_shards(), this.number
+        );
+        perform bds_shards.go_on_after(this.divided, this.shard::regclass);
+        done := done + 1;
+    end loop;
+    return done;
+end
+$$;
+comment on function bds_shards.attach() is
+    'Makes shards that have come to this node partitions of their tables; returns how many. Writers of the node wait while foreign '
+    'keys are checked';
+
+create function bds_shards.go_on_after(divided regclass, shard regclass)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    numbered name;
+    last     bigint;
+begin
+    for numbered in select a.attname from pg_attribute a where a.attrelid = divided and a.attidentity <> '' and not a.attisdropped loop
+        execute format('select max(%I) from %s', numbered, shard) into last;
+        perform setval(s.name, last)
+        from (select pg_get_serial_sequence(divided::text, numbered)::regclass as name) s
+        where last > coalesce(pg_sequence_last_value(s.name), 0);
+    end loop;
+end
+$$;
+comment on function bds_shards.go_on_after(regclass, regclass) is 'New rows of a divided table get ids above those of a shard that has come';
+
+create function bds_shards.departed()
+    returns table (divided regclass, shard text)
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    return query select t.table_name, format('shards.%I', c.relname)
+    from bds_operation.company_tables() with ordinality t (name, table_name, condition, columns, is_dumped, n)
+    join pg_inherits i on i.inhparent = t.table_name
+    join pg_class c on c.oid = i.inhrelid
+    where bds_shards.is_divided(t.table_name) and format('shards.%I', c.relname) not in (select p.shard from bds_shards.placed() p)
+    order by t.n desc;
+end
+$$;
+comment on function bds_shards.departed() is 'Partitions that Citus has moved to another node, each before those that its foreign keys refer to';
+
+create function bds_shards.note_departed()
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    this record;
+begin
+    perform set_config('session_replication_role', 'replica', true);
+    for this in select d.shard from bds_shards.departed() d where d.divided = 'bds.clocks'::regclass loop
+        execute format('update %s c set departed_at = clock_timestamp() where c.departed_at is null', this.shard);
+    end loop;
+end
+$$;
+comment on function bds_shards.note_departed() is 'Companies whose shard Citus has moved to another node take no writes here';
+
+create function bds_shards.empty_departed()
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    shard text;
+begin
+    perform set_config('session_replication_role', 'replica', true);  -- nothing is deleted: it is elsewhere
+    for shard in select d.shard from bds_shards.departed() d loop
+        begin
+            execute format('delete from %s', shard);
+        exception when undefined_table then
+            null;  -- Citus drops those that nothing refers to
+        end;
+    end loop;
+end
+$$;
+comment on function bds_shards.empty_departed() is
+    'Deletes the rows of partitions that Citus has moved to another node, so that no foreign key keeps them';
+
+create function bds_shards.drop_departed()
+    returns bigint
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    this record;
+    done bigint := 0;
+begin
+    for this in select * from bds_shards.departed() loop
+        begin
+            execute format('alter table %s detach partition %s', this.divided, this.shard);
+            execute format('drop table %s', this.shard);
+            done := done + 1;
+        exception when undefined_table then
+            null;  -- Citus drops those that nothing refers to
+        end;
+    end loop;
+    return done;
+end
+$$;
+comment on function bds_shards.drop_departed() is 'Drops partitions that Citus has moved to another node; returns how many';
+
+create function bds_shards.align()
+    returns bigint
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    change text;
+    done   bigint := 0;
+begin
+    for change in
+        with columns as (
+            select case a.attrelid when t.store then 'store' else 'own' end as side, t.table_name, t.store, a.attnum, a.attname,
+                format_type(a.atttypid, a.atttypmod) as type,
+                case when a.attcollation <> 0 then format(' collate %s', a.attcollation::regcollation) end as of_text,
+                case when a.attgenerated <> '' then format(' generated always as (%s) stored', pg_get_expr(d.adbin, d.adrelid)) end as generated
+            from (
+                select o.table_name, to_regclass('shards.' || quote_ident(bds_shards.store_of(o.table_name))) as store
+                from bds_operation.company_tables() o
+            ) t
+            join pg_attribute a on a.attrelid in (t.table_name, t.store) and a.attnum > 0 and not a.attisdropped
+            left join pg_attrdef d on d.adrelid = a.attrelid and d.adnum = a.attnum
+            where t.store is not null
+        )
+        select format('alter table %s ', coalesce(c.store, s.store)) || case
+            when s.attname is null then format('add column %I %s%s%s', c.attname, c.type, c.of_text, c.generated)
+            when c.attname is null then format('drop column %I', s.attname)
+            else format('alter column %1$I type %2$s%3$s using %1$I::text::%2$s', c.attname, c.type, c.of_text)
+        end
+        from (select * from columns o where o.side = 'own') c
+        full join (select * from columns o where o.side = 'store') s on s.store = c.store and s.attname = c.attname
+        where c.attname is null or s.attname is null or s.type <> c.type
+        order by c.table_name, c.attnum
+    loop
+        execute change;
+        done := done + 1;
+    end loop;
+    return done;
+end
+$$;
+comment on function bds_shards.align() is
+    'Gives the tables that Citus knows on this node the columns of those that it does not know, because it makes shards like them; '
+    'returns the number of changes';

@@ -1,0 +1,199 @@
+"""A Citus cluster behind places: migrated, with companies where Citus has their shards, with nodes added and drained, and moves under load."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+import pytest
+
+from app.database import cluster, places, rebalance
+from app.database.directory import HOME
+from app.database.move import GRACE, Move
+from app.errors import ServiceError
+from tests.citus.conftest import COMPANY, Cluster, made
+from tests.conftest import Operator
+from tests.places.test_service import Load, send
+from tests.service.serving import running, wait_until
+from tests.webhooks.conftest import working
+from tests.webhooks.receiving import receiving
+
+pytestmark = [pytest.mark.processes, pytest.mark.slow]
+
+COLOCATED = """
+    select count(*), count(distinct colocationid) from pg_dist_partition
+    where logicalrelid::text like 'shards.%' and partmethod = 'h'
+"""
+WHOLE_LOG = "select count(*) = max(id) and count(*) = count(distinct id) from bds.change_log where company_id = '{}'"
+
+
+def move(there: Cluster, company: str = COMPANY) -> str:
+    """Move a company's shard to the other worker; returns that place."""
+    source = there.place(company)
+    [target] = [name for name in there.names if name != source]
+    with psycopg.connect(there.url, autocommit=True) as home:
+        nodes = cluster.find_nodes(home)
+        shard = cluster.value(home, "select get_shard_id_for_distribution_column('shards.bds_clocks', %s::text)", company)
+        rebalance.move(there.urls, home, shard, source, target, (*nodes[source][1:], *nodes[target][1:]))
+    return target
+
+
+def test_a_coordinator_is_migrated_with_its_workers() -> None:
+    with made(2) as there:
+        assert list(cluster.plan(there.url)) == [f"{name}: becomes a place" for name in there.names]
+        done = there.arrange()
+        assert {name for name in there.names if f"{name}: sql/02_shards" in done} == set(there.names)
+        assert list(there.urls) == [HOME, *there.names]
+        assert there.arrange() == [] and list(cluster.plan(there.url)) == []
+        [(tables, groups)] = there.rows(HOME, COLOCATED)
+        assert (tables, groups) == (len(there.rows(HOME, "select bds_shards.whole_tables()")), 1)
+        for name in there.names:
+            assert there.rows(name, "select bds_shards.whole_tables()") == []
+        with pytest.raises(ServiceError, match="expected BDS_DATABASE_URL to name the coordinator"):
+            cluster.is_coordinator(there.urls[there.names[0]])
+
+
+def test_a_migration_that_was_interrupted_is_finished(monkeypatch: pytest.MonkeyPatch) -> None:
+    with made(2) as there:
+        with monkeypatch.context() as broken, pytest.raises(psycopg.errors.DivisionByZero):
+            broken.setattr(cluster, "DISTRIBUTE", "select 1 / 0 from (select %s::text, %s::text, %s::text, %s::int) x")
+            there.arrange()
+        there.arrange()
+        assert there.company() in there.names
+
+
+def test_a_company_lives_where_citus_has_its_shard(pair: Cluster) -> None:
+    placed = {company: pair.company(company) for company in ("a", "b", "c", "d", "e", "f", "g", "h")}
+    assert set(placed.values()) == set(pair.names)
+    for company, place in placed.items():
+        pair.write(place, "insert into data.units (code, name) values ('KG', 'kilogram')", company)
+        pair.write(place, f"update data.units set name = 'Kilogram' where company_id = '{company}'", company)
+        assert pair.rows(place, f"select id, operation::text from bds.change_log where company_id = '{company}' order by id") == [
+            (1, "create"),
+            (2, "update"),
+        ]
+        [other] = [name for name in pair.names if name != place]
+        with psycopg.connect(pair.urls[other], autocommit=True) as connection, pytest.raises(psycopg.Error):
+            connection.execute("select bds.create_company(%s)", (company,))
+    # one statement of Citus over all companies
+    assert pair.rows(HOME, "select company_id, count(*) from shards.data_units group by 1 order by 1") == [
+        (company, 1) for company in placed
+    ]
+
+
+def test_companies_move_between_workers_under_load(pair: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rebalance, "GRACE", GRACE)
+    pair.company()
+    with running(pair.url, company=None, webhook_window=0.1, webhook_allow_private=True) as service, receiving() as receiver:
+        wait_until(lambda: all(state == "serves" for *_, state in places.describe(pair.urls)))
+        hook = send(service, "POST", f"/c/{COMPANY}/hooks", {"entity": "units", "url": receiver.url(), "allowInChangeSet": True})
+        assert hook.status == 201, hook.body
+        with working(pair.url):
+            load = Load(service, pair.urls)
+            with load.running():
+                place = move(pair)
+            assert load.refused == []
+            assert pair.place() == place
+            codes = {code for (code,) in pair.rows(place, "select code from data.units")}
+            assert codes == {*load.imported, *load.written}
+            assert pair.rows(place, WHOLE_LOG.format(COMPANY)) == [(True,)]
+            while load.poll():
+                pass
+            assert load.ids == list(range(1, len(load.ids) + 1))
+            expected = {id for (id,) in pair.rows(place, "select id from bds.change_log where entity = 'units'")}
+            wait_until(lambda: expected <= set(receiver.changes("/ok")))
+    [other] = [name for name in pair.names if name != place]
+    assert pair.rows(other, "select count(*) from bds.change_log") == [(0,)]
+
+
+def test_a_writer_at_the_source_is_waited_for_or_refused(pair: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = pair.company()
+    attach = cluster.attach
+
+    def write_late(url: str) -> tuple[int, int]:
+        with pytest.raises(psycopg.Error) as late:
+            pair.write(source, "insert into data.units (code, name) values ('late', 'late')")
+        assert late.value.sqlstate == "BD002"
+        assert pair.rows(source, "select code from data.units") == [("early",)]  # still there for readers
+        return attach(url)
+
+    pair.write(source, "insert into data.units (code, name) values ('early', 'early')")
+    monkeypatch.setattr(cluster, "attach", write_late)
+    target = move(pair)
+    assert pair.write(target, "insert into data.units (code, name) values ('next', 'next') returning id") == [(2,)]
+
+
+def test_a_move_that_was_interrupted_is_finished(pair: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = pair.company()
+    pair.write(source, "insert into data.units (code, name) values ('KG', 'kilogram')")
+
+    def fail(_: str) -> Any:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as broken, pytest.raises(KeyboardInterrupt):
+        broken.setattr(cluster, "attach", fail)
+        move(pair)
+    assert pair.rows(HOME, "select phase from bds.directory") == [("departing",)]
+    rebalance.rebalance(pair.urls, lambda _: None)
+    place = pair.place()  # perhaps it was moved back, for the balance
+    pair.write(place, "insert into data.units (code, name) values ('T', 'ton')")
+    [other] = [name for name in pair.names if name != place]
+    assert [pair.rows(name, "select count(*) from data.units") for name in (place, other)] == [[(2,)], [(0,)]]
+    assert pair.rows(HOME, "select place from bds.directory where phase is not null") == []
+
+
+def test_a_node_is_added_and_drained() -> None:
+    with made(1) as there:
+        there.arrange()
+        first, second = there.names
+        companies = [f"c{n}" for n in range(8)]
+        for company in companies:
+            assert there.company(company) == first
+            there.write(first, "insert into data.units (code, name) select 'U' || n, 'u' from generate_series(1, 20) n", company)
+        assert f"{second}: sql/02_shards" in list(cluster.add_node(there.url, *there.workers[1]))
+        assert rebalance.rebalance(there.urls, lambda _: None) == cluster.SHARDS // 2
+        assert {there.place(company) for company in companies} == {first, second}
+        rebalance.drain(there.urls, first, lambda _: None)
+        assert {there.place(company) for company in companies} == {second}
+        assert there.company("new") == second
+        for company in companies:
+            assert there.write(second, "insert into data.units (code, name) values ('KG', 'kg') returning id", company) > [(20,)]
+            assert there.rows(second, WHOLE_LOG.format(company)) == [(True,)]
+
+
+def test_a_company_of_home_moves_to_the_worker_that_has_its_shard(pair: Cluster) -> None:
+    with psycopg.connect(pair.url, autocommit=True) as home:
+        operator = Operator(home)
+        operator.write(operator.company(COMPANY), "insert into data.units (code, name) values ('KG', 'kilogram')")
+    place = places.choose(pair.urls, COMPANY)
+    [other] = [name for name in pair.names if name != place]
+    with Move.of(pair.urls, COMPANY, lambda _: None) as move, pytest.raises(ServiceError, match=f"expected --to {place}"):
+        move.start(other)
+    with Move.of(pair.urls, COMPANY, lambda _: None) as move:
+        move.start(place)
+    assert pair.place() == place
+    assert pair.write(place, "insert into data.units (code, name) values ('T', 'ton') returning id") == [(2,)]
+    with Move.of(pair.urls, COMPANY, lambda _: None) as move, pytest.raises(ServiceError, match="bds node rebalance"):
+        move.start(HOME)
+
+
+PARTS = """
+    create table if not exists data.parts (
+        company_id text collate "C" not null, id bigint generated by default as identity, code text collate "C" not null,
+        updated_at timestamptz not null, primary key (company_id, id), unique (company_id, code)
+    );
+    select bds.register('data.parts');
+"""
+
+
+def test_tables_and_columns_of_a_dba_are_distributed(pair: Cluster) -> None:
+    place = pair.company()
+    places.run_file(pair.urls, PARTS)
+    pair.write(place, "insert into data.parts (code) values ('A')")
+    places.run_file(pair.urls, "alter table data.parts add column weight numeric(9, 2) check (weight > 0); " + PARTS)
+    pair.write(place, "update data.parts set weight = 1.5")
+    place = move(pair)
+    assert pair.rows(place, "select code, weight::text from data.parts") == [("A", "1.50")]
+    with pytest.raises(psycopg.errors.CheckViolation):
+        pair.write(place, "update data.parts set weight = -1")
+    assert pair.rows(HOME, "select code, weight::text from shards.data_parts") == [("A", "1.50")]
