@@ -149,10 +149,12 @@ create function bds_change_log.only_company()
     language sql
     stable
     set search_path = pg_catalog, pg_temp
-    return (
+as $$
+    select (
         select case when count(*) = 1 and bds.is_operator() then min(c.company_id) end
         from (select k.company_id from bds.clocks k limit 2) c
     );
+$$;
 comment on function bds_change_log.only_company() is
     'The company, if there is exactly one and the session acts as the operator; else null';
 

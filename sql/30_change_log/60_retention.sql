@@ -44,7 +44,9 @@ create function bds_change_log.retention_of(company bds.companies)
     language sql
     stable
     set search_path = pg_catalog, pg_temp
-    return coalesce(company.log_retention, (select s.log_retention from bds.settings s), 'infinity');
+as $$
+    select coalesce(company.log_retention, (select s.log_retention from bds.settings s), 'infinity');
+$$;
 comment on function bds_change_log.retention_of(bds.companies) is
     'The retention of a company; for null, that of companies without their own';
 

@@ -16,12 +16,14 @@ create function bds_past.time_of(company text, version bigint)
     language sql
     stable
     set search_path = pg_catalog, pg_temp
-    return case when version = 0 then '-infinity' else coalesce(
+as $$
+    select case when version = 0 then '-infinity' else coalesce(
         (select l.created_at from bds.change_log l where l.company_id = company and l.id = version),
         -- the last version that is not kept: just before the next change
         (select l.created_at - interval '1 microsecond' from bds.change_log l where l.company_id = company and l.id = version + 1),
         'infinity'
     ) end;
+$$;
 comment on function bds_past.time_of(text, bigint) is 'The time of a version, which determines the columns of its rows';
 
 create function bds_past.begin_of(entity text, ordinal int default null)

@@ -70,10 +70,12 @@ create function bds_revert.has_written(import bds.imports)
     language sql
     stable
     set search_path = pg_catalog, pg_temp
-    return not import.dry_run and import.state in ('completed', 'partial') and exists (
+as $$
+    select not import.dry_run and import.state in ('completed', 'partial') and exists (
         select from jsonb_each(import.entities) e cross join lateral jsonb_each_text(e.value) c
         where c.key in ('created', 'updated', 'deleted') and c.value::bigint > 0
     );
+$$;
 comment on function bds_revert.has_written(bds.imports) is 'Whether an import has changed any row';
 
 create function bds_revert.make_tables()

@@ -34,7 +34,8 @@ create or replace function bds.hook_json(hook bds.hooks, health bds.hook_health,
     returns json
     language sql
     stable
-    return json_object(
+as $$
+    select json_object(
         'id': hook.id, 'entity': coalesce(to_json(hook.entity), 'null'), 'url': hook.url, 'action': hook.action,
         'filter': coalesce(to_json(hook.filter), 'null'), 'columns': coalesce(to_json(hook.columns), 'null'),
         'allowInChangeSet': hook.allow_in_change_set, 'disabled': hook.disabled,
@@ -51,6 +52,7 @@ create or replace function bds.hook_json(hook bds.hooks, health bds.hook_health,
         'secret': secret
         absent on null
     );
+$$;
 comment on function bds.hook_json(bds.hooks, bds.hook_health, text) is
     'A hook in the format of the API, with its secret if it was just created';
 

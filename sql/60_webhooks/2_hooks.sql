@@ -43,7 +43,9 @@ create function bds_webhooks.last_change(company text)
     returns bigint
     language sql
     stable
-    return (select c.last_id from bds.clocks c where c.company_id = company);
+as $$
+    select (select c.last_id from bds.clocks c where c.company_id = company);
+$$;
 comment on function bds_webhooks.last_change(text) is 'The id of the company''s last committed change';
 
 create or replace function bds.create_hook(

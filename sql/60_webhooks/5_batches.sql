@@ -84,11 +84,13 @@ create function bds_webhooks.body_of(company bds.companies, hook_id uuid, change
     returns text
     language sql
     stable
-    return json_build_object(
+as $$
+    select json_build_object(
         'hookId', hook_id, 'tenantId', coalesce(company.tenant_id, company.id), 'organisationId', company.id,
         'changeSetId', change_set_id, 'changes', changes,
         'timestamp', to_char(made_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')
     )::text;
+$$;
 comment on function bds_webhooks.body_of(bds.companies, uuid, uuid, json, timestamptz) is
     'The body of a delivery; made_at is its timestamp';
 

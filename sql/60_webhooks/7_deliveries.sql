@@ -4,7 +4,8 @@ create or replace function bds.delivery_json(delivery bds.deliveries, hook bds.h
     returns json
     language sql
     stable
-    return json_build_object(
+as $$
+    select json_build_object(
         'id', delivery.id, 'hookId', delivery.hook_id, 'state', delivery.state, 'changeSetId', delivery.change_set_id,
         'changes', delivery.change_count, 'createdAt', bds.api_time(delivery.created_at),
         'nextAttemptAt', bds.api_time(case
@@ -27,6 +28,7 @@ create or replace function bds.delivery_json(delivery bds.deliveries, hook bds.h
             '[]'
         )
     );
+$$;
 comment on function bds.delivery_json(bds.deliveries, bds.hook_states) is
     'A delivery with its attempts, in the format of the API. The next attempt is not before the end of the hook''s rest, nor before '
     'the hook''s earlier delivery';

@@ -60,6 +60,10 @@ SCHEMA = {
     "a policy with a subquery": """
         select p.polrelid::regclass || '.' || p.polname from pg_policy p
         where concat(pg_get_expr(p.polqual, p.polrelid), pg_get_expr(p.polwithcheck, p.polrelid)) ~* '\\mselect\\M'""",
+    "a SQL-standard body over rows of companies, which Citus would copy to a new node before their table": """
+        select distinct p.oid::regprocedure::text
+        from pg_proc p join pg_depend d on d.classid = 'pg_proc'::regclass and d.objid = p.oid and d.refclassid = 'pg_class'::regclass
+        where p.prosqlbody is not null and d.refobjid = any ($1::regclass[])""",
     "a trigger function whose name has to be quoted": """
         select p.proname from pg_proc p where p.pronamespace = 'bds_log'::regnamespace and quote_ident(p.proname) <> p.proname""",
 }  # fmt: skip
@@ -72,6 +76,8 @@ WRONG = {
         alter table data.units add column other bigint,
         add foreign key (company_id, other) references data.units (company_id, id) on delete set null (other)""",
     "a policy with a subquery": "create policy odd on data.units using (company_id = (select current_setting('bds.company')))",
+    "a SQL-standard body over rows of companies, which Citus would copy to a new node before their table":
+        "create function data.f() returns bigint language sql return (select count(*) from data.units)",
     "a trigger function whose name has to be quoted":
         """create function bds_log."productVariants_check"() returns int language sql return 1""",
 }  # fmt: skip
