@@ -23,94 +23,10 @@ comment on column bds.import_columns.target is 'For a reference the entity that 
 comment on column bds.import_columns.is_parent is 'Whether the reference is to the parent';
 comment on column bds.import_columns.ordinal is 'The column''s number in the table';
 
-create function bds_feed.lookup_kinds(entity_name text)
-    returns text[]
-    language sql
-    stable
-    return array(select 'id' union all (select f.name from bds.fields f where f.entity = entity_name and f.is_unique order by f.ordinal));
-comment on function bds_feed.lookup_kinds(text) is 'The kinds of lookup that name a row of the entity';
-
-create function bds_feed.parent_of(entity_name text)
-    returns text
-    language sql
-    stable
-    return (
-        select n.target from bds.entities e
-        join bds.navigations n on n.entity = e.name and n.name = e.parent_navigation and not n.many
-        where e.name = entity_name
-    );
-comment on function bds_feed.parent_of(text) is 'The entity in whose records those of a child entity are nested, or null';
-
-create function bds_feed.ancestors(entity_name text)
-    returns table (name text, depth int, is_root boolean)
-    language sql
-    stable
-    set search_path = pg_catalog, pg_temp
-    begin atomic
-        with recursive up (name, depth) as (
-            select entity_name collate "C", 0
-            union all
-            select bds_feed.parent_of(up.name) collate "C", up.depth + 1
-            from up where bds_feed.parent_of(up.name) is not null and up.depth < 10
-        )
-        select up.name, up.depth, up.depth = max(up.depth) over () from up;
-    end;
-comment on function bds_feed.ancestors(text) is 'An entity, the one that its records are nested in, and so on up to the root';
-
-create function bds_feed.reach(required_only boolean)
-    returns table (name text, target text)
-    language sql
-    stable
-    set search_path = pg_catalog, pg_temp
-    begin atomic
-        with recursive root (entity, name) as materialized (
-            select e.name, u.name from bds.entities e cross join lateral bds_feed.ancestors(e.name) u where u.is_root
-        ),
-        link (name, target) as (
-            select distinct r.name, t.name
-            from bds.navigations v join root r on r.entity = v.entity join root t on t.entity = v.target
-            where not v.many and (not required_only or exists (
-                select from bds.import_columns c where c.entity = v.entity and c.name = v.name and c.required
-            ))
-        ),
-        reached (name, target) as (
-            select r.entity, r.entity from root r where r.entity = r.name
-            union
-            select reached.name, link.target from reached join link on link.name = reached.target
-        )
-        select reached.name, reached.target from reached;
-    end;
-comment on function bds_feed.reach(boolean) is
-    'The roots to which each root''s references lead, and theirs, and so on, itself included; all of them, or the required ones alone';
-
-create function bds_feed.families()
-    returns table (name text, family int)
-    language sql
-    stable
-    set search_path = pg_catalog, pg_temp
-    begin atomic
-        with reach as materialized (
-            select r.name, r.target from bds_feed.reach(false) r
-        ),
-        -- who refers to another reaches more than that one; in a circle all reach the same
-        ranked (name, circle, reached) as (
-            select r.name, min(e.ordinal) filter (where exists (select from reach b where b.name = r.target and b.target = r.name)), count(*)
-            from reach r join bds.entities e on e.name = r.target
-            group by r.name
-        )
-        select e.name, dense_rank() over (order by k.reached, k.circle)::int
-        from bds.entities e cross join lateral bds_feed.ancestors(e.name) u join ranked k on k.name = u.name
-        where u.is_root;
-    end;
-comment on function bds_feed.families() is
-    'Entities that are compared together: a root with its children, and roots that refer to one another in a circle; family numbers them, '
-    'each after those that it refers to';
-
 create function bds_feed.children_of(entity_name text)
     returns table (collection text, target text, table_name regclass, column_name name)
     language sql
     stable
-    set search_path = pg_catalog, pg_temp
     begin atomic
         select n.name, n.target, e.table_name, f.column_name
         from bds.navigations n
@@ -125,7 +41,6 @@ create function bds_feed.uses_of(entity_name text)
     returns table (user_name text, user_table regclass, column_name name)
     language sql
     stable
-    set search_path = pg_catalog, pg_temp
     begin atomic
         -- by foreign keys that would refuse the delete; what goes along by itself is no hindrance
         select u.name, u.table_name, a.attname
@@ -144,7 +59,6 @@ create function bds_feed.rules_of(entity_name text)
     returns table (name name, expression text, field text)
     language sql
     stable
-    set search_path = pg_catalog, pg_temp
     begin atomic
         select k.conname, pg_get_expr(k.conbin, k.conrelid),
             (select f.name from bds.fields f join pg_attribute a on a.attrelid = k.conrelid and a.attname = f.column_name
@@ -160,13 +74,6 @@ create function bds_feed.rules_of(entity_name text)
             );
     end;
 comment on function bds_feed.rules_of(text) is 'The check constraints of an entity''s table that an import can foresee, and the field of those over one field';
-
-create function bds_feed.has_keys(entity_name text)
-    returns boolean
-    language sql
-    stable
-    return exists (select from bds.import_columns c where c.entity = entity_name and c.is_unique);
-comment on function bds_feed.has_keys(text) is 'Whether rows of the entity can be told by a unique field';
 
 create function bds_feed.reference_name(entity_name text, reference text)
     returns text
@@ -190,6 +97,7 @@ create table bds_feed.entities (
     parent      text,
     table_name  regclass not null,
     beside      text[] not null,
+    kinds       text[] not null,
     has_keys    boolean not null,
     children    boolean not null,
     waits       text[] not null
@@ -197,12 +105,14 @@ create table bds_feed.entities (
 comment on table bds_feed.entities is 'Entities as imports see them: order, families, parents; bds_feed.install keeps it';
 comment on column bds_feed.entities.name is 'The entity';
 comment on column bds_feed.entities.place is 'In the order of writing: each after those that it refers to';
-comment on column bds_feed.entities.family is 'Entities of one family are compared together';
+comment on column bds_feed.entities.family is
+    'Entities of one family are compared together: a root with its children, and roots that refer to one another in a circle';
 comment on column bds_feed.entities.root is 'The entity in whose records those of this one stand, itself if there is none';
 comment on column bds_feed.entities.depth is 'Levels below the root';
 comment on column bds_feed.entities.parent is 'The entity that it is a child of';
 comment on column bds_feed.entities.table_name is 'The table';
 comment on column bds_feed.entities.beside is 'Entities whose map_ its statements read';
+comment on column bds_feed.entities.kinds is 'The kinds of lookup that name its rows: id and unique fields';
 comment on column bds_feed.entities.has_keys is 'Whether its rows can be told by a unique field';
 comment on column bds_feed.entities.children is 'Whether others are nested in it';
 comment on column bds_feed.entities.waits is 'Entities of a circle that are written later: references to their new rows are null at first';
@@ -210,21 +120,54 @@ comment on column bds_feed.entities.waits is 'Entities of a circle that are writ
 create function bds_feed.note_entities()
     returns void
     language sql
-    set search_path = pg_catalog, pg_temp
     begin atomic
         delete from bds_feed.entities;
-        insert into bds_feed.entities (name, place, family, root, depth, parent, table_name, beside, has_keys, children, waits)
-        select f.name,
+        insert into bds_feed.entities (name, place, family, root, depth, parent, table_name, beside, kinds, has_keys, children, waits)
+        with recursive nested (name, parent) as materialized (
+            select e.name, n.target from bds.entities e
+            left join bds.navigations n on n.entity = e.name and n.name = e.parent_navigation and not n.many
+        ),
+        up (name, ancestor, depth) as (
+            select n.name, n.name, 0 from nested n
+            union all
+            select up.name, n.parent, up.depth + 1 from up join nested n on n.name = up.ancestor where n.parent is not null and up.depth < 10
+        ),
+        root (entity, name, depth) as materialized (
+            select distinct on (up.name) up.name, up.ancestor, up.depth from up order by up.name, up.depth desc
+        ),
+        link (name, target, is_required) as materialized (
+            select r.name, t.name, bool_or(coalesce(c.required, false))
+            from bds.navigations v join root r on r.entity = v.entity join root t on t.entity = v.target
+            left join bds.import_columns c on c.entity = v.entity and c.name = v.name
+            where not v.many
+            group by r.name, t.name
+        ),
+        -- the roots to which a root's references lead, and theirs, and so on
+        reach (name, target, is_required) as (
+            select r.entity, r.entity, true from root r where r.entity = r.name
+            union
+            select reach.name, link.target, reach.is_required and link.is_required from reach join link on link.name = reach.target
+        ),
+        -- who refers to another reaches more than that one; in a circle all reach the same
+        ranked (name, circle, reached, required) as (
+            select r.name, min(e.ordinal) filter (where exists (select from reach b where b.name = r.target and b.target = r.name)),
+                count(distinct r.target), count(distinct r.target) filter (where r.is_required)
+            from reach r join bds.entities e on e.name = r.target
+            group by r.name
+        )
+        select e.name,
             -- in a circle what is required comes first: what is not can wait
-            row_number() over (order by f.family, n.needed, r.ordinal, u.depth, e.ordinal),
-            f.family, r.name, u.depth, bds_feed.parent_of(f.name), e.table_name,
-            array(select v.target from bds.navigations v where v.entity = f.name and (v.child or not v.many) group by v.target),
-            bds_feed.has_keys(f.name), exists (select from bds.navigations v where v.entity = f.name and v.child), '{}'
-        from bds_feed.families() f
-        join bds.entities e on e.name = f.name
-        join lateral bds_feed.ancestors(f.name) u on u.is_root
+            row_number() over (order by k.reached, k.circle, k.required, r.ordinal, u.depth, e.ordinal),
+            dense_rank() over (order by k.reached, k.circle), u.name, u.depth, n.parent, e.table_name,
+            array(select v.target from bds.navigations v where v.entity = e.name and (v.child or not v.many) group by v.target),
+            array_prepend('id', i.keys), i.keys <> '{}', exists (select from bds.navigations v where v.entity = e.name and v.child), '{}'
+        from bds.entities e
+        join nested n on n.name = e.name
+        join root u on u.entity = e.name
         join bds.entities r on r.name = u.name
-        join (select q.name, count(*) as needed from bds_feed.reach(true) q group by q.name) n on n.name = r.name
+        join ranked k on k.name = u.name
+        cross join lateral (
+            select array(select c.name from bds.import_columns c where c.entity = e.name and c.is_unique order by c.ordinal) as keys) i
         where exists (select from pg_class c where c.oid = e.table_name);
         update bds_feed.entities e
         set waits = array(

@@ -126,6 +126,8 @@ create function bds_feed.mark_failed(import bds.imports, members text[])
 as $$
 declare
     entity_name text;
+    found_any   boolean;
+    found_more  boolean;
 begin
     if not bds_feed.has_errors(members) then
         return;
@@ -134,7 +136,12 @@ begin
         perform bds_feed.mark_known(members);
         perform bds_feed.spread_failures(import, members);
         -- records of the same family that refer to what will not come to be
-        exit when not bds_feed.fail_orphans(members);
+        found_any := false;
+        foreach entity_name in array members loop
+            execute format('select bds_import.%I($1)', 'fail_orphans_' || entity_name) into found_more using members;
+            found_any := found_any or found_more;
+        end loop;
+        exit when not found_any;
     end loop;
     foreach entity_name in array members loop
         execute format(
@@ -168,49 +175,33 @@ end
 $$;
 comment on function bds_feed.spread_failures(bds.imports, text[]) is 'A failing child fails its parent, that its other children, and in batch mode its batch';
 
-create function bds_feed.fail_orphans(members text[])
-    returns boolean
-    language plpgsql
-    set search_path = pg_catalog, pg_temp
-as $$
-declare
-    reference bds.import_columns;
-    names     constant text := 'case r.kind when ''id'' then true %s end';
-    found_any boolean := false;
-    changed   bigint;
+insert into bds_feed.templates (signature, of, result, purpose, body) values
+('fail_orphans_{entity}(members text[], out found_any boolean)', null, 'boolean',
+'fails records that refer to a failed record of the same family by a name that it would only have got; whether there were any', $sql$
 begin
-    for reference in select * from bds.import_columns c where c.entity = any (members) and c.target = any (members) loop
-        execute (
-            select bds_impl.fill(
-                $sql$
-                insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
-                select {entity:L}, s."@ordinal", {field:L}, 'lookup_not_found',
-                    format('%s has no row %s: the record of this document failed', {target:L}, r.lookup)
-                from pg_temp.{staged:I} s
-                join pg_temp.{ref:I} r on r.lookup = s.{field:I}
-                join pg_temp.{targets:I} t on t.target = r.id and t.failed
-                join pg_temp.{map:I} m on m.ordinal = s."@ordinal" and not m.failed
-                where (t.is_new or not exists (select 1 from {table} x where x.id = t.target and {stored_name}))
-                    -- a second record of the row, which is refused, takes no name from the first
-                    and not exists (select from pg_temp.{targets:I} o where o.target = t.target and not o.failed and {staged_name})
-                $sql$,
-                'entity', reference.entity, 'field', reference.name, 'target', reference.target, 'staged', 'staged_' || reference.entity,
-                'ref', 'ref_' || bds_feed.reference_name(reference.entity, reference.name), 'targets', 'map_' || reference.target,
-                'map', 'map_' || reference.entity, 'table', (select e.table_name::text from bds_feed.entities e where e.name = reference.target),
-                'stored_name', format(names, string_agg(format('when %L then x.%I = %s', c.name, c.column_name, v.named), ' ')),
-                'staged_name', format(names, string_agg(format('when %L then o.%I = %s', c.name, 'key_' || c.name, v.named), ' ')))
-            from bds.import_columns c
-            cross join lateral (select bds_feed.named_value(bds_feed.lookup_value('r.lookup'), c.type, c.sql_type)) as v (named)
-            where c.entity = reference.target and c.is_unique
-        );
-        get diagnostics changed = row_count;
-        found_any := found_any or changed > 0;
-    end loop;
-    return found_any;
-end
-$$;
-comment on function bds_feed.fail_orphans(text[]) is
-    'Fails records that refer to a failed record of the same family by a name that it would only have got; true if there were any';
+    found_any := false;
+    {each references}
+    if '{target}' = any (members) and exists (select from pg_temp."ref_{ref}") then
+        insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
+        select '{entity}', s."@ordinal", '{name}', 'lookup_not_found',
+            format('{target} has no row %s: the record of this document failed', l.lookup)
+        from pg_temp."staged_{entity}" s
+        join (
+            select r.lookup, r.kind, r.id, bds_feed.lookup_value(r.lookup) as value from pg_temp."ref_{ref}" r
+        ) l on l.lookup = {given}
+        join pg_temp."map_{target}" t on t.target = l.id and t.failed
+        join pg_temp."map_{entity}" m on m.ordinal = s."@ordinal" and not m.failed
+        where (t.is_new or not exists (
+                select 1 from {target_table} x
+                where x.id = t.target and case l.kind{each lookup_kinds} when '{kind}' then {if is_key}x.{kind_column:I} = {named}{else is_key}true{end is_key}{end lookup_kinds} end))
+            -- a second record of the row, which is refused, takes no name from the first
+            and not exists (
+                select from pg_temp."map_{target}" o
+                where o.target = t.target and not o.failed and case l.kind{each lookup_kinds} when '{kind}' then {if is_key}o."key_{kind}" = {named}{else is_key}true{end is_key}{end lookup_kinds} end);
+        found_any := found_any or found;
+    end if;
+    {end references}
+end$sql$);
 
 create function bds_feed.collect_errors(import bds.imports)
     returns bigint
@@ -267,9 +258,9 @@ begin
     loop
         select * into strict this from bds_feed.entities e where e.name = coalesce(this.parent, entity_name);
         place := format('coalesce(r%1$s."@position", r%1$s."@ordinal")', level);
-        select string_agg(format('%L || (%s)', c.name || ':', bds_feed.staged_text(format('r%s.%I', level, c.name))), ', ' order by c.ordinal) into own
+        select string_agg(format('%L || (%s)', c.name || ':', format('bds_feed.staged_text(r%s.%I)', level, c.name)), ', ' order by c.ordinal) into own
         from bds.import_columns c where c.entity = this.name and c.is_unique;
-        record := concat_ws(', ', record, bds_feed.staged_text(format('r%s."@id"', level)), own);
+        record := concat_ws(', ', record, format('bds_feed.staged_text(r%s."@id")', level), own);
         exit when this.parent is null or not exists (select from pg_temp.feed_entities f where f.name = this.parent);
         path := path || format('case when r%s."@parent" is null then %L || %s || %L else ', level, this.name || '[', place, ']');
         closed := format(' || %L || %s || %L end', '.' || (select e.collection from bds.entities e where e.name = this.name) || '[', place, ']')

@@ -139,84 +139,56 @@ $$;
 comment on function bds_feed.write_batch(bds.imports, text, bigint[]) is
     'Writes records with a condition, as many as can be, and notes the errors of the others; in batch mode none if one fails';
 
-create function bds_feed.make_mass(entity_name text)
-    returns void
-    language plpgsql
-    set search_path = pg_catalog, pg_temp
-as $$
-declare
-    list record;
-begin
-    select
-        string_agg(format('v.%I', c.column_name), ', ' order by c.ordinal) as names,
-        string_agg(format('%s as %I, t.%I as %I', bds_feed.written_value(c, format('s.%I', c.name), format('t.%I', c.column_name), format('null::%s', c.sql_type)),
-            c.column_name, c.column_name, 'stored ' || c.column_name), E',\n                ' order by c.ordinal) as values,
-        string_agg(format('v.%I is distinct from v.%I', c.column_name, 'stored ' || c.column_name), ' or ' order by c.ordinal) as differences,
-        coalesce(string_agg(bds_feed.mass_check(c), '' order by c.ordinal) filter (where c.is_unique), '') as checks
-    into list
-    from bds.import_columns c where c.entity = entity_name;
-    perform bds_feed.make(
-        entity_name, format('%I(import bds.imports, given text[], is_valid boolean, first bigint, last bigint)', 'mass_' || entity_name), 'void',
-        'writes the records with a condition from $4 to $5; BDF01 has in its detail {field, code, message} of the first with which something is wrong',
-        bds_impl.fill(
-            $sql$
+insert into bds_feed.templates (signature, of, result, purpose, body) values
+('mass_{entity}(import bds.imports, given text[], is_valid boolean, first bigint, last bigint)', null, 'void',
+'writes the records with a condition from $4 to $5; BDF01 has in its detail {field, code, message} of the first with which something is wrong', $sql$
 declare
     s        record;
     problems jsonb;
 begin
     for s in
-        select r.* from pg_temp.{map:I} m join pg_temp.{staged:I} r on r."@ordinal" = m.ordinal
+        select r.* from pg_temp."map_{entity}" m join pg_temp."staged_{entity}" r on r."@ordinal" = m.ordinal
         where m.phase = 2 and not m.failed and m.ordinal between $4 and $5 order by m.ordinal
     loop
         perform bds_feed.require_rows(import.company_id, s."@lookups");
-        insert into pg_temp.{diff:I}
-        select v."@ordinal", v.id, case when {differences} then false end, {names}
+        insert into pg_temp."diff_{entity}"
+        select v."@ordinal", v.id, case when false
+            {each columns}
+            or v.{column:I} is distinct from v."stored {column}"
+            {end columns}
+            then false end{each columns}, v.{column:I}{end columns}
         from (
-            select s."@ordinal", t.id,
-                {values}
-            from bds_feed.rows_where(import.company_id, {entity:L}, s."@where") w (id)
+            select s."@ordinal", t.id
+                {each columns}
+                , {mass} as {column:I}, {stored} as "stored {column}"
+                {end columns}
+            from bds_feed.rows_where(import.company_id, '{entity}', s."@where") w (id)
             join {table} t on t.company_id = (select import.company_id) and t.id = w.id
-            {joins}
+            {each references}
+            left join pg_temp."ref_{ref}" "ref_{name}" on '{name}' = any ($2) and "ref_{name}".lookup = {given}
+            {end references}
             offset 0
         ) v;
-        perform bds_import.{check_rules:I}(import, s."@ordinal", s."@ordinal");{checks}
-        select jsonb_agg(distinct jsonb_build_object('field', e.field, 'code', e.code, 'message', e.message)) into problems
-        from pg_temp.feed_errors e where e.entity = {entity:L} and e.ordinal = s."@ordinal";
-        if problems is not null then
-            raise exception using errcode = 'BDF01', message = 'a mass update would break a rule', detail = problems;
-        end if;
-        perform bds_import.{write:I}(import.company_id, s."@ordinal", s."@ordinal", '{}');
-    end loop;
-end$sql$,
-            'names', list.names, 'values', list.values, 'differences', list.differences, 'checks', list.checks, 'entity', entity_name,
-            'map', 'map_' || entity_name, 'staged', 'staged_' || entity_name, 'diff', 'diff_' || entity_name, 'write', 'write_' || entity_name,
-            'check_rules', 'check_rules_' || entity_name, 'joins', bds_feed.reference_joins(entity_name, 's.%I', 'true'),
-            'table', (select e.table_name::text from bds_feed.entities e where e.name = entity_name)));
-end
-$$;
-comment on function bds_feed.make_mass(text) is 'Generates mass_<entity>';
-
-create function bds_feed.mass_check(c bds.import_columns)
-    returns text
-    language plpgsql
-    stable
-    set search_path = pg_catalog, pg_temp
-as $$
-begin
-    return bds_impl.fill(
-        $sql$
-        if {field:L} = any ($2) and s.{field:I} is not null then
+        perform bds_import."check_rules_{entity}"(import, s."@ordinal", s."@ordinal");
+        {each keys}
+        if '{name}' = any ($2) and {given} is not null then
             insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
-            select {entity:L}, s."@ordinal", {field:L}, case when bool_or(t.id is null) then 'duplicate_record' else 'already_exists' end,
+            select '{entity}', s."@ordinal", '{name}', case when bool_or(t.id is null) then 'duplicate_record' else 'already_exists' end,
                 case when bool_or(t.id is null) then 'a unique value cannot be set in several rows'
-                    else format('row %s has %s %L', min(t.id), {field:L}, min(d.{column:I}::text)) end
-            from (select o.*, count(*) over () as changed from pg_temp.{diff:I} o where o."@ordinal" = s."@ordinal" and not o."@new") d
+                    else format('row %s has {name} %L', min(t.id), min(d.{column:I}::text)) end
+            from (
+                select o.*, count(*) over () as changed from pg_temp."diff_{entity}" o where o."@ordinal" = s."@ordinal" and not o."@new"
+            ) d
             left join {table} t on t.company_id = (select import.company_id) and t.{column:I} = d.{column:I} and t.id <> d.id
             where d.{column:I} is not null and (t.id is not null or d.changed > 1)
             having count(*) > 0;
-        end if;$sql$,
-        'field', c.name, 'entity', c.entity, 'column', c.column_name, 'diff', 'diff_' || c.entity,
-        'table', (select e.table_name::text from bds_feed.entities e where e.name = c.entity));
-end
-$$;
-comment on function bds_feed.mass_check(bds.import_columns) is 'The step of mass_<entity> for a unique field: rows that have the value already, several that would get it';
+        end if;
+        {end keys}
+        select jsonb_agg(distinct jsonb_build_object('field', e.field, 'code', e.code, 'message', e.message)) into problems
+        from pg_temp.feed_errors e where e.entity = '{entity}' and e.ordinal = s."@ordinal";
+        if problems is not null then
+            raise exception using errcode = 'BDF01', message = 'a mass update would break a rule', detail = problems;
+        end if;
+        perform bds_import."write_{entity}"(import.company_id, s."@ordinal", s."@ordinal", '{}');
+    end loop;
+end$sql$);

@@ -4,6 +4,27 @@
 --     array       its parent's array, given whole, lacks it: ticket is the parent record's ordinal, which fails with all that it writes
 --     collection  its collection, given whole, lacks it: ticket is the row; if it stays, that is an error of the collection
 
+insert into bds_feed.templates (signature, of, result, purpose, body) values
+('find_removed_{entity}(company text)', null, 'void',
+'puts the children that their parents'' arrays, given whole, no longer contain into feed_gone, by the parent record', $sql$
+begin
+    {each children}
+    if exists (select from pg_temp."staged_{entity}" s where s.{whole:I}) then
+        insert into pg_temp.feed_gone (entity, id, kind, cause, ticket)
+        select '{child}', c.id, 'array', '{entity}', c.ordinal
+        from (
+            select t.id, p.ordinal
+            from pg_temp."map_{entity}" p join pg_temp."staged_{entity}" s on s."@ordinal" = p.ordinal
+            join {table} t on t.company_id = (select $1) and t.{column:I} = p.target
+            where s.{whole:I} and p.phase = 1 and not p.failed and not p.is_new
+            offset 0
+        ) c
+        -- a record that failed protects its row, too
+        where not exists (select from pg_temp."map_{child}" m where m.target = c.id);
+    end if;
+    {end children}
+end$sql$);
+
 create function bds_feed.delete_family(import bds.imports, members text[], counts jsonb)
     returns jsonb
     language plpgsql
@@ -369,7 +390,7 @@ begin
             select string_agg(format('m.%I is null', 'key_' || c.name), ' and ')
             from bds.import_columns c where c.entity = entity_name and c.is_unique
         ), 'true')
-    ) into is_so using entity_name, bds_feed.lookup_kinds(entity_name);
+    ) into is_so using entity_name, (select e.kinds from bds_feed.entities e where e.name = entity_name);
     return is_so;
 end
 $$;

@@ -81,6 +81,7 @@ RELATIONS: dict[str, tuple[str, str, str, str, str, str, str]] = {
     "bds_feed.entities": ("", "", "", "", "", R, ""),
     "bds_feed.state": ("", "", "", "", "", R, ""),
     "bds_feed.tables": ("", "", "", "", "", R, ""),
+    "bds_feed.templates": ("", "", "", "", "", R, ""),
     "bds.unfit_hooks": ("", "", "", R, R, "", ""),
     "bds.secrets": ("", "", "", "", "", "", ""),
     "bds.sessions": ("", "", "", "", R, "", ""),

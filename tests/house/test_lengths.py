@@ -12,13 +12,16 @@ ROOT = Path(__file__).resolve().parents[2]
 PYTHON, SQL = 40, 60  # lines of a function
 
 DEFINED = re.compile(
-    r"^create (?:or replace )?(?:function|procedure) ([\w.]+)\(.*?(?=^(?:create|comment on) |\Z)", re.MULTILINE | re.DOTALL
+    r"^create (?:or replace )?(?:function|procedure) ([\w.]+)\(.*?(?=^(?:create|comment on|insert into) |\Z)",
+    re.MULTILINE | re.DOTALL,
 )
+TEMPLATE = re.compile(r"^\('([\w{}]+)\(.*?\$sql\$\)[,;]$", re.MULTILINE | re.DOTALL)  # of functions of imports
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "sql").rglob("*.sql")), ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_functions_of_sql_have_at_most_60_lines(path: Path) -> None:
-    lengths = {found[1]: found[0].rstrip().count("\n") + 1 for found in DEFINED.finditer(path.read_text(encoding="utf-8"))}
+    text = path.read_text(encoding="utf-8")
+    lengths = {found[1]: found[0].rstrip().count("\n") + 1 for pattern in (DEFINED, TEMPLATE) for found in pattern.finditer(text)}
     assert not {name: lines for name, lines in lengths.items() if lines > SQL}
 
 

@@ -1,0 +1,158 @@
+-- The statements of imports are generated for each entity, when it is registered, from the templates of the files that follow:
+-- functions of the schema bds_import, such as match_products.  Those that return rows are one query each, which the planner takes into
+-- the statement that calls them; so what a document does not give ($2, given) costs a large import nothing, and a small one finds
+-- every plan ready.  `\sf bds_import.matched_products` shows one.
+--
+-- In all of them $1 is the import or its company and $2 the columns that at least one staged row gives.  Rows of the company are read
+-- with company_id = (select $1): of a company that its statistics do not know the planner expects one row, and then every index seems
+-- as good as the right one; so it is not told which company it is.
+--
+-- A template is text with holes and blocks, which are filled from what bds_feed.scope_of tells of the entity:
+--     {name}, {name:I}, {name:L}                a value as it is, as an identifier, as a literal
+--     {each keys|, } ... {end keys}               repeats the text for each member of a set, with its values; ", " comes between them
+--     {if parent} ... {else parent} ... {end parent}
+-- A tag that stands alone in its line takes the line along.
+
+create table bds_feed.templates (
+    signature text primary key,
+    of        text,
+    result    text not null,
+    purpose   text not null,
+    body      text not null
+);
+comment on table bds_feed.templates is 'Functions of the schema bds_import';
+comment on column bds_feed.templates.signature is 'Name and parameters';
+comment on column bds_feed.templates.of is
+    'Null: one function for each entity. A set, such as keys: one for each member. Anything else: one if the entity has it';
+comment on column bds_feed.templates.result is 'The type of the result: a query if it is a table, else a body in PL/pgSQL';
+comment on column bds_feed.templates.purpose is 'What it does';
+comment on column bds_feed.templates.body is 'The template';
+
+create function bds_feed.fill(template text, scope jsonb, member jsonb default '{}')
+    returns text
+    language plpgsql
+    immutable
+as $$
+declare
+    filled text := '';
+    tag    text[];  -- of the first block: the tag itself, each or if, what of, what comes between
+    at     int;
+    parts  text[];
+    value  jsonb;
+begin
+    loop
+        tag := regexp_match(template, '(\{(each|if) ([a-z_]+)(?:\|([^}]*))?\})');
+        at := coalesce(strpos(template, tag[1]), length(template) + 1);
+        filled := filled || bds_impl.fill(left(template, at - 1), variadic array(
+            select unnest(array[h.name, coalesce(member ->> h.name, scope ->> h.name)])
+            from (select distinct m[1] as name from regexp_matches(left(template, at - 1), '\{([a-z_]+)(?::[IL])?\}', 'g') m) h));
+        if tag is null then
+            return filled;
+        end if;
+        value := coalesce(member -> tag[3], scope -> tag[3]);
+        if value is null then
+            raise exception using errcode = '22023', message = format('nothing is called %s', tag[3]);
+        end if;
+        template := substr(template, at + length(tag[1]));
+        at := strpos(template, format('{end %s}', tag[3]));
+        parts := string_to_array(left(template, at - 1), format('{else %s}', tag[3]));
+        template := substr(template, at + length(tag[3]) + 6);
+        if tag[2] = 'if' then
+            filled := filled || coalesce(
+                bds_feed.fill(parts[case when value in ('null', 'false', '[]') then 2 else 1 end], scope, member), '');
+        elsif value <> 'null' then
+            filled := filled || coalesce((
+                select string_agg(bds_feed.fill(parts[1], scope, member || e.value), coalesce(tag[4], '') order by e.n)
+                from jsonb_array_elements(value) with ordinality as e (value, n)), '');
+        end if;
+    end loop;
+end
+$$;
+comment on function bds_feed.fill(text, jsonb, jsonb) is
+    'Fills a template from what the member of a set has, and else the scope. Raises 22023 for a hole or block of which there is nothing';
+
+create function bds_feed.make(template bds_feed.templates, scope jsonb, member jsonb)
+    returns void
+    language plpgsql
+as $$
+declare
+    -- a tag that is alone in its line
+    alone  constant text := '^[ \t]*(\{(?:each|if|else|end) [^}]*\})[ \t]*\n';
+    result text := bds_feed.fill(template.result, scope, member);
+begin
+    execute bds_impl.fill(
+        $sql$
+create or replace function bds_import.{name:I}{parameters} returns {result} language {language} as $function$
+{body}
+$function$;
+comment on function bds_import.{name:I}{parameters} is {purpose:L}
+        $sql$,
+        'name', bds_feed.fill(split_part(template.signature, '(', 1), scope, member),
+        'parameters', substr(template.signature, strpos(template.signature, '(')), 'result', result,
+        'language', case when result ^@ 'table' then 'sql stable' else 'plpgsql' end,
+        'body', bds_feed.fill(regexp_replace(btrim(template.body, E'\n'), alone, '\1', 'gn'), scope, member),
+        'purpose', (scope ->> 'entity') || ': ' || bds_feed.fill(template.purpose, scope, member)
+    );
+end
+$$;
+comment on function bds_feed.make(bds_feed.templates, jsonb, jsonb) is 'Makes a function of bds_import';
+
+create function bds_feed.install(entity_name text default null)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+    set check_function_bodies = off  -- the tables are made by the first import
+as $$
+declare
+    touched     bds_feed.entities;
+    scope       jsonb;
+    is_writable boolean;
+begin
+    perform bds_feed.note_entities();
+    update bds_feed.state set version = left(md5(random()::text), 8);
+    delete from bds_feed.tables t where t.entity <> '*' and t.entity not in (select e.name from bds_feed.entities e);
+    for touched in  -- those whose statements name the entity, too
+        select e.* from bds_feed.entities e
+        where entity_name is null or e.name = entity_name
+            or exists (select from bds.navigations n where n.entity = e.name and n.target = entity_name)
+            or e.family = (select f.family from bds_feed.entities f where f.name = entity_name)
+    loop
+        perform bds_feed.uninstall(touched.name);
+        is_writable := exists (select from bds.import_columns c where c.entity = touched.name);
+        -- of an entity without a column that can be imported there is the map alone, which others read
+        insert into bds_feed.tables select touched.name, t.name, t.definition from bds_feed.tables_of(touched.name) t
+        where is_writable or t.name ^@ 'map_';
+        continue when not is_writable;
+        scope := bds_feed.scope_of(touched);
+        perform bds_feed.make(t, scope, m.member)
+        from bds_feed.templates t
+        cross join lateral (
+            select '{}'::jsonb where t.of is null or jsonb_typeof(scope -> t.of) <> 'array' and scope -> t.of not in ('null', 'false')
+            union all
+            select e from jsonb_array_elements(case jsonb_typeof(scope -> t.of) when 'array' then scope -> t.of end) e
+        ) as m (member);
+    end loop;
+    revoke all on all functions in schema bds_import from public;
+    grant execute on all functions in schema bds_import to bds_importer;
+end
+$$;
+comment on function bds_feed.install(text) is
+    'Generates the functions of imports for an entity, and anew those of entities that it has to do with; without a name for all';
+
+create function bds_feed.uninstall(entity_name text)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    made regprocedure;
+begin
+    for made in
+        select p.oid from pg_proc p where p.pronamespace = 'bds_import'::regnamespace and obj_description(p.oid, 'pg_proc') ^@ (entity_name || ':')
+    loop
+        execute format('drop function %s', made);
+    end loop;
+    delete from bds_feed.tables t where t.entity = entity_name;
+end
+$$;
+comment on function bds_feed.uninstall(text) is 'Drops the functions of imports of an entity';

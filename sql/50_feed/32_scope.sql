@@ -1,0 +1,162 @@
+-- What templates may say of an entity and of its columns.
+
+create function bds_feed.read_value(
+    c bds.import_columns, out given text, out valid text, out value text, out read text, out cleared text, out named text
+)
+    language plpgsql
+    immutable
+    strict
+as $$
+declare
+    -- only what is shorter than any text needs a check or a cast
+    plain boolean := c.sql_type = 'text';
+begin
+    given := format('s.%I', c.name);
+    valid := format('bds_feed.is_value(%s, %L, %L)', given, c.type, c.sql_type);
+    value := case when c.type = 'text' then format('bds_feed.staged_text(%s)', given) else given end;
+    value := case when plain then value else format('%s::%s', value, c.sql_type) end;
+    -- reading a text is half of the work: what was found valid, $3, is not checked again
+    read := case when plain then value else format('case when $3 or %s then %s end', valid, value) end;
+    value := case when plain then value else format('case when %s then %s end', valid, value) end;
+    cleared := case when c.required then coalesce(c.default_expression, 'null') else 'null' end;
+    named := case
+        when plain then 'l.value'
+        when c.type = 'text' then format('case when pg_input_is_valid(l.value, %1$L) then l.value::%1$s end', c.sql_type)
+        else format('case when bds_feed.is_value(l.value, %1$L, %2$L) then l.value::%2$s end', c.type, c.sql_type)
+    end;
+end
+$$;
+comment on function bds_feed.read_value(bds.import_columns) is
+    'SQL about the text that a staged row s gives a column: the text, whether it is valid, its value, which is null if it is not, that '
+    'where $3 tells that all are valid, what null makes of it; and the value of this column that a lookup l names';
+
+create function bds_feed.written_value(c bds.import_columns, otherwise text, key text)
+    returns text
+    language sql
+    immutable
+as $$
+    select case
+        when c.target is not null then
+            format($sql$case when %1$s is null then %2$s when %1$s <> e'\x01' then %3$I.id end$sql$, r.given, otherwise, 'ref_' || c.name)
+        when c.is_unique then
+            format('case when %1$s is not null then %1$s when %2$s is null then %3$s else %4$s end', key, r.given, otherwise, r.read)
+        else format($sql$case when %1$s is null then %2$s when %1$s = e'\x01' then %3$s else %4$s end$sql$, r.given, otherwise, r.cleared, r.read)
+    end
+    from bds_feed.read_value(c) r;
+$$;
+comment on function bds_feed.written_value(bds.import_columns, text, text) is
+    'SQL for the value that a staged row s gives a column; otherwise is that of a row that does not give it, key a unique one that is known';
+
+create function bds_feed.target_scope(c bds.import_columns)
+    returns jsonb
+    language sql
+    stable
+as $$
+    select jsonb_build_object(
+        'target', c.target, 'ref', bds_feed.reference_name(c.entity, c.name), 'target_table', e.table_name::text,
+        'kinds', (e.kinds)::text, 'known', array_to_string(e.kinds, ':..., ') || ':...', 'lookup_kinds', (
+            select jsonb_agg(jsonb_build_object(
+                'kind', k.kind, 'kind_column', coalesce(u.column_name, 'id'), 'named', case when u.name is null then 'bds_feed.lookup_id(l.lookup)' else r.named end,
+                'is_key', u.name is not null) order by k.n)
+            from unnest(e.kinds) with ordinality as k (kind, n)
+            left join bds.import_columns u on u.entity = c.target and u.name = k.kind
+            left join lateral bds_feed.read_value(u) r on true
+        )
+    )
+    from bds_feed.entities e where e.name = c.target;
+$$;
+comment on function bds_feed.target_scope(bds.import_columns) is 'What templates may say of a reference';
+
+create function bds_feed.column_scope(c bds.import_columns, n bigint, this bds_feed.entities)
+    returns jsonb
+    language sql
+    stable
+as $$
+    select jsonb_build_object(
+        'name', c.name, 'column', c.column_name, 'type', c.sql_type, 'n', n, 'flag', 1::bigint << (least(n, 63) - 1)::int,
+        'key', 'key_' || c.name, 'unique', c.is_unique, 'is_parent', c.is_parent, 'expected', bds_feed.expected_value(c.type, c.sql_type),
+        'given', r.given, 'valid', r.valid, 'value', r.value, 'named', r.named, 'cleared', format('(%s)::%s', r.cleared, c.sql_type),
+        'is_constant', r.cleared !~ '\w\(',  -- what a function gives now is not what it gave then
+        -- a nested record names its parent even where no record does
+        'gives', case
+            when c.is_parent then 'true'
+            else format('%L = any ($2)', c.name) || case when c.is_unique then ' or ''@id'' = any ($2)' else '' end
+        end,
+        'stored', s.stored, 'mass', bds_feed.written_value(c, s.stored, 'null::' || c.sql_type),
+        'written', case when c.is_parent then format('coalesce(p.target, %s)', s.written) else s.written end,
+        'linked', case
+            when c.target is not null then format('%I.id', 'ref_' || c.name)
+            else format($sql$case when %s = e'\x01' then (%s)::%s else %s end$sql$, r.given, r.cleared, c.sql_type, r.value)
+        end,
+        'missing', format($sql$(%1$s = e'\x01' or m.is_new and m.operation <> 'update' and %1$s is null%2$s%3$s)$sql$, r.given,
+            case when c.is_unique then format(' and m.%I is null', 'key_' || c.name) end,
+            case when c.is_parent then ' and s."@parent" is null' end),
+        -- In a circle of entities the other row may be written later: such a reference is null at first, and written again.
+        'to_write', case when c.target = any (this.waits) and not c.required then
+            format('case when %1$L = any ($4) and %2$s in (select w.target from pg_temp.%3$I w where w.is_new) then null else %2$s end',
+                c.target, d.value, 'map_' || c.target) else d.value end
+    ) || coalesce(bds_feed.target_scope(c), '{}')
+    from bds_feed.read_value(c) r
+    cross join lateral (select format('t.%I', c.column_name)) as t (stored)
+    cross join lateral (select format('d.%I', c.column_name)) as d (value)
+    cross join lateral (
+        select t.stored, bds_feed.written_value(c, case when c.default_expression is null then t.stored
+            else format('case when m.is_new then %s else %s end', c.default_expression, t.stored) end, format('m.%I', 'key_' || c.name))
+    ) as s (stored, written);
+$$;
+comment on function bds_feed.column_scope(bds.import_columns, bigint, bds_feed.entities) is 'What templates may say of a column; n numbers those of the entity';
+
+create function bds_feed.scope_of(this bds_feed.entities)
+    returns jsonb
+    language sql
+    stable
+as $$
+    with c as materialized (
+        select c.*, bds_feed.column_scope(c, row_number() over (partition by c.is_parent order by c.ordinal), this) as s
+        from bds.import_columns c where c.entity = this.name
+    ),
+    sets as (
+        select jsonb_agg(c.s order by c.ordinal) as columns,
+            jsonb_agg(c.s order by c.ordinal) filter (where c.target is not null) as references,
+            jsonb_agg(c.s order by c.ordinal) filter (where c.is_unique) as keys,
+            jsonb_agg(c.s order by c.ordinal) filter (where not c.is_parent) as links,
+            jsonb_agg(c.s order by c.ordinal) filter (where c.is_parent) as upward,
+            jsonb_agg(c.s order by c.ordinal) filter (where c.target is null and c.sql_type <> 'text') as checked,
+            jsonb_agg(c.s order by c.ordinal) filter (where c.required and c.default_expression is null) as needed,
+            -- how rows can be found: by all that records say of themselves, or by one unique field alone
+            jsonb_build_array(jsonb_build_object('by', '', 'sole', null, 'compared', jsonb_agg(c.s order by c.ordinal)))
+                || coalesce(jsonb_agg(c.s || jsonb_build_object('by', '_by_' || c.name, 'sole', c.name, 'compared', (
+                    select jsonb_agg(o.s order by o.ordinal) from c o where o.name <> c.name)) order by c.ordinal) filter (where c.is_unique), '[]') as ways,
+            -- what two records may not have in common
+            jsonb_build_array(jsonb_build_object('key', 'target', 'field', 'null', 'guard', 'true', 'condition', 'm.target is not null and not m.is_new'))
+                || coalesce(jsonb_agg(jsonb_build_object('key', 'key_' || c.name, 'field', quote_literal(c.name),
+                    'guard', format('(%s) and (not $3 or $4 or ''@operation'' = any ($2))', c.s ->> 'gives'),
+                    'condition', format(
+                        -- what a record that goes says beside its id is nothing that it claims
+                        $sql$m.%1$I is not null and (not m.failed or m.is_new and m.id_kind = %2$L and m.%1$I::text = bds_feed.lookup_value(m.id))
+                and (m.phase <> 3 or m.id is null) and (m.is_new or not $3)$sql$, 'key_' || c.name, c.name)
+                ) order by c.ordinal) filter (where c.is_unique), '[]') as claims
+        from c
+    )
+    select to_jsonb(sets) || jsonb_build_object(
+        'entity', this.name, 'table', this.table_name::text, 'sequence', pg_get_serial_sequence(this.table_name::text, 'id'),
+        'has_keys', this.has_keys, 'linked', not this.has_keys, 'parent', case when sets.upward is not null then this.parent end,
+        'parent_column', coalesce(sets.upward -> 0 ->> 'column', 'id'),
+        'parent_later', case when this.parent = this.name or not p.has_keys then format('%L = any (members)', this.parent) else 'false' end,
+        'kinds', this.kinds::text, 'known', array_to_string(this.kinds, ':..., ') || ':...', 'any_kind', array_to_string(this.kinds, ' or '),
+        'map', bds_feed.rows_of('map_' || this.name), 'diff', bds_feed.rows_of('diff_' || this.name),
+        -- a record that goes: nothing but what names it counts; without a unique field all that it says tells which it is
+        'only_identifies', format($sql$(s."@operation" is not distinct from 'delete'%s)$sql$,
+            case when not this.has_keys then ' and coalesce(s."@id", s."@where") is not null' end),
+        'children', (
+            select jsonb_agg(jsonb_build_object(
+                'child', h.target, 'whole', h.collection || '@present', 'table', h.table_name::text, 'column', h.column_name))
+            from bds_feed.children_of(this.name) h),
+        'rules', (
+            select jsonb_agg(jsonb_build_object('message', format('it breaks the rule %s', r.name), 'field', coalesce(quote_literal(r.field), 'null'),
+                'expression', r.expression) order by r.name)
+            from bds_feed.rules_of(this.name) r)
+    )
+    from sets left join bds_feed.entities p on p.name = this.parent;
+$$;
+comment on function bds_feed.scope_of(bds_feed.entities) is 'What templates may say of an entity';

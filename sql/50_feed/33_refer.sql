@@ -1,0 +1,121 @@
+-- Reading what is staged, and finding the rows that its lookups name.
+
+insert into bds_feed.templates (signature, of, result, purpose, body) values
+('stage_{entity}(given jsonb)', null, 'void', 'stages a few rows', $sql$
+begin
+    insert into pg_temp."staged_{entity}" select * from jsonb_populate_recordset(null::pg_temp."staged_{entity}", $1);
+    -- a member that is no column would be lost
+    if exists (
+        select from jsonb_array_elements($1) r cross join jsonb_object_keys(r) k
+        where k not in ('@ordinal', '@parent', '@position', '@id', '@operation', '@where', '@lookups'
+            {each columns}, {name:L}{end columns}{each children}, {whole:L}{end children})
+    ) then
+        raise exception using errcode = 'undefined_column', message = 'no such column of {entity}';
+    end if;
+end$sql$),
+
+('look_at_{entity}()', null, 'void',
+'notes which columns a staged row gives, whether every text is a value of its field''s type, and the number of rows', $sql$
+begin
+    update pg_temp.feed_entities f set columns = l.columns, is_valid = l.is_valid, rows = l.rows
+    from (
+        select count(*) as rows,
+            bool_and(true
+                {each checked}
+                and ({given} is null or {given} = e'\x01' or {valid})
+                {end checked}
+            ) is not false as is_valid,
+            array_remove(array[case when count(s."@id") > 0 then '@id' end, case when count(s."@operation") > 0 then '@operation' end,
+                case when count(s."@where") > 0 then '@where' end
+                {each columns}
+                , case when count({given}) > 0 then {name:L} end
+                {end columns}
+            ], null) as columns
+        from pg_temp."staged_{entity}" s
+    ) l
+    where f.name = '{entity}';
+end$sql$),
+
+('count_{entity}()', null, 'void', 'counts what there is to do; to be called when records have failed', $sql$
+begin
+    update pg_temp.feed_entities f
+    set rows = c.rows, failed = c.failed, writes = c.writes, updates = c.updates, deletes = c.deletes
+    from (
+        select count(*) as rows, count(*) filter (where m.failed) as failed, count(*) filter (where m.phase = 1 and not m.failed) as writes,
+            count(*) filter (where m.phase = 2 and not m.failed) as updates, count(*) filter (where m.phase = 3 and not m.failed) as deletes
+        from pg_temp."map_{entity}" m
+    ) c
+    where f.name = '{entity}';
+end$sql$),
+
+('number_{entity}(is_small boolean, out has_new boolean)', null, 'boolean',
+'takes the ids of new rows ahead, so that references to them are known before they are written; whether there are any', $sql$
+begin
+    has_new := exists (select from pg_temp."map_{entity}" m where m.target is null and m.phase = 1);
+    if has_new and is_small then
+        update pg_temp."map_{entity}" m set target = n.id
+        from (
+            select o.ordinal, nextval('{sequence}') as id
+            from (select o.ordinal from pg_temp."map_{entity}" o where o.target is null and o.phase = 1 order by o.ordinal) o
+        ) n
+        where n.ordinal = m.ordinal;
+    elsif has_new then
+        -- an update would leave every row twice; ids follow the document
+        alter table pg_temp."map_{entity}" rename to feed_unnumbered;
+        create temporary table "map_{entity}" (like pg_temp.feed_unnumbered including storage) on commit delete rows;
+        insert into pg_temp."map_{entity}"
+        select o.ordinal, o.parent, o.position, o.phase, o.operation,
+            coalesce(o.target, case when o.phase = 1 then nextval('{sequence}') end), o.is_new, o.is_ambiguous, o.is_same, o.failed, o.id, o.id_kind
+            {if has_keys}{each keys}, o.{key:I}{end keys}{else has_keys}, o.home, o.place, o.shape{end has_keys}
+        from (select * from pg_temp.feed_unnumbered order by ordinal) o;
+        drop table pg_temp.feed_unnumbered;
+        analyze pg_temp."map_{entity}";
+    end if;
+end$sql$),
+
+('refer_{entity}(import bds.imports, given text[])', null, 'void',
+'finds the row that each distinct lookup names, in the document and in the database', $sql$
+begin
+    {each references}
+    if {name:L} = any ($2) then
+        insert into pg_temp."lookup_{ref}"
+        select r.lookup, bds_feed.lookup_kind(r.lookup), bds_feed.lookup_value(r.lookup)
+        from (select distinct {given} as lookup from pg_temp."staged_{entity}" s where {given} <> e'\x01') r;
+        perform bds_feed.filled(import, 'lookup_{ref}');
+        insert into pg_temp."ref_{ref}"
+        select * from bds_import."named_{ref}"(import.company_id, array(select distinct l.kind from pg_temp."lookup_{ref}" l));
+        perform bds_feed.filled(import, 'ref_{ref}');
+        if exists (select from pg_temp."ref_{ref}" r where r.id is null) then
+            insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
+            select '{entity}', s."@ordinal", {name:L}, e.code, e.message
+            from pg_temp."ref_{ref}" r
+            join pg_temp."staged_{entity}" s on {given} = r.lookup
+            cross join lateral (select left(bds_feed.staged_text(r.lookup), 100)) as g (lookup)
+            cross join lateral (
+                select 'lookup_not_found', '{target} has no row ' || g.lookup where r.kind = any ({kinds:L})
+                union all
+                select 'invalid_value', format('expected a lookup ({known}), got %L', g.lookup) where r.kind <> all ({kinds:L})
+            ) as e (code, message)
+            where r.id is null and not {only_identifies};
+        end if;
+    end if;
+    {end references}
+end$sql$),
+
+('named_{ref}(company text, used text[])', 'references', 'table (lookup text, kind text, id bigint)',
+'the rows that the lookups of {name} name; $2 are the kinds that are used', $sql$
+-- the document's own rows first: theirs is the state that the import leaves
+select d.lookup, d.kind, coalesce({each lookup_kinds|, }{if is_key}"new_{kind}".target, {end is_key}"old_{kind}".id{end lookup_kinds})
+from (
+    select l.lookup, l.kind
+        {each lookup_kinds}
+        , case when l.kind = {kind:L} then {named} end as "value_{kind}"
+        {end lookup_kinds}
+    from pg_temp."lookup_{ref}" l offset 0
+) d
+{each lookup_kinds}
+{if is_key}
+left join pg_temp."map_{target}" "new_{kind}" on {kind:L} = any ($2) and "new_{kind}"."key_{kind}" = d."value_{kind}" and not "new_{kind}".failed
+{end is_key}
+left join {target_table} "old_{kind}" on {kind:L} = any ($2) and "old_{kind}".company_id = (select $1) and "old_{kind}".{kind_column:I} = d."value_{kind}"
+{end lookup_kinds}$sql$);

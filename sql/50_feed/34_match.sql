@@ -1,0 +1,115 @@
+-- Matching: which stored row each record means, by its own lookup or by its unique fields.
+
+insert into bds_feed.templates (signature, of, result, purpose, body) values
+('match_{entity}(import bds.imports, given text[], is_valid boolean, compare boolean)', 'has_keys', 'void',
+'maps staged rows to stored ones, and compares them on the way if compare', $sql$
+declare
+    -- a record that says one thing alone of itself cannot contradict itself
+    sole text := (
+        select case when count(*) = 1 and '@id' <> all ($2) then min(k) end
+        from unnest(array[{each keys|, }'{name}'{end keys}]) k where k = any ($2));
+    has_new boolean;
+begin
+    if sole is null then
+        insert into pg_temp."map_{entity}" select * from bds_import."matched_{entity}"(import.company_id, $2, $3, $4);
+    {each keys}
+    elsif sole = '{name}' then
+        insert into pg_temp."map_{entity}" select * from bds_import."matched_{entity}_by_{name}"(import.company_id, $2, $3, $4);
+    {end keys}
+    end if;
+    perform bds_feed.filled(import, 'map_{entity}');
+    has_new := bds_import."number_{entity}"(import.is_small);
+    perform bds_import."check_keys_{entity}"(import, $2, sole is not null, has_new);
+end$sql$),
+
+('matched_{entity}{by}(company text, given text[], is_valid boolean, compare boolean)', 'ways', '{map}',
+'the row that each staged row means{if sole}, if all that they say of themselves is {sole}{end sole}', $sql$
+select s."@ordinal", s."@parent", coalesce(s."@position", s."@ordinal"), s."@phase", coalesce(s."@operation", 'upsert'), m.target,
+    m.target is null and s."@where" is null, m.is_ambiguous,
+    case when $4 and t.id is not null and not m.is_ambiguous and s."@phase" = 1 then true
+        {each compared}
+        and (not ({gives}) or {written} is not distinct from {stored})
+        {end compared}
+    else false end,
+    false, s."@id", s."@kind"{each keys}, m.{key:I}{end keys}
+from (
+    -- behind a fence, because row level security keeps expressions that might tell what they see from the index
+    select s.*, case when s."@operation" = 'delete' then 3 when s."@where" is not null then 2 else 1 end as "@phase",
+        l.kind as "@kind", case when '@id' = any ($2) then bds_feed.lookup_id(s."@id") end as "@find_id"
+        {each keys}
+        , coalesce(n."{name}", case when l.kind = '{name}' then {named} end) as "@key_{name}"
+        , case when s."@id" is null then n."{name}" when l.kind = '{name}' then {named} end as "@find_{name}"
+        {end keys}
+    from pg_temp."staged_{entity}" s
+    cross join lateral (select case when '@id' = any ($2) then bds_feed.lookup_kind(s."@id") end,
+        case when '@id' = any ($2) then bds_feed.lookup_value(s."@id") end) as l (kind, value)
+    -- what a mass update writes names no row
+    left join lateral (select {each keys|, }{value} as "{name}"{end keys}) as n on s."@where" is null
+    offset 0
+) s
+{if sole}
+left join {table} t on t.company_id = (select $1) and t.{column:I} = s."@find_{sole}"
+{else sole}
+{each keys}
+left join {table} "by_{name}" on ({gives}) and "by_{name}".company_id = (select $1) and "by_{name}".{column:I} = s."@find_{name}"
+{end keys}
+left join {table} by_id on '@id' = any ($2) and by_id.company_id = (select $1) and by_id.id = s."@find_id"
+cross join lateral (select least(by_id.id{each keys}, "by_{name}".id{end keys}), greatest(by_id.id{each keys}, "by_{name}".id{end keys})) as f (id, other)
+left join {table} t on $4 and t.company_id = (select $1) and t.id = f.id
+{end sole}
+cross join lateral (
+    select {if sole}t.id as target, false{else sole}f.id as target, f.id <> f.other{end sole} as is_ambiguous, false as is_new
+        {each keys}
+        , s."@key_{name}" as {key:I}
+        {end keys}
+) m
+{if parent}
+left join pg_temp."map_{parent}" p on $4 and p.ordinal = s."@parent"
+{end parent}
+{each references}
+left join pg_temp."ref_{ref}" "ref_{name}" on $4 and '{name}' = any ($2) and "ref_{name}".lookup = {given}
+{end references}
+$sql$),
+
+('check_keys_{entity}(import bds.imports, given text[], says_one boolean, has_new boolean)', 'has_keys', 'void',
+'finds records whose lookup is wrong, ambiguous or unknown, and rows that are named twice', $sql$
+begin
+    if not $3 then
+        insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
+        select '{entity}', m.ordinal, v.field, v.code, v.message
+        from pg_temp."map_{entity}" m
+        cross join lateral (values
+            (m.id_kind <> all ({kinds:L}), 'id', 'invalid_value', format('expected a lookup ({known}), got %L', left(bds_feed.staged_text(m.id), 100))),
+            (m.id_kind = 'id' and m.is_new and m.operation <> 'delete', 'id', 'not_found', format('no such row: %s', m.id)),
+            (m.is_ambiguous, null, 'lookup_ambiguous', 'its unique fields name different rows')
+        ) as v (is_wrong, field, code, message)
+        where (m.id_kind <> all ({kinds:L}) or m.id_kind = 'id' and m.is_new or m.is_ambiguous) and v.is_wrong;
+    end if;
+    if '@id' = any ($2) then
+        -- without a lookup of its own the record would have been matched by the value: only named ones can meet another's here
+        {each keys}
+        insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
+        select '{entity}', m.ordinal, '{name}', 'already_exists', format('row %s has %s %L', t.id, '{name}', m.{key:I})
+        from (select * from pg_temp."map_{entity}" where id is not null and phase <> 3 offset 0) m
+        join {table} t on t.company_id = (select import.company_id) and t.{column:I} = m.{key:I}
+        where t.id <> m.target;
+        {end keys}
+        update pg_temp."map_{entity}" m set failed = true  -- at once: what they do not come to be called is left to others
+        from pg_temp.feed_errors e where e.entity = '{entity}' and e.ordinal = m.ordinal and m.id is not null;
+    end if;
+    {each claims}
+    if {guard} and (select count(m.{key:I}) > count(distinct m.{key:I}) from pg_temp."map_{entity}" m where {condition}) then
+        insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
+        select '{entity}', d.ordinal, {field}, 'duplicate_record', 'an earlier record of this document names the same row'
+        from (
+            select m.ordinal, row_number() over (partition by m.{key:I} order by m.ordinal) as n
+            from pg_temp."map_{entity}" m where {condition}
+        ) d
+        where d.n > 1 and not exists (
+            select from pg_temp.feed_errors e where e.entity = '{entity}' and e.ordinal = d.ordinal and e.code = 'duplicate_record'
+        );
+        update pg_temp."map_{entity}" m set failed = true  -- at once: no lookup may find them
+        from pg_temp.feed_errors e where e.entity = '{entity}' and e.ordinal = m.ordinal and e.code = 'duplicate_record';
+    end if;
+    {end claims}
+end$sql$);

@@ -1,0 +1,305 @@
+-- Record linkage: which stored row a staged item without a unique field means.
+--
+-- Fellegi and Sunter, within one parent and one to one, in three steps:
+--     places   the n-th item of a parent and its n-th row are linked if all that the item gives agrees, as in a document that is sent again
+--     equals   of parents with items and rows left, items take rows that agree in all that they give; an item that finds them taken gets
+--              one whose item can do with another (augmenting paths), so that as many as possible have such a row
+--     weights  of the others pairs are scored: a field that agrees adds log2(m/u), one that differs log2((1-m)/(1-u)), one that the item
+--              does not give nothing; pairs that are the best of both sides are linked, until none weighs more than 0
+--
+-- home is the id of the parent's row.  Values are compared by hashes of home and value, h1, h2 ... in the order of the fields.
+
+create function bds_feed.weights_of(entity_name text, fields text[])
+    returns table (field bigint, m float8, u float8)
+    language sql
+    stable
+    begin atomic
+        select distinct on (f.n) f.n, w.m, w.u
+        from unnest(fields) with ordinality as f (name, n)
+        join bds.linkage_weights w on w.entity in (entity_name, '*') and w.field in (f.name, '*')
+        order by f.n, w.field = '*', w.entity = '*';
+    end;
+comment on function bds_feed.weights_of(text, text[]) is 'The weights of fields, which are numbered';
+
+insert into bds_feed.templates (signature, of, result, purpose, body) values
+('link_{entity}(import bds.imports, given text[])', 'linked', 'void', 'maps items to stored rows', $sql$
+begin
+    if '@id' = any ($2) then
+        perform bds_import."link_named_{entity}"(import);
+    end if;
+    insert into pg_temp."map_{entity}"
+        (ordinal, parent, position, phase, operation, target, is_new, is_ambiguous, is_same, failed, id, home, place, shape)
+    select i."@ordinal", i."@parent", coalesce(i."@position", i."@ordinal"),
+        case when i."@operation" = 'delete' then 3 when i."@where" is not null then 2 else 1 end, coalesce(i."@operation", 'upsert'),
+        coalesce(n.id, r.id), n.id is null and r.id is null and i."@where" is null, false,
+        r.id is not null and i."@operation" is distinct from 'delete', false, i."@id",
+        i."@home", i."@place", 0{each links} | case when i."{name}" is null then 0 else {flag} end{end links}
+    from (
+        select s.*, h.id as "@home", row_number() over (partition by h.id order by s."@ordinal") as "@place"
+            {each links}
+            , {linked} as "={column}"
+            {end links}
+        from pg_temp."staged_{entity}" s
+        {if parent}
+        left join pg_temp."map_{parent}" p on p.ordinal = s."@parent"
+        {end parent}
+        {each references}
+        left join pg_temp."ref_{ref}" "ref_{name}" on '{name}' = any ($2) and "ref_{name}".lookup = {given}
+        {end references}
+        -- what is to be created, carries an id or is a condition is like no row
+        cross join lateral (select case when s."@id" is null and s."@where" is null and s."@operation" is distinct from 'create' then
+            {if parent}{each upward}coalesce(case when not p.is_new then p.target end, "ref_{name}".id){end upward}{else parent}null::bigint{end parent}
+        end as id) h
+    ) i
+    left join (
+        select t.*, row_number() over (partition by t.{parent_column:I} order by t.id) as "@place"
+        from (
+            {if parent}
+            select p.target as id from pg_temp."map_{parent}" p
+            where not p.is_new and p.ordinal in (select s."@parent" from pg_temp."staged_{entity}" s)
+            {each upward}
+            union
+            select r.id from pg_temp."ref_{ref}" r where r.id is not null
+            {end upward}
+            {else parent}
+            select null::bigint as id where false
+            {end parent}
+        ) h
+        join {table} t on t.company_id = (select import.company_id) and t.{parent_column:I} = h.id
+        where not exists (select from pg_temp."named_{entity}" n where n.id = t.id)
+    -- + 0: both sides are sorted by parent, and a merge would compare each item of a parent with all of its rows
+    ) r on r.{parent_column:I} + 0 = i."@home" and r."@place" = i."@place"
+        {each links}
+        and (i."{name}" is null or i."={column}" is not distinct from r.{column:I})
+        {end links}
+    left join pg_temp."named_{entity}" n on n.ordinal = i."@ordinal";
+    perform bds_feed.filled(import, 'map_{entity}');
+    if exists (select from pg_temp."map_{entity}" m where m.is_new and m.home is not null) then
+        perform bds_import."link_equals_{entity}"(import, $2);
+        update pg_temp."map_{entity}" m set target = i.target, is_new = i.target is null, is_same = false
+        from pg_temp."item_{entity}" i where i.ordinal = m.ordinal and i.target is distinct from m.target;
+    end if;
+    perform bds_import."number_{entity}"(import.is_small);
+end$sql$),
+
+('link_named_{entity}(import bds.imports)', 'linked', 'void', 'finds the rows of items that carry an id', $sql$
+begin
+    insert into pg_temp."named_{entity}"
+    select n.ordinal, t.id
+    from (
+        select s."@ordinal" as ordinal, bds_feed.lookup_id(s."@id") as id from pg_temp."staged_{entity}" s where s."@id" is not null offset 0
+    ) n
+    join {table} t on t.company_id = (select import.company_id) and t.id = n.id;
+    perform bds_feed.filled(import, 'named_{entity}');
+    insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
+    select '{entity}', s.ordinal, 'id', e.code, e.message
+    from (
+        select s."@ordinal" as ordinal, s."@id" as lookup, l.id, s."@operation" is not distinct from 'delete' as may_be_gone,
+            row_number() over (partition by l.id order by s."@ordinal") as n
+        from pg_temp."staged_{entity}" s cross join lateral (select bds_feed.lookup_id(s."@id")) as l (id) where s."@id" is not null
+    ) s
+    cross join lateral (values
+        (s.id is null, 'invalid_value', format('expected a lookup (id:...), got %L', left(bds_feed.staged_text(s.lookup), 100))),
+        (s.id is not null and s.n > 1, 'duplicate_record', 'an earlier record of this document names the same row'),
+        (s.id is not null and s.n = 1, 'not_found', format('no such row: %s', s.lookup))
+    ) as e (is_so, code, message)
+    where e.is_so and (s.n > 1 or (s.id is null or not s.may_be_gone)
+        and not exists (select from pg_temp."named_{entity}" n where n.ordinal = s.ordinal));
+end$sql$),
+
+('link_equals_{entity}(import bds.imports, given text[])', 'linked', 'void', 'links items to rows that agree in all that they give', $sql$
+declare
+    is_rest boolean;
+begin
+    insert into pg_temp."row_{entity}"
+    select t.id, h.id, row_number() over (partition by h.id order by t.id), m.target is null, 0
+        {each links}
+        {if is_constant}
+        | case when t.{column:I} is distinct from {cleared} then {flag} else 0 end
+        {end is_constant}
+        {end links}
+        {each links}
+        , hash_record_extended(row(h.id, t.{column:I}), {n})
+        {end links}
+    from (select distinct m.home as id from pg_temp."map_{entity}" m where m.is_new) h
+    join {table} t on t.company_id = (select import.company_id) and t.{parent_column:I} = h.id
+    left join pg_temp."map_{entity}" m on m.target = t.id
+    where not exists (select from pg_temp."named_{entity}" n where n.id = t.id);
+    if not exists (select from pg_temp."row_{entity}" r where r.is_free) then
+        return;
+    end if;
+    perform bds_feed.filled(import, 'row_{entity}');
+    foreach is_rest in array '{f,t}'::boolean[] loop
+        exit when not bds_import."link_items_{entity}"(import, $2, is_rest);
+    end loop;
+    perform bds_import."link_paths_{entity}"(import);
+    if exists (select from pg_temp."item_{entity}" i where i.target is null) then
+        perform bds_import."link_weights_{entity}"(import);
+        perform bds_import."link_pairs_{entity}"(import);
+    end if;
+end$sql$),
+
+('link_items_{entity}(import bds.imports, given text[], is_rest boolean, out has_any boolean)', 'linked', 'boolean',
+'finds the rows that agree with items without a row, or with others of the same homes that have one', $sql$
+begin
+    insert into pg_temp."item_{entity}" (ordinal, target, home, place, shape{each links}, h{n}{end links}, key)
+    select i.*, hash_record_extended(row(i."@home", i."@shape"{each links}, h{n}{end links}), 0)
+    from (
+        select x."@ordinal", x."@target", x."@home", x."@place", x."@shape"
+            {each links}
+            , case when x."{name}" is not null then hash_record_extended(row(x."@home", x."={column}"), {n}) end as h{n}
+            {end links}
+        from (
+            select s.*, m.target as "@target", m.home as "@home", m.place as "@place", m.shape as "@shape"
+                {each links}
+                , {linked} as "={column}"
+                {end links}
+            from pg_temp."map_{entity}" m join pg_temp."staged_{entity}" s on s."@ordinal" = m.ordinal
+            {each references}
+            left join pg_temp."ref_{ref}" "ref_{name}" on '{name}' = any ($2) and "ref_{name}".lookup = {given}
+            {end references}
+            where m.is_new <> is_rest and case when is_rest then m.home in (
+                -- an item may want the row of one that gives the same, or that gives less
+                select i.home from pg_temp."item_{entity}" i
+                join pg_temp."fit_{entity}" f on f.key = i.key join pg_temp."row_{entity}" r on r.id = f.id where not r.is_free
+                union all
+                select i.home from (select distinct i.home, i.shape from pg_temp."item_{entity}" i) i
+                join pg_temp."map_{entity}" o on o.home = i.home and o.shape & i.shape = o.shape and o.shape <> i.shape where not o.is_new
+            ) else m.home in (select r.home from pg_temp."row_{entity}" r where r.is_free) end
+        ) x
+    ) i;
+    has_any := found;
+    if has_any then
+        perform bds_feed.filled(import, 'item_{entity}');
+        insert into pg_temp."fit_{entity}"
+        select k.key, r.id, bit_count((r.filled & ~s.shape)::bit(64))
+        from (select distinct i.home, i.shape from pg_temp."item_{entity}" i) s join pg_temp."row_{entity}" r on r.home = s.home
+        cross join lateral (
+            select hash_record_extended(row(s.home, s.shape{each links}, case when s.shape & {flag} <> 0 then r.h{n} end{end links}), 0) as key) k
+        where k.key in (select i.key from pg_temp."item_{entity}" i) and k.key not in (select f.key from pg_temp."fit_{entity}" f);
+        perform bds_feed.filled(import, 'fit_{entity}');
+    end if;
+end$sql$),
+
+('link_paths_{entity}(import bds.imports)', 'linked', 'void', 'links as many items as can be to rows that agree, by augmenting paths', $sql$
+declare
+    deepest int;  -- so many items have to move for one
+begin
+    <<search>> loop
+        delete from pg_temp."way_{entity}";
+        insert into pg_temp."way_{entity}"
+        select distinct f.key, 0 from pg_temp."fit_{entity}" f
+        where not exists (select from pg_temp."item_{entity}" i where i.target = f.id);
+        deepest := 0;
+        loop
+            perform bds_feed.filled(import, 'way_{entity}');
+            -- not exists, for which the planner would hope to find one soon
+            exit when (
+                select count(*) from pg_temp."way_{entity}" w join pg_temp."item_{entity}" i on i.key = w.key
+                where i.target is null and w.level = deepest) > 0;
+            insert into pg_temp."way_{entity}"
+            select distinct f.key, deepest + 1
+            from pg_temp."way_{entity}" w join pg_temp."item_{entity}" i on i.key = w.key join pg_temp."fit_{entity}" f on f.id = i.target
+            where w.level = deepest and not exists (select from pg_temp."way_{entity}" w where w.key = f.key);
+            exit search when not found;
+            deepest := deepest + 1;
+        end loop;
+        for depth in reverse deepest .. 0 loop  -- an item that loses its row at one level takes one of the next
+            with taken as (
+                select distinct on (o.id) i.ordinal, o.id
+                from (
+                    select i.ordinal, i.key, row_number() over (partition by i.key order by i.ordinal) as n
+                    from pg_temp."item_{entity}" i join pg_temp."way_{entity}" w on w.key = i.key
+                    where i.target is null and w.level = depth
+                ) i
+                join (
+                    select f.*, row_number() over (partition by f.key order by f.more, hashint8extended(f.id, f.key)) as n
+                    from pg_temp."fit_{entity}" f left join pg_temp."item_{entity}" i on i.target = f.id
+                    left join pg_temp."way_{entity}" w on w.key = i.key
+                    where case when i.target is null then 0 else w.level + 1 end = depth
+                ) o on o.key = i.key and o.n = i.n
+                order by o.id, o.more, i.ordinal
+            ),
+            evicted as (update pg_temp."item_{entity}" i set target = null from taken t where i.target = t.id)
+            update pg_temp."item_{entity}" i set target = t.id from taken t where i.ordinal = t.ordinal;
+        end loop;
+    end loop;
+end$sql$),
+
+('link_weights_{entity}(import bds.imports)', 'linked', 'void', 'scores pairs of the others', $sql$
+declare
+    fields constant text[] := array[{each links|, }'{name}'{end links}]::text[];
+begin
+    -- an item that gives less than another, which still has no row, is open with it: that one may want the row more
+    update pg_temp."item_{entity}" i set target = null, was = i.target
+    where i.target is not null and exists (
+        select from pg_temp."item_{entity}" o
+        where o.home = i.home and o.target is null and o.shape & i.shape = i.shape and o.shape <> i.shape
+            and not exists (select from pg_temp.feed_errors e where e.entity = '{entity}' and e.ordinal = o.ordinal)
+    );
+    insert into pg_temp."term_{entity}"
+    select v.hash, v.n, h.total,
+        -- u: how many of the other rows have the value; at most what the table says, at least an eighth of it
+        ln(w.m * (1 - w.u) / (1 - w.m) / greatest(w.u / 8, least(w.u, coalesce((v.n - 1) / nullif(h.total - 1, 0)::float8, 0)))) / ln(2)
+    from (
+        select null::bigint as home, 0 as field, null::bigint as hash, 0 as n
+        {each links}
+        union all select min(r.home), {n}, r.h{n}, count(*) from pg_temp."row_{entity}" r
+        where r.h{n} in (select i.h{n} from pg_temp."item_{entity}" i where i.target is null) group by r.h{n}
+        {end links}
+    ) v
+    join (select r.home, count(*) as total from pg_temp."row_{entity}" r group by r.home) h on h.home = v.home
+    join bds_feed.weights_of('{entity}', fields) w on w.field = v.field;
+    perform bds_feed.filled(import, 'term_{entity}');
+    insert into pg_temp."pair_{entity}"
+    with i as materialized (
+        select i.*, case when i.shape = 0 then 1e-9 else 0 end  -- an item that gives nothing may be any row
+            {each links}
+            + case when i.shape & {flag} <> 0 then w.differs[{n}] else 0 end
+            {end links}
+            as base{each links}, t{n}.gain as g{n}{end links}
+        from pg_temp."item_{entity}" i cross join (
+            select array_agg(ln((1 - w.m) / (1 - w.u)) / ln(2) order by w.field) as differs from bds_feed.weights_of('{entity}', fields) w
+        ) w
+        {each links}
+        left join pg_temp."term_{entity}" t{n} on t{n}.hash = i.h{n}
+        {end links}
+        where i.target is null
+    ),
+    r as materialized (
+        select * from pg_temp."row_{entity}" r
+        where (r.is_free or r.id in (select i.was from i))
+            and r.id not in (select i.target from pg_temp."item_{entity}" i where i.target is not null)
+    )
+    select s.ordinal, s.id, s.weight,
+        case when s.was = s.id then -2 when s.is_placed then -1 else abs(hashint8extended(s.ordinal, s.id) / 2) end
+    from (
+        -- rows about the same place, and those that agree in a value that few rows of the parent have
+        select i.ordinal, r.id, i.was, i.place = r.place as is_placed, i.base{each links} + case when i.h{n} = r.h{n} then i.g{n} else 0 end{end links} as weight
+        from i cross join (values (-1), (0), (1)) as d (part) join r on r.home = i.home and (r.place - 1) / 32 = (i.place - 1) / 32 + d.part
+        union all
+        select distinct i.ordinal, r.id, i.was, i.place = r.place, i.base{each links} + case when i.h{n} = r.h{n} then i.g{n} else 0 end{end links}
+        from (select * from i x cross join lateral (values (0, null::bigint){each links}, ({n}, x.h{n}){end links}) as v (field, hash)) i
+        join pg_temp."term_{entity}" t on t.hash = i.hash and t.n <= 100 and t.total > 32
+        join (select * from r x cross join lateral (values (0, null::bigint){each links}, ({n}, x.h{n}){end links}) as v (field, hash)) r on r.hash = i.hash
+        where abs((r.place - 1) / 32 - (i.place - 1) / 32) > 1
+    ) s
+    where s.weight > 0;
+end$sql$),
+
+('link_pairs_{entity}(import bds.imports)', 'linked', 'void', 'links the pairs that are the best of both sides', $sql$
+begin
+    loop
+        perform bds_feed.filled(import, 'pair_{entity}');
+        update pg_temp."item_{entity}" i set target = b.id
+        from (
+            select p.*, row_number() over (partition by p.ordinal order by p.weight desc, p.tie, p.id) as of_item,
+                row_number() over (partition by p.id order by p.weight desc, p.tie, p.ordinal) as of_row
+            from pg_temp."pair_{entity}" p
+        ) b
+        where b.of_item = 1 and b.of_row = 1 and i.ordinal = b.ordinal;
+        exit when not found;
+        delete from pg_temp."pair_{entity}" p using pg_temp."item_{entity}" i where i.ordinal = p.ordinal and i.target is not null;
+        delete from pg_temp."pair_{entity}" p using pg_temp."item_{entity}" i where i.target = p.id;
+    end loop;
+end$sql$);

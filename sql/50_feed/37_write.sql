@@ -1,0 +1,102 @@
+-- Comparing and writing: the rows that are new or differ, as they are to become, and the statements that write them.
+
+insert into bds_feed.templates (signature, of, result, purpose, body) values
+('name_{entity}(import bds.imports, members text[])', null, 'void',
+'reads what is staged and, where rows can be told by unique fields, finds the row that each record means', $sql$
+declare
+    looked  record;
+    outside boolean;  -- what it refers to is known before the rows of its family
+begin
+    perform bds_feed.show_progress(import, 'comparing', '{entity}', 0);
+    perform bds_import."look_at_{entity}"();
+    select * into looked from pg_temp.feed_entities f where f.name = '{entity}';
+    if not looked.is_valid then
+        perform bds_import."check_values_{entity}"();
+    end if;
+    outside := bds_feed.refers_outside('{entity}', members, looked.columns);
+    if outside then
+        perform bds_import."refer_{entity}"(import, looked.columns);
+    end if;
+    {if has_keys}
+    -- where its parent's rows are not mapped yet, it is not known either whether it has moved to another
+    perform bds_import."match_{entity}"(import, looked.columns, looked.is_valid, outside and not ({parent_later}));
+    perform bds_import."check_{entity}"(looked.columns);
+    {end has_keys}
+    perform bds_feed.show_progress(import, 'comparing', '{entity}', 1);
+end$sql$),
+
+('compare_{entity}(import bds.imports, members text[])', null, 'void', 'links the other records, and finds out which rows differ', $sql$
+declare
+    looked record;
+begin
+    select * into looked from pg_temp.feed_entities f where f.name = '{entity}';
+    if not bds_feed.refers_outside('{entity}', members, looked.columns) then
+        perform bds_import."refer_{entity}"(import, looked.columns);
+    end if;
+    {if linked}
+    perform bds_import."link_{entity}"(import, looked.columns);
+    perform bds_import."check_{entity}"(looked.columns);
+    {end linked}
+    perform bds_feed.show_progress(import, 'comparing', '{entity}', 2);
+    if exists (select from pg_temp."map_{entity}" m where m.phase = 1 and not m.is_same) then
+        insert into pg_temp."diff_{entity}" select * from bds_import."differing_{entity}"(import.company_id, looked.columns, looked.is_valid);
+        perform bds_feed.filled(import, 'diff_{entity}');
+    end if;
+    {if upward}
+    perform bds_import."check_nesting_{entity}"(looked.columns);
+    {end upward}
+    perform bds_import."check_rules_{entity}"(import, 0, 9223372036854775807);
+    perform bds_feed.show_progress(import, 'comparing', '{entity}', 3);
+end$sql$),
+
+('differing_{entity}(company text, given text[], is_valid boolean)', null, '{diff}',
+'the rows that are new or differ from what is stored, as they are to become', $sql$
+select v."@ordinal", v.id, v."@new"{each columns}, v.{column:I}{end columns}
+from (
+    select m.ordinal as "@ordinal", m.target as id, m.is_new as "@new"
+        {each columns}
+        , {written} as {column:I}, {stored} as "stored {column}"
+        {end columns}
+    from pg_temp."map_{entity}" m
+    join pg_temp."staged_{entity}" s on s."@ordinal" = m.ordinal
+    left join {table} t on t.company_id = (select $1) and t.id = m.target and not m.is_new
+    {if parent}
+    left join pg_temp."map_{parent}" p on p.ordinal = s."@parent"
+    {end parent}
+    {each references}
+    left join pg_temp."ref_{ref}" "ref_{name}" on '{name}' = any ($2) and "ref_{name}".lookup = {given}
+    {end references}
+    where m.phase = 1 and not m.is_same
+    offset 0
+) v
+where v."@new"
+    {each columns}
+    or ({gives}) and v.{column:I} is distinct from v."stored {column}"
+    {end columns}
+$sql$),
+
+('write_{entity}(company text, first bigint, last bigint, later text[], out created bigint, out updated bigint)', null, 'record',
+'writes the differing rows from $2 to $3, without references to new rows of the entities in $4', $sql$
+begin
+    created := 0;
+    updated := 0;
+    -- a statement over no row costs its plan and its triggers
+    if exists (select from pg_temp."diff_{entity}" d where d."@new") then
+        insert into {table} (company_id, id{each columns}, {column:I}{end columns})
+        select $1, d.id
+            {each columns}
+            , {to_write}
+            {end columns}
+        from pg_temp."diff_{entity}" d
+        where d."@new" and d."@ordinal" between $2 and $3;
+        get diagnostics created = row_count;
+    end if;
+    -- after the new rows, to which it may refer
+    if exists (select from pg_temp."diff_{entity}" d where not d."@new") then
+        update {table} t
+        set {each columns|, }{column:I} = {to_write}{end columns}
+        from pg_temp."diff_{entity}" d
+        where t.company_id = (select $1) and t.id = d.id and not d."@new" and d."@ordinal" between $2 and $3;
+        get diagnostics updated = row_count;
+    end if;
+end$sql$);
