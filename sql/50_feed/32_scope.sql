@@ -143,6 +143,9 @@ as $$
         'has_keys', this.has_keys, 'linked', not this.has_keys, 'parent', case when sets.upward is not null then this.parent end,
         'parent_column', coalesce(sets.upward -> 0 ->> 'column', 'id'),
         'parent_later', case when this.parent = this.name or not p.has_keys then format('%L = any (members)', this.parent) else 'false' end,
+        'refers_inside', coalesce((
+            select string_agg(format('%L = any (members) and %L = any (looked.columns)', c.target, c.name), ' or ' order by c.ordinal)
+            from c where c.target is not null), 'false'),
         'kinds', this.kinds::text, 'known', array_to_string(this.kinds, ':..., ') || ':...', 'any_kind', array_to_string(this.kinds, ' or '),
         'map', bds_feed.rows_of('map_' || this.name), 'diff', bds_feed.rows_of('diff_' || this.name),
         -- a record that goes: nothing but what names it counts; without a unique field all that it says tells which it is

@@ -13,7 +13,7 @@ begin
     if not looked.is_valid then
         perform bds_import."check_values_{entity}"();
     end if;
-    outside := bds_feed.refers_outside('{entity}', members, looked.columns);
+    outside := not ({refers_inside});
     if outside then
         perform bds_import."refer_{entity}"(import, looked.columns);
     end if;
@@ -30,7 +30,7 @@ declare
     looked record;
 begin
     select * into looked from pg_temp.feed_entities f where f.name = '{entity}';
-    if not bds_feed.refers_outside('{entity}', members, looked.columns) then
+    if {refers_inside} then
         perform bds_import."refer_{entity}"(import, looked.columns);
     end if;
     {if linked}

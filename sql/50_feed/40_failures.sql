@@ -1,181 +1,55 @@
 -- Failures: a record that is wrong takes along what cannot be without it, and in batch mode its batch.
 
-create function bds_feed.has_errors(entity_names text[] default null)
-    returns boolean
-    language plpgsql
-    stable
-    set search_path = pg_catalog, pg_temp
-as $$
-begin
-    return exists (select from pg_temp.feed_errors e where entity_names is null or e.entity = any (entity_names));
-end
-$$;
-comment on function bds_feed.has_errors(text[]) is 'Whether anything is wrong with the records of an import, or with those of some entities';
-
-create function bds_feed.late_errors()
-    returns jsonb
-    language plpgsql
-    stable
-    set search_path = pg_catalog, pg_temp
-as $$
-begin
-    return (select jsonb_agg(to_jsonb(e)) from pg_temp.feed_errors e where e.is_late);
-end
-$$;
-comment on function bds_feed.late_errors() is 'The errors that the writing has found, to outlive what was written; null if there are none';
-
-create function bds_feed.keep_errors(errors jsonb)
+create function bds_feed.add_errors(problems jsonb, given jsonb)
     returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 begin
-    insert into pg_temp.feed_errors (entity, ordinal, field, code, message, path, record, is_late, is_kept)
-    select e.entity, e.ordinal, e.field, e.code, e.message, e.path, e.record, coalesce(e.is_late, false), true
-    from jsonb_to_recordset(errors) as e (
-        entity text, ordinal bigint, field text, code text, message text, path text, record text, is_late boolean);
+    insert into pg_temp.feed_errors
+    select e.*
+    from jsonb_array_elements(problems) p
+    cross join lateral jsonb_populate_record(null::pg_temp.feed_errors, '{"is_late": false, "is_kept": false}' || p || given) e;
 end
 $$;
-comment on function bds_feed.keep_errors(jsonb) is 'Adds errors, as late_errors gives them, which outlive the comparison';
-
-create function bds_feed.note_late(entity_name text, problems jsonb[])
-    returns void
-    language plpgsql
-    set search_path = pg_catalog, pg_temp
-as $$
-begin
-    insert into pg_temp.feed_errors (entity, ordinal, field, code, message, is_late)
-    select entity_name, (p ->> 'ordinal')::bigint, p ->> 'field', p ->> 'code', p ->> 'message', true from unnest(problems) as p;
-end
-$$;
-comment on function bds_feed.note_late(text, jsonb[]) is 'Notes {ordinal, field, code, message} that the writing has found out of records of an entity';
-
-create function bds_feed.mark_known(members text[])
-    returns void
-    language plpgsql
-    set search_path = pg_catalog, pg_temp
-as $$
-declare
-    entity_name text;
-begin
-    foreach entity_name in array members loop
-        execute format(
-            'update pg_temp.%I m set failed = true from pg_temp.feed_errors e where e.entity = $1 and e.ordinal = m.ordinal and not m.failed',
-            'map_' || entity_name
-        ) using entity_name;
-    end loop;
-end
-$$;
-comment on function bds_feed.mark_known(text[]) is 'Marks the records of some entities that have errors of their own';
-
-create function bds_feed.fail_late(import bds.imports, entity_name text)
-    returns void
-    language plpgsql
-    set search_path = pg_catalog, pg_temp
-as $$
-begin
-    perform bds_feed.mark_known(array[entity_name]);
-    if import.atomic = 'batch' then
-        perform bds_feed.fail_batches(entity_name, true);
-    end if;
-    execute format('select bds_import.%I()', 'count_' || entity_name);
-end
-$$;
-comment on function bds_feed.fail_late(bds.imports, text) is 'Fails the records whose errors were found while writing, and in batch mode their batches';
-
-create function bds_feed.fail_batches(entity_name text, is_late boolean default false)
-    returns void
-    language plpgsql
-    set search_path = pg_catalog, pg_temp
-as $$
-begin
-    execute bds_impl.fill(
-        $sql$
-        with numbered as (
-            select m.ordinal, m.phase, m.position, m.failed,
-                (row_number() over (partition by m.phase order by m.ordinal) - 1) / 10000 as number
-            from pg_temp.{map:I} m where m.parent is null
-        ),
-        batch as (
-            select n.phase, n.number, min(n.ordinal) as first, min(n.position) as low, max(n.position) as high,
-                count(*) filter (where n.failed) as failures
-            from numbered n group by n.phase, n.number having bool_or(n.failed)
-        ),
-        marked as (
-            update pg_temp.{map:I} m set failed = true
-            from numbered n join batch b on b.phase = n.phase and b.number = n.number
-            where m.ordinal = n.ordinal and not m.failed
-        )
-        insert into pg_temp.feed_errors (entity, ordinal, code, is_late, message)
-        select $1, b.first, 'batch_failed', $2, format(
-            'the batch %s[%s..%s] was not written, because of %s in it that failed', $1, b.low, b.high,
-            case b.failures when 1 then 'a record' else b.failures || ' records' end)
-        from batch b
-        where not exists (select from pg_temp.feed_errors e where e.entity = $1 and e.ordinal = b.first and e.code = 'batch_failed')
-        $sql$,
-        'map', 'map_' || entity_name
-    ) using entity_name, is_late;
-end
-$$;
-comment on function bds_feed.fail_batches(text, boolean) is 'Fails every batch, 10,000 top-level records of one phase, in which one fails';
-
-create function bds_feed.mark_failed(import bds.imports, members text[])
-    returns void
-    language plpgsql
-    set search_path = pg_catalog, pg_temp
-as $$
-declare
-    entity_name text;
-    found_any   boolean;
-    found_more  boolean;
-begin
-    if not bds_feed.has_errors(members) then
-        return;
-    end if;
-    loop
-        perform bds_feed.mark_known(members);
-        perform bds_feed.spread_failures(import, members);
-        -- records of the same family that refer to what will not come to be
-        found_any := false;
-        foreach entity_name in array members loop
-            execute format('select bds_import.%I($1)', 'fail_orphans_' || entity_name) into found_more using members;
-            found_any := found_any or found_more;
-        end loop;
-        exit when not found_any;
-    end loop;
-    foreach entity_name in array members loop
-        execute format(
-            'delete from pg_temp.%I d using pg_temp.%I m where m.ordinal = d."@ordinal" and m.failed', 'diff_' || entity_name, 'map_' || entity_name);
-    end loop;
-end
-$$;
-comment on function bds_feed.mark_failed(bds.imports, text[]) is 'Marks the records of a family that fail, with those that fail because of them';
-
-create function bds_feed.spread_failures(import bds.imports, members text[])
-    returns void
-    language plpgsql
-    set search_path = pg_catalog, pg_temp
-as $$
-declare
-    child bds_feed.entities;
-    pairs constant text := 'update pg_temp.%I a set failed = true from pg_temp.%I b where %s and b.failed and not a.failed';
-begin
-    -- a failing child fails its parent: from the leaves up
-    for child in select * from bds_feed.entities e where e.name = any (members) and e.parent = any (members) order by e.place desc loop
-        execute format(pairs, 'map_' || child.parent, 'map_' || child.name, 'a.ordinal = b.parent');
-    end loop;
-    if import.atomic = 'batch' then
-        perform bds_feed.fail_batches(m.name) from unnest(members) as m (name);
-    end if;
-    -- and a failing parent its children: from the root down
-    for child in select * from bds_feed.entities e where e.name = any (members) and e.parent = any (members) order by e.place loop
-        execute format(pairs, 'map_' || child.name, 'map_' || child.parent, 'a.parent = b.ordinal');
-    end loop;
-end
-$$;
-comment on function bds_feed.spread_failures(bds.imports, text[]) is 'A failing child fails its parent, that its other children, and in batch mode its batch';
+comment on function bds_feed.add_errors(jsonb, jsonb) is
+    'Adds errors, objects with members as the columns of feed_errors; given are members that all of them have';
 
 insert into bds_feed.templates (signature, of, result, purpose, body) values
+('mark_{entity}()', null, 'void', 'marks the records that have errors of their own', $sql$
+begin
+    update pg_temp."map_{entity}" m set failed = true
+    from pg_temp.feed_errors e where e.entity = '{entity}' and e.ordinal = m.ordinal and not m.failed;
+end$sql$),
+
+('forget_failed_{entity}()', null, 'void', 'leaves out the rows of failed records', $sql$
+begin
+    delete from pg_temp."diff_{entity}" d using pg_temp."map_{entity}" m where m.ordinal = d."@ordinal" and m.failed;
+end$sql$),
+
+('fail_batches_{entity}(is_late boolean)', null, 'void', 'fails every batch, 10,000 top-level records of one phase, in which one fails', $sql$
+begin
+    with numbered as (
+        select m.ordinal, m.phase, m.position, m.failed, (row_number() over (partition by m.phase order by m.ordinal) - 1) / 10000 as number
+        from pg_temp."map_{entity}" m where m.parent is null
+    ),
+    batch as (
+        select n.phase, n.number, min(n.ordinal) as first, min(n.position) as low, max(n.position) as high,
+            count(*) filter (where n.failed) as failures
+        from numbered n group by n.phase, n.number having bool_or(n.failed)
+    ),
+    marked as (
+        update pg_temp."map_{entity}" m set failed = true
+        from numbered n join batch b on b.phase = n.phase and b.number = n.number
+        where m.ordinal = n.ordinal and not m.failed
+    )
+    insert into pg_temp.feed_errors (entity, ordinal, code, is_late, message)
+    select '{entity}', b.first, 'batch_failed', $1, format(
+        'the batch %s[%s..%s] was not written, because of %s in it that failed', '{entity}', b.low, b.high,
+        case b.failures when 1 then 'a record' else b.failures || ' records' end)
+    from batch b
+    where not exists (select from pg_temp.feed_errors e where e.entity = '{entity}' and e.ordinal = b.first and e.code = 'batch_failed');
+end$sql$),
+
 ('fail_orphans_{entity}(members text[], out found_any boolean)', null, 'boolean',
 'fails records that refer to a failed record of the same family by a name that it would only have got; whether there were any', $sql$
 begin
@@ -193,20 +67,98 @@ begin
         join pg_temp."map_{entity}" m on m.ordinal = s."@ordinal" and not m.failed
         where (t.is_new or not exists (
                 select 1 from {target_table} x
-                where x.id = t.target and case l.kind{each lookup_kinds} when '{kind}' then {if is_key}x.{kind_column:I} = {named}{else is_key}true{end is_key}{end lookup_kinds} end))
+                where x.id = t.target and case l.kind
+                    {each lookup_kinds}
+                    when '{kind}' then {if is_key}x.{kind_column:I} = {named}{else is_key}true{end is_key}
+                    {end lookup_kinds}
+                end
+            ))
             -- a second record of the row, which is refused, takes no name from the first
             and not exists (
                 select from pg_temp."map_{target}" o
-                where o.target = t.target and not o.failed and case l.kind{each lookup_kinds} when '{kind}' then {if is_key}o."key_{kind}" = {named}{else is_key}true{end is_key}{end lookup_kinds} end);
+                where o.target = t.target and not o.failed and case l.kind
+                    {each lookup_kinds}
+                    when '{kind}' then {if is_key}o."key_{kind}" = {named}{else is_key}true{end is_key}
+                    {end lookup_kinds}
+                end
+            );
         found_any := found_any or found;
     end if;
     {end references}
 end$sql$);
 
+create function bds_feed.fail_late(import bds.imports, entity_name text)
+    returns void
+    language plpgsql
+as $$
+begin
+    execute format('select bds_import.%I()', 'mark_' || entity_name);
+    if import.atomic = 'batch' then
+        execute format('select bds_import.%I(true)', 'fail_batches_' || entity_name);
+    end if;
+    execute format('select bds_import.%I()', 'count_' || entity_name);
+end
+$$;
+comment on function bds_feed.fail_late(bds.imports, text) is 'Fails the records whose errors were found while writing, and in batch mode their batches';
+
+create function bds_feed.mark_failed(import bds.imports, members text[])
+    returns void
+    language plpgsql
+as $$
+declare
+    entity_name text;
+    is_orphaned boolean;
+    found_any   boolean;
+begin
+    loop
+        foreach entity_name in array members loop
+            execute format('select bds_import.%I()', 'mark_' || entity_name);
+        end loop;
+        perform bds_feed.spread_failures(import, members);
+        -- records of the same family that refer to what will not come to be
+        found_any := false;
+        foreach entity_name in array members loop
+            execute format('select bds_import.%I($1)', 'fail_orphans_' || entity_name) into is_orphaned using members;
+            found_any := found_any or is_orphaned;
+        end loop;
+        exit when not found_any;
+    end loop;
+    foreach entity_name in array members loop
+        execute format('select bds_import.%I()', 'forget_failed_' || entity_name);
+    end loop;
+end
+$$;
+comment on function bds_feed.mark_failed(bds.imports, text[]) is 'Marks the records of a family that fail, with those that fail because of them';
+
+create function bds_feed.spread_failures(import bds.imports, members text[])
+    returns void
+    language plpgsql
+as $$
+declare
+    entity_name text;
+    child       bds_feed.entities;
+    pairs constant text := 'update pg_temp.%I a set failed = true from pg_temp.%I b where %s and b.failed and not a.failed';
+begin
+    -- a failing child fails its parent: from the leaves up
+    for child in select * from bds_feed.entities e where e.name = any (members) and e.parent = any (members) order by e.place desc loop
+        execute format(pairs, 'map_' || child.parent, 'map_' || child.name, 'a.ordinal = b.parent');
+    end loop;
+    if import.atomic = 'batch' then
+        foreach entity_name in array members loop
+            execute format('select bds_import.%I(false)', 'fail_batches_' || entity_name);
+        end loop;
+    end if;
+    -- and a failing parent its children: from the root down
+    for child in select * from bds_feed.entities e where e.name = any (members) and e.parent = any (members) order by e.place loop
+        execute format(pairs, 'map_' || child.name, 'map_' || child.parent, 'a.parent = b.ordinal');
+    end loop;
+end
+$$;
+comment on function bds_feed.spread_failures(bds.imports, text[]) is 'A failing child fails its parent, that its other children, and in batch mode its batch';
+
 create function bds_feed.collect_errors(import bds.imports)
     returns bigint
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     entity_name text;
@@ -243,7 +195,6 @@ comment on function bds_feed.collect_errors(bds.imports) is 'Keeps the errors of
 create function bds_feed.place_of_rows(entity_name text, out path text, out record text, out joins text)
     language plpgsql
     stable
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     level  int := 0;

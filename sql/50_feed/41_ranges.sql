@@ -15,7 +15,6 @@ create function bds_feed.refusal(problem jsonb, is_delete boolean)
     returns jsonb
     language sql
     immutable
-    set search_path = pg_catalog, pg_temp
     -- what the database says may quote other rows: nobody is told
     return jsonb_build_object(
         'code', case problem ->> 'state'
@@ -34,7 +33,6 @@ comment on function bds_feed.refusal(jsonb, boolean) is 'Code and message of an 
 create function bds_feed.write_in_ranges(statements text[], company text, keys bigint[], singly boolean default false)
     returns jsonb[]
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     total     int := coalesce(cardinality(keys), 0);
@@ -82,7 +80,6 @@ comment on function bds_feed.write_in_ranges(text[], text, bigint[], boolean) is
 create function bds_feed.find_culprits(import bds.imports)
     returns jsonb
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     problems jsonb;
@@ -98,4 +95,4 @@ exception
 end
 $$;
 comment on function bds_feed.find_culprits(bds.imports) is
-    'Errors of the records that the database refuses, as bds_feed.keep_errors takes them; null if it refuses none of them alone.  Writes nothing';
+    'Errors of the records that the database refuses, as bds_feed.add_errors takes them; null if it refuses none of them alone.  Writes nothing';

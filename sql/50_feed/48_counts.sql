@@ -4,7 +4,6 @@ create function bds_feed.add_counts(counts jsonb, entity_name text, more jsonb)
     returns jsonb
     language sql
     immutable
-    set search_path = pg_catalog, pg_temp
     return case when more is null then counts else counts || jsonb_build_object(entity_name, coalesce(counts -> entity_name, '{}') || (
         select coalesce(jsonb_object_agg(m.key, m.value::bigint + coalesce((counts -> entity_name ->> m.key)::bigint, 0)), '{}')
         from jsonb_each_text(more) m
@@ -15,7 +14,6 @@ create function bds_feed.count_failed(counts jsonb)
     returns jsonb
     language plpgsql
     stable
-    set search_path = pg_catalog, pg_temp
 as $$
 begin
     return counts || (
@@ -32,7 +30,6 @@ create function bds_feed.outcome(counts jsonb)
     returns text
     language plpgsql
     stable
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     failed  bigint;
@@ -40,7 +37,7 @@ declare
     kept    bigint;
     deleted bigint;
 begin
-    if not bds_feed.has_errors() then
+    if not exists (select from pg_temp.feed_errors) then
         return 'completed';
     end if;
     select count(*) into kept from pg_temp.feed_errors e where e.ordinal is null;

@@ -3,7 +3,6 @@
 create function bds_feed.begin_run(import bds.imports)
     returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     staged      text[];
@@ -34,11 +33,10 @@ comment on function bds_feed.begin_run(bds.imports) is 'Sets the planner for an 
 create function bds_feed.plan(import bds.imports, is_comparison boolean)
     returns text
     language sql
-    set search_path = pg_catalog, pg_temp
+as $$
     -- A small import has few rows and its plans ready.  A large one is compared by the statistics of what it has staged and for the
     -- columns that it gives; while it writes, the checks of foreign keys must not be planned anew for each row.
     -- Citus has no generic plans for most statements.
-as $$
     select set_config('plan_cache_mode', case
         when import.is_small and not bds_impl.is_distributed() then 'force_generic_plan'
         when is_comparison and not import.is_small then 'force_custom_plan'
@@ -50,29 +48,42 @@ comment on function bds_feed.plan(bds.imports, boolean) is 'Sets which plans the
 create function bds_feed.compare(import bds.imports)
     returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
-    members     text[];
+    members     text[];  -- of a family, in the order of writing
     entity_name text;
 begin
     perform bds_feed.plan(import, true);
     for members in
         select array_agg(f.name order by f.place) from pg_temp.feed_entities f group by f.family order by f.family
     loop
-        perform bds_feed.compare_family(import, members);
+        foreach entity_name in array members loop
+            execute format('select bds_import.%I($1, $2)', 'name_' || entity_name) using import, members;
+        end loop;
+        foreach entity_name in array members loop
+            -- what a record that is refused says of itself is not a name for others
+            if exists (select from pg_temp.feed_errors e where e.entity = entity_name) then
+                execute format('select bds_import.%I()', 'mark_' || entity_name);
+            end if;
+        end loop;
+        foreach entity_name in array members loop
+            execute format('select bds_import.%I($1, $2)', 'compare_' || entity_name) using import, members;
+        end loop;
+        if exists (select from pg_temp.feed_errors e where e.entity = any (members)) then
+            perform bds_feed.mark_failed(import, members);
+        end if;
         foreach entity_name in array members loop
             execute format('select bds_import.%I()', 'count_' || entity_name);
         end loop;
     end loop;
 end
 $$;
-comment on function bds_feed.compare(bds.imports) is 'Compares all that was staged with what is stored';
+comment on function bds_feed.compare(bds.imports) is
+    'Compares all that was staged with what is stored, family by family: first the records that can be named, then all';
 
 create function bds_feed.show_progress(import bds.imports, phase text, entity_name text, steps int default 3)
     returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     progress record;
@@ -98,44 +109,9 @@ $$;
 comment on function bds_feed.show_progress(bds.imports, text, text, int) is
     'Tells the program how many of a large import''s records are done, as a phase begins or ends a step with an entity';
 
-create function bds_feed.compare_family(import bds.imports, members text[])
-    returns void
-    language plpgsql
-    set search_path = pg_catalog, pg_temp
-as $$
-declare
-    entity_name text;
-begin
-    foreach entity_name in array members loop
-        execute format('select bds_import.%I($1, $2)', 'name_' || entity_name) using import, members;
-    end loop;
-    if bds_feed.has_errors(members) then
-        perform bds_feed.mark_known(members);  -- what a record that is refused says of itself is not a name for others
-    end if;
-    foreach entity_name in array members loop
-        execute format('select bds_import.%I($1, $2)', 'compare_' || entity_name) using import, members;
-    end loop;
-    perform bds_feed.mark_failed(import, members);
-end
-$$;
-comment on function bds_feed.compare_family(bds.imports, text[]) is
-    'Compares the staged records of a family, whose entities are in the order of writing: first those that can be named, then all';
-
-create function bds_feed.refers_outside(entity_name text, members text[], columns text[])
-    returns boolean
-    language sql
-    stable
-    set search_path = pg_catalog, pg_temp
-    return not exists (
-        select from bds.navigations n
-        where n.entity = entity_name and not n.many and n.target = any (members) and n.name = any (columns)
-    );
-comment on function bds_feed.refers_outside(text, text[], text[]) is 'Whether these columns of the entity refer to none of these entities';
-
 create function bds_feed.apply(import bds.imports, in_ranges boolean default false)
     returns jsonb
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     this     record;
@@ -173,10 +149,10 @@ begin
         counts := bds_feed.delete_family(import, members, counts);
     end loop;
 
-    if not bds_feed.has_errors() then
+    if not exists (select from pg_temp.feed_errors) then
         return counts;  -- nothing has failed
     end if;
-    problems := bds_feed.late_errors();
+    problems := (select jsonb_agg(to_jsonb(e)) from pg_temp.feed_errors e where e.is_late);
     if import.atomic = 'true' and problems is not null then
         raise exception using errcode = 'BDF01', message = 'all or nothing', detail = problems;
     end if;
@@ -190,7 +166,6 @@ comment on function bds_feed.apply(bds.imports, boolean) is
 create function bds_feed.write(import bds.imports, entity_name text, writes bigint, later text[], in_ranges boolean)
     returns jsonb
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     written record;
@@ -232,7 +207,6 @@ comment on function bds_feed.analyze_grown(regclass, bigint) is
 create function bds_feed.write_ranges(import bds.imports, entity_name text, later text[])
     returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     ordinals bigint[];
@@ -254,7 +228,6 @@ comment on function bds_feed.write_ranges(bds.imports, text, text[]) is
 create function bds_feed.analyze_changed(counts jsonb)
     returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     changed regclass;

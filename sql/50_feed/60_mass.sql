@@ -31,7 +31,6 @@ create function bds_feed.require_rows(company text, lookups text)
     returns void
     language plpgsql
     stable
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     lookup   record;
@@ -56,14 +55,15 @@ $$;
 comment on function bds_feed.require_rows(text, text) is
     'Raises BDF01 unless each lookup of a condition, [[entity, field, value], ...], names a row of the company; null is no lookup';
 
-create function bds_feed.know_company(entity_name text, conditions bigint)
+create function bds_feed.know_company(entity_name text)
     returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
-    this regclass := (select e.table_name from bds_feed.entities e where e.name = entity_name);
+    this       regclass := (select e.table_name from bds_feed.entities e where e.name = entity_name);
+    conditions bigint;
 begin
+    execute format('select count(*) from pg_temp.%I s where s."@where" is not null', 'staged_' || entity_name) into conditions;
     if conditions >= 10 then
         execute format('lock table %s in share update exclusive mode nowait', this);
         execute format('analyze %s', this);
@@ -72,12 +72,11 @@ exception when lock_not_available then
     null;  -- another import is at it, until it commits
 end
 $$;
-comment on function bds_feed.know_company(text, bigint) is 'Refreshes the statistics of a table for which there are many conditions';
+comment on function bds_feed.know_company(text) is 'Refreshes the statistics of a table for which there are many conditions';
 
 create function bds_feed.mass_update(import bds.imports, entity_name text)
     returns jsonb
     language plpgsql
-    set search_path = pg_catalog, pg_temp
     set client_min_messages = warning  -- a session of small imports has the index already
 as $$
 declare
@@ -85,7 +84,7 @@ declare
     counts   jsonb;
 begin
     perform bds_feed.show_progress(import, 'updating', entity_name);
-    perform bds_feed.know_company(entity_name, bds_feed.conditions(entity_name));
+    perform bds_feed.know_company(entity_name);
     execute format('truncate pg_temp.%I', 'diff_' || entity_name);  -- what it had is written
     execute format('create index if not exists %I on pg_temp.%I ("@ordinal")', 'ranges_' || entity_name, 'diff_' || entity_name);
     for ordinals in execute format(
@@ -111,7 +110,6 @@ comment on function bds_feed.mass_update(bds.imports, text) is
 create function bds_feed.write_batch(import bds.imports, entity_name text, ordinals bigint[])
     returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     problems jsonb[];
@@ -127,11 +125,10 @@ begin
         null;
     end;
     if problems <> '{}' then
-        perform bds_feed.note_late(entity_name, array(
-            select coalesce(k.known, bds_feed.refusal(p, false)) || jsonb_build_object('ordinal', p -> 'key')
-            from unnest(problems) as p
-            left join lateral jsonb_array_elements(nullif(p -> 'known', 'null')) as k (known) on true
-        ));
+        perform bds_feed.add_errors(
+            coalesce(nullif(p -> 'known', 'null'), jsonb_build_array(bds_feed.refusal(p, false))),
+            jsonb_build_object('entity', entity_name, 'ordinal', p -> 'key', 'is_late', true))
+        from unnest(problems) as p;
         perform bds_feed.fail_late(import, entity_name);
     end if;
 end

@@ -5,6 +5,45 @@
 --     collection  its collection, given whole, lacks it: ticket is the row; if it stays, that is an error of the collection
 
 insert into bds_feed.templates (signature, of, result, purpose, body) values
+('find_deleted_{entity}(import bds.imports, out gone_already bigint)', null, 'bigint',
+'puts the rows that records delete into feed_gone, by the record; returns how many records name a row that is gone already', $sql$
+declare
+    mass    record;
+    known   text;
+    problem boolean := false;
+begin
+    perform bds_feed.know_company('{entity}');
+    insert into pg_temp.feed_gone (entity, id, kind, cause, ticket)
+    select '{entity}', m.target, 'record', '{entity}', m.ordinal
+    from pg_temp."map_{entity}" m where m.phase = 3 and m.target is not null and not m.failed;
+    for mass in
+        select m.ordinal, s."@where" as condition, s."@lookups" as lookups
+        from pg_temp."map_{entity}" m join pg_temp."staged_{entity}" s on s."@ordinal" = m.ordinal
+        where m.phase = 3 and s."@where" is not null and not m.failed order by m.ordinal
+    loop
+        begin
+            perform bds_feed.require_rows(import.company_id, mass.lookups);
+            insert into pg_temp.feed_gone (entity, id, kind, cause, ticket)
+            select '{entity}', w.id, 'record', '{entity}', mass.ordinal
+            from bds_feed.rows_where(import.company_id, '{entity}', mass.condition) as w (id);
+        exception when sqlstate 'BDF01' then
+            get stacked diagnostics known = pg_exception_detail;
+            perform bds_feed.add_errors(known::jsonb, jsonb_build_object('entity', '{entity}', 'ordinal', mass.ordinal, 'is_late', true));
+            problem := true;
+        end;
+    end loop;
+    delete from pg_temp.feed_gone g  -- the first record that names a row has it
+    using (
+        select o.ctid, row_number() over (partition by o.id order by o.ticket) as n
+        from pg_temp.feed_gone o where o.entity = '{entity}' and o.kind = 'record'
+    ) o
+    where o.n > 1 and g.ctid = o.ctid;
+    if problem then
+        perform bds_import."keep_{entity}"(import);
+    end if;
+    gone_already := (select count(*) from pg_temp."map_{entity}" m where m.phase = 3 and m.is_new and not m.failed);
+end$sql$),
+
 ('find_removed_{entity}(company text)', null, 'void',
 'puts the children that their parents'' arrays, given whole, no longer contain into feed_gone, by the parent record', $sql$
 begin
@@ -23,44 +62,72 @@ begin
         where not exists (select from pg_temp."map_{child}" m where m.target = c.id);
     end if;
     {end children}
+end$sql$),
+
+('find_absent_{entity}(company text)', null, 'void', 'puts the rows that the collection, given whole, lacks into feed_gone', $sql$
+begin
+    -- records that failed may mean any row: all of them failed, or what says which row is meant is itself what is wrong
+    if exists (
+        select from pg_temp.feed_entities f
+        where f.name = '{entity}' and f.failed > 0 and (f.failed = f.rows or exists (
+            select from pg_temp."map_{entity}" m join pg_temp.feed_errors e on e.entity = '{entity}' and e.ordinal = m.ordinal
+            where m.failed and (e.code = 'lookup_ambiguous' or m.is_new and (e.field = any ({kinds:L}) or true{each keys} and m.{key:I} is null{end keys}))
+        ))
+    ) then
+        insert into pg_temp.feed_errors (entity, path, code, message, is_late)
+        values ('{entity}', '{entity}@removeAll', 'batch_failed', 'nothing was removed: the rows of failed records are unknown', true);
+    else
+        insert into pg_temp.feed_gone (entity, id, kind, cause, ticket)
+        select '{entity}', t.id, 'collection', '{entity}', t.id
+        from {table} t
+        where t.company_id = $1 and not exists (select from pg_temp."map_{entity}" m where m.target = t.id);
+    end if;
+end$sql$),
+
+('keep_{entity}(import bds.imports)', null, 'void',
+'notes, as errors of records or of the collection, which rows of feed_use stay, and takes them and those of failed records out of feed_gone', $sql$
+begin
+    insert into pg_temp.feed_errors (entity, ordinal, code, message, is_late)
+    select distinct on (u.ticket) '{entity}', u.ticket, u.code, u.message, true
+    from pg_temp.feed_use u where u.cause = '{entity}' and u.kind = 'record'
+    order by u.ticket, u.message;
+    perform bds_feed.fail_late(import, '{entity}');
+    delete from pg_temp.feed_gone g using pg_temp."map_{entity}" m
+    where g.kind = 'record' and g.cause = '{entity}' and m.ordinal = g.ticket and m.failed;
+
+    insert into pg_temp.feed_errors (entity, path, record, code, message, is_late)
+    select '{entity}', '{entity}@removeAll', coalesce({each keys}'{name}:' || t.{column:I}, {end keys}'id:' || t.id), u.code, u.message, true
+    from (
+        select distinct on (u.ticket) u.* from pg_temp.feed_use u where u.kind = 'collection' and u.cause = '{entity}' order by u.ticket, u.message
+    ) u
+    join {table} t on t.company_id = (select import.company_id) and t.id = u.ticket;
+    delete from pg_temp.feed_gone g using pg_temp.feed_use u
+    where g.kind = 'collection' and g.cause = '{entity}' and u.kind = g.kind and u.cause = g.cause and u.ticket = g.ticket;
 end$sql$);
 
 create function bds_feed.delete_family(import bds.imports, members text[], counts jsonb)
     returns jsonb
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     this         record;
-    gone_already jsonb;
+    gone_already bigint;
 begin
     for this in
-        select f.name, f.deletes > 0 as has_deletes, e.children, e.table_name, f.name = any (import.remove_all) as is_whole
+        select f.name, f.deletes > 0 as has_deletes, e.children, f.name = any (import.remove_all) as is_whole
         from pg_temp.feed_entities f join bds_feed.entities e on e.name = f.name where f.name = any (members) order by f.place
     loop
         if this.has_deletes then
             perform bds_feed.show_progress(import, 'deleting', this.name);
-            execute format(
-                'insert into pg_temp.feed_gone (entity, id, kind, cause, ticket) '
-                'select $1, m.target, ''record'', $1, m.ordinal from pg_temp.%I m where m.phase = 3 and m.target is not null and not m.failed',
-                'map_' || this.name) using this.name;
-            perform bds_feed.find_gone(import, this.name);
-            execute format('select jsonb_build_object(''unchanged'', count(*)) from pg_temp.%I m where m.phase = 3 and m.is_new and not m.failed',
-                'map_' || this.name) into gone_already;
-            counts := bds_feed.add_counts(counts, this.name, gone_already);
+            execute format('select bds_import.%I($1)', 'find_deleted_' || this.name) into gone_already using import;
+            counts := bds_feed.add_counts(counts, this.name, jsonb_build_object('unchanged', gone_already));
         end if;
         if this.children then
             execute format('select bds_import.%I($1)', 'find_removed_' || this.name) using import.company_id;
         end if;
-        if this.is_whole and bds_feed.hides_rows(this.name) then
-            insert into pg_temp.feed_errors (entity, path, code, message, is_late)
-            values (this.name, this.name || '@removeAll', 'batch_failed', 'nothing was removed: the rows of failed records are unknown', true);
-        elsif this.is_whole then
+        if this.is_whole then
             perform bds_feed.show_progress(import, 'removing', this.name);
-            execute format(
-                'insert into pg_temp.feed_gone (entity, id, kind, cause, ticket) select $2, t.id, ''collection'', $2, t.id from %s t '
-                'where t.company_id = $1 and not exists (select from pg_temp.%I m where m.target = t.id)', this.table_name, 'map_' || this.name
-            ) using import.company_id, this.name;
+            execute format('select bds_import.%I($1)', 'find_absent_' || this.name) using import.company_id;
         end if;
     end loop;
     if exists (select from pg_temp.feed_gone) then
@@ -72,64 +139,34 @@ $$;
 comment on function bds_feed.delete_family(bds.imports, text[], jsonb) is
     'Deletes what records of a family delete, and what its arrays and collections, given whole, no longer contain; returns the counts with these rows';
 
-create function bds_feed.find_gone(import bds.imports, entity_name text)
+create function bds_feed.keep_used(import bds.imports)
     returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
-    mass      record;
-    known     text;
-    found_any boolean := false;
+    problems jsonb;
+    cause    text;
 begin
-    perform bds_feed.know_company(entity_name, bds_feed.conditions(entity_name));
-    for mass in execute format(
-        'select m.ordinal, s."@where" as condition, s."@lookups" as lookups from pg_temp.%I m join pg_temp.%I s on s."@ordinal" = m.ordinal '
-        'where m.phase = 3 and s."@where" is not null and not m.failed order by m.ordinal',
-        'map_' || entity_name, 'staged_' || entity_name)
-    loop
-        begin
-            perform bds_feed.require_rows(import.company_id, mass.lookups);
-            insert into pg_temp.feed_gone (entity, id, kind, cause, ticket)
-            select entity_name, w.id, 'record', entity_name, mass.ordinal from bds_feed.rows_where(import.company_id, entity_name, mass.condition) as w (id);
-        exception when sqlstate 'BDF01' then
-            get stacked diagnostics known = pg_exception_detail;
-            perform bds_feed.note_late(entity_name, array(select k || jsonb_build_object('ordinal', mass.ordinal) from jsonb_array_elements(known::jsonb) k));
-            found_any := true;
-        end;
-    end loop;
-    delete from pg_temp.feed_gone g  -- the first record that names a row has it
-    using (
-        select o.ctid, row_number() over (partition by o.id order by o.ticket) as n from pg_temp.feed_gone o
-        where o.entity = entity_name and o.kind = 'record'
-    ) o
-    where o.n > 1 and g.ctid = o.ctid;
-    if found_any then
-        perform bds_feed.keep_failed(import, entity_name);
+    select jsonb_agg(to_jsonb(u)) into problems from (
+        select distinct on (u.cause, u.ticket) u.cause as entity, u.ticket as ordinal, u.code, u.message
+        from pg_temp.feed_use u where u.kind = 'array'
+        order by u.cause, u.ticket, u.message
+    ) u;
+    if problems is not null then
+        raise exception using errcode = 'BDF01', message = 'an array lacks rows that have to stay', detail = problems;
     end if;
+    for cause in select distinct u.cause from pg_temp.feed_use u loop
+        execute format('select bds_import.%I($1)', 'keep_' || cause) using import;
+    end loop;
+    delete from pg_temp.feed_use;
 end
 $$;
-comment on function bds_feed.find_gone(bds.imports, text) is 'Puts the rows into feed_gone that fulfil a condition of a record that deletes';
-
-create function bds_feed.conditions(entity_name text)
-    returns bigint
-    language plpgsql
-    stable
-    set search_path = pg_catalog, pg_temp
-as $$
-declare
-    conditions bigint;
-begin
-    execute format('select count(*) from pg_temp.%I s where s."@where" is not null', 'staged_' || entity_name) into conditions;
-    return conditions;
-end
-$$;
-comment on function bds_feed.conditions(text) is 'How many records of an entity have a condition';
+comment on function bds_feed.keep_used(bds.imports) is
+    'Takes out of feed_gone what feed_use has, and notes why; BDF01 where a parent has to fail with its array';
 
 create function bds_feed.delete_gone(import bds.imports, counts jsonb)
     returns jsonb
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     statement text;
@@ -166,7 +203,6 @@ comment on function bds_feed.delete_gone(bds.imports, jsonb) is
 create function bds_feed.add_along(import bds.imports)
     returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     names text[];
@@ -200,7 +236,6 @@ create function bds_feed.delete_statements(in_ranges boolean)
     returns text[]
     language plpgsql
     stable
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     statements text[];
@@ -240,7 +275,6 @@ comment on function bds_feed.delete_statements(boolean) is
 create function bds_feed.find_used(import bds.imports)
     returns boolean
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     use       record;
@@ -277,58 +311,9 @@ end
 $$;
 comment on function bds_feed.find_used(bds.imports) is 'Notes in feed_use what would delete a row to which one refers that stays; whether there is any';
 
-create function bds_feed.keep_used(import bds.imports)
-    returns void
-    language plpgsql
-    set search_path = pg_catalog, pg_temp
-as $$
-declare
-    used     record;
-    problems jsonb;
-begin
-    select jsonb_agg(to_jsonb(u)) into problems from (
-        select distinct on (u.cause, u.ticket) u.cause as entity, u.ticket as ordinal, u.code, u.message from pg_temp.feed_use u where u.kind = 'array'
-        order by u.cause, u.ticket, u.message
-    ) u;
-    if problems is not null then
-        raise exception using errcode = 'BDF01', message = 'an array lacks rows that have to stay', detail = problems;
-    end if;
-    for used in select distinct u.kind, u.cause from pg_temp.feed_use u loop
-        if used.kind = 'collection' then
-            perform bds_feed.note_kept(import, used.cause);
-        else
-            perform bds_feed.note_late(used.cause, array(
-                select to_jsonb(u) from (
-                    select distinct on (u.ticket) u.ticket as ordinal, u.code, u.message from pg_temp.feed_use u where u.cause = used.cause and u.kind = 'record'
-                    order by u.ticket, u.message
-                ) u
-            ));
-            perform bds_feed.keep_failed(import, used.cause);
-        end if;
-    end loop;
-    delete from pg_temp.feed_use;
-end
-$$;
-comment on function bds_feed.keep_used(bds.imports) is
-    'Takes out of feed_gone what feed_use has, and notes why, as errors of records or of collections; BDF01 where a parent has to fail with its array';
-
-create function bds_feed.keep_failed(import bds.imports, entity_name text)
-    returns void
-    language plpgsql
-    set search_path = pg_catalog, pg_temp
-as $$
-begin
-    perform bds_feed.fail_late(import, entity_name);
-    execute format('delete from pg_temp.feed_gone g using pg_temp.%I m where g.kind = ''record'' and g.cause = $1 and m.ordinal = g.ticket and m.failed',
-        'map_' || entity_name) using entity_name;
-end
-$$;
-comment on function bds_feed.keep_failed(bds.imports, text) is 'Fails records that delete, in batch mode their batches, and takes their rows out of feed_gone';
-
 create function bds_feed.rehearse_delete(import bds.imports)
     returns boolean
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     problems jsonb[];
@@ -368,56 +353,3 @@ $$;
 comment on function bds_feed.rehearse_delete(bds.imports) is
     'Notes in feed_use what the database refuses to delete, found in ranges of tickets; false if it refuses nothing by itself';
 
-create function bds_feed.hides_rows(entity_name text)
-    returns boolean
-    language plpgsql
-    stable
-    set search_path = pg_catalog, pg_temp
-as $$
-declare
-    is_so boolean;
-begin
-    -- all of them failed, or what says which row is meant is itself what is wrong
-    execute bds_impl.fill(
-        $sql$
-        select f.failed > 0 and (f.failed = f.rows or exists (
-            select from pg_temp.{map:I} m join pg_temp.feed_errors e on e.entity = $1 and e.ordinal = m.ordinal
-            where m.failed and (e.code = 'lookup_ambiguous' or (m.is_new and (e.field = any ($2) or {nameless})))
-        ))
-        from pg_temp.feed_entities f where f.name = $1
-        $sql$,
-        'map', 'map_' || entity_name, 'nameless', coalesce((
-            select string_agg(format('m.%I is null', 'key_' || c.name), ' and ')
-            from bds.import_columns c where c.entity = entity_name and c.is_unique
-        ), 'true')
-    ) into is_so using entity_name, (select e.kinds from bds_feed.entities e where e.name = entity_name);
-    return is_so;
-end
-$$;
-comment on function bds_feed.hides_rows(text) is 'Whether records of an entity failed that may mean any row: none may then be removed';
-
-create function bds_feed.note_kept(import bds.imports, entity_name text)
-    returns void
-    language plpgsql
-    set search_path = pg_catalog, pg_temp
-as $$
-begin
-    execute (
-        select bds_impl.fill(
-            $sql$
-            insert into pg_temp.feed_errors (entity, path, record, code, message, is_late)
-            select {entity:L}, {path:L}, coalesce({record}), u.code, u.message, true
-            from (select distinct on (u.ticket) u.* from pg_temp.feed_use u where u.kind = 'collection' and u.cause = {entity:L} order by u.ticket, u.message) u
-            join {table} t on t.company_id = $1 and t.id = u.ticket
-            $sql$,
-            'entity', entity_name, 'path', entity_name || '@removeAll', 'table', e.table_name::text,
-            'record', concat_ws(', ', (
-                select string_agg(format($f$%L || t.%I$f$, f.name || ':', f.column_name), ', ' order by f.ordinal)
-                from bds.fields f where f.entity = entity_name and f.is_unique), $f$'id:' || t.id$f$))
-        from bds_feed.entities e where e.name = entity_name
-    ) using import.company_id;
-    delete from pg_temp.feed_gone g using pg_temp.feed_use u
-    where g.kind = 'collection' and g.cause = entity_name and u.kind = g.kind and u.cause = g.cause and u.ticket = g.ticket;
-end
-$$;
-comment on function bds_feed.note_kept(bds.imports, text) is 'Notes as errors of a collection why rows of feed_use stay, and takes them out of feed_gone';

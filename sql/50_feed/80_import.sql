@@ -7,7 +7,6 @@
 create function bds_feed.take_turn(company text)
     returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
     set lock_timeout = 0  -- imports queue without a limit
 as $$
 begin
@@ -19,7 +18,6 @@ comment on function bds_feed.take_turn(text) is 'Waits for the company''s turn, 
 create function bds_feed.run(import bds.imports, raise_on_failure boolean)
     returns json
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     result record;
@@ -47,14 +45,13 @@ comment on function bds_feed.run(bds.imports, boolean) is 'Runs an import that i
 
 create function bds_feed.compare_and_write(import bds.imports, out counts jsonb, out outcome text)
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     problems jsonb;
 begin
     loop
         perform bds_feed.compare(import);
-        if import.atomic = 'true' and bds_feed.has_errors() then
+        if import.atomic = 'true' and exists (select from pg_temp.feed_errors) then
             counts := bds_feed.count_failed('{}');
             outcome := 'failed';
             return;
@@ -63,11 +60,11 @@ begin
             counts := bds_feed.apply(import);
             outcome := bds_feed.outcome(counts);
             exit when not import.dry_run;
-            problems := bds_feed.late_errors();
+            problems := (select jsonb_agg(to_jsonb(e)) from pg_temp.feed_errors e where e.is_late);
             raise exception using errcode = 'BDF02', message = 'dry run';
         exception
             when sqlstate 'BDF02' then  -- what was written is undone, what was found out is kept
-                perform bds_feed.keep_errors(problems);
+                perform bds_feed.add_errors(problems, '{"is_kept": true}');
                 return;
             when sqlstate 'BDF01' then
                 get stacked diagnostics problems = pg_exception_detail;
@@ -78,7 +75,7 @@ begin
                 end if;
         end;
         perform bds_feed.empty_tables(array(select f.name from pg_temp.feed_entities f), false);
-        perform bds_feed.keep_errors(problems);
+        perform bds_feed.add_errors(problems, '{"is_kept": true}');
     end loop;
 end
 $$;
@@ -88,7 +85,6 @@ comment on function bds_feed.compare_and_write(bds.imports) is
 create function bds_feed.finish(import bds.imports, counts jsonb, outcome text)
     returns json
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 begin
     import.state := outcome;
@@ -101,7 +97,7 @@ begin
     if import.is_small then  -- its row is written once
         insert into bds.imports overriding user value select import.*;
     end if;
-    if bds_feed.has_errors() then
+    if exists (select from pg_temp.feed_errors) then
         import.error_count := import.error_count + bds_feed.collect_errors(import);
     end if;
     if not import.is_small then
@@ -124,7 +120,6 @@ comment on function bds_feed.finish(bds.imports, jsonb, text) is 'Ends an import
 create function bds_feed.raise_failure(report json)
     returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     first json := report -> 'errors' -> 0;
@@ -152,7 +147,6 @@ comment on function bds_feed.actor(text) is 'Who sends an import: the actor that
 create function bds_feed.small_import(company text, actor text, dry_run boolean, atomic text, remove_all text[])
     returns bds.imports
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     import bds.imports;
@@ -184,7 +178,6 @@ comment on function bds_feed.small_import(text, text, boolean, text, text[]) is 
 create function bds_feed.open_small(import bds.imports, names text[])
     returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     closed  text[] := array(select n.name from unnest(names) as n (name) where not bds_feed.is_open('staged_' || n.name));

@@ -18,7 +18,6 @@ create function bds_feed.enter_company(company text)
     returns void
     language plpgsql
     stable
-    set search_path = pg_catalog, pg_temp
 as $$
 begin
     perform bds.require_company(company);
@@ -33,7 +32,6 @@ create function bds_feed.open_import(company text, import_id uuid, wanted_state 
     returns bds.imports
     language plpgsql
     stable
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     found_import bds.imports;
@@ -189,7 +187,7 @@ begin
         execute format('select bds_import.%I($1)', 'stage_' || member.entity) using member.rows;
     end loop;
     if errors is not null then
-        perform bds_feed.keep_errors(errors);
+        perform bds_feed.add_errors(errors, '{"is_kept": true}');
     end if;
     return bds_feed.run(import, false);
 end

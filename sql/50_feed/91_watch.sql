@@ -87,7 +87,6 @@ create function bds_feed.report(import bds.imports, with_errors boolean)
     returns json
     language plpgsql
     stable
-    set search_path = pg_catalog, pg_temp
     set timezone = 'UTC'
 as $$
 begin

@@ -5,7 +5,6 @@ create function bds_feed.staged_text(value jsonb, is_boolean boolean)
     returns text
     language sql
     immutable
-    set search_path = pg_catalog, pg_temp
     return case jsonb_typeof(value)
         when 'null' then e'\x01'
         when 'string' then case when value #>> '{}' ^@ e'\x01' then e'\x01' else '' end || (value #>> '{}')
@@ -18,7 +17,6 @@ create function bds_feed.listed(value jsonb)
     returns jsonb
     language sql
     immutable
-    set search_path = pg_catalog, pg_temp
     return case jsonb_typeof(value) when 'array' then value when 'null' then '[]' else jsonb_build_array(value) end;
 comment on function bds_feed.listed(jsonb) is 'The array that a document means: an object in its place is an array of one, null is empty';
 
@@ -26,7 +24,6 @@ create function bds_feed.switch(value jsonb)
     returns boolean
     language sql
     immutable
-    set search_path = pg_catalog, pg_temp
     return case when value in ('true', 'false', '"true"', '"false"') then (value #>> '{}')::boolean end;
 comment on function bds_feed.switch(jsonb) is 'Yes or no as a directive gives it; null for anything else';
 
@@ -34,7 +31,6 @@ create function bds_feed.kind_of(value jsonb)
     returns text
     language sql
     immutable
-    set search_path = pg_catalog, pg_temp
     return case jsonb_typeof(value)
         when 'null' then 'null' when 'object' then 'an object' when 'array' then 'an array' when 'string' then 'text' when 'boolean' then 'true or false'
         when 'number' then 'a number' else 'nothing'
@@ -78,7 +74,6 @@ comment on function bds.import_document(text, jsonb, text, boolean, boolean) is
 create function bds_feed.import_whole(company text, document jsonb, actor text, dry_run boolean, raise_on_failure boolean, is_small boolean)
     returns jsonb
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     import     bds.imports;
@@ -120,7 +115,6 @@ create function bds_feed.check_document(document jsonb)
     returns void
     language plpgsql
     stable
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     member  record;
@@ -156,7 +150,6 @@ create function bds_feed.wrong_directive(document jsonb, name text, value jsonb)
     returns text
     language sql
     immutable
-    set search_path = pg_catalog, pg_temp
     return case
         when value = 'null' then null
         when name = '@atomic' then
@@ -175,7 +168,6 @@ create function bds_feed.stage_records(
 )
     returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     target text;
@@ -219,7 +211,6 @@ create function bds_feed.stage_statement(entity_name text, target text)
     returns text
     language sql
     stable
-    set search_path = pg_catalog, pg_temp
 as $$
     select bds_impl.fill(
         $sql$
@@ -249,7 +240,6 @@ create function bds_feed.wrong_members(entity_name text, records jsonb[])
     returns table (n bigint, field text, code text, message text)
     language sql
     stable
-    set search_path = pg_catalog, pg_temp
     begin atomic
         with known (name, kind) as materialized (
             select v.name, case when v.name = 'updatedAt' or v.generated then 'fixed' else v.type end from bds.fields v where v.entity = entity_name
