@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 HOST ?= 127.0.0.1
 PORT ?= 8080
 
-.PHONY: help install browser run check test pooler test-clients test-shards lint wheel bench clean
+.PHONY: help install browser run check test pooler test-clients lint wheel bench clean
 
 help:
 	@echo 'make install   .venv with everything in it'
@@ -13,7 +13,6 @@ help:
 	@echo 'make check     install, check style and types, run the quick tests'
 	@echo 'make test      install, run every test'
 	@echo 'make test-clients  install clients of others from npm, read the service with them'
-	@echo 'make test-shards   install, run tests of writes and reads with companies in shards'
 	@echo 'make lint      install, check style and types'
 	@echo 'make wheel     build the package into dist/'
 	@echo 'make bench     install, measure against the floors (ROWS=, ITEMS=, SCALE=, RECORDS=, JSON=1)'
@@ -62,10 +61,6 @@ test-clients: install browser
 		npm ci --prefix $(VENV)/clients --ignore-scripts --no-audit --no-fund --loglevel=error; \
 	fi
 	$(BIN)/python -m pytest tests/clients
-
-# What a distributed database does with names of tables, tried on one server: see tests/shards.py.
-test-shards: install
-	BDS_TEST_SHARDS=1 $(PYTEST) -m 'not slow and not processes' tests/changes tests/feed tests/odata tests/webhooks
 
 lint: install
 	$(BIN)/ruff check .

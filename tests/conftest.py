@@ -22,11 +22,9 @@ from pytest_postgresql.janitor import DatabaseJanitor
 
 from app import logs
 from app.database import cluster, embedded, migrate
-from tests.shards import migrate_with_shards
 
 TEMPLATE = "bds_template"
 SHARED = Path(__file__).resolve().parent.parent.parent / "shared"
-SHARDED = os.environ.get("BDS_TEST_SHARDS") == "1"  # companies live in shards, see tests/shards.py
 # Tables are divided into so many shards, as on a worker of Citus; with BDS_TEST_CITUS_URL Citus of that server has the shards
 CITUS_URL = os.environ.get("BDS_TEST_CITUS_URL")
 DIVIDED = int(os.environ.get("BDS_TEST_DIVIDED") or (4 if CITUS_URL else 0))
@@ -57,7 +55,7 @@ def server() -> Iterator[str]:
             connection.execute("select pg_reload_conf()")
             connection.execute(f"create database {TEMPLATE} template template0 encoding 'UTF8' locale 'C.UTF-8'")
         template = make_conninfo(url, dbname=TEMPLATE)
-        migrate_with_shards(template) if SHARDED else migrate.migrate(template, DIVIDED or None)
+        migrate.migrate(template, DIVIDED or None)
         yield url
     finally:
         embedded.stop(directory)

@@ -42,15 +42,3 @@ comment on function bds_impl.fill(text, text[]) is
     'Fills the holes of a template: {name} with a value as it is, {name:I} as an identifier, {name:L} as a literal. Holes are '
     'given as '
     'name, value, name, value, ... Raises 22023 for a hole without a value and for a value without a hole';
-
-create function bds_impl.make(template text, variadic holes text[])
-    returns void
-    language plpgsql
-    set search_path = pg_catalog, pg_temp
-as $$
-begin
-    execute bds_impl.fill(template, variadic holes);
-end
-$$;
-comment on function bds_impl.make(text, text[]) is 'Runs the statement that a template becomes, see bds_impl.fill: makes a function '
-    'whose text depends on the database';

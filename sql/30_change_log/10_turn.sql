@@ -65,28 +65,22 @@ $$;
 comment on function bds_change_log.take_turn(text) is
     'Takes the company''s turn, as bds.lock_company does; returns false if there is no such company here';
 
-select bds_impl.make(
-    $body$
 create function bds_change_log.begin_turn()
     returns void
     language plpgsql
     set search_path = pg_catalog, pg_temp
-as $function$
+as $$
 declare
     actor text := nullif(current_setting('bds.actor', true), '');
 begin
     -- A foreign key's check is planned again for each value while custom plans seem cheaper, which they do, with any index, for a
-    -- company without statistics: 0.4 ms for each row.  The generic plan uses the primary key.  Citus has no generic plans for most
-    -- statements, so there PostgreSQL chooses.
-    perform set_config('plan_cache_mode', {plans:L}, true);
+    -- company without statistics: 0.4 ms for each row.  The generic plan uses the primary key.
+    perform set_config('plan_cache_mode', 'force_generic_plan', true);
     if actor is not null then  -- the only setting that waiting sessions can see
         perform set_config('application_name', format('%s [%s]', current_setting('application_name'), actor), true);
     end if;
 end
-$function$
-    $body$,
-    'plans', case when bds_impl.is_distributed() then 'auto' else 'force_generic_plan' end
-);
+$$;
 comment on function bds_change_log.begin_turn() is
     'Prepares the transaction for writing: generic plans, and the actor in application_name, where bds.turns reads it';
 

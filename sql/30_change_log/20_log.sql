@@ -6,50 +6,12 @@
 -- Each table has a statement trigger that takes the turn before any row is locked, a row trigger that skips updates without a
 -- change and stamps the other rows, and three statement triggers that log a whole statement from its transition tables.
 
-create function bds_change_log.clock_statement()
-    returns text
-    language sql
-    immutable
-    return $sql$
-update {shard} c
-set last_id = c.last_id + advance.changes,
-    last_updated_at = greatest(c.last_updated_at, v.now),
-    transaction_id = pg_current_xact_id(),
-    first_id = case when c.transaction_id = pg_current_xact_id() then c.first_id else c.last_id + 1 end,
-    floor = case
-        when c.transaction_id = pg_current_xact_id() then c.floor
-        else c.last_updated_at + interval '1 microsecond'
-    end,
-    month = date_trunc('month', greatest(c.last_updated_at, v.now), 'UTC'),
-    month_id = case
-        when c.month = date_trunc('month', greatest(c.last_updated_at, v.now), 'UTC') then c.month_id
-        else c.last_id + 1
-    end,
-    positions = c.positions || jsonb_build_object(advance.entity_name, c.last_id + advance.changes)
-where c.ctid = v.place and c.company_id = advance.company
-returning c.last_id - advance.changes as base, c.last_updated_at as at, c.month, c.month_id > c.last_id - advance.changes as begins_month,
-    -- Any session can set the settings.  A change out of turn, or with a time that the clock did not give, is refused.
-    coalesce(advance.oldest >= c.floor and advance.newest <= greatest(clock_timestamp(), c.floor), true) as in_turn,
-    set_config('bds.clock', c.ctid::text, true),
-    -- While the keeper of the bell is awake it notifies, so that this commit waits for no other.  If the machine's clock
-    -- went back, the bell may be far ahead.
-    case
-        when c.first_id > c.last_id - advance.changes and not exists (select from bds.bell b where b.last_value between v.ms and v.ms + 1000)
-        then pg_notify('bds_changes', advance.company)::text
-    end
-    $sql$;
-comment on function bds_change_log.clock_statement() is
-    'The statement with which bds_change_log.advance takes ids from a clock, and rings the bell';
-
-select bds_impl.make(
-    $body$
 create function bds_change_log.advance(
     company text, entity_name text, changes bigint, oldest timestamptz, newest timestamptz, out base bigint, out at timestamptz
 )
     language plpgsql
     set search_path = pg_catalog, pg_temp
-as $function$
-<<v>>
+as $$
 declare
     -- The place of the clock's row when this transaction last read it: an index scan would visit all of its dead versions.
     place tid := nullif(current_setting('bds.clock', true), '')::tid;
@@ -58,10 +20,36 @@ declare
     clock record;
 begin
     loop
-        {update}
-        exit when clock.base is not null;
+        update bds.clocks c
+        set last_id = c.last_id + changes,
+            last_updated_at = greatest(c.last_updated_at, now),
+            transaction_id = pg_current_xact_id(),
+            first_id = case when c.transaction_id = pg_current_xact_id() then c.first_id else c.last_id + 1 end,
+            floor = case
+                when c.transaction_id = pg_current_xact_id() then c.floor
+                else c.last_updated_at + interval '1 microsecond'
+            end,
+            month = date_trunc('month', greatest(c.last_updated_at, now), 'UTC'),
+            month_id = case
+                when c.month = date_trunc('month', greatest(c.last_updated_at, now), 'UTC') then c.month_id
+                else c.last_id + 1
+            end,
+            positions = c.positions || jsonb_build_object(entity_name, c.last_id + changes)
+        where c.ctid = place and c.company_id = company
+        returning c.last_id - changes as base, c.last_updated_at as at, c.month, c.month_id > c.last_id - changes as begins_month,
+            -- Any session can set the settings.  A change out of turn, or with a time that the clock did not give, is refused.
+            coalesce(oldest >= c.floor and newest <= greatest(clock_timestamp(), c.floor), true) as in_turn,
+            set_config('bds.clock', c.ctid::text, true),
+            -- While the keeper of the bell is awake it notifies, so that this commit waits for no other.  If the machine's clock
+            -- went back, the bell may be far ahead.
+            case
+                when c.first_id > c.last_id - changes and not exists (select from bds.bell b where b.last_value between ms and ms + 1000)
+                then pg_notify('bds_changes', company)::text
+            end
+        into clock;
+        exit when found;
         -- the setting is the place of another company's clock, or is forged
-        {find}
+        select c.ctid into strict place from bds.clocks c where c.company_id = company for no key update;
     end loop;
     if clock.in_turn then
         if clock.begins_month then
@@ -76,77 +64,27 @@ begin
         message = format('rows of company %s were written out of turn', company),
         hint = 'the machine''s clock went back, or the session has set bds.turns; try again';
 end
-$function$
-    $body$,
-    'update', bds_impl.in_shard(
-        bds_change_log.clock_statement(),
-        'bds.clocks',
-        array['advance.company', 'advance.entity_name', 'advance.changes', 'advance.oldest', 'advance.newest', 'v.place', 'v.now', 'v.ms'],
-        'clock'
-    ),
-    'find', bds_impl.in_shard(
-        'select c.ctid from {shard} c where c.company_id = advance.company for no key update', 'bds.clocks', array['advance.company'],
-        'strict place'
-    )
-);
+$$;
 comment on function bds_change_log.advance(text, text, bigint, timestamptz, timestamptz) is
     'Takes change ids from the company''s clock, for rows stamped between oldest and newest. Returns the id before the first of them, '
     'and the time of these changes, which is never less than the time of an earlier change';
 
-select bds_impl.make(
-    $body$
 create function bds_change_log.turn_floor(company text)
     returns timestamptz
     language plpgsql
     stable
     set search_path = pg_catalog, pg_temp
-as $function$
-<<v>>
+as $$
 declare
     floor timestamptz;
 begin
-    {find}
+    select c.floor into floor from bds.clocks c where c.ctid = current_setting('bds.clock')::tid and c.company_id = company;
     return floor;
 end
-$function$
-    $body$,
-    'find', bds_impl.in_shard(
-        $sql$select c.floor from {shard} c where c.ctid = current_setting('bds.clock')::tid and c.company_id = turn_floor.company$sql$,
-        'bds.clocks', array['turn_floor.company'], 'v.floor'
-    )
-);
+$$;
 comment on function bds_change_log.turn_floor(text) is
     'The earliest stamp of this transaction in the company whose clock it advanced last; rows with an earlier stamp are not its own';
 
-create function bds_change_log.records_statement()
-    returns text
-    language sql
-    immutable
-    -- The row's records first, then those of this transaction.  For a company without statistics the planner expects one row, so
-    -- any index seems as good as the right one: conditions that could choose a wrong one are outside the subquery. The bound on
-    -- created_at prunes old partitions; a day covers any step of the clock.
-    return $sql$
-select array_agg(p.id) filter (where own.id is null), array_agg(p.id) filter (where own.is_silent),
-    array_agg(own.id) filter (where own.is_silent)
-from unnest(name_collection.parents) as p (id)
-left join lateral (
-    select l.id, l.operation = 'update' and name_collection.collection_name <> all (coalesce(l.collections, '{}')) as is_silent
-    from (
-        select r.*
-        from {shard} r
-        where r.row_id = p.id and r.created_at > transaction_timestamp() - interval '1 day'
-        offset 0
-    ) l
-    where l.company_id = name_collection.company and l.entity = name_collection.parent_entity and l.transaction_id = pg_current_xact_id()
-    order by l.id desc
-    limit 1
-) as own on true
-    $sql$;
-comment on function bds_change_log.records_statement() is
-    'The statement with which bds_change_log.name_collection finds the records of parents that this transaction has written';
-
-select bds_impl.make(
-    $body$
 create function bds_change_log.name_collection(
     company text, parent_entity text, collection_name text, parents bigint[]
 )
@@ -158,45 +96,49 @@ create function bds_change_log.name_collection(
     set enable_hashjoin = off
     set enable_mergejoin = off
     set enable_bitmapscan = off  -- the bound on created_at prunes partitions; its index is not to be read for each parent
-as $function$
-<<v>>
+as $$
 declare
     unrecorded bigint[];
     silent     bigint[];  -- parents whose record lacks the collection, and those records
     recorded   bigint[];
 begin
-    {find}
+    -- The row's records first, then those of this transaction.  For a company without statistics the planner expects one row, so
+    -- any index seems as good as the right one: conditions that could choose a wrong one are outside the subquery. The bound on
+    -- created_at prunes old partitions; a day covers any step of the clock.
+    select array_agg(p.id) filter (where own.id is null), array_agg(p.id) filter (where own.is_silent),
+        array_agg(own.id) filter (where own.is_silent)
+    into unrecorded, silent, recorded
+    from unnest(parents) as p (id)
+    left join lateral (
+        select l.id, l.operation = 'update' and collection_name <> all (coalesce(l.collections, '{}')) as is_silent
+        from (
+            select r.*
+            from bds.change_log r
+            where r.row_id = p.id and r.created_at > transaction_timestamp() - interval '1 day'
+            offset 0
+        ) l
+        where l.company_id = company and l.entity = parent_entity and l.transaction_id = pg_current_xact_id()
+        order by l.id desc
+        limit 1
+    ) as own on true;
 
     if cardinality(recorded) > 100 then
         -- Planned with the actual records: the planner reads the log once, or by its index, and looks each row up among them.
-        execute format(
-            'update %s l set collections = l.collections || $1 where l.company_id = $2 and l.id = any ($3) and l.created_at > $4',
-            bds_impl.shard_of('bds.change_log', company)
-        ) using collection_name, company, recorded, transaction_timestamp() - interval '1 day';
+        execute $sql$
+            update bds.change_log l
+            set collections = l.collections || $1
+            where l.company_id = $2 and l.id = any ($3) and l.created_at > transaction_timestamp() - interval '1 day'
+        $sql$ using collection_name, company, recorded;
     elsif recorded is not null then
-        {name_few}
+        update bds.change_log l
+        set collections = l.collections || collection_name
+        from unnest(silent, recorded) as own (row_id, id)
+        where l.row_id = own.row_id and l.company_id || '' = company and l.id + 0 = own.id
+            and l.created_at > transaction_timestamp() - interval '1 day';
     end if;
     return unrecorded;
 end
-$function$
-    $body$,
-    'find', bds_impl.in_shard(
-        bds_change_log.records_statement(),
-        'bds.change_log',
-        array['name_collection.company', 'name_collection.parent_entity', 'name_collection.collection_name', 'name_collection.parents'],
-        'unrecorded, silent, recorded'
-    ),
-    'name_few', bds_impl.in_shard(
-        $sql$
-update {shard} l
-set collections = l.collections || name_collection.collection_name
-from unnest(v.silent, v.recorded) as own (row_id, id)
-where l.row_id = own.row_id and l.company_id || '' = name_collection.company and l.id + 0 = own.id
-    and l.created_at > transaction_timestamp() - interval '1 day'
-        $sql$,
-        'bds.change_log', array['name_collection.company', 'name_collection.collection_name', 'v.silent', 'v.recorded']
-    )
-);
+$$;
 comment on function bds_change_log.name_collection(text, text, text, bigint[]) is
     'Adds a collection to the records of these parents that this transaction has written; returns the parents without such a '
     'record';

@@ -15,7 +15,6 @@ set enable_nestloop = on
 set enable_hashjoin = on
 as $function$
 #variable_conflict use_variable
-<<v>>
 declare
     company    text;
     last       text;
@@ -39,7 +38,9 @@ begin
     if changes = 1 then
         -- the same as below, without joining and numbering
         select a.base, a.at into base, at from bds_change_log.advance(company, {entity:L}, 1, {stamps}) a;
-        {log_one}{touch}
+        insert into bds.change_log ({columns})
+        select company, base + 1, {record}
+        from {row};{touch}
         return null;
     end if;
     while company is not null loop
@@ -48,7 +49,10 @@ begin
             from {rows} r where r.company_id = company;
         end if;
         select a.base, a.at into base, at from bds_change_log.advance(company, {entity:L}, changes, {stamps}) a;
-        {avoid_nestloop}{log_all}{allow_nestloop}{touch}
+        {avoid_nestloop}insert into bds.change_log ({columns})
+        select company, base + row_number() over ({order}), {record}
+        from {joined}
+        where r.company_id = company;{allow_nestloop}{touch}
         exit when company = last;
         changes := null;
         select min(r.company_id collate "C") into company from {rows} r where r.company_id collate "C" > company;
@@ -60,16 +64,15 @@ $function$
 comment on function bds_change_log.log_template() is
     'The template of the statement trigger''s function; bds_change_log.make_log_function fills its holes';
 
--- For an update of data.units, a table of one column, {log_all} becomes
+-- For an update of data.units, a table of one column, {record} and {joined} become
 --
---     insert into bds.change_log (company_id, id, entity, row_id, operation, ...)
---     select v.company, v.base + row_number() over (order by r.id), 'units', r.id, 'update', v.at, pg_current_xact_id(), v.actor,
---         v.db_user, v.change_set, o.updated_at, case when v.touching <> '' then array[v.touching] end,
---         hash_record_extended(row(r.id, r.code, r.updated_at), 0),
---         json_object('code' : case when o.code is distinct from r.code then coalesce(to_json(o.code), 'null'::json) end
---             absent on null returning json)::jsonb
---     from new_rows r join old_rows o on o.company_id = r.company_id and o.id = r.id
---     where r.company_id = v.company;
+--     'units', r.id, 'update', at, pg_current_xact_id(), actor, db_user, change_set, o.updated_at,
+--     case when touching <> '' then array[touching] end,
+--     hash_record_extended(row(r.id, r.code, r.updated_at), 0),
+--     json_object('code' : case when o.code is distinct from r.code then coalesce(to_json(o.code), 'null'::json) end
+--         absent on null returning json)::jsonb
+--
+--     new_rows r join old_rows o on o.company_id = r.company_id and o.id = r.id
 create function bds_change_log.make_log_function(this bds.entities, operation text)
     returns void
     language plpgsql
@@ -79,8 +82,6 @@ declare
     is_update boolean := operation = 'update';
     -- the rows that the statement has written or, for a delete, removed
     rows_of   text := case operation when 'delete' then 'old_rows' else 'new_rows' end;
-    joined    text := case
-        when is_update then 'new_rows r join old_rows o on o.company_id = r.company_id and o.id = r.id' else rows_of || ' r' end;
 begin
     perform bds_registry.run(bds_impl.fill(
         bds_change_log.log_template(),
@@ -89,12 +90,24 @@ begin
         'entity', this.name,
         'rows', rows_of,
         'stamps', case operation when 'delete' then 'null, null' else 'oldest, newest' end,
-        'log_one', bds_change_log.log_statement(
-            this, operation, 'v.base + 1', case when is_update then 'new_rows r, old_rows o' else rows_of || ' r' end),
-        'log_all', bds_change_log.log_statement(
-            -- other rows come in the order of the statement
-            this, operation, format('v.base + row_number() over (%s)', case when is_update then 'order by r.id' else '' end),
-            joined || E'\n        where r.company_id = v.company'),
+        'columns', 'company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id, '
+            'last_updated_at, collections, row_hash, old',
+        'record', bds_impl.fill(
+            E'{entity:L}, r.id, {operation:L}, at, pg_current_xact_id(), actor, db_user, change_set, {last_update},\n'
+            '            {collections}, {hash},\n            {old}',
+            'entity', this.name,
+            'operation', case operation when 'insert' then 'create' else operation end,
+            'last_update', case when is_update then 'o.updated_at' else 'null' end,
+            'collections', case when is_update then $sql$case when touching <> '' then array[touching] end$sql$ else 'null' end,
+            'hash', case operation when 'delete' then 'null' else bds_change_log.row_hash(this) end,
+            'old', bds_change_log.old_value(this, operation)
+        ),
+        'row', case when is_update then 'new_rows r, old_rows o' else rows_of || ' r' end,
+        'joined', case
+            when is_update then 'new_rows r join old_rows o on o.company_id = r.company_id and o.id = r.id'
+            else rows_of || ' r'
+        end,
+        'order', case when is_update then 'order by r.id' else '' end,  -- other rows come in the order of the statement
         -- A plan made for one row is reused for a million, and to the planner both transition tables look alike: a nested loop
         -- between them would be quadratic.
         'avoid_nestloop', case when is_update then E'perform set_config(''enable_nestloop'', ''off'', true);\n        ' else '' end,
@@ -107,37 +120,6 @@ end
 $$;
 comment on function bds_change_log.make_log_function(bds.entities, text) is
     'Creates the statement trigger''s function that logs inserts, updates or deletes of an entity';
-
-create function bds_change_log.log_statement(this bds.entities, operation text, id text, rows text)
-    returns text
-    language plpgsql
-    stable
-    set search_path = pg_catalog, pg_temp
-as $$
-declare
-    is_update boolean := operation = 'update';
-begin
-    return bds_impl.in_shard(
-        bds_impl.fill(
-            $sql$insert into {shard} (company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id,
-            last_updated_at, collections, row_hash, old)
-        select v.company, {id}, {entity:L}, r.id, {operation:L}, v.at, pg_current_xact_id(), v.actor, v.db_user, v.change_set,
-            {last_update}, {collections}, {hash},
-            {old}
-        from {rows}$sql$,
-            'shard', '{shard}', 'id', id, 'entity', this.name, 'rows', rows,
-            'operation', case operation when 'insert' then 'create' else operation end,
-            'last_update', case when is_update then 'o.updated_at' else 'null' end,
-            'collections', case when is_update then $sql$case when v.touching <> '' then array[v.touching] end$sql$ else 'null' end,
-            'hash', case operation when 'delete' then 'null' else bds_change_log.row_hash(this) end,
-            'old', bds_change_log.old_value(this, operation)
-        ),
-        'bds.change_log', array['v.company', 'v.base', 'v.at', 'v.actor', 'v.db_user', 'v.change_set', 'v.touching']
-    );
-end
-$$;
-comment on function bds_change_log.log_statement(bds.entities, text, text, text) is
-    'The statement of the trigger''s function that writes the records of rows r (o: as they were); id is an expression';
 
 create function bds_change_log.row_hash(this bds.entities)
     returns text
@@ -213,27 +195,22 @@ begin
         -- array for each parent.
         floor := bds_change_log.turn_floor(company);
         parents := array({keys});
-        {find}
+        select
+            array_agg(p.id) filter (where p.updated_at < floor),
+            array_agg(p.id) filter (where p.updated_at >= floor)
+        into parents, stamped
+        from unnest(parents) k (id) join {table} p on p.company_id = company and p.id = k.id;
         if stamped is not null then
             parents := parents || bds_change_log.name_collection(company, {parent:L}, {collection:L}, stamped);
         end if;
         if parents is not null then
             perform set_config('bds.touching', {collection:L}, true);
-            {update}
+            update {table} p set updated_at = p.updated_at from unnest(parents) k (id) where p.company_id = company and p.id = k.id;
             perform set_config('bds.touching', '', true);
         end if;$sql$,
         'parent', parent.name,
         'collection', child.collection,
         'table', parent.table_name::text,
-        'find', bds_impl.in_shard(
-            $sql$select array_agg(p.id) filter (where p.updated_at < v.floor), array_agg(p.id) filter (where p.updated_at >= v.floor)
-        from unnest(v.parents) k (id) join {shard} p on p.company_id = v.company and p.id = k.id$sql$,
-            parent.table_name::text, array['v.company', 'v.parents', 'v.floor'], 'parents, stamped'
-        ),
-        'update', bds_impl.in_shard(
-            'update {shard} p set updated_at = p.updated_at from unnest(v.parents) k (id) where p.company_id = v.company and p.id = k.id',
-            parent.table_name::text, array['v.company', 'v.parents']
-        ),
         -- a child that was moved changes its old parent, too
         'keys', (
             select string_agg(format('select distinct t.%I from %s t where t.company_id = company', key_column, t), ' union ')

@@ -36,10 +36,9 @@ create function bds_feed.plan(import bds.imports, is_comparison boolean)
 as $$
     -- A small import has few rows and its plans ready.  A large one is compared by the statistics of what it has staged and for the
     -- columns that it gives; while it writes, the checks of foreign keys must not be planned anew for each row.
-    -- Citus has no generic plans for most statements.
     select set_config('plan_cache_mode', case
-        when import.is_small and not bds_impl.is_distributed() then 'force_generic_plan'
-        when is_comparison and not import.is_small then 'force_custom_plan'
+        when import.is_small then 'force_generic_plan'
+        when is_comparison then 'force_custom_plan'
         else 'auto'
     end, true);
 $$;

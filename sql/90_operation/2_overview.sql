@@ -25,10 +25,7 @@ begin
         into rows using company, at_most + 1;
         is_estimate := rows > at_most;
         if is_estimate then
-            execute bds_impl.fill(
-                'explain (format json) select 1 from {shard} r where r.company_id = {company:L}',
-                'shard', bds_impl.shard_of(this.table_name, company), 'company', company
-            ) into plan;
+            execute format('explain (format json) select 1 from %s r where r.company_id = %L', this.table_name, company) into plan;
             rows := greatest(at_most, (plan #>> '{0,Plan,Plan Rows}')::numeric::bigint);
         end if;
         return next;

@@ -5,19 +5,16 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
-from itertools import count
 from pathlib import Path
 
 import psycopg
 import pytest
-from psycopg.conninfo import make_conninfo
 
 from app.database import migrate
 from tests.conftest import Operator
+from tests.divided.conftest import SHARDS
 
 ROOT = Path(__file__).resolve().parents[2]
-SHARDS = 4
 SUITES = (
     "tests/changes/test_incremental.py",
     "tests/database/test_isolation.py",
@@ -54,20 +51,6 @@ PARTS = """
     ) p (part)
     where c.relnamespace::regnamespace::text in ('bds', 'data') and c.relkind in ('r', 'p') and not c.relispartition
 """
-_numbers = count(1)
-
-
-@pytest.fixture(scope="module")
-def divided(server: str) -> Iterator[str]:
-    """A migrated database with divided tables."""
-    name = f"divided_{next(_numbers)}"
-    with psycopg.connect(server, autocommit=True) as connection:
-        connection.execute(f"create database {name} template template0 encoding 'UTF8' locale 'C.UTF-8'".encode())
-    url = make_conninfo(server, dbname=name)
-    migrate.migrate(url, SHARDS)
-    yield url
-    with psycopg.connect(server, autocommit=True) as connection:
-        connection.execute(f"drop database {name} with (force)".encode())
 
 
 def rows(url: str, query: str) -> list[tuple[object, ...]]:

@@ -53,10 +53,6 @@ class Refusals(Visitor):  # type: ignore[misc]
         if tables and not node.targetList and not node.valuesLists and not node.op:
             self.found.append(f"select without columns from {_name(tables[0])}")
 
-    def visit_ExplainStmt(self, _: Any, node: ast.ExplainStmt) -> None:
-        if {_name(each) for each in _ranges(getattr(node.query, "fromClause", None))} != {"shard"}:
-            self.found.append("explain")
-
     def visit_CreatePolicyStmt(self, _: Any, node: ast.CreatePolicyStmt) -> None:
         if _finds(node, ast.SubLink):
             self.found.append(f"policy {node.policy_name} has a subquery")

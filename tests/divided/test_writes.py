@@ -1,7 +1,4 @@
-"""Companies whose rows are in shards: generated code names the shard, and what it does is what it does elsewhere.
-
-With BDS_TEST_SHARDS=1 every test runs with shards.
-"""
+"""Writes and imports into divided tables: they are logged as those into whole ones."""
 
 from __future__ import annotations
 
@@ -10,48 +7,27 @@ from collections.abc import Iterator
 
 import psycopg
 import pytest
-from psycopg import sql
-from psycopg.conninfo import make_conninfo
 
 from tests.conftest import Operator
-from tests.shards import migrate_with_shards
-
-DATABASE = "bds_in_shards"
 
 
 @pytest.fixture(scope="module")
-def sharded(server: str) -> Iterator[Operator]:
-    with psycopg.connect(server, autocommit=True) as connection:
-        connection.execute(
-            sql.SQL("create database {} template template0 encoding 'UTF8' locale 'C.UTF-8'").format(sql.Identifier(DATABASE))
-        )
-        url = make_conninfo(server, dbname=DATABASE)
-        migrate_with_shards(url)
-        with psycopg.connect(url, autocommit=True) as operator:
-            yield Operator(operator)
-        connection.execute(sql.SQL("drop database {} with (force)").format(sql.Identifier(DATABASE)))
+def sharded(divided: str) -> Iterator[Operator]:
+    with psycopg.connect(divided, autocommit=True) as connection:
+        yield Operator(connection)
 
 
 @pytest.fixture(scope="module")
 def companies(sharded: Operator) -> list[str]:
     """Companies in different shards."""
     names = [sharded.company(f"company{n}") for n in range(8)]
-    shards = {sharded.rows("select bds_impl.shard_of('bds.clocks', %s)", (name,))[0][0] for name in names}
-    assert len(shards) > 1 and all(shard.startswith("bds.clocks_shard_") for shard in shards)
+    assert sharded.rows("select count(distinct tableoid) > 1 from bds.clocks") == [(True,)]
     return names
 
 
 def log(operator: Operator, company: str) -> list[tuple[object, ...]]:
     query = "select id, entity, operation, old, collections from bds.change_log where company_id = %s order by id"
     return operator.rows(query, (company,))
-
-
-def test_the_code_of_triggers_resolves_the_names_of_shards(sharded: Operator) -> None:
-    functions = sharded.rows(
-        "select count(*), count(*) filter (where prosrc ~ 'insert into bds.change_log') from pg_proc"
-        " where pronamespace = 'bds_log'::regnamespace and proname ~ '_(insert|update|delete)$'"
-    )
-    assert functions == [(3 * len(sharded.rows("select 1 from bds.entities")), 0)]
 
 
 def test_changes_of_rows_are_logged(sharded: Operator, companies: list[str]) -> None:
@@ -119,15 +95,6 @@ def test_an_import_creates_updates_and_removes(sharded: Operator, companies: lis
     assert sharded.rows("select * from bds.compare_log(%s)", (company,)) == []
     ids = [entry[0] for entry in log(sharded, company)]
     assert ids == list(range(1, len(ids) + 1))
-
-
-def test_no_plan_is_forced_to_be_generic(sharded: Operator, companies: list[str]) -> None:
-    company, document = companies[7], json.dumps({"units": [{"code": "L", "name": "Litre"}]})
-    for statement in ("select bds.lock_company(%(company)s)", "select bds.import_document(%(company)s, %(document)s)"):
-        with sharded.connection.transaction(force_rollback=True):
-            sharded.connection.execute("select bds.set_context(%s)", (company,))
-            sharded.connection.execute(statement.encode(), {"company": company, "document": document})
-            assert sharded.rows("select current_setting('plan_cache_mode')") == [("auto",)]
 
 
 def test_a_forged_place_of_the_clock_is_looked_up_again(sharded: Operator, companies: list[str]) -> None:
