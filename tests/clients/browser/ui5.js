@@ -4,12 +4,11 @@ const { root, authorization } = JSON.parse(decodeURIComponent(location.hash.slic
 const load = (...names) => new Promise((done, failed) => sap.ui.require(names, (...loaded) => done(loaded), failed));
 
 const ui5 = {
-  async start(settings) {
+  async start() {
     await new Promise((done) => sap.ui.require(["sap/ui/core/Core"], (core) => core.ready(done)));
     const [ODataModel] = await load("sap/ui/model/odata/v4/ODataModel");
     const model = new ODataModel({
       serviceUrl: root, httpHeaders: { Authorization: authorization }, autoExpandSelect: true, operationMode: "Server",
-      ...settings,
     });
     return model;
   },
@@ -74,13 +73,13 @@ const ui5 = {
   // without $batch: each read is a request of its own
   async direct() {
     const [Filter, Sorter] = await load("sap/ui/model/Filter", "sap/ui/model/Sorter");
-    const model = await ui5.start({ groupId: "$direct" });
+    const model = await ui5.start(), $$groupId = "$direct";
     const orders = model.bindList("/orders", null, [new Sorter("orderDate", true), new Sorter("code")], [new Filter("status", "EQ", "closed")],
-      { $count: true, $select: "code", $expand: { customer: { $select: "name" } } });
+      { $$groupId, $count: true, $select: "code", $expand: { customer: { $select: "name" } } });
     const groups = async ($$aggregation) =>
-      (await model.bindList("/orders", null, null, null, { $$aggregation }).requestContexts(0, 100)).map((row) => row.getObject());
+      (await model.bindList("/orders", null, null, null, { $$groupId, $$aggregation }).requestContexts(0, 100)).map((row) => row.getObject());
     const amount = { amount: { name: "total", with: "sum", subtotals: true } };
-    const product = model.bindContext("/products(1)", null, { $expand: { category: { $select: "code" } }, $select: "code" });
+    const product = model.bindContext("/products(1)", null, { $$groupId, $expand: { category: { $select: "code" } }, $select: "code" });
     return {
       orders: (await orders.requestContexts(0, 30)).map((row) => row.getObject()),
       count: orders.getLength(),
