@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import select
 import time
 from collections.abc import Sequence
 
@@ -34,6 +35,8 @@ class DirectConnection:
         self._received: PGresult | None = None  # the result of the running statement
         self._waiter: asyncio.Future[PGresult] | None = None  # for that result; None while no statement runs
         self._answered = 0.0  # when the server last answered, on the monotonic clock
+        self._poll = select.poll()
+        self._poll.register(self._socket, select.POLLIN)
         self._loop.add_reader(self._socket, self._on_readable)
 
     @property
@@ -79,21 +82,37 @@ class DirectConnection:
             self._on_unasked()
             return
         try:
-            self._pq.consume_input()
-            while not self._pq.is_busy():
-                result = self._pq.get_result()
-                if result is None:
-                    self._settle(psycopg.OperationalError("the server sent no result"))
-                    return
-                self._received = result
+            self._take()
+            while self._is_hung_up:
+                self._take()
         except psycopg.OperationalError as error:
             self.close()
             self._settle(error)
+
+    def _take(self) -> None:
+        """Take a piece.  Raises psycopg.OperationalError at the end of the connection."""
+        self._pq.consume_input()
+        while not self._pq.is_busy():
+            result = self._pq.get_result()
+            if result is None:
+                self._settle(psycopg.OperationalError("the server sent no result"))
+                return
+            self._received = result
+
+    @property
+    def _is_hung_up(self) -> bool:
+        """Whether the server has closed the connection.
+
+        If it did so before it had read everything, uvloop calls a reader once and never again: all that is left is taken then.
+        """
+        return any(events & (select.POLLERR | select.POLLHUP) for _, events in self._poll.poll(0))
 
     def _on_unasked(self) -> None:
         """The server has ended the connection, which the next statement will find, or tells of a changed setting."""
         try:
             self._pq.consume_input()
+            while self._is_hung_up:
+                self._pq.consume_input()
         except psycopg.OperationalError:
             self.detach()
 

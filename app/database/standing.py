@@ -14,7 +14,6 @@ What happens when
 from __future__ import annotations
 
 import contextlib
-import select
 import time
 from collections.abc import Callable, Iterable
 from itertools import count
@@ -43,8 +42,6 @@ class StandingConnection(DirectConnection):
         super().__init__(session)
         self.has_expired = False
         self._dismiss = on_unasked  # called when the server sends something while no statement runs
-        self._poll = select.poll()
-        self._poll.register(self._socket, select.POLLIN)
         self._lease = self._loop.call_later(LEASE, on_expiry, self)
 
     @property

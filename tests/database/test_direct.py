@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -116,6 +117,22 @@ def test_a_backend_that_ends_is_an_error_of_the_next_statement(operator: Operato
         await end_backend(operator, session.info.backend_pid)
         with pytest.raises(psycopg.OperationalError):
             await direct.run(b"select 1")
+        direct.detach()
+        assert not failures
+
+    with_session(database_url, work)
+
+
+def test_a_backend_that_ends_with_something_unread_is_noticed(operator: Operator, database_url: str) -> None:
+    async def work(session: Session, failures: list[dict[str, Any]]) -> None:
+        direct, pid = DirectConnection(session), session.info.backend_pid
+        coming = direct.start(b"select pg_sleep(600)")
+        # the event loop stands meanwhile, so it meets the last words and the end of the connection together
+        wait_until(lambda: bool(operator.rows("select 1 from pg_stat_activity where pid = %s and wait_event = 'PgSleep'", (pid,))))
+        os.write(session.pgconn.socket, b"S\0\0\0\4")  # a Sync, which the backend does not read any more
+        operator.rows("select pg_terminate_backend(%s, 60000)", (pid,))
+        with pytest.raises(psycopg.errors.AdminShutdown):
+            await direct.result(coming)
         direct.detach()
         assert not failures
 
