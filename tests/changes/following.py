@@ -59,7 +59,7 @@ class Client:
     def wait(self, events: int) -> None:
         """Wait until so many events have come, and fail if more have."""
         wait_until(lambda: len(self.events) >= events or self.has_ended)
-        assert len(self.events) == events
+        assert len(self.events) == events, self.ids
 
     def wait_for_end(self) -> None:
         wait_until(lambda: self.has_ended)
