@@ -17,7 +17,7 @@ import psycopg
 from app.database import connections
 from app.database.catalog import Catalog
 from app.database.past import NAME_VERSION, Moment, model_of, parameters
-from app.query import sql_select
+from app.query import sql_statements
 from app.query.options import parse_query
 from bench.documents import write_basis, write_products
 from bench.memory import watched
@@ -116,7 +116,7 @@ def read(url: str, version: int) -> dict[str, tuple[list[float], list[float]]]:
 
 def _reading(reader: psycopg.Connection[Any], catalog: Catalog, entity: str, options: str) -> Callable[[], None]:
     query = parse_query(catalog, catalog[entity], [(n, v) for n, _, v in (each.partition("=") for each in options.split("&")) if n])
-    statement = (sql_select.page if query.top else sql_select.rows)(query, COMPANY)
+    statement = (sql_statements.page if query.top else sql_statements.rows)(query, COMPANY)
 
     def work() -> None:
         with psycopg.RawCursor(reader) as cursor:

@@ -11,7 +11,7 @@ from app.database.database import Database
 from app.database.session import Session
 from app.errors import ServiceError
 from app.query.query import Query
-from app.query.sql_select import page
+from app.query.sql_statements import page
 
 # A value in the format of /c: ids are text, times are UTC with a Z.
 VALUES: LiteralString = """

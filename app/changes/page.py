@@ -15,7 +15,7 @@ from app.changes.read import CHANGES, ID_COLUMN, MONTHS, between, list_query, re
 from app.database.catalog import Catalog
 from app.database.session import Session
 from app.errors import ServiceError
-from app.query import sql_select
+from app.query import sql_statements
 from app.query.literals import INT8
 from app.query.query import Query
 from app.query.sql_parameters import Statement
@@ -120,7 +120,7 @@ def _query(catalog: Catalog, after: int, filters: Sequence[Expression], conditio
 
 
 def _statement(query: Query, company: str) -> Statement:
-    return sql_select.statement(query, company, RECORDS, "followed", _compile)
+    return sql_statements.statement(query, company, RECORDS, "followed", _compile)
 
 
 def _compile(select: Select) -> Composed:

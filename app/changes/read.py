@@ -22,7 +22,7 @@ from app.database.past import require_kept as past_is_kept
 from app.database.replicas import require_position
 from app.database.session import Row, Session, read_row_on
 from app.errors import QueryError, ServiceError, about
-from app.query import literals, parse_where, sql_select
+from app.query import literals, parse_where, sql_statements
 from app.query.cache import Cache
 from app.query.check_where import WhereChecker
 from app.query.literals import INT8
@@ -175,7 +175,7 @@ def _row_statement(catalog: Catalog, entity: Entity, company: str, text: str) ->
     def make() -> Statement:
         key = row_key(catalog, entity, text)
         constant = key.right if isinstance(key, Comparison) and isinstance(key.right, Constant) and is_id else None
-        return sql_select.page(Query(catalog, entity, filter=key, single=True, nested=True, key=constant), company, NESTED)
+        return sql_statements.page(Query(catalog, entity, filter=key, single=True, nested=True, key=constant), company, NESTED)
 
     is_id = ID.fullmatch(text) is not None
     if is_id and int(text) in INT8:
@@ -305,7 +305,7 @@ def _by_time(order: tuple[Order, ...]) -> bool:
 
 
 def _listing(query: Query, company: str, style: Style) -> Statement:
-    return sql_select.listing(query, company, style, ties=_by_time(query.order))
+    return sql_statements.listing(query, company, style, ties=_by_time(query.order))
 
 
 def _listed(row: Row) -> Answer:

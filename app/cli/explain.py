@@ -13,7 +13,7 @@ from app.database.past import NAME_VERSION, parameters, past_of
 from app.errors import ServiceError
 from app.odata.plan import TAKES
 from app.odata.request import Kind, read_request
-from app.query import sql_select
+from app.query import sql_statements
 from app.query.options import parse_query
 
 WIDEST = 100_000  # characters of a list that stays on one line, such as the expression that writes a row as JSON
@@ -38,7 +38,7 @@ def explain(config: Config, path: str) -> str:
             takes=TAKES[resource.kind],
             extended=config.odata_extended,
         )
-        statement = sql_select.count(query, company) if resource.kind is Kind.COUNT else sql_select.rows(query, company)
+        statement = sql_statements.count(query, company) if resource.kind is Kind.COUNT else sql_statements.rows(query, company)
         connection.execute("select set_config('bds.company', %s, false)", (company,))
         if request.moment:
             row = connection.execute(NAME_VERSION, parameters(company, request.moment, local=False)).fetchone()

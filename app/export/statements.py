@@ -28,7 +28,8 @@ from app.query.sql_expressions import NOTHING
 from app.query.sql_parameters import COMPANY, SKIP, TOP, Statement
 from app.query.sql_past import Joined
 from app.query.sql_rows import ODATA, view
-from app.query.sql_select import Select, statement
+from app.query.sql_select import Select
+from app.query.sql_statements import statement
 from app.query.tree import Expression
 
 Format = RecordFormat | LineFormat

@@ -20,7 +20,7 @@ from app.database.catalog import Catalog
 from app.errors import ServiceError
 from app.odata.metadata import csdl, service_document
 from app.odata.request import Kind, ODataRequest, read_request
-from app.query import sql_select
+from app.query import sql_statements
 from app.query.cache import Cache
 from app.query.options import COLLECTION, COUNT, REFERENCES, ROW, VALUE, parse_query
 from app.query.query import Query
@@ -73,14 +73,14 @@ class Plan:
         if query is None:
             self.document = self._document()
         elif self.kind is Kind.COUNT:
-            self.statement = sql_select.count(query, self.company)
+            self.statement = sql_statements.count(query, self.company)
         elif self.is_paged:
-            self.statement = sql_select.paged(query, self.company, self.style)
+            self.statement = sql_statements.paged(query, self.company, self.style)
         elif self.is_stream:
-            self.statement = sql_select.rows(query, self.company, self.style)
-            self.heading = sql_select.count(query, self.company) if query.count else self.position
+            self.statement = sql_statements.rows(query, self.company, self.style)
+            self.heading = sql_statements.count(query, self.company) if query.count else self.position
         else:
-            self.statement = sql_select.page(query, self.company, self.style)
+            self.statement = sql_statements.page(query, self.company, self.style)
 
     @property
     def query(self) -> Query:
@@ -98,7 +98,7 @@ class Plan:
 
     @cached_property
     def position(self) -> Statement:
-        return sql_select.position(self.query, self.company)
+        return sql_statements.position(self.query, self.company)
 
     def _document(self) -> bytes:
         if self.kind is Kind.METADATA:

@@ -1,6 +1,6 @@
 """A query as one value: the checked options of a request for rows of one entity.
 
-OData, /c and export each make a Query of their own options; the compiler (sql_select) reads nothing else.
+OData, /c and export each make a Query of their own options; the compiler (sql_statements) reads nothing else.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Compiles the JSON text of a group of $apply: nested objects for paths, then the aggregates.
+"""The statements of a query with $apply.  The JSON text of a group has nested objects for paths, then the aggregates.
 
 Names of fields come from the catalog and are part of the text; aliases come from the client and are parameters.
 """
@@ -12,9 +12,11 @@ from psycopg.sql import SQL, Composable, Composed, Identifier, Literal
 
 from app.database.catalog import Entity
 from app.query.check_apply import GroupMember, Groups
+from app.query.sql_expressions import GROUP
 from app.query.sql_parameters import alias
 from app.query.sql_rows import EDM_TYPES, NAMESPACE, Writer
-from app.query.tree import Result
+from app.query.sql_select import Select
+from app.query.tree import Order, Result
 
 Parts = list[str | Composable]  # of a text: literal text, or SQL whose value is text
 
@@ -70,3 +72,35 @@ def _text(parts: Parts) -> Composed:
         else:
             joined.append(part)
     return SQL(" || ").join(Literal(part) if isinstance(part, str) else part for part in joined)
+
+
+class GroupSelect(Select):
+    """Composes the statements of a query with $apply: the rest of a statement reads from the table of groups as from a view."""
+
+    def keys(self) -> tuple[Order, ...]:
+        """The sort keys of the query, then the group keys that are not among them."""
+        given = {order.key for order in self.query.order}
+        return (*self.query.order, *(Order(key.result, False) for key in self.groups.keys if key.result not in given))
+
+    def json(self) -> Composed:
+        return GroupWriter(Writer(self.query.catalog, self.style), self.query.entity, GROUP).row(self.groups)
+
+    def source(self, order: Iterable[Order], table: Composable | None = None) -> Composed:
+        columns = list(self.groups.columns)
+        table = SQL("select {} {}").format(
+            SQL(", ").join(
+                SQL("{} as {}").format(self.expressions.compile(value), Identifier(result.field.name)) for value, result in columns
+            ),
+            self.matching(value for value, _ in columns),
+        )
+        if self.groups.keys:
+            table += SQL(" group by ") + SQL(", ").join(SQL(str(n)) for n in range(1, len(self.groups.keys) + 1))
+        source = SQL("from ({}) as {}").format(table, Identifier(GROUP))
+        if self.groups.having is None:
+            return source
+        return SQL("{} where {}").format(source, self.expressions.compile(self.groups.having, loose=True))
+
+    @property
+    def groups(self) -> Groups:
+        assert self.query.groups is not None
+        return self.query.groups

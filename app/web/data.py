@@ -16,7 +16,7 @@ from app.database.catalog import Catalog, Entity, Field, Navigation
 from app.database.past import Moment, model_of
 from app.database.session import Session
 from app.errors import ServiceError, about
-from app.query import parse_where, sql_select
+from app.query import parse_where, sql_statements
 from app.query.check_where import WhereChecker
 from app.query.literals import INT8
 from app.query.moments import moment_of
@@ -233,7 +233,7 @@ def equals(field: Field, id: str) -> Expression:
 
 async def read_page(connection: Session, query: Query, company: str) -> tuple[list[dict[str, Any]], int | None, str | None]:
     """The rows of a page, how many there are if the query counts them, and the token of the next page."""
-    statement = sql_select.paged(query, company, EXACT)
+    statement = sql_statements.paged(query, company, EXACT)
     found = await (await connection.raw.execute(statement.text, statement.values)).fetchone()
     assert found is not None
     body, count, _, keys = found
@@ -243,7 +243,7 @@ async def read_page(connection: Session, query: Query, company: str) -> tuple[li
 
 async def count(page: PageRequest, query: Query) -> int | None:
     """The number of rows that match; None if counting takes longer than COUNT_TIMEOUT."""
-    statement = sql_select.count(query, page.company)
+    statement = sql_statements.count(query, page.company)
     try:
         async with page.database.snapshot(page.company) as connection:
             await connection.execute(f"set local statement_timeout = {COUNT_TIMEOUT}".encode())

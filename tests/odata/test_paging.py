@@ -270,14 +270,14 @@ def test_groups_and_single_rows_ignore_the_preference(service: Service) -> None:
 def test_a_page_of_a_large_collection_uses_the_key(service: Service, module_database_url: str) -> None:
     """The condition of the next page is one on the sort key, which an index serves."""
     from app.database.connections import read_catalog
-    from app.query import sql_select
+    from app.query import sql_statements
     from app.query.options import parse_query
 
     with psycopg.connect(module_database_url) as connection:
         catalog = read_catalog(connection)
         options = [("$skiptoken", token(b'5["7"]')), ("$select", "id")]
         query = parse_query(catalog, catalog["products"], options, extended=True)
-        text = sql_select.paged(query, "demo").text.decode()
+        text = sql_statements.paged(query, "demo").text.decode()
     assert '"t"."id" > $' in text and "offset" not in text
 
 

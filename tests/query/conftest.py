@@ -12,7 +12,7 @@ import pytest
 
 from app.database import catalog as catalogs
 from app.database.connections import connect, read_catalog
-from app.query import sql_select
+from app.query import sql_statements
 from app.query.options import parse_query
 from app.query.query import Query
 from app.query.sql_parameters import Statement
@@ -40,8 +40,8 @@ class Company:
     def codes(self, filter: str, entity: str = "products", **options: str) -> str:
         """The codes of the rows that match, joined by spaces."""
         query = self.query(entity, filter=filter, select="code", **options)
-        rows = self.run(sql_select.rows(query, "acme"))
-        (total,) = [count for count, _ in self.run(sql_select.count(query, "acme"))]
+        rows = self.run(sql_statements.rows(query, "acme"))
+        (total,) = [count for count, _ in self.run(sql_statements.count(query, "acme"))]
         assert "top" in options or total == len(rows)
         return " ".join(row.removeprefix('{"code":"').removesuffix('"}') for (row,) in rows)
 
@@ -81,7 +81,7 @@ def where(catalog: catalogs.Catalog) -> Callable[..., tuple[str, list[Any]]]:
 
     def where(filter: str, entity: str = "products") -> tuple[str, list[Any]]:
         query = parse_query(catalog, catalog[entity], [("$filter", filter)])
-        return model.condition(sql_select.count(query, "acme"))
+        return model.condition(sql_statements.count(query, "acme"))
 
     return where
 
@@ -99,7 +99,7 @@ class Judged:
 
     def ids(self, option: str, text: str) -> list[int]:
         query = parse_query(self.catalog, self.catalog["samples"], [(option, text), ("$select", "id")])
-        statement = sql_select.rows(query, "acme")
+        statement = sql_statements.rows(query, "acme")
         return [json.loads(row)["id"] for (row,) in psycopg.RawCursor(self.reader).execute(statement.text, statement.values)]
 
 

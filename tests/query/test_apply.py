@@ -10,7 +10,7 @@ import pytest
 
 from app.database.catalog import Catalog
 from app.errors import QueryError
-from app.query import sql_select
+from app.query import sql_statements
 from app.query.options import parse_query
 from app.query.sql_rows import ODATA, Style
 from tests.query.conftest import Company
@@ -19,11 +19,11 @@ from tests.query.conftest import Company
 def groups(acme: Company, entity: str, style: Style = ODATA, **options: str) -> list[Any]:
     """The groups; a stream, a page and the count must agree."""
     query = acme.query(entity, **options)
-    rows = [json.loads(row, parse_float=Decimal) for (row,) in acme.run(sql_select.rows(query, "acme", style))]
-    ((body, _, _),) = acme.run(sql_select.page(query, "acme", style))
+    rows = [json.loads(row, parse_float=Decimal) for (row,) in acme.run(sql_statements.rows(query, "acme", style))]
+    ((body, _, _),) = acme.run(sql_statements.page(query, "acme", style))
     assert json.loads(f"[{body or ''}]", parse_float=Decimal) == rows
     if not {"top", "skip"} & set(options):
-        assert acme.run(sql_select.count(query, "acme"))[0][0] == len(rows)
+        assert acme.run(sql_statements.count(query, "acme"))[0][0] == len(rows)
     return rows
 
 
@@ -122,7 +122,7 @@ def test_a_filter_on_fields_keeps_the_one_group_and_a_filter_on_aliases_can_remo
 
 def test_a_page_of_groups_has_the_total(acme: Company) -> None:
     query = acme.query("products", apply=BY_CATEGORY, top="1", count="true", filter="n gt 0")
-    ((_, count, _),) = acme.run(sql_select.page(query, "acme"))
+    ((_, count, _),) = acme.run(sql_statements.page(query, "acme"))
     assert count == 4
     assert (query.entities, str(query.groups)) == (("products", "categories"), "category(code),s,n")
 
@@ -133,7 +133,7 @@ def test_numbers_and_types_follow_the_format(acme: Company) -> None:
     assert groups(acme, "products", Style(numbers_as_strings=True), **options) == [
         {"categoryId": "2", "s": "12.5000", "i": "3", "a": "1.5000000000000000", "n": "2"}
     ]
-    ((row,),) = acme.run(sql_select.rows(acme.query("products", **options), "acme", Style(base="http://x/")))
+    ((row,),) = acme.run(sql_statements.rows(acme.query("products", **options), "acme", Style(base="http://x/")))
     assert row == (
         '{"@odata.type":"#bds.product","@odata.id":null,"categoryId@odata.type":"#Int64","categoryId":2,'
         '"s@odata.type":"#Decimal","s":12.5000,"i@odata.type":"#Decimal","i":3,'
@@ -149,14 +149,14 @@ def test_dates_and_times_are_written_as_in_rows(acme: Company) -> None:
 
 def test_a_deep_path_is_a_deep_object(acme: Company) -> None:
     ((row,),) = acme.run(
-        sql_select.rows(acme.query("products", apply=f"groupby((category{'/parent' * 19}/name))", top="1", skip="1"), "acme")
+        sql_statements.rows(acme.query("products", apply=f"groupby((category{'/parent' * 19}/name))", top="1", skip="1"), "acme")
     )
     assert row == '{"category":{"parent":null}}'
 
 
 def test_queries_that_differ_in_aliases_share_one_text(acme: Company) -> None:
     texts = {
-        sql_select.rows(acme.query("products", apply=f"aggregate(price with max as {alias})"), "acme").text
+        sql_statements.rows(acme.query("products", apply=f"aggregate(price with max as {alias})"), "acme").text
         for alias in ("hostile", "other")
     }
     assert len(texts) == 1 and b"hostile" not in texts.pop()

@@ -10,7 +10,7 @@ from lark import Token
 
 from app.database.catalog import Catalog
 from app.errors import QueryError
-from app.query import parse_odata, parse_where, sql_select
+from app.query import parse_odata, parse_where, sql_statements
 from app.query.options import parse_query
 from app.query.parse_odata import MAX_OTHER
 from app.query.parser import MAX_TOKENS, Bounds
@@ -70,9 +70,9 @@ def test_one_request_has_a_bounded_number_of_tokens() -> None:
 
 
 def test_the_text_of_a_large_statement_is_not_cached(catalog: Catalog) -> None:
-    cached = sql_select._texts._values
+    cached = sql_statements._texts._values
     before = len(cached)
     large = " or ".join([f"endOfYear(updatedAt) eq {year}-12-31" for year in range(1000, 1800)])
-    statement = sql_select.rows(parse_query(catalog, catalog["products"], [("$filter", large)]), "acme")
+    statement = sql_statements.rows(parse_query(catalog, catalog["products"], [("$filter", large)]), "acme")
     assert len(statement.text) > 50_000
     assert len(cached) == before

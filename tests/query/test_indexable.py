@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from app.database.catalog import Catalog
 from app.database.connections import connect, read_catalog
-from app.query import check, check_odata, sql_select
+from app.query import check, check_odata, sql_statements
 from app.query.indexable import indexable
 from app.query.options import parse_query
 from app.query.query import Query
@@ -109,7 +109,7 @@ class Edges:
     def count(self, *conditions: Expression) -> int:
         """The number of rows for which one of the conditions is true."""
         filter = conditions[0] if len(conditions) == 1 else Junction(0, "bool", "or", conditions)
-        statement = sql_select.count(replace(self.query("true"), filter=filter), "acme")
+        statement = sql_statements.count(replace(self.query("true"), filter=filter), "acme")
         ((count, _),) = psycopg.RawCursor(self.reader).execute(statement.text, statement.values).fetchall()
         return int(count)
 

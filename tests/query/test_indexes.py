@@ -6,7 +6,7 @@ import psycopg
 import pytest
 
 from app.database.connections import connect
-from app.query import sql_select
+from app.query import sql_statements
 from tests.query.conftest import Company
 
 FORMS = [
@@ -62,7 +62,7 @@ def _indexes(acme: Company, module_database_url: str) -> None:
 
 @pytest.mark.parametrize(("entity", "filter", "searched"), FORMS, ids=[form[1] for form in FORMS])
 def test_an_index_serves(acme: Company, entity: str, filter: str, searched: str) -> None:
-    statement = sql_select.count(acme.query(entity, filter=filter), "acme")
+    statement = sql_statements.count(acme.query(entity, filter=filter), "acme")
     with acme.connection.transaction(force_rollback=True):
         acme.connection.execute("set local enable_seqscan = off")
         plan = psycopg.RawCursor(acme.connection).execute(b"explain (costs off) " + statement.text, statement.values)

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from app.query import sql_select
+from app.query import sql_statements
 from app.query.options import parse_query
 from app.query.sql_rows import ODATA, Style
 from tests.query.conftest import Company
@@ -238,7 +238,7 @@ def test_pages_do_not_overlap(acme: Company) -> None:
 @pytest.mark.parametrize(("key", "code"), [("1", "A"), ("id=3", "C"), ("code='B'", "B"), ("barcode='4004'", "D"), ("99", None)])
 def test_a_key_finds_its_row(key: str, code: str | None, acme: Company) -> None:
     query = parse_query(acme.catalog, acme.catalog["products"], [("$select", "code")], key=key)
-    ((body, count, position),) = acme.run(sql_select.page(query, "acme"))
+    ((body, count, position),) = acme.run(sql_statements.page(query, "acme"))
     assert (body, count) == (f'{{"code":"{code}"}}' if code else None, None)
     assert position > 0
 
@@ -247,18 +247,18 @@ def test_a_row_is_written_exactly(acme: Company) -> None:
     fields = "id,name,price,active,categoryId,description"
     query = acme.query("products", filter="id eq 5 or id eq 3", select=fields)
     plain, strings = (
-        [json.loads(row) for (row,) in acme.run(sql_select.rows(query, "acme", style))]
+        [json.loads(row) for (row,) in acme.run(sql_statements.rows(query, "acme", style))]
         for style in (ODATA, Style(numbers_as_strings=True))
     )
     assert [list(row) for row in plain] == [fields.split(",")] * 2
     assert plain[0]["name"] == " Äpfel %_\\ "
-    ((text,),) = acme.run(sql_select.rows(acme.query("products", orderby="id desc", top="1", select="price,id"), "acme"))
+    ((text,),) = acme.run(sql_statements.rows(acme.query("products", orderby="id desc", top="1", select="price,id"), "acme"))
     assert text == '{"price":999999999999999.9999,"id":5}'
     assert (strings[1]["price"], strings[1]["id"], strings[1]["categoryId"]) == ("999999999999999.9999", "5", "1")
 
 
 def test_times_have_six_digits_and_a_z(acme: Company) -> None:
-    ((row,),) = acme.run(sql_select.rows(acme.query("orders", filter="id eq 1", select="orderDate,updatedAt"), "acme"))
+    ((row,),) = acme.run(sql_statements.rows(acme.query("orders", filter="id eq 1", select="orderDate,updatedAt"), "acme"))
     written = json.loads(row)
     ((time,),) = acme.connection.execute('select "updatedAt" from api.orders where id = 1').fetchall()
     assert written == {"orderDate": "2024-02-29", "updatedAt": f"{time:%Y-%m-%dT%H:%M:%S.%f}Z"}
@@ -266,10 +266,10 @@ def test_times_have_six_digits_and_a_z(acme: Company) -> None:
 
 def test_a_page_has_the_total_and_the_position(acme: Company) -> None:
     query = acme.query("products", filter="active", top="1", count="true", orderby="category/name")
-    ((body, count, position),) = acme.run(sql_select.page(query, "acme"))
+    ((body, count, position),) = acme.run(sql_statements.page(query, "acme"))
     assert (json.loads(body)["code"], count) == ("D", 3)
     assert query.entities == ("products", "categories")
-    assert acme.run(sql_select.position(query, "acme")) == [(position,)]
+    assert acme.run(sql_statements.position(query, "acme")) == [(position,)]
 
 
 def test_queries_that_use_now_are_volatile(acme: Company) -> None:
@@ -279,14 +279,14 @@ def test_queries_that_use_now_are_volatile(acme: Company) -> None:
 
 
 def test_rows_of_another_company_are_not_read(acme: Company) -> None:
-    assert acme.run(sql_select.rows(acme.query("products"), "other")) == []
+    assert acme.run(sql_statements.rows(acme.query("products"), "other")) == []
 
 
 def test_queries_of_one_shape_share_one_text_and_have_their_own_values(acme: Company) -> None:
     texts = set()
     for filter, codes in (("price eq 12.5 and code in ('A')", "A"), ("price eq 0.5 and code in ('A','B')", "")):
         query = acme.query("products", filter=filter, select="code")
-        statement = sql_select.rows(query, "acme")
+        statement = sql_statements.rows(query, "acme")
         texts.add(statement.text)
         assert " ".join(json.loads(row)["code"] for (row,) in acme.run(statement)) == codes
     assert len(texts) == 1

@@ -10,9 +10,10 @@ import pytest
 
 from app.database.catalog import Catalog
 from app.database.connections import connect, read_catalog
-from app.query import sql_select
+from app.query import sql_statements
 from app.query.functions import CLOCK
 from app.query.options import parse_query
+from app.query.sql_rows import ODATA, Style
 from tests.query.test_matching import ANSWERS, ORDERS
 
 pytestmark = pytest.mark.slow
@@ -128,7 +129,7 @@ GROWING = [
 @pytest.mark.parametrize(("apply", "condition"), GROWING, ids=[growing[0][-30:] for growing in GROWING])
 def test_arithmetic_on_results_raises_no_error(apply: str, condition: str, extremes: tuple[Catalog, psycopg.Connection]) -> None:
     catalog, reader = extremes
-    statement = sql_select.rows(parse_query(catalog, catalog["extremes"], [("$apply", apply), ("$orderby", condition)]), "acme")
+    statement = sql_statements.rows(parse_query(catalog, catalog["extremes"], [("$apply", apply), ("$orderby", condition)]), "acme")
     assert psycopg.RawCursor(reader).execute(statement.text, statement.values).fetchall() is not None
 
 
@@ -152,15 +153,15 @@ def extremes(module_database_url: str) -> Iterator[tuple[Catalog, psycopg.Connec
 def test_extreme_values_raise_no_error(filter: str, extremes: tuple[Catalog, psycopg.Connection]) -> None:
     catalog, reader = extremes
     for options in ([("$filter", filter)], [("$filter", f"not ({filter})")], [("$orderby", filter)]):
-        statement = sql_select.rows(parse_query(catalog, catalog["extremes"], options), "acme")
+        statement = sql_statements.rows(parse_query(catalog, catalog["extremes"], options), "acme")
         assert psycopg.RawCursor(reader).execute(statement.text, statement.values).fetchall() is not None
 
 
 @pytest.mark.parametrize("apply", APPLIES, ids=[apply[:50] for apply in APPLIES])
 def test_groups_of_extreme_values_raise_no_error(apply: str, extremes: tuple[Catalog, psycopg.Connection]) -> None:
     catalog, reader = extremes
-    for style in (sql_select.ODATA, sql_select.Style(base="http://x/")):
-        statement = sql_select.rows(parse_query(catalog, catalog["extremes"], [("$apply", apply), *RESULTS]), "acme", style)
+    for style in (ODATA, Style(base="http://x/")):
+        statement = sql_statements.rows(parse_query(catalog, catalog["extremes"], [("$apply", apply), *RESULTS]), "acme", style)
         rows = psycopg.RawCursor(reader).execute(statement.text, statement.values).fetchall()
         assert all(json.loads(row, parse_int=str) for (row,) in rows)
 
@@ -168,7 +169,7 @@ def test_groups_of_extreme_values_raise_no_error(apply: str, extremes: tuple[Cat
 def test_values_without_json_are_texts_or_null(extremes: tuple[Catalog, psycopg.Connection]) -> None:
     catalog, reader = extremes
     select = [("$select", "exact,double,day,moment"), ("$orderby", "id"), ("$top", "1")]
-    statement = sql_select.rows(parse_query(catalog, catalog["extremes"], select), "acme")
+    statement = sql_statements.rows(parse_query(catalog, catalog["extremes"], select), "acme")
     assert psycopg.RawCursor(reader).execute(statement.text, statement.values).fetchall() == [
         ('{"exact":"NaN","double":"NaN","day":"infinity","moment":null}',)
     ]
@@ -177,5 +178,5 @@ def test_values_without_json_are_texts_or_null(extremes: tuple[Catalog, psycopg.
 @pytest.mark.parametrize(("entity", "filter"), [("products", a[0]) for a in ANSWERS] + [("orders", a[0]) for a in ORDERS])
 def test_rows_of_another_company_raise_no_error(entity: str, filter: str, extremes: tuple[Catalog, psycopg.Connection]) -> None:
     catalog, reader = extremes
-    statement = sql_select.count(parse_query(catalog, catalog[entity], [("$filter", filter)]), "acme")
+    statement = sql_statements.count(parse_query(catalog, catalog[entity], [("$filter", filter)]), "acme")
     assert psycopg.RawCursor(reader).execute(statement.text, statement.values).fetchone() == (0, 0)

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, reject
 from hypothesis import strategies as st
 
-from app.query import sql_select
+from app.query import sql_statements
 from app.query.options import parse_query
 from tests.query import oracle, samples
 from tests.query.conftest import Judged
@@ -147,7 +147,7 @@ def test_random_groups_are_the_same(judged: Judged, grouping: Grouping) -> None:
     except Undecided:
         reject()
     query = parse_query(judged.catalog, judged.catalog["samples"], [("$apply", grouping.apply), ("$filter", grouping.filter)])
-    statement = sql_select.rows(query, "acme")
+    statement = sql_statements.rows(query, "acme")
     rows = psycopg.RawCursor(judged.reader).execute(statement.text, statement.values).fetchall()
     answered = [_answered(json.loads(row, parse_float=Fraction, parse_int=Fraction)) for (row,) in rows]
     assert sorted(map(_canonical, answered)) == sorted(map(_canonical, expected))

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.database.catalog import Catalog
-from app.query import sql_select
+from app.query import sql_statements
 from app.query.check_where import WhereChecker
 from app.query.options import parse_query
 from app.query.parse_where import parse_filter
@@ -130,7 +130,7 @@ def test_a_random_condition_matches_the_same_rows_when_printed(judged: Judged, t
     printed = filter_text(condition)
     entity = judged.catalog["samples"]
     query = parse_query(judged.catalog, entity, [("$select", "id")])
-    statement = sql_select.rows(replace(query, filter=condition), "acme")
+    statement = sql_statements.rows(replace(query, filter=condition), "acme")
     expected = [json.loads(row)["id"] for (row,) in psycopg.RawCursor(judged.reader).execute(statement.text, statement.values)]
     assert judged.ids("$filter", printed) == expected, printed
 
@@ -142,7 +142,7 @@ def test_what_was_printed_is_printed_again_as_the_same_sql(judged: Judged, text:
     def sql(filter: str) -> tuple[str, Expression]:
         query = parse_query(judged.catalog, judged.catalog["samples"], [("$filter", filter), ("$select", "id")])
         assert query.filter is not None
-        return sql_select.rows(query, "acme").text, query.filter
+        return sql_statements.rows(query, "acme").text, query.filter
 
     statement, again = sql(filter_text(checked(judged.catalog, "samples", text)))
     assert sql(filter_text(again))[0] == statement

@@ -9,10 +9,10 @@ from pglast.visitors import Visitor
 
 from app.changes.read import CHANGES, list_query
 from app.database.catalog import Catalog
-from app.query import sql_select
+from app.query import sql_statements
 from app.query.options import parse_query
 from app.query.sql_parameters import Statement
-from app.query.sql_rows import NESTED, Style
+from app.query.sql_rows import NESTED, ODATA, Style
 from tests.query.test_apply import ANSWERS as APPLIES
 from tests.query.test_filter import PAIRS
 from tests.query.test_matching import ANSWERS, ORDERS
@@ -77,24 +77,24 @@ def test_a_filter_on_products_is_one_select(filter: str, catalog: Catalog) -> No
     options = [("$filter", filter), ("$orderby", "category/name desc,price"), ("$top", "5"), ("$count", "true")]
     query = parse_query(catalog, catalog["products"], options)
     for statement in (
-        sql_select.rows(query, "acme"),
-        sql_select.page(query, "acme", FULL),
-        sql_select.count(query, "acme"),
-        sql_select.position(query, "acme"),
+        sql_statements.rows(query, "acme"),
+        sql_statements.page(query, "acme", FULL),
+        sql_statements.count(query, "acme"),
+        sql_statements.position(query, "acme"),
     ):
         check_syntax(statement, catalog)
 
 
-@pytest.mark.parametrize("style", [sql_select.ODATA, FULL, Style(references=True)], ids=["plain", "full", "references"])
+@pytest.mark.parametrize("style", [ODATA, FULL, Style(references=True)], ids=["plain", "full", "references"])
 @pytest.mark.parametrize("key", ["1", "code='A'"])
 @pytest.mark.parametrize("name", ["category", "variants"])
 def test_a_navigation_from_a_row_is_one_select(name: str, key: str, style: Style, catalog: Catalog) -> None:
     products = catalog["products"]
     query = parse_query(catalog, products, [("$expand", "*")], key=key, member=products.navigations[name])
     for statement in (
-        sql_select.rows(query, "acme", style),
-        sql_select.page(query, "acme", style),
-        sql_select.count(query, "acme"),
+        sql_statements.rows(query, "acme", style),
+        sql_statements.page(query, "acme", style),
+        sql_statements.count(query, "acme"),
     ):
         check_syntax(statement, catalog)
     assert query.entities[:2] == (products.navigations[name].target, "products")
@@ -102,7 +102,7 @@ def test_a_navigation_from_a_row_is_one_select(name: str, key: str, style: Style
 
 @pytest.mark.parametrize("filter", [order[0] for order in ORDERS])
 def test_a_filter_on_orders_is_one_select(filter: str, catalog: Catalog) -> None:
-    check_syntax(sql_select.page(parse_query(catalog, catalog["orders"], [("$filter", filter)]), "acme"), catalog)
+    check_syntax(sql_statements.page(parse_query(catalog, catalog["orders"], [("$filter", filter)]), "acme"), catalog)
 
 
 @pytest.mark.parametrize("apply", [answer[0] for answer in APPLIES])
@@ -110,7 +110,11 @@ def test_groups_are_one_select(apply: str, catalog: Catalog) -> None:
     for top in ([], [("$top", "5")]):
         options = [("$apply", apply), ("$filter", "category/name ne 'x' and variants/any()"), ("$count", "true"), *top]
         query = parse_query(catalog, catalog["products"], options)
-        for statement in (sql_select.rows(query, "acme"), sql_select.page(query, "acme", FULL), sql_select.count(query, "acme")):
+        for statement in (
+            sql_statements.rows(query, "acme"),
+            sql_statements.page(query, "acme", FULL),
+            sql_statements.count(query, "acme"),
+        ):
             check_syntax(statement, catalog)
 
 
@@ -118,19 +122,17 @@ def test_groups_are_one_select(apply: str, catalog: Catalog) -> None:
 def test_a_listing_is_one_select(filter: str, catalog: Catalog) -> None:
     query = list_query(catalog, catalog["products"], [("filter", filter), ("sort", "updatedAt,name")])
     for ties in (True, False):
-        check_syntax(sql_select.listing(query, "acme", NESTED, ties=ties), catalog)
+        check_syntax(sql_statements.listing(query, "acme", NESTED, ties=ties), catalog)
 
 
 def test_the_change_log_is_one_select(catalog: Catalog) -> None:
-    check_syntax(
-        sql_select.listing(list_query(catalog, CHANGES, [("filter", "id > 5")]), "acme", sql_select.ODATA, ties=False), catalog
-    )
+    check_syntax(sql_statements.listing(list_query(catalog, CHANGES, [("filter", "id > 5")]), "acme", ODATA, ties=False), catalog)
 
 
 def test_values_of_a_client_are_not_part_of_the_text(catalog: Catalog) -> None:
     hostile = "x'' or 1=1 --%s %(company)s"
     filter = f"contains(name,'{hostile}') or startswith(name,'{hostile}') or name in ('{hostile}')"
     query = parse_query(catalog, catalog["products"], [("$filter", filter)])
-    statement = sql_select.page(query, "acme")
+    statement = sql_statements.page(query, "acme")
     assert b"1=1" not in statement.text
     assert hostile.replace("''", "'") in statement.values

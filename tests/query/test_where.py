@@ -9,7 +9,7 @@ import pytest
 from app.changes.read import CHANGES, list_query
 from app.database.catalog import Catalog
 from app.errors import QueryError
-from app.query import sql_select
+from app.query import sql_statements
 from tests.query.model import condition
 
 MOMENT = "2026-11-20 08:15:30.123456+00:00"
@@ -108,7 +108,7 @@ WRONG = [
 
 @pytest.mark.parametrize(("filter", "text", "parameters"), PAIRS, ids=[pair[0] for pair in PAIRS])
 def test_a_filter_compiles_to(filter: str, text: str | None, parameters: list[Any] | None, catalog: Catalog) -> None:
-    found, values = condition(sql_select.count(list_query(catalog, catalog["products"], [("filter", filter)]), "acme"))
+    found, values = condition(sql_statements.count(list_query(catalog, catalog["products"], [("filter", filter)]), "acme"))
     assert text is None or found == text
     assert parameters is None or values == parameters
 
@@ -123,12 +123,12 @@ def test_a_wrong_parameter_is_an_error_at(name: str, text: str, position: int, m
 
 def test_a_reserved_word_can_be_a_name(catalog: Catalog) -> None:
     query = list_query(catalog, catalog["orderItems"], [("filter", "order = 'code:X'")])
-    assert condition(sql_select.count(query, "acme")) == ("(t1.code = $2::text)", ["X"])
+    assert condition(sql_statements.count(query, "acme")) == ("(t1.code = $2::text)", ["X"])
 
 
 def test_the_change_log_is_filtered_by_its_api_names(catalog: Catalog) -> None:
     query = list_query(catalog, CHANGES, [("filter", "(entity = 'units' OR ENTITY = 'orders') and id > 7 and rowId = 12")])
-    assert condition(sql_select.count(query, "acme")) == (
+    assert condition(sql_statements.count(query, "acme")) == (
         "(((entity = $2::text) or (entity = $3::text)) and (id > $4::int8) and (rowId = $5::int8))",
         ["units", "orders", "7", "12"],
     )

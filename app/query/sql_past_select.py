@@ -1,0 +1,126 @@
+"""The statements of a query of a past state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from psycopg.sql import SQL, Composable, Composed
+
+from app.query.query import Expansion
+from app.query.sql_expressions import NOTHING, Compiler
+from app.query.sql_parameters import page_parameter
+from app.query.sql_past import Joined, past_rows, past_sides
+from app.query.sql_rows import Writer
+from app.query.sql_select import ALL, Select, bounds, key_name, named, order_by, sort
+from app.query.tree import Column, Comparison, Constant, Expression, Junction
+
+
+@dataclass(slots=True, kw_only=True)
+class PastSelect(Select):
+    """Composes the statements of a query of a past state.
+
+    A page is taken from the pages of both sides of the past, so that an index that serves the order serves that of the first one.
+    What is related to its rows is joined to them.
+
+    is_page: whether the rows are few.  joined: what is related to the rows that are written at the moment.
+    """
+
+    is_page: bool
+    joined: Joined | None = None
+
+    @property
+    def writer(self) -> Writer:
+        return Writer(self.query.catalog, self.style, self.joined)
+
+    def written(self, columns: Mapping[str, Callable[[], Composed]]) -> tuple[Composed, Composable]:
+        rows = SQL("from {} as {}").format(self.page_name, self.this) if self.is_page else None
+        self.joined = Joined(self.expressions.alias(()), self.query.entity.name, rows)
+        return named(columns), Composed(self.joined.joins)
+
+    def key_values(self) -> list[Composed]:
+        return [SQL("{}.{}").format(self.this, key_name(n)) for n in range(len(self.keys()))]
+
+    def matching(self, roots: Iterable[Expression], table: Composable | None = None, more: Composable = NOTHING) -> Composed:
+        if table is None and (found := self.found()):
+            table = past_rows(self.query.entity.name, *found)
+        return Select.matching(self, roots, table, more)
+
+    def found(self) -> tuple[str, Composed] | None:
+        """A field, and an array with the value that it has in all rows of the query; None if the filter demands none."""
+        filter = self.query.filter
+        for part in filter.operands if isinstance(filter, Junction) and filter.operator == "and" else [filter]:
+            match part:
+                case Comparison(operator="eq", left=Column(row=0) as column, right=Constant(null=False) as value) if (
+                    column.type == value.type
+                ):
+                    array = SQL("array[{}]").format(self.expressions.compile(value))
+                    if not column.path:
+                        return column.field.name, array
+                    if len(column.path) == 1 and column.field.name == "id":
+                        return column.path[0].field, array
+        return None
+
+    def ordered(
+        self, columns: Mapping[str, Callable[[], Composed]], limit: Composable | None = None, skip: Composable | None = None
+    ) -> Composed:
+        keys = self.keys()
+        order = order_by([sort(key_name(n), key) for n, key in enumerate(keys)])
+        both = None if limit is None else SQL("{} + {}").format(limit, skip) if skip else limit
+        sides, views = list[Composed](), self.expressions.views
+        for side in past_sides(self.query.entity.name, *(self.found() or ())):
+            self.expressions.views = views
+            parts: list[Composable] = [SQL("(select {} {}").format(self.picked(), self.following(side))]
+            parts += [order_by([sort(self.expressions.compile(key.key), key) for key in keys]), *bounds(both, None)]
+            sides.append(SQL(" ").join(parts) + SQL(")"))
+        rows, page = SQL(" union all ").join(sides), SQL(" ").join([order, *bounds(limit, skip)])
+        output, joins = self.written(columns)
+        if not self.is_page:
+            return SQL("select {} from ({}) as {}{} {}").format(output, rows, self.this, joins, page)
+        rows = self.fetched(SQL("select * from ({}) as r {}").format(rows, page))
+        return SQL("with {name} as materialized ({}) select {} from {name} as {}{} {}").format(
+            *(rows, output, self.this, joins, order), name=self.page_name
+        )
+
+    def picked(self, column: SQL = ALL) -> Composed:
+        return Select.picked(self, SQL("id") if self.is_page else column)
+
+    def fetched(self, rows: Composed) -> Composed:
+        # rows of a page are rebuilt when they are picked, not when they are sorted
+        return SQL("with p as materialized ({}) select v.*{} from p join {} as v on v.id = p.id").format(
+            rows,
+            Composed([SQL(", p.{}").format(key_name(n)) for n in range(len(self.keys()))]),
+            past_rows(self.query.entity.name, "id", SQL("array(select p.id from p)")),
+        )
+
+    def expanded(self, expansion: Expansion) -> Iterator[tuple[str, Composable]]:
+        step, inner = expansion.step, expansion.query
+        path = (*self.path, step.name)
+        compiler = Compiler(self.expressions.constants, past=True, aliases={(0, ()): f"e{len(path)}"})
+        rows = PastSelect(inner, self.style, compiler, page_parameter("top", path), path, is_page=self.is_page)
+        assert self.joined is not None
+        text, number = self.joined.add(step, f"e{len(path)}", rows.joinable, rows.together if step.many else rows.alone)
+        if inner.count:
+            quoted = """'"' || coalesce({}, 0)::text || '"'""" if self.style.numbers_as_strings else "coalesce({}, 0)::text"
+            yield f"{step.name}@odata.count", SQL(quoted).format(number)
+        yield step.name, SQL("'[' || coalesce({}, '') || ']'" if step.many else "coalesce({}, 'null')").format(text)
+
+    def joinable(self, table: Composable, joins: Composable) -> Composed:
+        """FROM a table, with joins, WHERE the filter is true."""
+        return self.matching([key.key for key in self.query.order], table, joins)
+
+    def alone(self, inside: Joined) -> list[Composable]:
+        """A row as JSON, and its number."""
+        self.joined = inside
+        return [self.json(), SQL("1")]
+
+    def together(self, inside: Joined) -> list[Composable]:
+        """The joined rows of a page of a group of rows, and the number of rows of the group."""
+        self.joined = inside
+        parts = {"row": self.json(), "order": self.order(self.keys())}
+        if self.query.top is None and not self.query.skip:
+            return [SQL("string_agg({row}, ',' order by {order})").format(**parts), SQL("count(*)")]
+        first = page_parameter("skip", self.path) if self.query.skip else SQL("0")
+        last = SQL("{} + {}").format(first, self.top) if self.query.top is not None else NOTHING
+        page = SQL("array_to_string((array_agg({row} order by {order}))[{first} + 1:{last}], ',')")
+        return [page.format(first=first, last=last, **parts), SQL("count(*)")]
