@@ -21,6 +21,7 @@
 --                    rows, and of them failed, writes, updates, deletes
 --     feed_errors    errors of records (path and record if there is none); is_late if found while writing; is_kept if it outlives a
 --                    comparison
+--     feed_done      what was done to the rows of an entity, step by step: created, updated, deleted, unchanged
 --     feed_gone      rows that go: entity, id; kind, cause and ticket, why they go (62_delete.sql); along if a foreign key takes them
 --                    along; n numbers the tickets when they are tried singly
 --     feed_use       what has to stay after all: kind, cause, ticket, code, message
@@ -158,6 +159,7 @@ begin
         execute format('delete from pg_temp.%I', name);
     end loop;
     delete from pg_temp.feed_errors where not is_kept;
+    delete from pg_temp.feed_done;
     delete from pg_temp.feed_gone;
 end
 $$;
@@ -317,5 +319,6 @@ insert into bds_feed.tables (entity, name, definition) values
         'failed bigint default 0, writes bigint default 0, updates bigint default 0, deletes bigint default 0'),
     ('*', 'feed_errors', 'entity text {storage}, ordinal bigint, field text {storage}, code text {storage}, message text {storage}, '
         'path text {storage}, record text {storage}, is_late boolean default false, is_kept boolean default false'),
+    ('*', 'feed_done', 'entity text {storage}, created bigint, updated bigint, deleted bigint, unchanged bigint'),
     ('*', 'feed_gone', 'entity text {storage}, id bigint, kind text {storage}, cause text {storage}, ticket bigint, along boolean default false, n bigint'),
     ('*', 'feed_use', 'kind text {storage}, cause text {storage}, ticket bigint, code text {storage}, message text {storage}');

@@ -76,23 +76,3 @@ comment on function bds_feed.write_in_ranges(text[], text, bigint[], boolean) is
     'Runs statements for as many keys as can be, in their order; $1 is the company, $2 and $3 the first and last key of a range.  Returns '
     '{key, state, rule} of those that the database refuses, known being the detail of a BDF01.  Where a range '
     'costs what its keys cost, one by one, they are tried singly if not all go at once';
-
-create function bds_feed.find_culprits(import bds.imports)
-    returns jsonb
-    language plpgsql
-as $$
-declare
-    problems jsonb;
-begin
-    perform bds_feed.apply(import, true);
-    raise exception using errcode = 'BDF02', message = 'only a rehearsal';
-exception
-    when sqlstate 'BDF02' then
-        return null;
-    when sqlstate 'BDF01' then
-        get stacked diagnostics problems = pg_exception_detail;
-        return problems;
-end
-$$;
-comment on function bds_feed.find_culprits(bds.imports) is
-    'Errors of the records that the database refuses, as bds_feed.add_errors takes them; null if it refuses none of them alone.  Writes nothing';

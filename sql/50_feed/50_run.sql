@@ -108,84 +108,90 @@ $$;
 comment on function bds_feed.show_progress(bds.imports, text, text, int) is
     'Tells the program how many of a large import''s records are done, as a phase begins or ends a step with an entity';
 
-create function bds_feed.apply(import bds.imports, in_ranges boolean default false)
-    returns jsonb
+create function bds_feed.apply(import bds.imports)
+    returns void
     language plpgsql
 as $$
 declare
-    this     record;
-    name     text;
-    again    text[] := '{}';  -- entities with references that have to wait for the other's rows
-    updating text[] := '{}';
-    members  text[];
-    counts   jsonb := '{}';
-    problems jsonb;
+    this    record;
+    members text[];
 begin
     perform bds_feed.plan(import, false);
     for this in
-        select f.*, array(select o.name from pg_temp.feed_entities o where o.name = any (e.waits)) as later
+        select f.name, f.writes, array(select o.name from pg_temp.feed_entities o where o.name = any (e.waits)) as later
         from pg_temp.feed_entities f join bds_feed.entities e on e.name = f.name order by f.place
     loop
         perform bds_feed.show_progress(import, 'writing', this.name);
-        counts := counts || jsonb_build_object(this.name, bds_feed.write(import, this.name, this.writes, this.later, in_ranges));
-        if this.later <> '{}' then
-            again := again || this.name;
-        end if;
-        if this.updates > 0 then
-            updating := updating || this.name;
-        end if;
+        perform bds_feed.write(import, this.name, this.writes, this.later);
     end loop;
-    foreach name in array again loop
-        execute format('update pg_temp.%I set "@new" = false where "@new"', 'diff_' || name);
-        perform bds_feed.write(import, name, 0, '{}', in_ranges);
+    for this in  -- references that had to wait for the rows of others
+        select f.name from pg_temp.feed_entities f join bds_feed.entities e on e.name = f.name
+        where exists (select from pg_temp.feed_entities o where o.name = any (e.waits)) order by f.place
+    loop
+        execute format('update pg_temp.%I set "@new" = false where "@new"', 'diff_' || this.name);
+        perform bds_feed.write_rows(import, this.name, '{}');
     end loop;
-    foreach name in array updating loop
-        counts := bds_feed.add_counts(counts, name, bds_feed.mass_update(import, name));
+    for this in select f.name from pg_temp.feed_entities f where f.updates > 0 order by f.place loop
+        perform bds_feed.mass_update(import, this.name);
     end loop;
     for members in  -- those first that refer to others
         select array_agg(f.name order by f.place) from pg_temp.feed_entities f group by f.family order by f.family desc
     loop
-        counts := bds_feed.delete_family(import, members, counts);
+        perform bds_feed.delete_family(import, members);
     end loop;
-
-    if not exists (select from pg_temp.feed_errors) then
-        return counts;  -- nothing has failed
-    end if;
-    problems := (select jsonb_agg(to_jsonb(e)) from pg_temp.feed_errors e where e.is_late);
-    if import.atomic = 'true' and problems is not null then
-        raise exception using errcode = 'BDF01', message = 'all or nothing', detail = problems;
-    end if;
-    return bds_feed.count_failed(counts);
 end
 $$;
-comment on function bds_feed.apply(bds.imports, boolean) is
-    'Writes what was compared, phase by phase, or in ranges to find the records that the database refuses; returns {entity: {created, updated, '
-    'deleted, unchanged, failed}}; BDF01 has in its detail errors without which nothing can be written';
+comment on function bds_feed.apply(bds.imports) is
+    'Writes what was compared, phase by phase; BDF01 has in its detail errors without which nothing can be written';
 
-create function bds_feed.write(import bds.imports, entity_name text, writes bigint, later text[], in_ranges boolean)
-    returns jsonb
+create function bds_feed.write(import bds.imports, entity_name text, writes bigint, later text[])
+    returns void
     language plpgsql
 as $$
 declare
-    written record;
+    written record := bds_feed.write_rows(import, entity_name, later);
 begin
-    if in_ranges then
-        perform bds_feed.write_ranges(import, entity_name, later);
-        return '{}';
-    end if;
-    execute format('select * from bds_import.%I($1, 0, $2, $3)', 'write_' || entity_name)
-        into written using import.company_id, 9223372036854775807, later;
     if later <> '{}' then  -- what differs in a reference to a row that is written later alone is written in the second round
-        execute format('select $1 as created, count(*) as updated from pg_temp.%I where not "@new"', 'diff_' || entity_name) into written using written.created;
+        execute format('select $1 as created, count(*) as updated from pg_temp.%I where not "@new"', 'diff_' || entity_name)
+            into written using written.created;
     end if;
     if not import.is_small then
         perform bds_feed.analyze_grown(e.table_name, written.created) from bds.entities e where e.name = entity_name;
     end if;
-    return jsonb_build_object('created', written.created, 'updated', written.updated, 'unchanged', writes - written.created - written.updated);
+    insert into pg_temp.feed_done (entity, created, updated, unchanged)
+    values (entity_name, written.created, written.updated, writes - written.created - written.updated);
 end
 $$;
-comment on function bds_feed.write(bds.imports, text, bigint, text[], boolean) is
-    'Writes the rows of an entity that are new or differ, without references to new rows of later ones; returns {created, updated, unchanged}';
+comment on function bds_feed.write(bds.imports, text, bigint, text[]) is
+    'Writes the rows of an entity that are new or differ, without references to new rows of later ones';
+
+create function bds_feed.write_rows(import bds.imports, entity_name text, later text[], out created bigint, out updated bigint)
+    language plpgsql
+as $$
+declare
+    ordinals bigint[];
+    problems jsonb[];
+begin
+    execute format('select * from bds_import.%I($1, 0, $2, $3)', 'write_' || entity_name)
+        into created, updated using import.company_id, 9223372036854775807, later;
+exception when others then
+    if not bds_feed.is_fault_of_rows(sqlstate) then
+        raise;
+    end if;
+    execute format('select array_agg(d."@ordinal" order by d."@ordinal") from pg_temp.%I d', 'diff_' || entity_name) into ordinals;
+    execute format('create index if not exists %I on pg_temp.%I ("@ordinal")', 'ranges_' || entity_name, 'diff_' || entity_name);
+    problems := bds_feed.write_in_ranges(
+        array[format('select bds_import.%I($1, $2, $3, %L)', 'write_' || entity_name, later)], import.company_id, ordinals);
+    if problems = '{}' then  -- it refuses none of them alone
+        raise;
+    end if;
+    raise exception using errcode = 'BDF01', message = 'the database refuses records', detail = (
+        select jsonb_agg(jsonb_build_object('entity', entity_name, 'ordinal', p -> 'key') || bds_feed.refusal(p, false))
+        from unnest(problems) as p);
+end
+$$;
+comment on function bds_feed.write_rows(bds.imports, text, text[]) is
+    'Writes the rows of an entity; BDF01 has in its detail errors of the records that the database refuses, which are found in ranges';
 
 create function bds_feed.analyze_grown(table_name regclass, added bigint)
     returns void
@@ -203,26 +209,40 @@ $$;
 comment on function bds_feed.analyze_grown(regclass, bigint) is
     'Refreshes the statistics of a table to which so many rows were added, if it is more than it had';
 
-create function bds_feed.write_ranges(import bds.imports, entity_name text, later text[])
-    returns void
+create function bds_feed.result(import bds.imports, out counts jsonb, out outcome text)
     language plpgsql
+    stable
 as $$
 declare
-    ordinals bigint[];
-    problems jsonb[];
+    removals bigint;  -- that failed
+    failed   bigint;
+    records  bigint;
 begin
-    execute format('select array_agg(d."@ordinal" order by d."@ordinal") from pg_temp.%I d', 'diff_' || entity_name) into ordinals;
-    execute format('create index if not exists %I on pg_temp.%I ("@ordinal")', 'ranges_' || entity_name, 'diff_' || entity_name);
-    problems := bds_feed.write_in_ranges(
-        array[format('select bds_import.%I($1, $2, $3, %L)', 'write_' || entity_name, later)], import.company_id, ordinals);
-    if problems <> '{}' then
-        raise exception using errcode = 'BDF01', message = 'the database refuses records', detail = (
-            select jsonb_agg(jsonb_build_object('entity', entity_name, 'ordinal', p -> 'key') || bds_feed.refusal(p, false)) from unnest(problems) as p);
-    end if;
+    select jsonb_object_agg(c.entity, to_jsonb(c) - 'entity') into counts
+    from (
+        select d.entity, coalesce(sum(d.created), 0) as created, coalesce(sum(d.updated), 0) as updated, coalesce(sum(d.deleted), 0) as deleted,
+            coalesce(sum(d.unchanged), 0) as unchanged, coalesce(sum(d.failed), 0) as failed
+        from (
+            select o.*, 0 as failed from pg_temp.feed_done o
+            union all
+            select f.name, 0, 0, 0, 0, f.failed from pg_temp.feed_entities f
+            union all
+            select e.entity, 0, 0, 0, 0, 1 from pg_temp.feed_errors e where e.ordinal is null
+        ) d
+        group by d.entity
+    ) c;
+    select count(*) into removals from pg_temp.feed_errors e where e.ordinal is null;
+    select sum(f.failed), sum(f.rows) into failed, records from pg_temp.feed_entities f;
+    outcome := case
+        when import.atomic = 'true' and exists (select from pg_temp.feed_errors) then 'failed'
+        when coalesce(failed, 0) + removals = 0 then 'completed'
+        when failed > 0 and failed = records and not exists (select from pg_temp.feed_done d where d.deleted > 0) then 'failed'
+        else 'partial'
+    end;
 end
 $$;
-comment on function bds_feed.write_ranges(bds.imports, text, text[]) is
-    'Writes the rows of an entity in ranges; BDF01 has in its detail errors of the records that the database refuses';
+comment on function bds_feed.result(bds.imports) is
+    'What an import has done, {entity: {created, updated, deleted, unchanged, failed}}, and the state in which it ends';
 
 create function bds_feed.analyze_changed(counts jsonb)
     returns void

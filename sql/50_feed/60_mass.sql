@@ -75,13 +75,12 @@ $$;
 comment on function bds_feed.know_company(text) is 'Refreshes the statistics of a table for which there are many conditions';
 
 create function bds_feed.mass_update(import bds.imports, entity_name text)
-    returns jsonb
+    returns void
     language plpgsql
     set client_min_messages = warning  -- a session of small imports has the index already
 as $$
 declare
     ordinals bigint[];
-    counts   jsonb;
 begin
     perform bds_feed.show_progress(import, 'updating', entity_name);
     perform bds_feed.know_company(entity_name);
@@ -99,13 +98,13 @@ begin
     loop
         perform bds_feed.write_batch(import, entity_name, ordinals);
     end loop;
-    execute format('select jsonb_build_object(''updated'', count(d."@new"), ''unchanged'', count(*) - count(d."@new")) from pg_temp.%I d', 'diff_' || entity_name)
-        into counts;
-    return counts;
+    execute format(
+        'insert into pg_temp.feed_done (entity, updated, unchanged) select %L, count(d."@new"), count(*) - count(d."@new") from pg_temp.%I d',
+        entity_name, 'diff_' || entity_name);
 end
 $$;
 comment on function bds_feed.mass_update(bds.imports, text) is
-    'Writes the records with a condition to every row that fulfils it, one after the other; returns {updated, unchanged}';
+    'Writes the records with a condition to every row that fulfils it, one after the other';
 
 create function bds_feed.write_batch(import bds.imports, entity_name text, ordinals bigint[])
     returns void

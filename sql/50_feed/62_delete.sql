@@ -5,8 +5,7 @@
 --     collection  its collection, given whole, lacks it: ticket is the row; if it stays, that is an error of the collection
 
 insert into bds_feed.templates (signature, of, result, purpose, body) values
-('find_deleted_{entity}(import bds.imports, out gone_already bigint)', null, 'bigint',
-'puts the rows that records delete into feed_gone, by the record; returns how many records name a row that is gone already', $sql$
+('find_deleted_{entity}(import bds.imports)', null, 'void', 'puts the rows that records delete into feed_gone, by the record', $sql$
 declare
     mass    record;
     known   text;
@@ -41,7 +40,8 @@ begin
     if problem then
         perform bds_import."keep_{entity}"(import);
     end if;
-    gone_already := (select count(*) from pg_temp."map_{entity}" m where m.phase = 3 and m.is_new and not m.failed);
+    insert into pg_temp.feed_done (entity, unchanged)  -- what is gone already
+    select '{entity}', count(*) from pg_temp."map_{entity}" m where m.phase = 3 and m.is_new and not m.failed;
 end$sql$),
 
 ('find_removed_{entity}(company text)', null, 'void',
@@ -105,13 +105,12 @@ begin
     where g.kind = 'collection' and g.cause = '{entity}' and u.kind = g.kind and u.cause = g.cause and u.ticket = g.ticket;
 end$sql$);
 
-create function bds_feed.delete_family(import bds.imports, members text[], counts jsonb)
-    returns jsonb
+create function bds_feed.delete_family(import bds.imports, members text[])
+    returns void
     language plpgsql
 as $$
 declare
-    this         record;
-    gone_already bigint;
+    this record;
 begin
     for this in
         select f.name, f.deletes > 0 as has_deletes, e.children, f.name = any (import.remove_all) as is_whole
@@ -119,8 +118,7 @@ begin
     loop
         if this.has_deletes then
             perform bds_feed.show_progress(import, 'deleting', this.name);
-            execute format('select bds_import.%I($1)', 'find_deleted_' || this.name) into gone_already using import;
-            counts := bds_feed.add_counts(counts, this.name, jsonb_build_object('unchanged', gone_already));
+            execute format('select bds_import.%I($1)', 'find_deleted_' || this.name) using import;
         end if;
         if this.children then
             execute format('select bds_import.%I($1)', 'find_removed_' || this.name) using import.company_id;
@@ -131,13 +129,12 @@ begin
         end if;
     end loop;
     if exists (select from pg_temp.feed_gone) then
-        counts := bds_feed.delete_gone(import, counts);
+        perform bds_feed.delete_gone(import);
     end if;
-    return counts;
 end
 $$;
-comment on function bds_feed.delete_family(bds.imports, text[], jsonb) is
-    'Deletes what records of a family delete, and what its arrays and collections, given whole, no longer contain; returns the counts with these rows';
+comment on function bds_feed.delete_family(bds.imports, text[]) is
+    'Deletes what records of a family delete, and what its arrays and collections, given whole, no longer contain';
 
 create function bds_feed.keep_used(import bds.imports)
     returns void
@@ -164,13 +161,12 @@ $$;
 comment on function bds_feed.keep_used(bds.imports) is
     'Takes out of feed_gone what feed_use has, and notes why; BDF01 where a parent has to fail with its array';
 
-create function bds_feed.delete_gone(import bds.imports, counts jsonb)
-    returns jsonb
+create function bds_feed.delete_gone(import bds.imports)
+    returns void
     language plpgsql
 as $$
 declare
     statement text;
-    tally     record;
 begin
     perform bds_feed.add_along(import);
     loop
@@ -190,15 +186,11 @@ begin
         end;
         perform bds_feed.keep_used(import);
     end loop;
-    for tally in select g.entity, count(distinct g.id) as rows from pg_temp.feed_gone g group by g.entity loop
-        counts := bds_feed.add_counts(counts, tally.entity, jsonb_build_object('deleted', tally.rows));
-    end loop;
+    insert into pg_temp.feed_done (entity, deleted) select g.entity, count(distinct g.id) from pg_temp.feed_gone g group by g.entity;
     delete from pg_temp.feed_gone;
-    return counts;
 end
 $$;
-comment on function bds_feed.delete_gone(bds.imports, jsonb) is
-    'Deletes the rows of feed_gone with their content, but for those that have to stay; returns the counts with theirs';
+comment on function bds_feed.delete_gone(bds.imports) is 'Deletes the rows of feed_gone with their content, but for those that have to stay';
 
 create function bds_feed.add_along(import bds.imports)
     returns void

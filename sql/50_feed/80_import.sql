@@ -51,16 +51,16 @@ declare
 begin
     loop
         perform bds_feed.compare(import);
-        if import.atomic = 'true' and exists (select from pg_temp.feed_errors) then
-            counts := bds_feed.count_failed('{}');
-            outcome := 'failed';
-            return;
-        end if;
         begin
-            counts := bds_feed.apply(import);
-            outcome := bds_feed.outcome(counts);
+            if import.atomic <> 'true' or not exists (select from pg_temp.feed_errors) then
+                perform bds_feed.apply(import);
+            end if;
+            problems := (select jsonb_agg(to_jsonb(e)) from pg_temp.feed_errors e where e.is_late and not e.is_kept);
+            if import.atomic = 'true' and problems is not null then
+                raise exception using errcode = 'BDF01', message = 'all or nothing', detail = problems;
+            end if;
+            select r.* into counts, outcome from bds_feed.result(import) r;
             exit when not import.dry_run;
-            problems := (select jsonb_agg(to_jsonb(e)) from pg_temp.feed_errors e where e.is_late);
             raise exception using errcode = 'BDF02', message = 'dry run';
         exception
             when sqlstate 'BDF02' then  -- what was written is undone, what was found out is kept
@@ -68,11 +68,6 @@ begin
                 return;
             when sqlstate 'BDF01' then
                 get stacked diagnostics problems = pg_exception_detail;
-            when others then
-                problems := case when bds_feed.is_fault_of_rows(sqlstate) then bds_feed.find_culprits(import) end;
-                if problems is null then
-                    raise;
-                end if;
         end;
         perform bds_feed.empty_tables(array(select f.name from pg_temp.feed_entities f), false);
         perform bds_feed.add_errors(problems, '{"is_kept": true}');
@@ -89,9 +84,7 @@ as $$
 begin
     import.state := outcome;
     import.done := import.records;
-    -- every entity with every count
-    select coalesce(jsonb_object_agg(c.key, '{"created": 0, "updated": 0, "deleted": 0, "unchanged": 0, "failed": 0}'::jsonb || c.value), '{}')
-    into import.entities from jsonb_each(counts) c;
+    import.entities := coalesce(counts, '{}');
     import.position := (select coalesce(max(p.last_id), 0) from bds.positions p where p.company_id = import.company_id);
     import.finished_at := clock_timestamp();
     if import.is_small then  -- its row is written once
