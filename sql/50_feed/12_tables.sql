@@ -109,15 +109,19 @@ create function bds_feed.open_table(import bds.imports, wanted bds_feed.tables)
     language plpgsql
 as $$
 declare
-    is_staged boolean := wanted.name = 'feed_errors' or wanted.name ^@ 'staged_';
+    -- where what is staged lies; the records that could contain those of the document need not be staged
+    stage regclass := case
+        when import.is_small then null
+        when wanted.name = 'feed_errors' then to_regclass(bds_feed.staging_table(import.number, 'errors'))
+        when wanted.name ^@ 'staged_' then to_regclass(bds_feed.staging_table(import.number, wanted.entity))
+    end;
 begin
     if to_regclass(format('pg_temp.%I', wanted.name)) is not null then
         raise exception using
             errcode = 'BD004', message = format('this session has a temporary table %I, a name that the import needs', wanted.name),
             hint = 'drop or rename it, or run the import in another session';
-    elsif is_staged and not import.is_small then
-        execute format('create temporary view %I as select * from %s', wanted.name,
-            bds_feed.staging_table(import.number, case when wanted.entity = '*' then 'errors' else wanted.entity end));
+    elsif stage is not null then
+        execute format('create temporary view %I as select * from %s', wanted.name, stage);
         return;
     end if;
     -- To empty a table that can hold long values takes a commit forty times as long.  A small import has none: rows that do not fit

@@ -36,8 +36,11 @@ begin
     where f.name = '{entity}';
 end$sql$),
 
-('count_{entity}()', null, 'void', 'counts what there is to do; to be called when records have failed', $sql$
+('count_{entity}()', null, 'void', 'counts what there is to do, without failed records; to be called when records have failed', $sql$
 begin
+    if exists (select from pg_temp.feed_errors) then
+        delete from pg_temp."diff_{entity}" d using pg_temp."map_{entity}" m where m.ordinal = d."@ordinal" and m.failed;
+    end if;
     update pg_temp.feed_entities f
     set rows = c.rows, failed = c.failed, writes = c.writes, updates = c.updates, deletes = c.deletes
     from (

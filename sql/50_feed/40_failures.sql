@@ -21,11 +21,6 @@ begin
     from pg_temp.feed_errors e where e.entity = '{entity}' and e.ordinal = m.ordinal and not m.failed;
 end$sql$),
 
-('forget_failed_{entity}()', null, 'void', 'leaves out the rows of failed records', $sql$
-begin
-    delete from pg_temp."diff_{entity}" d using pg_temp."map_{entity}" m where m.ordinal = d."@ordinal" and m.failed;
-end$sql$),
-
 ('fail_batches_{entity}(is_late boolean)', null, 'void', 'fails every batch, 10,000 top-level records of one phase, in which one fails', $sql$
 begin
     with numbered as (
@@ -50,42 +45,33 @@ begin
     where not exists (select from pg_temp.feed_errors e where e.entity = '{entity}' and e.ordinal = b.first and e.code = 'batch_failed');
 end$sql$),
 
-('fail_orphans_{entity}(members text[], out found_any boolean)', null, 'boolean',
-'fails records that refer to a failed record of the same family by a name that it would only have got; whether there were any', $sql$
+('fail_orphans_{entity}(import bds.imports, members text[])', null, 'void',
+'fails records that refer to a failed record of the same family by a name that it would only have got', $sql$
 begin
-    found_any := false;
     {each references}
-    if '{target}' = any (members) and exists (select from pg_temp."ref_{ref}") then
+    if '{target}' = any (members) then
         insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
         select '{entity}', s."@ordinal", '{name}', 'lookup_not_found',
-            format('{target} has no row %s: the record of this document failed', l.lookup)
-        from pg_temp."staged_{entity}" s
-        join (
-            select r.lookup, r.kind, r.id, bds_feed.lookup_value(r.lookup) as value from pg_temp."ref_{ref}" r
-        ) l on l.lookup = {given}
-        join pg_temp."map_{target}" t on t.target = l.id and t.failed
-        join pg_temp."map_{entity}" m on m.ordinal = s."@ordinal" and not m.failed
-        where (t.is_new or not exists (
-                select 1 from {target_table} x
-                where x.id = t.target and case l.kind
-                    {each lookup_kinds}
-                    when '{kind}' then {if is_key}x.{kind_column:I} = {named}{else is_key}true{end is_key}
-                    {end lookup_kinds}
-                end
-            ))
-            -- a second record of the row, which is refused, takes no name from the first
-            and not exists (
-                select from pg_temp."map_{target}" o
-                where o.target = t.target and not o.failed and case l.kind
-                    {each lookup_kinds}
-                    when '{kind}' then {if is_key}o."key_{kind}" = {named}{else is_key}true{end is_key}
-                    {end lookup_kinds}
-                end
-            );
-        found_any := found_any or found;
+            format('{target} has no row %s: the record of this document failed', r.lookup)
+        from pg_temp."ref_{ref}" r
+        join bds_import."named_{ref}"(import.company_id, array(select distinct o.kind from pg_temp."ref_{ref}" o)) n
+            on n.lookup = r.lookup and n.id is distinct from r.id
+        join pg_temp."staged_{entity}" s on {given} = r.lookup
+        join pg_temp."map_{entity}" m on m.ordinal = s."@ordinal" and not m.failed;
     end if;
     {end references}
-end$sql$);
+end$sql$),
+
+('places_{entity}()', null, 'table (ordinal bigint, path text, record text)',
+'where staged records are in the document (products[3].variants[0]), and the lookup that they go by', $sql$
+-- a record without parent stands in the collection of its entity
+select s."@ordinal", format('%s[%s]', {if container}coalesce(p.path || '.{collection}', '{entity}'){else container}'{entity}'{end container},
+        coalesce(s."@position", s."@ordinal")),
+    coalesce(bds_feed.staged_text(s."@id"){each keys}, '{name}:' || bds_feed.staged_text({given}){end keys}{if container}, p.record{end container})
+from pg_temp."staged_{entity}" s
+{if container}
+left join bds_import."places_{container}"() p on p.ordinal = s."@parent"
+{end container}$sql$);
 
 create function bds_feed.fail_late(import bds.imports, entity_name text)
     returns void
@@ -107,8 +93,7 @@ create function bds_feed.mark_failed(import bds.imports, members text[])
 as $$
 declare
     entity_name text;
-    is_orphaned boolean;
-    found_any   boolean;
+    errors      bigint;
 begin
     loop
         foreach entity_name in array members loop
@@ -116,15 +101,11 @@ begin
         end loop;
         perform bds_feed.spread_failures(import, members);
         -- records of the same family that refer to what will not come to be
-        found_any := false;
+        errors := (select count(*) from pg_temp.feed_errors);
         foreach entity_name in array members loop
-            execute format('select bds_import.%I($1)', 'fail_orphans_' || entity_name) into is_orphaned using members;
-            found_any := found_any or is_orphaned;
+            execute format('select bds_import.%I($1, $2)', 'fail_orphans_' || entity_name) using import, members;
         end loop;
-        exit when not found_any;
-    end loop;
-    foreach entity_name in array members loop
-        execute format('select bds_import.%I()', 'forget_failed_' || entity_name);
+        exit when errors = (select count(*) from pg_temp.feed_errors);
     end loop;
 end
 $$;
@@ -162,27 +143,27 @@ create function bds_feed.collect_errors(import bds.imports)
 as $$
 declare
     entity_name text;
-    place       record;
     added       bigint;
     problems    bigint := 0;
 begin
+    perform bds_feed.open_tables(import, array(  -- a path begins with the records that contain it
+        select e.name from bds_feed.entities e where e.root in (
+            select o.root from bds_feed.entities o join pg_temp.feed_errors s on s.entity = o.name)));
     for entity_name in
         select e.name from bds.entities e where exists (select from pg_temp.feed_errors s where s.entity = e.name) order by e.ordinal
     loop
-        place := bds_feed.place_of_rows(entity_name);
         execute bds_impl.fill(
             $sql$
             insert into bds.import_errors (company_id, import_id, n, path, record, code, message)
             select $1, $2, $3 + row_number() over (order by e.ordinal, e.code = 'batch_failed', e.field nulls first, e.code, e.record),
                 -- a value may have megabytes, and a report shows a thousand errors
-                left(coalesce(e.path, ({path}) || coalesce('.' || e.field, '')), 1000), left(coalesce(e.record, {record}), 1000), e.code,
+                left(coalesce(e.path, p.path || coalesce('.' || e.field, '')), 1000), left(coalesce(e.record, p.record), 1000), e.code,
                 left(e.message, 1000)
             from pg_temp.feed_errors e
-            left join pg_temp.{staged:I} r0 on r0."@ordinal" = e.ordinal
-            {joins}
+            left join bds_import.{places:I}() p on p.ordinal = e.ordinal
             where e.entity = {entity:L}
             $sql$,
-            'path', place.path, 'record', place.record, 'joins', place.joins, 'staged', 'staged_' || entity_name, 'entity', entity_name
+            'places', 'places_' || entity_name, 'entity', entity_name
         ) using import.company_id, import.id, import.error_count + problems;
         get diagnostics added = row_count;
         problems := problems + added;
@@ -191,38 +172,3 @@ begin
 end
 $$;
 comment on function bds_feed.collect_errors(bds.imports) is 'Keeps the errors of an import, each with its path in the document; returns how many';
-
-create function bds_feed.place_of_rows(entity_name text, out path text, out record text, out joins text)
-    language plpgsql
-    stable
-as $$
-declare
-    level  int := 0;
-    this   bds_feed.entities;
-    own    text;
-    place  text;
-    closed text := '';
-begin
-    -- r0 is the record, r1 its parent, and so on up; a record without parent stands in the collection of its entity
-    joins := '';
-    path := '';
-    loop
-        select * into strict this from bds_feed.entities e where e.name = coalesce(this.parent, entity_name);
-        place := format('coalesce(r%1$s."@position", r%1$s."@ordinal")', level);
-        select string_agg(format('%L || (%s)', c.name || ':', format('bds_feed.staged_text(r%s.%I)', level, c.name)), ', ' order by c.ordinal) into own
-        from bds.import_columns c where c.entity = this.name and c.is_unique;
-        record := concat_ws(', ', record, format('bds_feed.staged_text(r%s."@id")', level), own);
-        exit when this.parent is null or not exists (select from pg_temp.feed_entities f where f.name = this.parent);
-        path := path || format('case when r%s."@parent" is null then %L || %s || %L else ', level, this.name || '[', place, ']');
-        closed := format(' || %L || %s || %L end', '.' || (select e.collection from bds.entities e where e.name = this.name) || '[', place, ']')
-            || closed;
-        joins := joins || format(
-            E'left join pg_temp.%I r%s on r%s."@ordinal" = r%s."@parent"\n', 'staged_' || this.parent, level + 1, level + 1, level);
-        level := level + 1;
-    end loop;
-    path := path || format('%L || %s || %L', this.name || '[', place, ']') || closed;
-    record := format('coalesce(%s)', record);
-end
-$$;
-comment on function bds_feed.place_of_rows(text) is
-    'SQL for the path of staged records in the document (products[3].variants[0]), for the lookup they go by, and the joins that both need';

@@ -214,29 +214,26 @@ create function bds_feed.result(import bds.imports, out counts jsonb, out outcom
     stable
 as $$
 declare
-    removals bigint;  -- that failed
-    failed   bigint;
-    records  bigint;
+    failed  bigint;
+    deleted bigint;
 begin
-    select jsonb_object_agg(c.entity, to_jsonb(c) - 'entity') into counts
+    select jsonb_object_agg(c.entity, to_jsonb(c) - 'entity'), sum(c.failed), sum(c.deleted) into counts, failed, deleted
     from (
-        select d.entity, coalesce(sum(d.created), 0) as created, coalesce(sum(d.updated), 0) as updated, coalesce(sum(d.deleted), 0) as deleted,
-            coalesce(sum(d.unchanged), 0) as unchanged, coalesce(sum(d.failed), 0) as failed
+        select d.entity, coalesce(sum(d.created), 0) as created, coalesce(sum(d.updated), 0) as updated,
+            coalesce(sum(d.deleted), 0) as deleted, coalesce(sum(d.unchanged), 0) as unchanged, coalesce(sum(d.failed), 0) as failed
         from (
             select o.*, 0 as failed from pg_temp.feed_done o
             union all
             select f.name, 0, 0, 0, 0, f.failed from pg_temp.feed_entities f
             union all
-            select e.entity, 0, 0, 0, 0, 1 from pg_temp.feed_errors e where e.ordinal is null
+            select e.entity, 0, 0, 0, 0, 1 from pg_temp.feed_errors e where e.ordinal is null  -- a row that could not be removed
         ) d
         group by d.entity
     ) c;
-    select count(*) into removals from pg_temp.feed_errors e where e.ordinal is null;
-    select sum(f.failed), sum(f.rows) into failed, records from pg_temp.feed_entities f;
     outcome := case
-        when import.atomic = 'true' and exists (select from pg_temp.feed_errors) then 'failed'
-        when coalesce(failed, 0) + removals = 0 then 'completed'
-        when failed > 0 and failed = records and not exists (select from pg_temp.feed_done d where d.deleted > 0) then 'failed'
+        when coalesce(failed, 0) = 0 then 'completed'
+        when import.atomic = 'true' then 'failed'
+        when deleted = 0 and (select sum(f.failed) > 0 and sum(f.failed) = sum(f.rows) from pg_temp.feed_entities f) then 'failed'
         else 'partial'
     end;
 end

@@ -55,6 +55,22 @@ def test_a_dry_run_writes_nothing(feed: Feed) -> None:
     assert not feed.log()
 
 
+def test_errors_of_children_without_their_parents_have_a_path(feed: Feed) -> None:
+    with psycopg.connect(feed.url, autocommit=True) as connection, connection.transaction():
+        connection.execute("select bds.set_context(%s)", (feed.company,))
+        (import_id,) = connection.execute("select bds.import_begin(%s)", (feed.company,)).fetchone() or (None,)
+        (table,) = connection.execute("select bds.import_stage(%s, %s, 'orderItems')", (feed.company, import_id)).fetchone() or (
+            None,
+        )
+        connection.execute(f"""insert into {table} ("@ordinal", "@parent", quantity) values (0, null, 'x'), (1, 7, 'y')""".encode())
+        (report,) = connection.execute("select bds.import_run(%s, %s, 'false')", (feed.company, import_id)).fetchone() or (None,)
+    assert {e["path"] for e in report["errors"] if e["code"] == "invalid_value"} == {
+        "orderItems[0].quantity",
+        "orderItems[1].quantity",
+    }
+    assert report["state"] == "failed"
+
+
 def test_a_late_cancel_is_a_conflict(feed: Feed) -> None:
     with psycopg.connect(feed.url) as runs, psycopg.connect(feed.url, autocommit=True) as other, ThreadPoolExecutor(1) as others:
         import_id, table = stage(runs, feed)
