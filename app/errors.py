@@ -24,7 +24,7 @@ ERRORS: dict[str, tuple[int, str]] = {
     "invalid_mapper": (400, "The mapper's configuration is wrong"),
     "unknown_entity": (400, "The document names an unknown entity"),
     "unauthorized": (401, "Credentials are missing or wrong"),
-    "forbidden": (403, "This key may not do that"),
+    "forbidden": (403, "No access"),
     "csrf_failed": (403, "The CSRF token is missing or wrong"),
     "not_found": (404, "Not found"),
     "method_not_allowed": (405, "The method is not allowed here"),

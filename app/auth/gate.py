@@ -57,7 +57,8 @@ class Identity:
     def require(self, scope: str, company: str) -> None:
         """Raises ServiceError(forbidden) unless it has the scope in the company."""
         if not self.may(scope, company):
-            raise ServiceError("forbidden", f"this {'user' if self.email else 'key'} has no {scope} access to that company")
+            who = "your account" if self.email else "this key"
+            raise ServiceError("forbidden", f"{who} has no {scope} access to that company")
 
 
 class Gate:

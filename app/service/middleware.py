@@ -100,6 +100,8 @@ async def wrap_request(request: web.Request, handler: Handler) -> web.StreamResp
 
 async def _answer(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Run the handler; a read may use a replica, and what fails there is read from the primary."""
+    if request.method in READ_METHODS and (url := _without_slash(request)):
+        return web.Response(status=308, headers={"Location": url})
     if request.method not in READ_METHODS or request[TARGET].area not in READ_AREAS:
         return await handler(request)
     position = _read_position(request)
@@ -118,6 +120,15 @@ async def _answer(request: web.Request, handler: Handler) -> web.StreamResponse:
         return await handler(request)
     finally:
         READS.reset(token)
+
+
+def _without_slash(request: web.Request) -> str | None:
+    """The URL without the slash at its end, if only that has a route; OData serves both."""
+    if not isinstance(request.match_info.http_exception, web.HTTPNotFound):
+        return None
+    path, mark, query = request.rel_url.raw_path_qs.partition("?")
+    shorter = path.removesuffix("/")
+    return shorter + mark + query if shorter not in (path, "/") and "GET" in _methods(request.app, shorter) else None
 
 
 def _read_position(request: web.Request) -> int:
@@ -158,10 +169,15 @@ def wrong_method(app: web.Application, path: str) -> ServiceError:
     """The error for a method without a route: not_found if the path has no route, else one that lists the allowed methods."""
     if read_target(path).is_odata:
         return refused_method(path, extended=app[DATABASE].config.odata_extended)
-    allowed = sorted({route.method for route in app.router.routes() if route.resource and _matches(route.resource, path)})
+    allowed = sorted(_methods(app, path))
     if not allowed:
         return ServiceError("not_found", ERRORS["not_found"][1])
     return ServiceError("method_not_allowed", ERRORS["method_not_allowed"][1], headers={"Allow": ", ".join(allowed)})
+
+
+def _methods(app: web.Application, path: str) -> set[str]:
+    """The methods of the routes of a raw path."""
+    return {route.method for route in app.router.routes() if route.resource and _matches(route.resource, path)}
 
 
 def _matches(resource: web.AbstractResource, path: str) -> bool:

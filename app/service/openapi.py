@@ -51,7 +51,7 @@ def _describe(catalog: Catalog) -> dict[str, Any]:
     operations = {**{key: operation for entity in catalog.entities.values() for key, operation in _of_entity(entity)}, **OPERATIONS}
     paths: dict[str, dict[str, Any]] = {}
     for (method, path), operation in operations.items():
-        paths.setdefault(path, {})[method.lower()] = _operation(path, operation)
+        paths.setdefault(path, {})[method.lower()] = _operation(catalog, path, operation)
     schemas = {**SCHEMAS, "ImportDocument": _document(catalog)}
     for entity in catalog.entities.values():
         schemas[_name(entity)] = _row(catalog, entity)
@@ -125,13 +125,14 @@ def _of_row(entity: Entity, one: str) -> Iterator[tuple[tuple[str, str], Operati
     )
 
 
-def _operation(path: str, operation: Operation) -> dict[str, Any]:
+def _operation(catalog: Catalog, path: str, operation: Operation) -> dict[str, Any]:
     """The operation object of OpenAPI."""
+    schemas = {"entity": {"type": "string", "enum": list(catalog.entities)}}
     parameters: list[dict[str, Any]] = [
-        {"name": name, "in": "path", "required": True, "schema": TEXT} for name in PATH_PARAMETER.findall(path)
+        {"name": name, "in": "path", "required": True, "schema": schemas.get(name, TEXT)} for name in PATH_PARAMETER.findall(path)
     ]
     for where, named in (("query", operation.query), ("header", operation.headers)):
-        required = ("format", "export") if named is EXPORT else ()
+        required = ("export",) if "export" in named else ()
         parameters += [
             {"name": name, "in": where, "required": name in required, "schema": schema, "description": about}
             for name, (schema, about) in named.items()

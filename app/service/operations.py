@@ -56,7 +56,10 @@ ROWS: Mapping[str, tuple[Schema, str]] = {
 POSITION = {"X-BDS-Position": (WHOLE, "the id of a change that the answer must not be behind")}
 SEEN = {"If-None-Match": (TEXT, "the entity tag of an earlier answer; 304 if nothing has changed")}
 EXPORT: Mapping[str, tuple[Schema, str]] = {
-    "format": ({"type": "string", "enum": ["json", "xml", "csv", "excel", "pdf", "html", "parquet", "custom"]}, "the format"),
+    "format": (
+        {"type": "string", "enum": ["json", "xml", "csv", "excel", "pdf", "html", "parquet", "xsd", "custom"]},
+        "the format",
+    ),
     "export": ({"type": "string", "const": "true"}, "must be true"),
     "$filter": (TEXT, "a condition of OData"),
     "$select": (TEXT, "fields, separated by commas"),
@@ -74,6 +77,7 @@ SOURCES: Mapping[str, Schema] = {
     "text/csv": {"type": "string"},
     "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet": {"type": "string", "format": "binary"},
 }
+COMPANY = {"companyId": (TEXT, "the company; not needed by a key of one company")}
 FILE = Answer("The file", {"type": "string", "format": "binary"}, "application/octet-stream", ("Content-Disposition",))
 
 REPORT = Answer("The report", ref("ImportReport"), headers=("Location",))
@@ -230,6 +234,15 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         {200: Answer("The document", ANYTHING)},
         query={"limit": ({"type": "integer", "minimum": 1, "default": 10}, "records of each collection")},
         body=SOURCES,
+    ),
+    ("GET", "/api/{entity}"): Operation(
+        "exportEntity",
+        "Export",
+        "Export an entity of the key's company",
+        "read",
+        {200: FILE},
+        query={**EXPORT, **COMPANY},
+        headers=POSITION,
     ),
     ("POST", "/auth/login"): Operation(
         "login",

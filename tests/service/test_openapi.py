@@ -14,6 +14,8 @@ import pytest
 from jsonschema import Draft202012Validator
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
+from app.export.request import PARAMETERS
+from app.query.options import EXPORT
 from app.service.routes import ROUTES
 from app.wire.target import ODATA
 from tests.conftest import Operator
@@ -44,16 +46,30 @@ def test_the_description_is_valid(description: dict[str, Any]) -> None:
     assert description["openapi"].startswith("3.1")
 
 
-def test_every_route_is_described(description: dict[str, Any]) -> None:
-    described = {(method.upper(), path) for path, methods in description["paths"].items() for method in methods}
+def test_routes_and_paths_are_the_same(description: dict[str, Any]) -> None:
+    entities = service_entities(description)
+    routes = set()
     for method, path, _ in ROUTES:
-        path = re.sub(r"{entity[^}]*\[\^{}/\]\+}", "{entity}", path)
-        if (
-            path.startswith(ODATA) or path == "/api/{entity}"
-        ):  # OData describes itself; the other one is the export without a company
+        if path.startswith(ODATA):  # which describes itself
             continue
-        for each in ("products", "orderItems") if "{entity}" in path else ("",):
-            assert (method, path.replace("{entity}", each)) in described, (method, path)
+        path = re.sub(r"{entity:.*}", "{entity}", path)
+        # under a company each entity has paths of its own
+        named = entities if "/{entity}" in path.removeprefix("/api/{entity}") else ["{entity}"]
+        routes |= {(method, path.replace("{entity}", each)) for each in named}
+    assert len(entities) == 9
+    assert routes == {(method.upper(), path) for path, methods in description["paths"].items() for method in methods}
+
+
+def service_entities(description: dict[str, Any]) -> list[str]:
+    [parameter] = [each for each in description["paths"]["/api/{entity}"]["get"]["parameters"] if each["in"] == "path"]
+    found: list[str] = parameter["schema"]["enum"]
+    return found
+
+
+def test_parameters_of_exports_are_those_that_are_read(description: dict[str, Any]) -> None:
+    for path, more in (("/api/{entity}", {"companyId"}), ("/api/{company}/products", set())):
+        described = {each["name"] for each in description["paths"][path]["get"]["parameters"] if each["in"] == "query"}
+        assert described == {*PARAMETERS, *EXPORT} - {"companyId"} | more
 
 
 def test_every_operation_has_an_id_of_its_own(description: dict[str, Any]) -> None:

@@ -87,6 +87,28 @@ def test_access(service: Service, path: str, kind: str, status: int, method: str
         assert reply.body == b""
 
 
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("/c/demo/", "/c/demo/products/?limit=1&filter=code%20=%20%27%2F%27", "/c/demo/changes/", "/api/demo/imports/"),
+        *("/api/products/?x=1", "/healthz/", "/openapi.json/"),
+        *("/data/?company=demo", "/data/products/", "/login/", "/hooks/?company=demo"),
+    ],
+)
+def test_a_slash_at_the_end_is_redirected_away(service: Service, path: str, method: str) -> None:
+    reply = service.ask(path, method)
+    name, mark, query = path.partition("?")
+    assert (reply.status, reply.headers["Location"]) == (308, name[:-1] + mark + query)
+
+
+@pytest.mark.parametrize("path", ["//", "//example.com/", "/c/", "/c/demo//", "/nothing/", "/auth/login/", "/api/demo/import/"])
+def test_a_slash_after_what_cannot_be_read_is_not_found(service: Service, path: str) -> None:
+    reply = service.raw(f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+    assert (reply.status, reply.headers["Location"]) == (404, None)
+    assert service.ask("/c/demo/hooks/", "POST").status == 404
+
+
 def test_a_key_without_the_read_scope_reads_nothing(service: Service) -> None:
     key = service.operator.key("demo", scopes=("import",))
     assert service.ask("/c/demo/products", authorization=f"Bearer {key}").status == 403
