@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import psycopg
 
 from app.auth.gate import Gate
-from app.changes.page import Page, condition, read_page, read_start
+from app.changes.page import Elsewhere, Page, condition, read_page, read_start
 from app.changes.tail import Follower, Tail
 from app.database.database import Database
 from app.database.place import FOLLOWERS, Place
@@ -40,6 +40,10 @@ class Hub:
 
     async def start(self, company: str, after: int | None, target: str) -> tuple[int, int]:
         """The change after which a follower begins, and the last one; see read_start."""
+        with contextlib.suppress(Elsewhere):
+            async with self._database.follower(company) as connection:
+                return await read_start(connection, company, after, target)
+        await self._database.find_again(company)  # this process has not heard yet where it is
         async with self._database.follower(company) as connection:
             return await read_start(connection, company, after, target)
 

@@ -29,6 +29,7 @@ SPAN = 100_000  # records that one page with a filter searches; a filter that ma
 POSITION: LiteralString = """
     select coalesce(max(p.last_id), 0), bds.first_change(%s) from bds.positions p where p.company_id = %s
 """
+IS_HERE: LiteralString = "select from bds.company_positions where company_id = %s"
 
 
 class Record(NamedTuple):
@@ -47,6 +48,10 @@ class Page(NamedTuple):
     last: int
 
 
+class Elsewhere(ServiceError):
+    """This database has no log of the company: it was deleted, or it lives at another place."""
+
+
 def condition(catalog: Catalog, filter: str) -> Expression | None:
     """The condition of a filter of /changes; None if it is empty.  Raises QueryError."""
     return list_query(catalog, CHANGES, [("filter", filter)]).filter
@@ -63,8 +68,10 @@ async def read_position(connection: Session, company: str) -> tuple[int, int]:
 async def read_start(connection: Session, company: str, after: int | None, target: str) -> tuple[int, int]:
     """The change after which a follower begins, `after` or the last one; and the last one.
 
-    Raises ServiceError: gone if the log no longer has the next change, not_found if `after` does not exist yet.
+    Raises ServiceError: gone if the log no longer has the next change, not_found if `after` does not exist yet; Elsewhere.
     """
+    if await (await connection.execute(IS_HERE, (company,))).fetchone() is None:
+        raise Elsewhere("not_found", f"no such company: {company!r}")
     last, first = await read_position(connection, company)
     if after is None:
         return last, last

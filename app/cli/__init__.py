@@ -4,9 +4,10 @@ Modules:
     __main__    the entry point
     main        runs one command: exit codes, error messages
     parser      the table of all commands: function, help, example, arguments
+    completion  the script with which a shell completes commands, from the same table
     commands    the functions of the commands
-    companies, feeds, hooks, mappers   the commands of a group
-    accounts, imports, exports, follow, explain, demo   what the larger commands do
+    companies, feeds, hooks, mappers, places, nodes   the commands of a group
+    accounts, imports, exports, follow, explain, demo, doctor   what the larger commands do
     remote      imports, exports and changes of a service far away (--url)
     arguments   readers of values on the command line
     stdio       the standard streams

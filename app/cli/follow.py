@@ -28,7 +28,8 @@ def run(url: str, config: Config, company: str, entity: str | None, after: int |
     Raises ServiceError if there is no such company, entity or change, and psycopg.Error if the database cannot be reached.
     """
     with interruptible(signal.SIGINT), contextlib.suppress(KeyboardInterrupt, BrokenPipeError):
-        asyncio.run(Follower(url, company).follow(config.listen_database_url or url, entity, after))
+        is_home = url == connections.resolve(config)
+        asyncio.run(Follower(url, company).follow((is_home and config.listen_database_url) or url, entity, after))
 
 
 class Follower:

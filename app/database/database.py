@@ -133,7 +133,7 @@ class Database:
         has_waited = False
         try:
             async with asyncio.timeout(DEPARTURE):
-                while (await self._find_again(company)).is_departing:
+                while (await self.find_again(company)).is_departing:
                     has_waited = True
                     await asyncio.sleep(LOOK)
         except TimeoutError:
@@ -144,7 +144,8 @@ class Database:
             raise error
         return place
 
-    async def _find_again(self, company: str) -> Entry:
+    async def find_again(self, company: str) -> Entry:
+        """Read where a company lives from home, which this process may not have heard yet.  Raises psycopg.Error."""
         async with self.home.service() as connection:
             return await self._directory.read_one(connection, company)
 
@@ -170,7 +171,7 @@ class Database:
     async def _read_place(self, company: str) -> None:
         """Read a company's entry, or everything if there is no company."""
         if company:
-            await self._find_again(company)
+            await self.find_again(company)
         else:
             await self._read_directory()
 

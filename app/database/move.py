@@ -15,29 +15,25 @@ takes long, and in departing the service keeps further ones from beginning (Data
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, LiteralString
 
 import psycopg
-from psycopg import sql
-from psycopg.conninfo import make_conninfo
 
 from app.database import cluster
 from app.database.connections import connect
 from app.database.directory import HOME, REFRESH
 from app.database.place import STATE, difference
+from app.database.replication import POLL, Replication
 from app.errors import ServiceError
 
-POLL = 0.01  # seconds between two looks in the last moment
 LOOK = 0.2  # seconds between two looks otherwise
 PATIENCE = 600.0  # seconds to wait for a moment without an import under way
 WINDOW = 0.3  # seconds to wait in departing for imports that have begun
-CATCH_UP = (
-    0.5  # seconds in which the rest has to be replicated, else the company goes on at the source for a while; then twice as many
-)
+# Seconds in which the rest has to be replicated, else the company goes on at the source for a while; then twice as many.
+CATCH_UP = 0.5
 TRIES = 8
 BATCH = 50_000  # rows that are deleted in one transaction
 NEAR = 1 << 20  # bytes of the write-ahead log that the target may lack when the company departs
@@ -45,22 +41,12 @@ GRACE = 2 * REFRESH + 1  # seconds in which each process of the service has read
 
 ENTRY: LiteralString = "select place, source, target, phase, changed_at from bds.directory where company_id = %s"
 NOTE: LiteralString = "select bds_operation.note_place(%s, %s, %s, %s, %s)"
-READY: LiteralString = """
-    select coalesce(bool_and(r.srsubstate = 'r'), false), coalesce(max(s.apply_error_count + s.sync_error_count), 0)
-    from pg_subscription u join pg_subscription_rel r on r.srsubid = u.oid left join pg_stat_subscription_stats s on s.subid = u.oid
-    where u.subname = %s
-"""
-SLOT: LiteralString = """
-    select pg_wal_lsn_diff(pg_current_wal_lsn(), s.confirmed_flush_lsn), s.confirmed_flush_lsn >= %s::pg_lsn
-    from pg_replication_slots s where s.slot_name = %s and s.wal_status is distinct from 'lost'
-"""
 IS_IMPORTING: LiteralString = """
     select exists (
         select 1 from bds.imports
         where company_id = %s and finished_at is null and started_at < clock_timestamp() - make_interval(secs => %s)
     )
 """
-WORKERS: LiteralString = "select pid from pg_stat_subscription where subname = %s and pid is not null"
 IS_HIDDEN: LiteralString = "select string_agg(t::text, ', ') from unnest(%s::regclass[]) t where row_security_active(t)"
 MAY_REPLICATE: LiteralString = "select rolsuper or rolreplication from pg_roles where rolname = session_user"
 
@@ -72,7 +58,6 @@ class Move:
 
     def __init__(self, urls: dict[str, str], company: str, say: Say) -> None:
         self._urls, self._company, self._say = urls, company, say
-        self._name = "bds_move_" + hashlib.sha256(company.encode()).hexdigest()[:16]  # of publication, subscription and slot
         self._stack = contextlib.ExitStack()
         self._home = self._stack.enter_context(connect(urls[HOME], "bds_owner"))
         self._connections: dict[tuple[str, str | None], psycopg.Connection[Any]] = {}
@@ -125,13 +110,13 @@ class Move:
             raise ServiceError("conflict", f"{self._company} is at {self._target_name} already: expected --resume, which clears up")
         if self.phase == "departing":
             self._stay()
-        self._end_replication()
+        self._replication.end()
         self._delete_rows(self._target)
         self._home.execute(NOTE, (self._company, self._source_name, None, None, None))
         self._say("aborted")
 
     def _run(self) -> None:
-        if self.phase == "departing" and not (self._has_arrived() or self._is_replicating()):
+        if self.phase == "departing" and not (self._has_arrived() or self._replication.exists()):
             self._stay()
         if self.phase == "copying":
             self._copy()
@@ -181,35 +166,23 @@ class Move:
 
     def _copy(self) -> None:
         """Replicate until the target has what the source has."""
-        target = self._login(self._target_name)
-        if not self._is_replicating():
-            self._end_replication()
+        if not self._replication.exists():
+            self._replication.end()
             self._delete_rows(self._target)
             with self._target.transaction():
                 self._target.execute("select bds_operation.await_company(%s)", (json.dumps(self._header()),))
-            self._source.execute("select bds_operation.publish(%s, %s)", (self._company, self._name))
+            self._replication.publish()
             self._say("published")
-            self._login(self._source_name).execute("select pg_create_logical_replication_slot(%s, 'pgoutput')", (self._name,))
-            url = make_conninfo(self._urls[self._source_name])
-            options = "create_slot = false, slot_name = {}, synchronous_commit = local"
-            statement = "create subscription {} connection {} publication {} with (" + options + ")"
-            named = sql.Identifier(self._name)
-            target.execute(sql.SQL(statement).format(named, sql.Literal(url), named, named))
+            self._replication.subscribe(self._urls[self._source_name])
             self._say("subscribed")
-        self._alter(sql.SQL("alter subscription {} enable"))
-        errors = None
-        while True:
-            is_ready, count = self._row(target, READY, self._name)
-            if is_ready and self._lag()[0] < NEAR:
-                break
-            errors = self._require_no_error(errors, count)
-            time.sleep(LOOK)
+        self._replication.enable()
+        self._replication.wait_for_rows(NEAR, LOOK)
         self._say("copied")
 
     def _depart(self) -> None:
         """Let the company leave the source, at a moment without an import, and wait until the target has its last row."""
         self._header()  # known before anybody waits
-        self._alter(sql.SQL("alter subscription {} enable"))
+        self._replication.enable()
         deadline = time.monotonic() + PATIENCE
         for number in range(TRIES):
             while not self._leave():
@@ -267,12 +240,7 @@ class Move:
             if time.monotonic() > deadline:
                 return False
             time.sleep(POLL)
-        last = self._value(self._login(self._source_name), "select pg_logical_emit_message(false, 'bds', '', true)::text")
-        while not self._lag(last)[1]:
-            if time.monotonic() > deadline:
-                return False
-            time.sleep(POLL)
-        return True
+        return self._replication.has_caught_up(deadline)
 
     def _stay(self) -> None:
         """Let the company take writes at the source again; the target, if it has the clock already, loses it first."""
@@ -294,19 +262,14 @@ class Move:
         clock = self._value(self._source, "select to_jsonb(c) from bds.clocks c where c.company_id = %s", self._company)
         if clock["departed_at"] is None:
             raise ServiceError("conflict", f"{self._company} takes writes at {self._source_name}: expected --resume")
-        self._alter(sql.SQL("alter subscription {} disable"))
-        target, since = self._login(self._target_name), time.monotonic()
-        while workers := target.execute(WORKERS, (self._name,)).fetchall():
-            if time.monotonic() > since + LOOK:
-                target.execute("select pg_terminate_backend(%s)", workers[0])
-            time.sleep(POLL)
+        self._replication.disable()
         with self._target.transaction():
             self._target.execute("select bds_operation.arrive(%s, %s)", (header, json.dumps(clock)))
         self._say("arrived")
 
     def _clear(self) -> None:
         """Delete the rows at the source, once no process of the service reads them any more."""
-        self._end_replication()
+        self._replication.end()
         self._say("unsubscribed")
         passed = self._value(self._home, "select extract(epoch from clock_timestamp() - %s)::float8", self._changed_at())
         time.sleep(max(0.0, GRACE - passed))
@@ -320,45 +283,6 @@ class Move:
         while self._value(place, "select bds_operation.clear_company(%s, %s)", self._company, BATCH) >= BATCH:
             pass
 
-    # Replication
-
-    def _is_replicating(self) -> bool:
-        """Whether subscription and slot exist; a slot may be lost, if the target was away for long."""
-        known = self._value(
-            self._login(self._target_name), "select exists (select from pg_subscription where subname = %s)", self._name
-        )
-        return bool(known and self._source.execute(SLOT, ("0/0", self._name)).fetchone())
-
-    def _lag(self, last: str = "0/0") -> tuple[int, bool]:
-        """Bytes that the target lacks, and whether it has everything up to `last`.  Raises ServiceError without a slot."""
-        row = self._source.execute(SLOT, (last, self._name)).fetchone()
-        if row is None:
-            raise ServiceError(
-                "conflict", f"the replication slot {self._name} is lost at {self._source_name}: --resume copies the rows again"
-            )
-        return int(row[0] or 0), bool(row[1])
-
-    def _require_no_error(self, before: int | None, now: int) -> int:
-        """Raise ServiceError if the target has failed to take rows since the last look."""
-        if before is not None and now > before:
-            raise ServiceError(
-                "conflict",
-                f"{self._target_name} could not take the rows, see the log of its server; {self._company} is served by"
-                f" {self._source_name}: mend it, then --resume, or --abort",
-            )
-        return now
-
-    def _end_replication(self) -> None:
-        target, source = self._login(self._target_name), self._login(self._source_name)
-        if self._value(target, "select exists (select from pg_subscription where subname = %s)", self._name):
-            self._alter(sql.SQL("alter subscription {} disable"))
-            self._alter(sql.SQL("drop subscription {}"))
-        self._source.execute(sql.SQL("drop publication if exists {}").format(sql.Identifier(self._name)))
-        source.execute("select pg_drop_replication_slot(slot_name) from pg_replication_slots where slot_name = %s", (self._name,))
-
-    def _alter(self, statement: sql.SQL) -> None:
-        self._login(self._target_name).execute(statement.format(sql.Identifier(self._name)))
-
     # Connections
 
     @property
@@ -368,6 +292,11 @@ class Move:
     @property
     def _target(self) -> psycopg.Connection[Any]:
         return self._connection(self._target_name, "bds_owner")
+
+    @property
+    def _replication(self) -> Replication:
+        source, target = self._login(self._source_name), self._login(self._target_name)
+        return Replication(self._company, self._source, source, target, self._source_name, self._target_name)
 
     def _login(self, place: str) -> psycopg.Connection[Any]:
         """A connection that acts as its login, which may replicate."""

@@ -2,10 +2,13 @@
 
 Modules:
     server              one process: the listening socket, its connections, a stop that lets running requests finish
-    processes           several processes on one address, and the parent that watches them
+    processes           several processes on one address
+    supervisor          the parent that starts, watches and replaces them
+    lifeline            a child's end of the socket to its parent
     application         the aiohttp application and its background tasks
     middleware          request ids, error responses, common headers, the log line, metrics
     routes              one handler for each route outside the web pages
+    openapi             the OpenAPI description, of the routes in operations, with the schemas in schemas
     maintenance         periodic work in the database
     metrics_endpoint    /metrics, and the sampling of gauges
     metrics_directory   the directory through which processes share their metrics

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -77,3 +78,9 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
         tuple(TopologicalSorter(GRAPH).static_order())
     except CycleError as circle:
         pytest.fail(" -> ".join(circle.args[1]))
+
+
+@pytest.mark.parametrize("package", ["cli", "database", "query", "service"])
+def test_the_description_of_a_large_package_names_its_modules(package: str) -> None:
+    words = set(re.findall(r"\w+", ast.get_docstring(ast.parse((APP / package / "__init__.py").read_text(encoding="utf-8"))) or ""))
+    assert {path.stem for path in (APP / package).glob("*.py")} - {"__init__"} <= words

@@ -21,6 +21,7 @@ from app.database import places
 from app.database.database import Database
 from app.database.directory import HOME, Directory, Entry
 from app.database.move import Move
+from tests.changes.following import following
 from tests.places.conftest import COMPANY, Places
 from tests.service.serving import ANSWER, Reply, Service, running, wait_until
 from tests.webhooks.conftest import working
@@ -176,6 +177,23 @@ def test_a_stale_process_writes_nothing_at_the_source(pair: Places, service: Ser
     assert (report := unit(service, "B").json)["state"] == "completed", report["errors"]
     assert pair.west.rows("select code from data.units order by code") == [("A",), ("B",)]
     assert pair.home.rows("select code from data.units") == []
+
+
+def test_a_process_that_has_not_heard_of_a_company_follows_it_where_it_is(
+    pair: Places, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def deaf(*_: Any, **__: Any) -> None:
+        pass
+
+    monkeypatch.setattr("app.database.database.Database._read_place", deaf)
+    monkeypatch.setattr("app.database.database.Database._read_directory", deaf)
+    pair.company("west", "late")
+    insert = "insert into data.units (code, name) select n, 'x' from generate_series(%s::int, %s) n"
+    pair.west.write("late", insert, (1, 5))
+    with following(service, "late", headers={"X-API-Key": pair.home.key("late")}) as client:
+        pair.west.write("late", insert, (6, 8))
+        client.wait(3)
+        assert client.ids == [6, 7, 8]
 
 
 def test_a_hook_is_registered_where_the_company_went(pair: Places, service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
