@@ -222,6 +222,11 @@ as $$
 declare
     company text := nullif(current_setting('bds.company', true), '');
 begin
+    if current_setting('bds.nested', true) <> '' then  -- what triggers of an earlier statement have logged, see 33_nested
+        perform set_config('bds.nested', case pg_trigger_depth()
+            when 1 then '' else (current_setting('bds.nested')::jsonb - pg_trigger_depth()::text)::text
+        end, true);
+    end if;
     if bds_change_log.take_turn(company) then
         return null;
     elsif company is not null then

@@ -19,10 +19,14 @@ declare
     company    text;
     last       text;
     changes    bigint;
+    logged     bigint;
     oldest     timestamptz;
     newest     timestamptz;
     base       bigint;
-    touching   text := case when pg_trigger_depth() > 1 then current_setting('bds.touching', true) else '' end;
+    depth      int := pg_trigger_depth();
+    -- 2:items while a statement of that depth touches parents whose items have changed
+    around     text := coalesce(current_setting('bds.touching', true), '');
+    touching   text := case when depth > 1 then substring(around from '^' || depth || ':(.*)') end;
     at         timestamptz;
     actor      text := coalesce(nullif(current_setting('bds.actor', true), ''), session_user);
     db_user    text := session_user;
@@ -40,7 +44,7 @@ begin
         select a.base, a.at into base, at from bds_change_log.advance(company, {entity:L}, 1, {stamps}) a;
         insert into bds.change_log ({columns})
         select company, base + 1, {record}
-        from {row};{touch}
+        from {row};{check_keys}{end}
         return null;
     end if;
     while company is not null loop
@@ -52,7 +56,7 @@ begin
         {avoid_nestloop}insert into bds.change_log ({columns})
         select company, base + row_number() over ({order}), {record}
         from {joined}
-        where r.company_id = company;{allow_nestloop}{touch}
+        where r.company_id = company;{check_keys}{allow_nestloop}{end}
         exit when company = last;
         changes := null;
         select min(r.company_id collate "C") into company from {rows} r where r.company_id collate "C" > company;
@@ -67,7 +71,7 @@ comment on function bds_change_log.log_template() is
 -- For an update of data.units, a table of one column, {record} and {joined} become
 --
 --     'units', r.id, 'update', at, pg_current_xact_id(), actor, db_user, change_set, o.updated_at,
---     case when touching <> '' then array[touching] end,
+--     case when touching is not null then array[touching] end,
 --     hash_record_extended(row(r.id, r.code, r.updated_at), 0),
 --     json_object('code' : case when o.code is distinct from r.code then coalesce(to_json(o.code), 'null'::json) end
 --         absent on null returning json)::jsonb
@@ -98,11 +102,15 @@ begin
             'entity', this.name,
             'operation', case operation when 'insert' then 'create' else operation end,
             'last_update', case when is_update then 'o.updated_at' else 'null' end,
-            'collections', case when is_update then $sql$case when touching <> '' then array[touching] end$sql$ else 'null' end,
+            'collections', case when is_update then 'case when touching is not null then array[touching] end' else 'null' end,
             'hash', case operation when 'delete' then 'null' else bds_change_log.row_hash(this) end,
             'old', bds_change_log.old_value(this, operation)
         ),
-        'row', case when is_update then 'new_rows r, old_rows o' else rows_of || ' r' end,
+        'row', case
+            -- a condition without a join's machinery
+            when is_update then 'new_rows r join old_rows o on (o.company_id, o.id) is not distinct from (r.company_id, r.id)'
+            else rows_of || ' r'
+        end,
         'joined', case
             when is_update then 'new_rows r join old_rows o on o.company_id = r.company_id and o.id = r.id'
             else rows_of || ' r'
@@ -112,7 +120,11 @@ begin
         -- between them would be quadratic.
         'avoid_nestloop', case when is_update then E'perform set_config(''enable_nestloop'', ''off'', true);\n        ' else '' end,
         'allow_nestloop', case when is_update then E'\n        perform set_config(''enable_nestloop'', ''on'', true);' else '' end,
-        'touch', case when this.parent_navigation is null then '' else bds_change_log.touch_statement(this, operation) end
+        'check_keys', case when is_update then bds_change_log.check_statement() else '' end,
+        'end', concat(
+            bds_change_log.order_statement(this),
+            case when this.parent_navigation is not null then bds_change_log.touch_statement(this, operation) end
+        )
     ));
     perform bds_registry.run(format('revoke all on function bds_log.%I() from public', bds_registry.function_of(this.name, operation)));
     perform bds_registry.run(format('alter function bds_log.%I() owner to bds_owner', bds_registry.function_of(this.name, operation)));
@@ -204,9 +216,9 @@ begin
             parents := parents || bds_change_log.name_collection(company, {parent:L}, {collection:L}, stamped);
         end if;
         if parents is not null then
-            perform set_config('bds.touching', {collection:L}, true);
+            perform set_config('bds.touching', depth + 1 || ':' || {collection:L}, true);
             update {table} p set updated_at = p.updated_at from unnest(parents) k (id) where p.company_id = company and p.id = k.id;
-            perform set_config('bds.touching', '', true);
+            perform set_config('bds.touching', around, true);
         end if;$sql$,
         'parent', parent.name,
         'collection', child.collection,

@@ -82,7 +82,10 @@ begin
         new.updated_at := old.updated_at;
 {generated}
         if new is not distinct from old
-            and (coalesce(current_setting('bds.touching', true), '') = '' or pg_trigger_depth() < 2)
+            and (
+                split_part(current_setting('bds.touching', true), ':', 1) is distinct from pg_trigger_depth()::text
+                or pg_trigger_depth() < 2
+            )
         then
             return null;
         elsif new.company_id <> old.company_id or new.id <> old.id then
