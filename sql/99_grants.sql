@@ -77,7 +77,8 @@ grant execute on function
 
 grant select on bds.change_log, bds.entity_positions, bds.unfit_hooks to bds_operator, bds_worker;
 grant select on bds.clocks to bds_operator, bds_service, bds_worker;
-grant select on bds.directory, bds.places to bds_operator, bds_service;
+grant select on bds.directory to bds_operator, bds_service;
+grant select (name, url, is_draining, created_at) on bds.places to bds_operator, bds_service;
 grant select (place) on bds.settings to bds_service;
 grant execute on function bds.set_context to bds_service;
 grant select, update on sequence bds.bell to bds_worker;

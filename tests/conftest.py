@@ -31,6 +31,19 @@ DIVIDED = int(os.environ.get("BDS_TEST_DIVIDED") or (4 if CITUS_URL else 0))
 _numbers = count(1)
 
 
+def not_divided(reason: str) -> pytest.MarkDecorator:
+    """Skips a test whose fixture does what cannot be done where tables are divided."""
+    return pytest.mark.skipif(DIVIDED > 0, reason=f"tables are divided: {reason}")
+
+
+NO_MONTHS = not_divided("the log has no months")
+
+
+def parts_of(table: str) -> str:
+    """A subquery: the OIDs of a table and its shards, which have statistics of their own."""
+    return f"(select '{table}'::regclass union select t.relid from pg_partition_tree('{table}') t)"
+
+
 @pytest.fixture(autouse=True)
 def no_log_of_another_test(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A command that a test runs in this process says things on a standard error that is soon closed."""

@@ -5,24 +5,21 @@ Every statement carries the administrator's session: the database asks for it.
 
 from __future__ import annotations
 
-import asyncio
 import uuid
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, LiteralString
 
 from psycopg.rows import class_row
 
 from app.auth.gate import Identity
 from app.auth.passwords import Passwords, make_password
+from app.database import places
 from app.database.database import Database
 from app.database.directory import HOME
-from app.database.place import Place
-from app.database.places import CREATE, SIZE
-from app.database.session import Session
 from app.errors import ServiceError
+from app.tasks import in_daemon
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,51 +102,34 @@ async def find_user(database: Database, id: str) -> User:
 
 
 async def open_places(database: Database) -> list[str]:
-    """Return the places that take companies, the smallest first; only home if there is no other."""
+    """Return the places that take companies, home first; only home if there is no other."""
     if len(database.places()) == 1:
         return [HOME]
     async with database.service() as connection:
         names = {name for (name,) in await (await connection.execute(OPEN)).fetchall()}
-    places = [place for place in database.places() if place.name in names and place.problem(database.home) is None]
-    sizes = await asyncio.gather(*map(_size, places))
-    return [place.name for _, place in sorted(zip(sizes, places, strict=True), key=lambda each: (each[0], each[1].name))]
+    return [place.name for place in database.places() if place.name in names and place.problem(database.home) is None]
 
 
 async def create_company(
-    database: Database, identity: Identity, company: str, tenant: str | None, *, place: str = HOME, mine: bool
+    database: Database, identity: Identity, company: str, tenant: str | None, *, place: str | None = None, mine: bool
 ) -> None:
     """Create a company; mine: the administrator gets access to it.  Raises ServiceError(conflict), psycopg.Error: BD004, BD005."""
-    access = (identity.email, sorted(identity.companies | {company}), True)
-    async with _acting(database, identity) as connection:
-        await connection.execute(CREATE, (company, tenant, place))
-        if mine:
-            await connection.execute("select bds.set_access(%s, %s, %s)", access)
-        if place != HOME:
-            there = next((each for each in database.places() if each.name == place), None)
-            problem = there.problem(database.home) if there else "is not known yet"
-            if there is None or problem:
-                raise ServiceError("conflict", f"the place {place} {problem}", target="place")
-            async with there.service() as remote:
-                await remote.execute(CREATE, (company, tenant, None))
+    access = (identity.email, sorted(identity.companies | {company}), True) if mine else None
+    urls, session = database.urls(), identity.session
+    await in_daemon(lambda: places.create_company(urls, company, tenant, place, session=session, access=access))
 
 
 async def delete_company(database: Database, identity: Identity, company: str) -> None:
-    """Delete everything of a company that lives at home.  Raises ServiceError(conflict), psycopg.Error: BD002, BD004."""
-    async with database.service() as connection:
-        cursor = await connection.execute("select place, phase from bds.directory where company_id = %s", (company,))
-        row = await cursor.fetchone()
-    if row and (row[0] != HOME or row[1]):
-        message = f"{company} lives at the place {row[0]}, or is being moved: the operator deletes it with bds company delete"
-        raise ServiceError("conflict", message)
-    gone: tuple[str, tuple[Any, ...]] = ("select pg_notify('bds_places', %s)", (company,))
-    await _run(database, identity, ("select from bds.delete_company(%s)", (company,)), gone)
+    """Delete everything of a company.  Raises ServiceError(conflict), psycopg.Error: BD002, BD004."""
+    urls, session = database.urls(), identity.session
+    await in_daemon(lambda: places.delete_company(urls, company, session=session))
 
 
 async def create_user(database: Database, identity: Identity, email: str, companies: Sequence[str], *, administrator: bool) -> str:
     """Create a user; return its password.  Raises psycopg.Error: BD002, BD004, BD005."""
     password = make_password()
     values = (email, await Passwords().hash(password), list(companies), administrator)
-    await _run(database, identity, ("select bds.create_user(%s, %s, %s, %s)", values))
+    await _run(database, identity, "select bds.create_user(%s, %s, %s, %s)", values)
     return password
 
 
@@ -157,7 +137,7 @@ async def set_access(database: Database, identity: Identity, user: User, compani
     """Set a user's companies, and whether it is an administrator.  Raises ServiceError(conflict), psycopg.Error: BD002, BD005."""
     if user.email == identity.email and not administrator:
         raise ServiceError("conflict", "you cannot end your own administration: another administrator can", target="administrator")
-    await _run(database, identity, ("select bds.set_access(%s, %s, %s)", (user.email, list(companies), administrator)))
+    await _run(database, identity, "select bds.set_access(%s, %s, %s)", (user.email, list(companies), administrator))
 
 
 async def reset_password(database: Database, identity: Identity, user: User) -> str:
@@ -165,7 +145,7 @@ async def reset_password(database: Database, identity: Identity, user: User) -> 
     if user.email == identity.email:
         raise ServiceError("conflict", "change your own password on the page of your account")
     password = make_password()
-    await _run(database, identity, ("select bds.set_password(%s, %s)", (user.email, await Passwords().hash(password))))
+    await _run(database, identity, "select bds.set_password(%s, %s)", (user.email, await Passwords().hash(password)))
     return password
 
 
@@ -173,7 +153,7 @@ async def delete_user(database: Database, identity: Identity, user: User) -> Non
     """Delete a user.  Raises ServiceError(conflict)."""
     if user.email == identity.email:
         raise ServiceError("conflict", "you cannot delete yourself: another administrator can")
-    await _run(database, identity, ("select bds.delete_user(%s)", (user.email,)))
+    await _run(database, identity, "select bds.delete_user(%s)", (user.email,))
 
 
 async def _users(database: Database, id: uuid.UUID | None, limit: int, offset: int) -> list[User]:
@@ -182,23 +162,8 @@ async def _users(database: Database, id: uuid.UUID | None, limit: int, offset: i
         return await cursor.fetchall()
 
 
-async def _run(database: Database, identity: Identity, *statements: tuple[str, tuple[Any, ...]]) -> None:
-    """Run statements in one transaction, as this administrator."""
-    async with _acting(database, identity) as connection:
-        for text, values in statements:
-            await connection.execute(text.encode(), values)
-
-
-@asynccontextmanager
-async def _acting(database: Database, identity: Identity) -> AsyncIterator[Session]:
-    """A transaction at home, as this administrator."""
+async def _run(database: Database, identity: Identity, statement: LiteralString, values: tuple[Any, ...]) -> None:
+    """Run a statement at home, as this administrator."""
     async with database.service() as connection, connection.transaction():
         await connection.execute("select set_config('bds.session', %s, true)", (identity.session,))
-        yield connection
-
-
-async def _size(place: Place) -> int:
-    """The bytes of a place's database."""
-    async with place.service() as connection:
-        row = await (await connection.execute(SIZE)).fetchone()
-    return int(row[0]) if row else 0
+        await connection.execute(statement, values)

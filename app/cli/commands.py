@@ -199,8 +199,7 @@ def load_demo(options: argparse.Namespace, config: Config) -> int:
     url = connections.resolve(config)
     with connections.connect(url) as connection:
         if connection.execute("select 1 from bds.companies where id = %s", (demo.COMPANY,)).fetchone() is None:
-            urls = connections.urls_of_places(config)
-            places.create_company(urls, demo.COMPANY, None, places.choose(urls, demo.COMPANY))
+            places.create_company(connections.urls_of_places(config), demo.COMPANY)
         with showing(None) as show:
             run_import(connections.resolve_company(config, demo.COMPANY), config, demo.COMPANY, demo.open_document(), show)
         with connection.transaction():

@@ -30,9 +30,7 @@ COMPANIES = """
 
 
 def create_company(options: argparse.Namespace, config: Config) -> int:
-    urls = connections.urls_of_places(config)
-    place = options.place or places.choose(urls, options.id)
-    places.create_company(urls, options.id, options.tenant, place)
+    places.create_company(connections.urls_of_places(config), options.id, options.tenant, options.place)
     return 0
 
 

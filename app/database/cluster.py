@@ -28,6 +28,9 @@ LOCK_TIMEOUT: LiteralString = "200ms"  # less than deadlock_timeout
 PAUSE = 0.2  # seconds between two tries
 TRIES = 300
 
+BECOME: LiteralString = "select bds_operation.become_place(%s)"  # at the place
+ADD: LiteralString = "select bds_operation.add_place(%s, %s, %s)"  # at home
+
 VERSION: LiteralString = "select split_part(extversion, '.', 1)::int from pg_extension where extname = 'citus'"
 NODES: LiteralString = """
     select n.groupid, n.nodename, n.nodeport from pg_dist_node n
@@ -119,15 +122,20 @@ def place_of(home: psycopg.Connection[Any], company: str) -> str | None:
 def require_movable(home_url: str, company: str, source: str, target: str) -> None:
     """Raise ServiceError if Citus has a company at the source, or would have it at another place than the target."""
     with connect(home_url) as home:
-        if version(home) is None:
-            return
-        nodes = find_nodes(home)
-        if source in nodes:
+        if version(home) is not None and source in find_nodes(home):
             raise ServiceError(
                 "conflict", f"{company} is where Citus has its shard: expected bds node rebalance or bds place drain"
             )
-        if target in nodes and (place := place_of(home, company)) != target:
-            raise ServiceError("conflict", f"Citus has the shard of {company} at {place}: expected --to {place}")
+    require_placement(home_url, company, target)
+
+
+def require_placement(home_url: str, company: str, place: str) -> None:
+    """Raise ServiceError if a place is a worker on which Citus does not have the shard of a company."""
+    with connect(home_url) as home:
+        if version(home) is not None and place in find_nodes(home) and (other := place_of(home, company)) != place:
+            raise ServiceError(
+                "conflict", f"Citus has the shard of {company} at {other}: expected {other}, not {place}", target="place"
+            )
 
 
 def add_node(home_url: str, host: str, port: int) -> Iterator[str]:
@@ -191,9 +199,9 @@ def _make_place(home: psycopg.Connection[Any], name: str, url: str) -> Iterator[
     if value(home, "select 1 from bds.places where name = %s", name):
         return
     yield from _prepare(home, name, url)
-    with home.transaction():
-        home.execute("insert into bds.places (name, url) values (%s, %s)", (name, url))
-        home.execute("select pg_notify('bds_places', '')")
+    with connect(url) as place:
+        secret = value(place, BECOME, name)
+    home.execute(ADD, (name, url, secret))
 
 
 def _prepare(home: psycopg.Connection[Any], name: str, url: str) -> Iterator[str]:
@@ -209,8 +217,6 @@ def _prepare(home: psycopg.Connection[Any], name: str, url: str) -> Iterator[str
     except psycopg.OperationalError as error:
         raise ServiceError("conflict", f"{name} cannot be reached with {url}: {error}") from error
     yield from (f"sql/{step}" for step in migrate.migrate(url, value(home, NUMBER) or SHARDS))
-    with connect(url) as place:
-        place.execute("update bds.settings set place = %s", (name,))
 
 
 def distribute(home: psycopg.Connection[Any]) -> Iterator[str]:

@@ -115,6 +115,10 @@ class Database:
         """All places, home first."""
         return list(self._places.values())
 
+    def urls(self) -> dict[str, str]:
+        """The connection strings of all places by name, home first."""
+        return {place.name: place.url for place in self.places()}
+
     async def wait_for_departure(self, company: str) -> None:
         """Wait while a company is about to leave its place, where an import that begins would keep it; HOLD seconds at most."""
         with contextlib.suppress(TimeoutError):

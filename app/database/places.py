@@ -7,6 +7,7 @@ from typing import Any, LiteralString
 import psycopg
 
 from app.database import cluster, migrate
+from app.database.cluster import ADD, BECOME
 from app.database.connections import connect
 from app.database.directory import HOME
 from app.database.place import STATE, difference
@@ -17,6 +18,7 @@ COMPANIES: LiteralString = "select count(*) from bds.clocks where departed_at is
 
 CREATE: LiteralString = "select bds.create_company(%s, %s, %s)"
 DELETE: LiteralString = "select table_name, rows from bds.delete_company(%s)"
+SETTING: LiteralString = "select set_config(%s, %s, false)"
 RESIDENTS: LiteralString = """
     select c.id
     from bds.companies c left join bds.directory d on d.company_id = c.id
@@ -40,9 +42,8 @@ def add(home_url: str, name: str, url: str) -> list[str]:
                 raise ServiceError("conflict", f"this database is the place {called!r} already")
             if companies and called == HOME:
                 raise ServiceError("conflict", f"expected a database without companies, this one has {companies}")
-            place.execute("update bds.settings set place = %s", (name,))
-        home.execute("insert into bds.places (name, url) values (%s, %s)", (name, url))
-        home.execute("select pg_notify('bds_places', '')")
+            secret = cluster.value(place, BECOME, name)
+        home.execute(ADD, (name, url, secret))
     return applied
 
 
@@ -96,13 +97,71 @@ def drain(urls: dict[str, str], name: str) -> list[str]:
         return [company for (company,) in home.execute(RESIDENTS, {"name": name})]
 
 
-def create_company(urls: dict[str, str], company: str, tenant: str | None, place: str) -> None:
-    """Create a company at a place.  Raises psycopg.Error; then repeating it is safe."""
-    with connect(urls[HOME]) as home, home.transaction():
+def create_company(
+    urls: dict[str, str],
+    company: str,
+    tenant: str | None = None,
+    place: str | None = None,
+    *,
+    session: str | None = None,
+    access: tuple[str | None, list[str], bool] | None = None,
+) -> str:
+    """Create a company at a place (by default the one that `choose` gives), which is returned.
+
+    session: of an administrator, for whom the service acts; None: the login is the operator.  access: what a user gets besides, as
+    (email, companies, whether an administrator).  Raises ServiceError, psycopg.Error; then repeating it is safe.
+    """
+    if place is None:
+        place = choose(urls, company)
+    elif len(urls) > 1:
+        cluster.require_placement(urls[HOME], company, place)
+    with _act(urls[HOME], session) as home, home.transaction():
         home.execute(CREATE, (company, tenant, place))
+        if access:
+            home.execute("select bds.set_access(%s, %s, %s)", access)
         if place != HOME:
-            with connect(urls[place]) as there:
+            with _at(urls, place, session) as there:
+                if problem := difference(place, _row(there, STATE), _row(home, STATE)):
+                    raise ServiceError("conflict", f"the place {place} {problem}", target="place")
                 there.execute(CREATE, (company, tenant, None))
+    return place
+
+
+def delete_company(urls: dict[str, str], company: str, *, session: str | None = None) -> list[tuple[str, int]]:
+    """Delete a company at home and at its place; returns the number of rows of each table.
+
+    session: as for create_company.  Raises ServiceError, psycopg.Error; then repeating it is safe.
+    """
+    with _act(urls[HOME], session) as home, home.transaction():
+        home.execute("set local idle_in_transaction_session_timeout = 0")  # while the place deletes
+        place = home.execute("select place from bds.directory where company_id = %s", (company,)).fetchone() or (HOME,)
+        rows = home.execute(DELETE, (company,)).fetchall()
+        if place[0] != HOME:
+            (release,) = _row(home, "select current_setting('bds.release')")
+            with _at(urls, place[0], session) as there:
+                there.execute(SETTING, ("bds.release", release))
+                try:
+                    rows = there.execute(DELETE, (company,)).fetchall() + rows
+                except psycopg.Error as error:
+                    if error.sqlstate != "BD002":  # an earlier call did not get to home
+                        raise
+        home.execute("select pg_notify('bds_places', %s)", (company,))
+    return rows
+
+
+def _act(url: str, session: str | None) -> psycopg.Connection[Any]:
+    """A connection as the operator, or as the service for an administrator's session."""
+    connection = connect(url, "bds_service" if session else None)
+    connection.execute(SETTING, ("bds.session", session or ""))
+    return connection
+
+
+def _at(urls: dict[str, str], place: str, session: str | None) -> psycopg.Connection[Any]:
+    """The same at a place that has to answer.  Raises ServiceError(conflict)."""
+    try:
+        return _act(urls[place], session)
+    except (KeyError, psycopg.OperationalError) as error:
+        raise ServiceError("conflict", f"the place {place} does not answer", target="place") from error
 
 
 def run_file(urls: dict[str, str], text: str) -> None:
@@ -116,27 +175,6 @@ def run_file(urls: dict[str, str], text: str) -> None:
     if cluster.is_coordinator(urls[HOME]):  # tables that are new, columns of others
         for _ in cluster.arrange(urls[HOME]):
             pass
-
-
-def delete_company(urls: dict[str, str], company: str) -> list[tuple[str, int]]:
-    """Delete a company at its place and at home; returns the number of rows of each table.  Raises psycopg.Error."""
-    with connect(urls[HOME], "bds_owner") as home:
-        row = home.execute("select place, phase from bds.directory where company_id = %s", (company,)).fetchone()
-        if row and row[1]:
-            raise ServiceError(
-                "conflict", f"{company} is being moved: expected bds company move {company} --resume or --abort first"
-            )
-        rows: list[tuple[str, int]] = []
-        if row and row[0] != HOME:
-            with connect(urls[row[0]]) as place:
-                try:
-                    rows = place.execute(DELETE, (company,)).fetchall()
-                except psycopg.Error as error:
-                    if error.sqlstate != "BD002":  # an earlier call did not get to home
-                        raise
-        rows += home.execute(DELETE, (company,)).fetchall()
-        home.execute("select pg_notify('bds_places', %s)", (company,))
-    return rows
 
 
 def _row(connection: psycopg.Connection[Any], query: str) -> tuple[Any, ...]:

@@ -25,7 +25,7 @@ async def create(page: PageRequest) -> web.StreamResponse:
         form.add_problem("id", "Enter an id")
         return await list_page(page, form)
     with form.collect_problems("id", "tenant", "place", targets={"": "id"}):
-        place, mine = form["place"] or HOME, form.has("mine", "yes")
+        place, mine = form["place"] or None, form.has("mine", "yes")
         await administration.create_company(page.database, page.identity, company, tenant or None, place=place, mine=mine)
     if form.problems:
         return await list_page(page, form)
@@ -57,7 +57,7 @@ async def list_page(page: PageRequest, form: Form) -> web.Response:
         form.status,
         form=form,
         companies=companies,
-        place_choices=[(name, name) for name in places] if places != [HOME] else [],
+        place_choices=[("", "chosen by the service"), *((name, name) for name in places)] if places != [HOME] else [],
         more=more,
         offset=offset,
         page_size=PAGE,

@@ -99,44 +99,7 @@ end
 $$;
 comment on function bds_shards.departed() is 'Partitions that Citus has moved to another node, each before those that its foreign keys refer to';
 
-create function bds_shards.note_departed()
-    returns void
-    language plpgsql
-    set search_path = pg_catalog, pg_temp
-as $$
-declare
-    this record;
-begin
-    perform set_config('session_replication_role', 'replica', true);
-    for this in select d.shard from bds_shards.departed() d where d.divided = 'bds.clocks'::regclass loop
-        execute format('update %s c set departed_at = clock_timestamp() where c.departed_at is null', this.shard);
-    end loop;
-end
-$$;
-comment on function bds_shards.note_departed() is 'Companies whose shard Citus has moved to another node take no writes here';
-
-create function bds_shards.empty_departed()
-    returns void
-    language plpgsql
-    set search_path = pg_catalog, pg_temp
-as $$
-declare
-    shard text;
-begin
-    perform set_config('session_replication_role', 'replica', true);  -- nothing is deleted: it is elsewhere
-    for shard in select d.shard from bds_shards.departed() d loop
-        begin
-            execute format('delete from %s', shard);
-        exception when undefined_table then
-            null;  -- Citus drops those that nothing refers to
-        end;
-    end loop;
-end
-$$;
-comment on function bds_shards.empty_departed() is
-    'Deletes the rows of partitions that Citus has moved to another node, so that no foreign key keeps them';
-
-create function bds_shards.drop_departed()
+create function bds_shards.on_departed(statement text, of_table regclass default null)
     returns bigint
     language plpgsql
     set search_path = pg_catalog, pg_temp
@@ -145,10 +108,10 @@ declare
     this record;
     done bigint := 0;
 begin
-    for this in select * from bds_shards.departed() loop
+    perform set_config('session_replication_role', 'replica', true);  -- without triggers: nothing changes, the rows are elsewhere
+    for this in select d.* from bds_shards.departed() d where d.divided = of_table or of_table is null loop
         begin
-            execute format('alter table %s detach partition %s', this.divided, this.shard);
-            execute format('drop table %s', this.shard);
+            execute format(statement, this.divided, this.shard);
             done := done + 1;
         exception when undefined_table then
             null;  -- Citus drops those that nothing refers to
@@ -157,7 +120,37 @@ begin
     return done;
 end
 $$;
-comment on function bds_shards.drop_departed() is 'Drops partitions that Citus has moved to another node; returns how many';
+comment on function bds_shards.on_departed(text, regclass) is
+    'Runs a statement for each partition that Citus has moved to another node, of one table if it is given; it takes the table and the '
+    'partition. Returns how many';
+
+create function bds_shards.note_departed()
+    returns bigint
+    language sql
+    set search_path = pg_catalog, pg_temp
+as $$
+    select bds_shards.on_departed('update %2$s c set departed_at = clock_timestamp() where c.departed_at is null', 'bds.clocks');
+$$;
+comment on function bds_shards.note_departed() is 'Companies whose shard Citus has moved to another node take no writes here';
+
+create function bds_shards.empty_departed()
+    returns bigint
+    language sql
+    set search_path = pg_catalog, pg_temp
+as $$
+    select bds_shards.on_departed('delete from %2$s');
+$$;
+comment on function bds_shards.empty_departed() is
+    'Deletes the rows of partitions that Citus has moved to another node, so that no foreign key keeps them: locks only rows';
+
+create function bds_shards.drop_departed()
+    returns bigint
+    language sql
+    set search_path = pg_catalog, pg_temp
+as $$
+    select bds_shards.on_departed('alter table %1$s detach partition %2$s; drop table %2$s');
+$$;
+comment on function bds_shards.drop_departed() is 'Drops partitions that Citus has moved to another node: locks the tables';
 
 create function bds_shards.align()
     returns bigint

@@ -66,17 +66,7 @@ begin
     end if;
 end
 $$;
-comment on function bds_registry.run(text) is 'Runs a generated statement, or only notes it for bds_registry.fingerprint';
-
-create function bds_registry.run_each(statements text)
-    returns void
-    language sql
-    set search_path = pg_catalog, pg_temp
-as $$
-    -- Citus forwards the whole query string of a statement to its nodes, so each statement has a string of its own.
-    select bds_registry.run(s.statement) from string_to_table(statements, E';\n') s (statement);
-$$;
-comment on function bds_registry.run_each(text) is 'Runs generated statements, which a semicolon and a newline separate, one by one';
+comment on function bds_registry.run(text) is 'Runs generated statements, or only notes them for bds_registry.fingerprint';
 
 create function bds_registry.fingerprint(entity_name text, part text)
     returns text

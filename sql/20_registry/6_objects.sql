@@ -6,7 +6,7 @@ create function bds_registry.function_of(entity text, step text)
     language sql
     immutable
     set search_path = pg_catalog, pg_temp
-    -- In lower case: Citus writes names of functions without quotes.  PostgreSQL cuts names at 63 bytes.
+    -- In lower case, for names without quotes in messages and in psql.  PostgreSQL cuts names at 63 bytes.
     return (
         select case when octet_length(n.snake) <= 55 then n.snake else left(n.snake, 22) || '_' || md5(entity) end || '_' || step
         from lower(regexp_replace(entity, '([A-Z])', '_\1', 'g')) as n (snake)

@@ -10,7 +10,7 @@ as $$
 begin
     -- New rows get their time from the default.  bds_2_stamp_new is for rows that bring a time, for a session that has named no
     -- company, and for a clock that went back.
-    perform bds_registry.run_each(bds_impl.fill(
+    perform bds_registry.run(bds_impl.fill(
         $sql$
 alter table {table} alter column updated_at set default clock_timestamp();
 create or replace trigger bds_1_lock before insert or update or delete on {table} for each statement

@@ -31,7 +31,7 @@ begin
     end if;
     -- A table that is attached locks the log less than one that is created in it: readers and writers go on.  The CHECK lets the
     -- month be attached to the archive without being read.
-    perform bds_registry.run_each(bds_impl.fill(
+    perform bds_registry.run(bds_impl.fill(
         $sql$
 create table bds.{name:I} (
     like bds.{parent:I} including constraints including comments,

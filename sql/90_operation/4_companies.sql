@@ -134,6 +134,49 @@ comment on function bds_operation.close_company(text) is
     'Takes a company''s turn and keeps everybody from adding to it; removes it from keys and users, and users of it alone unless they are '
     'administrators';
 
+create function bds_operation.seal(secret uuid, company text, at bigint)
+    returns text
+    language sql
+    immutable
+    strict
+    set search_path = pg_catalog, pg_temp
+    return encode(sha256(uuid_send(secret) || sha256(uuid_send(secret) || convert_to(at || ' ' || company, 'UTF8'))), 'hex');
+comment on function bds_operation.seal(uuid, text, bigint) is
+    'What only home and a place can compute: that an administrator has deleted a company at a time, in seconds';
+
+create function bds_operation.require_deletion(company text)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    seconds  constant bigint := extract(epoch from clock_timestamp());
+    released constant text[] := string_to_array(current_setting('bds.release', true), ' ');
+    entry    bds.directory;
+begin
+    if (select s.place = 'home' from bds.settings s) then
+        perform bds_accounts.require_administrator('delete companies');
+        select d.* into entry from bds.directory d where d.company_id = company for update;
+        if entry.phase is not null then
+            raise exception using
+                errcode = 'BD004', message = format('company %L is being moved', company),
+                hint = format('first: bds company move %1$s --resume, or bds company move %1$s --abort', company);
+        end if;
+        perform set_config('bds.release', seconds || ' ' || bds_operation.seal(p.secret, company, seconds), true)
+        from bds.places p where p.name = entry.place and p.secret is not null;
+    elsif not bds.is_operator() and not coalesce(
+        released[2] = (select bds_operation.seal(p.secret, company, released[1]::bigint) from bds.places p where p.name = 'home')
+            and abs(released[1]::bigint - seconds) < 600,
+        false
+    ) then
+        raise exception using errcode = 'BD001', message = 'only the operator deletes companies here, and administrators at home';
+    end if;
+end
+$$;
+comment on function bds_operation.require_deletion(text) is
+    'Raises BD001 unless the caller may delete a company: the operator, at home an administrator, at another place the service with what '
+    'home has put into bds.release for an administrator; BD004 if it is being moved';
+
 create or replace function bds.delete_company(company text, out table_name text, out rows bigint)
     returns setof record
     language plpgsql
@@ -148,7 +191,7 @@ declare
     is_silent boolean;
     is_known  boolean := exists (select 1 from bds.companies c where c.id = company);
 begin
-    perform bds_accounts.require_administrator('delete companies');
+    perform bds_operation.require_deletion(company);
     perform set_config('bds.company', coalesce(company, ''), true);
     perform bds_operation.close_company(company);
     is_silent := bds_operation.pass_over_triggers();

@@ -1,6 +1,27 @@
 -- Places: the directory at home, and what a move calls at the place that a company leaves and at the one where it arrives.  Rows are
 -- carried by PostgreSQL's logical replication between the two calls; app/database/move.py has the steps.  Only the owner may call them.
 
+create function bds_operation.become_place(name text)
+    returns uuid
+    language sql
+    set search_path = pg_catalog, pg_temp
+as $$
+    update bds.settings set place = become_place.name;
+    update bds.places p set secret = gen_random_uuid() where p.name = 'home' returning p.secret;
+$$;
+comment on function bds_operation.become_place(text) is
+    'At a place: notes its name; returns the secret that it shares with home, see bds_operation.require_deletion';
+
+create function bds_operation.add_place(name text, url text, secret uuid)
+    returns void
+    language sql
+    set search_path = pg_catalog, pg_temp
+as $$
+    insert into bds.places (name, url, secret) values (name, url, secret);
+    select pg_notify('bds_places', '');
+$$;
+comment on function bds_operation.add_place(text, text, uuid) is 'At home: notes a place, with what bds_operation.become_place has returned there';
+
 create function bds_operation.note_place(
     company text, place text, source text default null, target text default null, phase text default null
 )

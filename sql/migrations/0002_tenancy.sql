@@ -43,6 +43,7 @@ create table bds.places (
     name         text collate "C" primary key,
     url          text,
     is_draining  boolean not null default false,
+    secret       uuid,
     created_at   timestamptz not null default clock_timestamp(),
 
     constraint place_name_is_a_slug check (name ~ '^[a-z0-9_-]{1,63}$'),
@@ -52,6 +53,8 @@ comment on table bds.places is 'Servers on which companies live: this database, 
 comment on column bds.places.name is 'The place''s name';
 comment on column bds.places.url is 'Its connection string, for the service and for the servers of other places; null: this database';
 comment on column bds.places.is_draining is 'Whether it gets no further companies';
+comment on column bds.places.secret is
+    'What home and this place alone know; at the place it stands in the row of home. It proves that an administrator has deleted a company';
 comment on column bds.places.created_at is 'When it was added';
 insert into bds.places (name) values ('home');
 

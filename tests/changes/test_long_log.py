@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import psycopg
 
-from tests.conftest import Operator
+from tests.conftest import NO_MONTHS, Operator
 from tests.database.aging import age
 from tests.service.serving import running
 
@@ -17,6 +17,7 @@ LOCKED = """
 """
 
 
+@NO_MONTHS
 def test_a_page_by_id_reads_the_months_from_that_id_on(database_url: str, operator: Operator, monkeypatch: Any) -> None:
     operator.company("demo")
     for code in range(9):

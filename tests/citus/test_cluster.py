@@ -11,10 +11,12 @@ from app.database import cluster, places, rebalance
 from app.database.directory import HOME
 from app.database.move import GRACE, Move
 from app.errors import ServiceError
+from tests.auth.client import make_user
 from tests.citus.conftest import COMPANY, Cluster, made
 from tests.conftest import Operator
 from tests.places.test_service import Load, send
 from tests.service.serving import running, wait_until
+from tests.web.visitor import visitor
 from tests.webhooks.conftest import working
 from tests.webhooks.receiving import receiving
 
@@ -79,6 +81,27 @@ def test_a_company_lives_where_citus_has_its_shard(pair: Cluster) -> None:
     assert pair.rows(HOME, "select company_id, count(*) from shards.data_units group by 1 order by 1") == [
         (company, 1) for company in placed
     ]
+
+
+def test_an_administrator_creates_and_deletes_a_company_where_its_shard_is(pair: Cluster) -> None:
+    pair.company()
+    with running(pair.url, company=None) as service:
+        make_user(service, "boss@example.com", COMPANY)
+        with psycopg.connect(pair.url, autocommit=True) as home:
+            home.execute("select bds.set_access('boss@example.com', %s, true)", ([COMPANY],))
+        boss = visitor(service, "boss@example.com")
+        wait_until(lambda: len(boss.get("/companies").tree.xpath("//select[@id='place']/option")) == 4)
+        place = places.choose(pair.urls, "acme")
+        [other] = [name for name in pair.names if name != place]
+        refused = boss.post("/companies", {"id": "acme", "place": other})
+        assert f"expected {place}, not {other}" in refused.problems[0]
+        assert boss.post("/companies", {"id": "acme", "place": ""}).status == 303
+        assert pair.place("acme") == place
+        assert pair.write(place, "insert into data.units (code, name) values ('KG', 'kilogram') returning id", "acme")
+        assert boss.post("/companies/acme/delete", {"confirm": "acme"}).status == 303
+        for query in ("select from bds.companies where id = 'acme'", "select from data.units"):
+            assert pair.rows(place, query) == []
+        assert pair.rows(HOME, "select from bds.directory where company_id = 'acme'") == []
 
 
 def test_companies_move_between_workers_under_load(pair: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,7 +190,7 @@ def test_a_company_of_home_moves_to_the_worker_that_has_its_shard(pair: Cluster)
         operator.write(operator.company(COMPANY), "insert into data.units (code, name) values ('KG', 'kilogram')")
     place = places.choose(pair.urls, COMPANY)
     [other] = [name for name in pair.names if name != place]
-    with Move.of(pair.urls, COMPANY, lambda _: None) as move, pytest.raises(ServiceError, match=f"expected --to {place}"):
+    with Move.of(pair.urls, COMPANY, lambda _: None) as move, pytest.raises(ServiceError, match=f"expected {place}"):
         move.start(other)
     with Move.of(pair.urls, COMPANY, lambda _: None) as move:
         move.start(place)

@@ -74,7 +74,7 @@ RELATIONS: dict[str, tuple[str, str, str, str, str, str, str]] = {
     "bds.linkage_weights": (R, R, "", R, W, R, R),
     "bds.mappers": (R, R, "", R, R, R, R),
     "bds.navigations": (R, R, R, R, R, R, R),
-    "bds.places": ("", "", R, "", R, "", ""),
+    "bds.places": ("", "", "", "", "", "", ""),  # all columns but the secret, which only its owner reads
     "bds.positions": (R, R, "", R, R, R, R),
     "bds.company_positions": (R, R, "", R, R, R, R),
     "bds.turns": ("", "", "", "", R, "", ""),
@@ -95,6 +95,8 @@ RELATIONS: dict[str, tuple[str, str, str, str, str, str, str]] = {
 COLUMNS = {
     ("bds.users", "bds_operator"): "id email companies is_administrator created_at last_login_at",
     ("bds.users", "bds_service"): "id email companies is_administrator created_at last_login_at",
+    ("bds.places", "bds_operator"): "name url is_draining created_at",
+    ("bds.places", "bds_service"): "name url is_draining created_at",
     ("bds.settings", "bds_service"): "place",
 }
 # functions that run with their owner's rights: all that lends a role what it has not itself

@@ -23,7 +23,13 @@ begin
 end
 $$;
 create trigger note before insert on data.seats for each statement execute function public.note();
-alter table data.shops set (autovacuum_enabled = false);
+do $$ declare part regclass; begin
+    for part in select c.oid from pg_class c where c.oid = 'data.shops'::regclass and c.relkind = 'r'
+        union all select t.relid from pg_partition_tree('data.shops') t where t.isleaf
+    loop
+        execute format('alter table %s set (autovacuum_enabled = false)', part);
+    end loop;
+end $$;
 """
 
 

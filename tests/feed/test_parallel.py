@@ -11,7 +11,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from tests.conftest import Operator
+from tests.conftest import Operator, parts_of
 from tests.feed.conftest import Feed, errors
 from tests.service.serving import wait_until
 
@@ -89,20 +89,21 @@ def test_an_import_with_parallel_workers_gives_the_same(companies: Callable[[], 
         wait_until(lambda: launched(feed.operator) != helpers[0])
 
 
-READ = """
-    select t.seq_tup_read, t.n_tup_upd + t.n_tup_del, (select sum(i.idx_tup_read) from pg_stat_user_indexes i where i.relid = t.relid)
-    from pg_stat_user_tables t where t.relid = 'data.products'::regclass
+READ = f"""
+    select sum(t.seq_tup_read)::bigint, sum(t.n_tup_upd + t.n_tup_del)::bigint,
+        (select sum(i.idx_tup_read)::bigint from pg_stat_user_indexes i where i.relid in {parts_of("data.products")}), sum(t.n_tup_ins)
+    from pg_stat_user_tables t where t.relid in {parts_of("data.products")}
 """
 
 
 @contextlib.contextmanager
 def counting(feed: Feed) -> Iterator[list[int]]:
     """The rows of products that the block reads by sequential scans, and by index scans; filled in at its end."""
-    ((whole, written, probed),) = feed.operator.rows(READ)
+    ((whole, written, probed, _),) = feed.operator.rows(READ)
     found: list[int] = []
     yield found
     wait_until(lambda: feed.operator.rows(READ)[0][1] > written)
-    ((whole_now, _, probed_now),) = feed.operator.rows(READ)
+    ((whole_now, _, probed_now, _),) = feed.operator.rows(READ)
     found += [whole_now - whole, probed_now - probed]
 
 
@@ -121,9 +122,7 @@ def analysed_and_not(companies: Callable[[], Feed]) -> tuple[Feed, Feed]:
         connection.execute("reset session_replication_role")
         if feed is known:
             connection.execute("vacuum analyze data.products")
-    wait_until(
-        lambda: bool(known.operator.rows("select from pg_stat_user_tables where relname = 'products' and n_tup_ins >= 203000"))
-    )
+    wait_until(lambda: known.operator.rows(READ)[0][3] >= 203_000)
     return known, unknown
 
 

@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 import pytest
 
+from tests.conftest import NO_MONTHS
 from tests.database.aging import age
 from tests.service.serving import Reply, Service
 
@@ -320,6 +321,7 @@ def test_the_history_of_a_row_has_what_each_change_replaced_and_set(service: Ser
     assert service.ask("/c/demo/nothing/1/history").status == 404
 
 
+@NO_MONTHS
 def test_what_retention_has_dropped_is_gone(service: Service) -> None:
     service.operator.company("kept")
     key = "Basic " + base64.b64encode(f"api:{service.operator.key('kept')}".encode()).decode()

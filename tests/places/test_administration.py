@@ -99,7 +99,7 @@ def test_an_administrator_creates_a_company_at_a_place_on_the_page(pair: Places)
         make_user(service, "boss@example.com", COMPANY)
         pair.home.rows("select bds.set_access('boss@example.com', %s, true)", ([COMPANY],))
         boss = visitor(service, "boss@example.com")
-        wait_until(lambda: len(boss.get("/companies").tree.xpath("//select[@id='place']/option")) == 2)
+        wait_until(lambda: len(boss.get("/companies").tree.xpath("//select[@id='place']/option")) == 3)
         refused = boss.post("/companies", {"id": "acme", "place": "east"})
         assert "there is no place 'east'" in refused.problems[0] and pair.writable("acme") == []
         pair.west.rows("select bds.create_company('acme', 'left')")  # by an attempt that did not get to home
@@ -112,8 +112,47 @@ def test_an_administrator_creates_a_company_at_a_place_on_the_page(pair: Places)
         assert "acme t 1 at west" in boss.get("/companies").one("//tbody/tr[th/a='acme']")
         again = boss.post("/companies", {"id": "acme", "place": "west"})
         assert again.status == 409
+        boss.post("/companies/acme/delete", {"confirm": "acme"})
+        assert pair.west.rows("select from bds.companies") == pair.west.rows("select from data.units") == []
+        assert pair.home.rows("select from bds.companies where id = 'acme'") == pair.home.rows("select from bds.directory") == []
         pair.home.rows("update bds.places set is_draining = true where name = 'west' returning name")
         assert not boss.get("/companies").tree.xpath("//select[@id='place']")
+
+
+def test_the_service_deletes_a_company_at_a_place_when_an_administrator_at_home_does(pair: Places) -> None:
+    pair.company("west", "acme")
+    pair.company("west", "beta")
+    [(seconds, seal)] = pair.home.rows(
+        "select t.n, bds_operation.seal(p.secret, 'acme', t.n)"
+        " from bds.places p, (select extract(epoch from now())::bigint) t (n) where p.name = 'west'"
+    )
+    forged = bytes.fromhex(seal)[::-1].hex()
+    with psycopg.connect(pair.urls["west"], autocommit=True) as service:
+        service.execute("set role bds_service")
+        for company, release in (
+            ("acme", None), ("acme", ""), ("acme", f"{seconds} {forged}"), ("acme", f"{seconds - 1000} {seal}"),
+            ("beta", f"{seconds} {seal}"),
+        ):  # fmt: skip
+            service.execute("select set_config('bds.release', %s, false)", (release,))
+            with pytest.raises(psycopg.Error) as refused:
+                service.execute("select bds.delete_company(%s)", (company,))
+            assert refused.value.sqlstate == "BD001", release
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            service.execute("select secret from bds.places")
+        service.execute("select set_config('bds.release', %s, false)", (f"{seconds} {seal}",))
+        service.execute("select bds.delete_company('acme')")
+    assert pair.west.rows("select id from bds.companies") == [("beta",)]
+
+
+def test_a_company_that_is_being_moved_is_not_deleted(pair: Places, bds: Any) -> None:
+    pair.company(HOME)
+    interrupt(pair, "copied")
+    code, _, message = bds("company", "delete", COMPANY, "--yes")
+    assert code == 1 and "is being moved" in message and "--abort" in message
+    assert pair.writable() == [HOME]
+    assert bds("company", "move", COMPANY, "--abort")[0] == 0
+    assert bds("company", "delete", COMPANY, "--yes")[0] == 0
+    assert pair.home.rows("select from bds.companies") == []
 
 
 def test_a_company_in_use_at_a_place_is_not_taken_by_another_attempt(pair: Places) -> None:
