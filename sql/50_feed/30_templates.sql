@@ -20,11 +20,11 @@ create table bds_feed.templates (
     purpose   text not null,
     body      text not null
 );
-comment on table bds_feed.templates is 'Functions of the schema bds_import';
-comment on column bds_feed.templates.signature is 'Name and parameters';
+comment on table bds_feed.templates is 'Functions of the schema bds_import, and the tables over which they run';
+comment on column bds_feed.templates.signature is 'Name and parameters; of a table the name';
 comment on column bds_feed.templates.of is
-    'Null: one function for each entity. A set, such as keys: one for each member. Anything else: one if the entity has it';
-comment on column bds_feed.templates.result is 'The type of the result: a query if it is a table, else a body in PL/pgSQL';
+    'Null: one for each entity. A set, such as keys: one for each member. Anything else: one if the entity has it';
+comment on column bds_feed.templates.result is 'The type of the result, or the table whose rows it returns: a query if it is a table, else a body in PL/pgSQL; "a table" for tables';
 comment on column bds_feed.templates.purpose is 'What it does';
 comment on column bds_feed.templates.body is 'The template';
 
@@ -78,8 +78,16 @@ as $$
 declare
     -- a tag that is alone in its line
     alone  constant text := '^[ \t]*(\{(?:each|if|else|end) [^}]*\})[ \t]*\n';
+    name   text := bds_feed.fill(split_part(template.signature, '(', 1), scope, member);
+    body   text := bds_feed.fill(regexp_replace(btrim(template.body, E'\n'), alone, '\1', 'gn'), scope, member);
     result text := bds_feed.fill(template.result, scope, member);
+    rows   text;
 begin
+    if template.result = 'a table' then
+        insert into bds_feed.tables values (scope ->> 'entity', name, body);
+        return;
+    end if;
+    select format(E'table (%s\n)', replace(t.definition, '{storage}', '')) into rows from bds_feed.tables t where t.name = result;
     execute bds_impl.fill(
         $sql$
 create or replace function bds_import.{name:I}{parameters} returns {result} language {language} as $function$
@@ -87,15 +95,13 @@ create or replace function bds_import.{name:I}{parameters} returns {result} lang
 $function$;
 comment on function bds_import.{name:I}{parameters} is {purpose:L}
         $sql$,
-        'name', bds_feed.fill(split_part(template.signature, '(', 1), scope, member),
-        'parameters', substr(template.signature, strpos(template.signature, '(')), 'result', result,
-        'language', case when result ^@ 'table' then 'sql stable' else 'plpgsql' end,
-        'body', bds_feed.fill(regexp_replace(btrim(template.body, E'\n'), alone, '\1', 'gn'), scope, member),
+        'name', name, 'parameters', substr(template.signature, strpos(template.signature, '(')), 'result', coalesce(rows, result),
+        'language', case when coalesce(rows, result) ^@ 'table' then 'sql stable' else 'plpgsql' end, 'body', body,
         'purpose', (scope ->> 'entity') || ': ' || bds_feed.fill(template.purpose, scope, member)
     );
 end
 $$;
-comment on function bds_feed.make(bds_feed.templates, jsonb, jsonb) is 'Makes a function of bds_import';
+comment on function bds_feed.make(bds_feed.templates, jsonb, jsonb) is 'Makes a function of bds_import, or a table of bds_feed.tables';
 
 create function bds_feed.install(entity_name text default null)
     returns void
@@ -104,9 +110,8 @@ create function bds_feed.install(entity_name text default null)
     set check_function_bodies = off  -- the tables are made by the first import
 as $$
 declare
-    touched     bds_feed.entities;
-    scope       jsonb;
-    is_writable boolean;
+    touched bds_feed.entities;
+    scope   jsonb;
 begin
     perform bds_feed.note_entities();
     update bds_feed.state set version = left(md5(random()::text), 8);
@@ -118,19 +123,16 @@ begin
             or e.family = (select f.family from bds_feed.entities f where f.name = entity_name)
     loop
         perform bds_feed.uninstall(touched.name);
-        is_writable := exists (select from bds.import_columns c where c.entity = touched.name);
-        -- of an entity without a column that can be imported there is the map alone, which others read
-        insert into bds_feed.tables select touched.name, t.name, t.definition from bds_feed.tables_of(touched.name) t
-        where is_writable or t.name ^@ 'map_';
-        continue when not is_writable;
         scope := bds_feed.scope_of(touched);
         perform bds_feed.make(t, scope, m.member)
-        from bds_feed.templates t
+        from (select * from bds_feed.templates order by result <> 'a table') t
         cross join lateral (
             select '{}'::jsonb where t.of is null or jsonb_typeof(scope -> t.of) <> 'array' and scope -> t.of not in ('null', 'false')
             union all
             select e from jsonb_array_elements(case jsonb_typeof(scope -> t.of) when 'array' then scope -> t.of end) e
-        ) as m (member);
+        ) as m (member)
+        -- of an entity without a column that can be imported there is the map alone, which others read
+        where scope -> 'columns' <> 'null' or t.signature = 'map_{entity}';
     end loop;
     revoke all on all functions in schema bds_import from public;
     grant execute on all functions in schema bds_import to bds_importer;

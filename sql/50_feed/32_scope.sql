@@ -73,7 +73,8 @@ create function bds_feed.column_scope(c bds.import_columns, n bigint, this bds_f
     stable
 as $$
     select jsonb_build_object(
-        'name', c.name, 'column', c.column_name, 'type', c.sql_type, 'n', n, 'flag', 1::bigint << (least(n, 63) - 1)::int,
+        'name', c.name, 'field', (select f.name from bds.fields f where f.entity = c.entity and f.column_name = c.column_name),
+        'column', c.column_name, 'type', c.sql_type, 'n', n, 'flag', 1::bigint << (least(n, 63) - 1)::int,
         'key', 'key_' || c.name, 'unique', c.is_unique, 'is_parent', c.is_parent, 'expected', bds_feed.expected_value(c.type, c.sql_type),
         'given', r.given, 'valid', r.valid, 'value', r.value, 'named', r.named, 'cleared', format('(%s)::%s', r.cleared, c.sql_type),
         'is_constant', r.cleared !~ '\w\(',  -- what a function gives now is not what it gave then
@@ -148,13 +149,13 @@ as $$
             select string_agg(format('%L = any (members) and %L = any (looked.columns)', c.target, c.name), ' or ' order by c.ordinal)
             from c where c.target is not null), 'false'),
         'kinds', this.kinds::text, 'known', array_to_string(this.kinds, ':..., ') || ':...', 'any_kind', array_to_string(this.kinds, ' or '),
-        'map', bds_feed.rows_of('map_' || this.name), 'diff', bds_feed.rows_of('diff_' || this.name),
+        'storage', '{storage}',  -- filled when the table is made
         -- a record that goes: nothing but what names it counts; without a unique field all that it says tells which it is
         'only_identifies', format($sql$(s."@operation" is not distinct from 'delete'%s)$sql$,
             case when not this.has_keys then ' and coalesce(s."@id", s."@where") is not null' end),
         'children', (
             select jsonb_agg(jsonb_build_object(
-                'child', h.target, 'whole', h.collection || '@present', 'table', h.table_name::text, 'column', h.column_name))
+                'child', h.target, 'collection', h.collection, 'whole', h.collection || '@present', 'table', h.table_name::text, 'column', h.column_name))
             from bds_feed.children_of(this.name) h),
         'rules', (
             select jsonb_agg(jsonb_build_object('message', format('it breaks the rule %s', r.name), 'field', coalesce(quote_literal(r.field), 'null'),

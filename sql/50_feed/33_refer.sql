@@ -14,6 +14,23 @@ begin
     end if;
 end$sql$),
 
+('read_{entity}(first bigint, parents bigint[], positions bigint[], records jsonb[], is_merge boolean)', null, 'void',
+'stages records of a document in SQL, from the ordinal $1 on; child arrays are merged if is_merge', $sql$
+begin
+    insert into pg_temp."staged_{entity}" ("@ordinal", "@parent", "@position", "@id", "@operation"
+        {each columns}, {name:I}{end columns}{each children}, {whole:I}{end children})
+    select $1 + u.n - 1, u.parent, u.position, bds_feed.staged_text(nullif(u.r -> 'id', 'null'), false),
+        case jsonb_typeof(u.r -> '@operation') when 'string' then u.r ->> '@operation' end
+        {each columns}
+        , bds_feed.staged_text(coalesce(u.r -> {field:L}, u.r -> {name:L}), {type:L} = 'boolean')  -- categoryId beside category
+        {end columns}
+        {each children}
+        , case when u.r ? {collection:L} then coalesce(bds_feed.switch(u.r -> '{collection}@removeAll'),
+            case when u.r -> '@operation' is distinct from '"delete"' then not $5 end) end
+        {end children}
+    from unnest($2, $3, $4) with ordinality as u (parent, position, r, n);
+end$sql$),
+
 ('look_at_{entity}()', null, 'void',
 'notes which columns a staged row gives, whether every text is a value of its field''s type, and the number of rows', $sql$
 begin

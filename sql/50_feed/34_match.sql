@@ -22,7 +22,7 @@ begin
     perform bds_import."check_keys_{entity}"(import, $2, sole is not null, has_new);
 end$sql$),
 
-('matched_{entity}{by}(company text, given text[], is_valid boolean, compare boolean)', 'ways', '{map}',
+('matched_{entity}{by}(company text, given text[], is_valid boolean, compare boolean)', 'ways', 'map_{entity}',
 'the row that each staged row means{if sole}, if all that they say of themselves is {sole}{end sole}', $sql$
 select s."@ordinal", s."@parent", coalesce(s."@position", s."@ordinal"), s."@phase", coalesce(s."@operation", 'upsert'), m.target,
     m.target is null and s."@where" is null, m.is_ambiguous,

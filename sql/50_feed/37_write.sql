@@ -49,7 +49,7 @@ begin
     perform bds_feed.show_progress(import, 'comparing', '{entity}', 3);
 end$sql$),
 
-('differing_{entity}(company text, given text[], is_valid boolean)', null, '{diff}',
+('differing_{entity}(company text, given text[], is_valid boolean)', null, 'diff_{entity}',
 'the rows that are new or differ from what is stored, as they are to become', $sql$
 select v."@ordinal", v.id, v."@new"{each columns}, v.{column:I}{end columns}
 from (

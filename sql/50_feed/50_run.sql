@@ -5,27 +5,22 @@ create function bds_feed.begin_run(import bds.imports)
     language plpgsql
 as $$
 declare
-    staged      text[];
-    entity_name text;
+    staged record;
 begin
     -- A row that is looked up costs four microseconds, one of an index or table that is read whole a third of one.  The defaults, made
     -- for disks, tell the planner a ratio of a hundred and more; these tell it seventeen.
     perform set_config('seq_page_cost', '0.1', true), set_config('random_page_cost', '0.1', true), set_config('cpu_operator_cost', '0.001', true);
     if import.is_small then
-        return;  -- bds_feed.open_small has noted what is staged
+        return;  -- its tables are open
     end if;
-    staged := bds_feed.staged_entities(import);
     perform set_config('work_mem', case
         when pg_size_bytes(current_setting('work_mem')) < 96 << 20 then '96MB' else current_setting('work_mem') end, true);
-    perform bds_feed.open_common_tables(import), bds_feed.open_tables(import, staged);
-    foreach entity_name in array staged loop
-        execute 'analyze ' || bds_feed.staging_table(import.number, entity_name);
+    perform bds_feed.open_tables(import, bds_feed.staged_entities(import));
+    for staged in select f.name, bds_feed.staging_table(import.number, f.name) as stage from pg_temp.feed_entities f loop
+        execute 'analyze ' || staged.stage;
+        update pg_temp.feed_entities f set rows = c.reltuples  -- an estimate until it is looked at
+        from pg_class c where c.oid = staged.stage::regclass and f.name = staged.name;
     end loop;
-    insert into pg_temp.feed_entities (name, place, family, rows)
-    select e.name, e.place, e.family, coalesce((  -- an estimate until it is looked at
-        select greatest(c.reltuples, 0)::bigint from pg_class c where c.oid = to_regclass(bds_feed.staging_table(import.number, e.name))), 0)
-    from bds_feed.entities e
-    where e.name = any (staged);
 end
 $$;
 comment on function bds_feed.begin_run(bds.imports) is 'Sets the planner for an import, until the end of the transaction, and notes what is staged';

@@ -159,7 +159,7 @@ begin
     import.remove_all := remove_all;
     import.is_forced := false;
     import.is_cancelled := false;
-    perform bds_feed.open_common_tables(import);
+    perform bds_feed.open_tables(import, '{}');
     if exists (select from pg_temp.feed_entities) then  -- of an earlier import of this transaction
         perform bds_feed.empty_tables(array(select f.name from pg_temp.feed_entities f), true);
     end if;
@@ -167,26 +167,3 @@ begin
 end
 $$;
 comment on function bds_feed.small_import(text, text, boolean, text, text[]) is 'An import that is staged and run in the transaction that calls this';
-
-create function bds_feed.open_small(import bds.imports, names text[])
-    returns void
-    language plpgsql
-as $$
-declare
-    closed  text[] := array(select n.name from unnest(names) as n (name) where not bds_feed.is_open('staged_' || n.name));
-    unknown text;
-begin
-    if closed <> '{}' then
-        select n.name into unknown from unnest(closed) as n (name) where n.name not in (select e.name from bds_feed.entities e);
-        if found then
-            raise exception using errcode = 'BD002', message = format('no such entity: %L', unknown);
-        end if;
-        perform bds_feed.open_tables(import, closed);
-    end if;
-    insert into pg_temp.feed_entities (name, place, family)
-    select e.name, e.place, e.family from bds_feed.entities e
-    where e.name = any (names) and not exists (select from pg_temp.feed_entities f where f.name = e.name);
-end
-$$;
-comment on function bds_feed.open_small(bds.imports, text[]) is
-    'Makes the temporary tables of entities ready, if they are not, and notes that they are staged; BD002 for an unknown entity';

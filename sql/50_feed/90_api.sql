@@ -125,10 +125,6 @@ declare
     import bds.imports := bds_feed.open_import(company, import_id, 'receiving');
     now_at timestamptz;
 begin
-    -- staging tables are not logged: a database that crashed and came back has lost what was in them
-    if bds_feed.count_staged(import) < records then
-        raise exception using errcode = 'BD003', message = 'the database was restarted while the document arrived: send it again';
-    end if;
     perform bds.import_stage(company, import_id, e.name) from unnest(remove_all) as e (name);
     now_at := clock_timestamp();
     update bds.imports i
@@ -152,11 +148,13 @@ declare
 begin
     if import.state = 'receiving' then
         perform bds.import_received(company, import_id, atomic, 0, bds_feed.count_staged(import), remove_all);
-    elsif import.records > 0 and bds_feed.count_staged(import, true) = 0 then
-        -- it waited, and the database crashed meanwhile
-        raise exception using errcode = 'BD003', message = 'the database was restarted while the import waited: send it again';
     end if;
-    return bds_feed.run(bds_feed.open_import(company, import_id, 'running'), raise_on_failure);
+    import := bds_feed.open_import(company, import_id, 'running');
+    -- staging tables are not logged: a database that crashed and came back has lost what was in them
+    if bds_feed.count_staged(import) < import.records then
+        raise exception using errcode = 'BD003', message = 'the database was restarted before the import ran: send it again';
+    end if;
+    return bds_feed.run(import, raise_on_failure);
 end
 $$;
 comment on function bds.import_run(text, uuid, text, text[], boolean) is
@@ -182,7 +180,7 @@ begin
     import.records := records;
     import.file := left(file, 255);
     import.mapper := mapper;
-    perform bds_feed.open_small(import, array(select jsonb_object_keys(rows)) || remove_all);
+    perform bds_feed.open_tables(import, array(select jsonb_object_keys(rows)) || remove_all);
     for member in select m.key as entity, m.value as rows from jsonb_each(rows) m loop
         execute format('select bds_import.%I($1)', 'stage_' || member.entity) using member.rows;
     end loop;

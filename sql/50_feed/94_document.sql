@@ -102,7 +102,7 @@ begin
     if is_small then
         import.bytes := octet_length(document::text);
         import.records := total;
-        perform bds_feed.open_small(import, whole);
+        perform bds_feed.open_tables(import, whole);
         return bds_feed.run(import, raise_on_failure);
     end if;
     perform bds.import_received(company, import.id, atomic, octet_length(document::text), total, whole);
@@ -170,27 +170,23 @@ create function bds_feed.stage_records(
     language plpgsql
 as $$
 declare
-    target text;
-    at     bigint;  -- the first ordinal; before, the place of a record that is refused
-    child  record;
-    items  record;
+    at    bigint;  -- the first ordinal; before, the place of a record that is refused
+    child record;
+    items record;
 begin
-    if import.is_small then
-        perform bds_feed.open_small(import, array[entity_name]);
-        target := format('pg_temp.%I', 'staged_' || entity_name);
-    else
-        target := bds.import_stage(import.company_id, import.id, entity_name);
+    if not import.is_small then
+        perform bds.import_stage(import.company_id, import.id, entity_name);
     end if;
+    perform bds_feed.open_tables(import, array[entity_name]);
     select u.position into at from unnest(positions, records) u (position, record) where jsonb_typeof(u.record -> '@where') <> 'null' limit 1;
     if found then
         raise exception using errcode = 'BD005', message = format('%s[%s].@where: conditions are not read in SQL', entity_name, at),
             hint = format('send the document to POST /api/%s/import, or update the view api.%I', import.company_id, entity_name);
     end if;
-    execute format('select coalesce(max("@ordinal") + 1, 0) from %s', target) into at;
-    execute bds_feed.stage_statement(entity_name, target) using at, parents, positions, records, is_merge;
-    execute format('insert into %s (entity, ordinal, field, code, message, is_kept) select $1, $2 + w.n - 1, w.field, w.code, w.message, true
-        from bds_feed.wrong_members($1, $3) w',
-        case when import.is_small then 'pg_temp.feed_errors' else bds_feed.staging_table(import.number, 'errors') end) using entity_name, at, records;
+    execute format('select coalesce(max("@ordinal") + 1, 0) from pg_temp.%I', 'staged_' || entity_name) into at;
+    execute format('select bds_import.%I($1, $2, $3, $4, $5)', 'read_' || entity_name) using at, parents, positions, records, is_merge;
+    insert into pg_temp.feed_errors (entity, ordinal, field, code, message, is_kept)
+    select entity_name, at + w.n - 1, w.field, w.code, w.message, true from bds_feed.wrong_members(entity_name, records) w;
     for child in select * from bds_feed.children_of(entity_name) loop
         select array_agg(at + r.n - 1 order by r.n, i.n) as parents, array_agg(i.n - 1 order by r.n, i.n) as positions,
             array_agg(i.value order by r.n, i.n) as records
@@ -206,35 +202,6 @@ end
 $$;
 comment on function bds_feed.stage_records(bds.imports, text, bigint[], bigint[], jsonb[], boolean) is
     'Stages records of an entity with their children; parents: the ordinals of the records that contain them, null at the top';
-
-create function bds_feed.stage_statement(entity_name text, target text)
-    returns text
-    language sql
-    stable
-as $$
-    select bds_impl.fill(
-        $sql$
-        insert into {target} ("@ordinal", "@parent", "@position", "@id", "@operation"{names})
-        select $1 + u.n - 1, u.parent, u.position, bds_feed.staged_text(nullif(u.r -> 'id', 'null'), false),
-            case jsonb_typeof(u.r -> '@operation') when 'string' then u.r ->> '@operation' end{values}
-        from unnest($2, $3, $4) with ordinality as u (parent, position, r, n)
-        $sql$,
-        'target', target, 'names', coalesce(string_agg(format(', %I', m.name), '' order by m.n), ''),
-        'values', coalesce(string_agg(', ' || m.value, '' order by m.n), ''))
-    from (
-        -- categoryId beside category
-        select c.name, format('bds_feed.staged_text(coalesce(u.r -> %L, u.r -> %L), %L)', f.name, c.name, c.type = 'bool') as value, c.ordinal as n
-        from bds.import_columns c join bds.fields f on f.entity = c.entity and coalesce(f.reference, f.name) = c.name
-        where c.entity = entity_name
-        union all
-        select h.collection || '@present', format(
-            'case when u.r ? %1$L then coalesce(bds_feed.switch(u.r -> %2$L), '
-            'case when u.r -> ''@operation'' is distinct from ''"delete"'' then not $5 end) end', h.collection, h.collection || '@removeAll'), 10000
-        from bds_feed.children_of(entity_name) h
-    ) m
-$$;
-comment on function bds_feed.stage_statement(text, text) is
-    'The statement that stages records; its parameters are the first ordinal, parents, positions, records, and whether child arrays are merged';
 
 create function bds_feed.wrong_members(entity_name text, records jsonb[])
     returns table (n bigint, field text, code text, message text)
