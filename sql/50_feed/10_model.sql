@@ -37,24 +37,6 @@ create function bds_feed.children_of(entity_name text)
     end;
 comment on function bds_feed.children_of(text) is 'The child collections of an entity, with their tables and the columns that lead to the parent';
 
-create function bds_feed.uses_of(entity_name text)
-    returns table (user_name text, user_table regclass, column_name name)
-    language sql
-    stable
-    begin atomic
-        -- by foreign keys that would refuse the delete; what goes along by itself is no hindrance
-        select u.name, u.table_name, a.attname
-        from bds.entities e
-        join pg_constraint k on k.contype = 'f' and k.confrelid = e.table_name and k.confdeltype in ('a', 'r')
-        join bds.entities u on u.table_name = k.conrelid
-        cross join lateral unnest(k.conkey, k.confkey) as c (attnum, of_target)
-        join pg_attribute t on t.attrelid = k.confrelid and t.attnum = c.of_target and t.attname = 'id'
-        join pg_attribute a on a.attrelid = k.conrelid and a.attnum = c.attnum
-        where e.name = entity_name
-        order by u.ordinal, a.attnum;
-    end;
-comment on function bds_feed.uses_of(text) is 'The columns that refer to rows of an entity';
-
 create function bds_feed.rules_of(entity_name text)
     returns table (name name, expression text, field text)
     language sql

@@ -93,13 +93,9 @@ is_kept boolean default false  -- outlives a comparison$sql$),
 ('*', 'feed_done', $sql$  -- what was done to the rows of an entity, step by step
 entity text {storage}, created bigint, updated bigint, deleted bigint, unchanged bigint$sql$),
 
-('*', 'feed_gone', $sql$  -- rows that go, and why (62_delete.sql)
-entity text {storage}, id bigint, kind text {storage}, cause text {storage}, ticket bigint,
-along boolean default false,  -- a foreign key takes it along
-n bigint  -- numbers the tickets when they are tried singly$sql$),
-
-('*', 'feed_use', $sql$  -- what has to stay after all
-kind text {storage}, cause text {storage}, ticket bigint, code text {storage}, message text {storage}$sql$);
+('*', 'feed_gone', $sql$  -- rows that go: kind, cause and ticket say why, code and message why they stay after all (62_delete.sql)
+entity text {storage}, id bigint, kind text {storage}, cause text {storage}, ticket bigint, code text {storage}, message text {storage},
+n bigint default 0  -- numbers the tickets when they are tried singly$sql$);
 
 create function bds_feed.staging_table(import_number bigint, entity text)
     returns text
@@ -291,8 +287,9 @@ create function bds_feed.staged_entities(import bds.imports)
     returns text[]
     language sql
     stable
-    return array(
-        select e.name from bds_feed.entities e where to_regclass(bds_feed.staging_table(import.number, e.name)) is not null);
+as $$
+    select array(select e.name from bds_feed.entities e where to_regclass(bds_feed.staging_table(import.number, e.name)) is not null);
+$$;
 comment on function bds_feed.staged_entities(bds.imports) is 'The entities of which a large import may have staged records';
 
 create function bds_feed.count_staged(import bds.imports)

@@ -108,8 +108,7 @@ create function bds_feed.apply(import bds.imports)
     language plpgsql
 as $$
 declare
-    this    record;
-    members text[];
+    this record;
 begin
     perform bds_feed.plan(import, false);
     for this in
@@ -129,11 +128,7 @@ begin
     for this in select f.name from pg_temp.feed_entities f where f.updates > 0 order by f.place loop
         perform bds_feed.mass_update(import, this.name);
     end loop;
-    for members in  -- those first that refer to others
-        select array_agg(f.name order by f.place) from pg_temp.feed_entities f group by f.family order by f.family desc
-    loop
-        perform bds_feed.delete_family(import, members);
-    end loop;
+    perform bds_feed.delete_rows(import);
 end
 $$;
 comment on function bds_feed.apply(bds.imports) is

@@ -1,8 +1,9 @@
--- Deleting: all that goes of a family lies in feed_gone and is deleted at once, for entities that refer to one another in a circle can
--- only go together.  Each row has the reason why it goes, and stays if others refer to it, unless they go with it:
+-- Deleting: all rows that go lie in feed_gone and are deleted at once, for rows may refer to one another in a circle.  Each has the
+-- reason why it goes, and stays if others refer to it, unless they go with it:
 --     record      a record deletes it: ticket is the record's ordinal; if it stays, the record has failed
 --     array       its parent's array, given whole, lacks it: ticket is the parent record's ordinal, which fails with all that it writes
 --     collection  its collection, given whole, lacks it: ticket is the row; if it stays, that is an error of the collection
+-- Rows that its foreign keys take along have the same reason.  What stays has code and message, with all rows of its ticket.
 
 insert into bds_feed.templates (signature, of, result, purpose, body) values
 ('find_deleted_{entity}(import bds.imports)', null, 'void', 'puts the rows that records delete into feed_gone, by the record', $sql$
@@ -85,27 +86,22 @@ begin
 end$sql$),
 
 ('keep_{entity}(import bds.imports)', null, 'void',
-'notes, as errors of records or of the collection, which rows of feed_use stay, and takes them and those of failed records out of feed_gone', $sql$
+'notes, as errors of records or of the collection, which rows of feed_gone stay, and takes them and those of failed records out', $sql$
 begin
-    insert into pg_temp.feed_errors (entity, ordinal, code, message, is_late)
-    select distinct on (u.ticket) '{entity}', u.ticket, u.code, u.message, true
-    from pg_temp.feed_use u where u.cause = '{entity}' and u.kind = 'record'
-    order by u.ticket, u.message;
+    insert into pg_temp.feed_errors (entity, ordinal, path, record, code, message, is_late)
+    select distinct on (g.kind, g.ticket) '{entity}', case when t.id is null then g.ticket end,
+        case when t.id is not null then '{entity}@removeAll' end,
+        coalesce({each keys}'{name}:' || t.{column:I}, {end keys}'id:' || t.id), g.code, g.message, true
+    from pg_temp.feed_gone g
+    left join {table} t on g.kind = 'collection' and t.company_id = (select import.company_id) and t.id = g.ticket
+    where g.cause = '{entity}' and g.code is not null;
     perform bds_feed.fail_late(import, '{entity}');
-    delete from pg_temp.feed_gone g using pg_temp."map_{entity}" m
-    where g.kind = 'record' and g.cause = '{entity}' and m.ordinal = g.ticket and m.failed;
-
-    insert into pg_temp.feed_errors (entity, path, record, code, message, is_late)
-    select '{entity}', '{entity}@removeAll', coalesce({each keys}'{name}:' || t.{column:I}, {end keys}'id:' || t.id), u.code, u.message, true
-    from (
-        select distinct on (u.ticket) u.* from pg_temp.feed_use u where u.kind = 'collection' and u.cause = '{entity}' order by u.ticket, u.message
-    ) u
-    join {table} t on t.company_id = (select import.company_id) and t.id = u.ticket;
-    delete from pg_temp.feed_gone g using pg_temp.feed_use u
-    where g.kind = 'collection' and g.cause = '{entity}' and u.kind = g.kind and u.cause = g.cause and u.ticket = g.ticket;
+    delete from pg_temp.feed_gone g
+    where g.cause = '{entity}' and (g.code is not null or g.kind = 'record' and exists (
+        select from pg_temp."map_{entity}" m where m.ordinal = g.ticket and m.failed));
 end$sql$);
 
-create function bds_feed.delete_family(import bds.imports, members text[])
+create function bds_feed.delete_rows(import bds.imports)
     returns void
     language plpgsql
 as $$
@@ -114,7 +110,7 @@ declare
 begin
     for this in
         select f.name, f.deletes > 0 as has_deletes, e.children, f.name = any (import.remove_all) as is_whole
-        from pg_temp.feed_entities f join bds_feed.entities e on e.name = f.name where f.name = any (members) order by f.place
+        from pg_temp.feed_entities f join bds_feed.entities e on e.name = f.name order by f.place
     loop
         if this.has_deletes then
             perform bds_feed.show_progress(import, 'deleting', this.name);
@@ -133,51 +129,21 @@ begin
     end if;
 end
 $$;
-comment on function bds_feed.delete_family(bds.imports, text[]) is
-    'Deletes what records of a family delete, and what its arrays and collections, given whole, no longer contain';
-
-create function bds_feed.keep_used(import bds.imports)
-    returns void
-    language plpgsql
-as $$
-declare
-    problems jsonb;
-    cause    text;
-begin
-    select jsonb_agg(to_jsonb(u)) into problems from (
-        select distinct on (u.cause, u.ticket) u.cause as entity, u.ticket as ordinal, u.code, u.message
-        from pg_temp.feed_use u where u.kind = 'array'
-        order by u.cause, u.ticket, u.message
-    ) u;
-    if problems is not null then
-        raise exception using errcode = 'BDF01', message = 'an array lacks rows that have to stay', detail = problems;
-    end if;
-    for cause in select distinct u.cause from pg_temp.feed_use u loop
-        execute format('select bds_import.%I($1)', 'keep_' || cause) using import;
-    end loop;
-    delete from pg_temp.feed_use;
-end
-$$;
-comment on function bds_feed.keep_used(bds.imports) is
-    'Takes out of feed_gone what feed_use has, and notes why; BDF01 where a parent has to fail with its array';
+comment on function bds_feed.delete_rows(bds.imports) is
+    'Deletes what records delete, and what arrays and collections, given whole, no longer contain';
 
 create function bds_feed.delete_gone(import bds.imports)
     returns void
     language plpgsql
 as $$
-declare
-    statement text;
 begin
     perform bds_feed.add_along(import);
     loop
-        perform bds_feed.filled(import, 'feed_gone');
         while bds_feed.find_used(import) loop
             perform bds_feed.keep_used(import);
         end loop;
         begin
-            foreach statement in array bds_feed.delete_statements(false) loop
-                execute statement using import.company_id;
-            end loop;
+            execute bds_feed.delete_statement() using import.company_id, 0, 0;
             exit;
         exception when others then
             if not bds_feed.is_fault_of_rows(sqlstate) or not bds_feed.rehearse_delete(import) then
@@ -185,6 +151,7 @@ begin
             end if;
         end;
         perform bds_feed.keep_used(import);
+        update pg_temp.feed_gone set n = 0;
     end loop;
     insert into pg_temp.feed_done (entity, deleted) select g.entity, count(distinct g.id) from pg_temp.feed_gone g group by g.entity;
     delete from pg_temp.feed_gone;
@@ -197,111 +164,120 @@ create function bds_feed.add_along(import bds.imports)
     language plpgsql
 as $$
 declare
-    names text[];
     child record;
-    at    int := 1;
-    found_rows bigint;
 begin
-    -- parents first: what goes along takes its own content along
-    select array_agg(e.name order by e.depth, e.name) into names
-    from bds_feed.entities e where e.name in (select g.entity from pg_temp.feed_gone g);
-    while at <= cardinality(names) loop
+    perform bds_feed.filled(import, 'feed_gone');
+    for child in  -- what goes along takes its own content along
+        select e.name as parent, c.* from bds_feed.entities e cross join lateral bds_feed.children_of(e.name) c
+        where e.root in (select o.root from bds_feed.entities o join pg_temp.feed_gone g on g.entity = o.name)
+        order by e.depth
+    loop
+        continue when not exists (select from pg_temp.feed_gone g where g.entity = child.parent);
+        execute format(
+            'insert into pg_temp.feed_gone (entity, id, kind, cause, ticket) '
+            'select %L, t.id, g.kind, g.cause, g.ticket '
+            'from pg_temp.feed_gone g join %s t on t.company_id = (select $1) and t.%I = g.id where g.entity = %L',
+            child.target, child.table_name, child.column_name, child.parent
+        ) using import.company_id;
         perform bds_feed.filled(import, 'feed_gone');
-        for child in select * from bds_feed.children_of(names[at]) loop
-            execute format(
-                'insert into pg_temp.feed_gone (entity, id, kind, cause, ticket, along) '
-                'select $2, t.id, g.kind, g.cause, g.ticket, true from pg_temp.feed_gone g join %s t on t.company_id = (select $1) and t.%I = g.id where g.entity = $3',
-                child.table_name, child.column_name
-            ) using import.company_id, child.target, names[at];
-            get diagnostics found_rows = row_count;
-            if found_rows > 0 and child.target <> all (names) then
-                names := names || child.target;
-            end if;
-        end loop;
-        at := at + 1;
     end loop;
 end
 $$;
 comment on function bds_feed.add_along(bds.imports) is 'Puts the content of the rows of feed_gone beside them, and the content of that';
-
-create function bds_feed.delete_statements(in_ranges boolean)
-    returns text[]
-    language plpgsql
-    stable
-as $$
-declare
-    statements text[];
-    is_circle  boolean := (
-        select count(distinct e.root) > 1 from bds_feed.entities e where e.name in (select g.cause from pg_temp.feed_gone g));
-begin
-    -- Children go along by their foreign key: deleting them first would be a change of the parent as well.  In a circle none goes
-    -- before the others: one statement has them all, with their content, whatever the order in which keys are then checked.
-    select array_agg(
-        bds_impl.fill(
-            $sql$
-            delete from {table} t
-            using (
-                select g.id from pg_temp.feed_gone g where g.entity = {entity:L} {range} group by g.id {alone}
-            ) g
-            where t.company_id = (select $1) and t.id = g.id
-            $sql$,
-            'table', e.table_name::text, 'entity', e.name,
-            'range', case when in_ranges then 'and g.n between least($2, $3) and greatest($2, $3)' else '' end,
-            'alone', case when is_circle or e.parent is null then ''
-                when in_ranges then 'having not bool_or(g.along or g.id in (select o.id from pg_temp.feed_gone o where o.along and o.entity = g.entity))'
-                else 'having not bool_or(g.along)' end)
-        order by e.depth desc, e.place desc)
-    into statements
-    from bds_feed.entities e
-    where e.name in (select g.entity from pg_temp.feed_gone g where is_circle or not g.along);
-    if is_circle then
-        select array[format('with %s select', string_agg(format('gone_%s as (%s)', s.n, s.statement), ', ' order by s.n))] into statements
-        from unnest(statements) with ordinality as s (statement, n);
-    end if;
-    return coalesce(statements, '{}');
-end
-$$;
-comment on function bds_feed.delete_statements(boolean) is
-    'The statements that delete the rows of feed_gone, in this order; $1 is the company, $2 and $3 the first and last ticket if it is done in ranges';
 
 create function bds_feed.find_used(import bds.imports)
     returns boolean
     language plpgsql
 as $$
 declare
-    use       record;
-    kept      bigint;
-    found_any boolean := false;
+    use record;
 begin
-    for use in
-        select n.entity as name, u.*, exists (select from pg_temp.feed_gone g where g.entity = u.user_name) as may_go
-        from (select distinct g.entity from pg_temp.feed_gone g) n cross join lateral bds_feed.uses_of(n.entity) u
+    for use in  -- by foreign keys that would refuse the delete; what goes along by itself is no hindrance
+        select e.name as used, u.name as user, u.table_name, a.attname as column_name
+        from bds_feed.entities e
+        join pg_constraint k on k.contype = 'f' and k.confrelid = e.table_name and k.confdeltype in ('a', 'r')
+        join bds_feed.entities u on u.table_name = k.conrelid
+        cross join lateral unnest(k.conkey, k.confkey) as c (attnum, of_target)
+        join pg_attribute t on t.attrelid = k.confrelid and t.attnum = c.of_target and t.attname = 'id'
+        join pg_attribute a on a.attrelid = k.conrelid and a.attnum = c.attnum
+        where e.name in (select g.entity from pg_temp.feed_gone g)
     loop
         execute bds_impl.fill(
             $sql$
-            insert into pg_temp.feed_use (kind, cause, ticket, code, message)
-            select u.kind, u.cause, u.ticket, 'in_use', case when u.kind = 'collection'
-                then format('row %s is not in the feed, but %s refer to it', u.ticket, {user:L})
-                else format('row %s is referred to by %s %s', min(u.id), {user:L}, min(u.user_id)) end
+            update pg_temp.feed_gone g
+            set code = 'in_use', message = least(g.message, case g.kind
+                when 'collection' then format('row %s is not in the feed, but %s refer to it', g.ticket, {user:L})
+                else format('row %s is referred to by %s %s', u.id, {user:L}, u.user_id) end)
             from (
-                select g.kind, g.cause, g.ticket, g.id, t.id as user_id
-                from pg_temp.feed_gone g join {table} t on t.company_id = (select $1) and t.{column:I} = g.id
-                where g.entity = {used:L}
+                select o.kind, o.cause, o.ticket, min(o.id) as id, min(t.id) as user_id
+                from pg_temp.feed_gone o join {table} t on t.company_id = (select $1) and t.{column:I} = o.id
+                where o.entity = {used:L}
+                    and not exists (select from pg_temp.feed_gone x where x.entity = {user:L} and x.id = t.id)
+                group by o.kind, o.cause, o.ticket
             ) u
-            {staying}
-            group by u.kind, u.cause, u.ticket
+            where g.kind = u.kind and g.cause = u.cause and g.ticket = u.ticket
             $sql$,
-            'user', use.user_name, 'used', use.name, 'table', use.user_table::text, 'column', use.column_name,
-            'staying', case when use.may_go
-                then format('where not exists (select from pg_temp.feed_gone o where o.entity = %L and o.id = u.user_id)', use.user_name) else '' end
+            'user', use.user, 'used', use.used, 'table', use.table_name::text, 'column', use.column_name
         ) using import.company_id;
-        get diagnostics kept = row_count;
-        found_any := found_any or kept > 0;
     end loop;
-    return found_any;
+    return exists (select from pg_temp.feed_gone g where g.code is not null);
 end
 $$;
-comment on function bds_feed.find_used(bds.imports) is 'Notes in feed_use what would delete a row to which one refers that stays; whether there is any';
+comment on function bds_feed.find_used(bds.imports) is
+    'Notes in feed_gone what would delete a row to which one refers that stays; whether there is any';
+
+create function bds_feed.keep_used(import bds.imports)
+    returns void
+    language plpgsql
+as $$
+declare
+    problems jsonb := (
+        select jsonb_agg(distinct jsonb_build_object('entity', g.cause, 'ordinal', g.ticket, 'code', g.code, 'message', g.message))
+        from pg_temp.feed_gone g where g.kind = 'array' and g.code is not null);
+    cause    text;
+begin
+    if problems is not null then
+        raise exception using errcode = 'BDF01', message = 'an array lacks rows that have to stay', detail = problems;
+    end if;
+    for cause in select distinct g.cause from pg_temp.feed_gone g where g.code is not null loop
+        execute format('select bds_import.%I($1)', 'keep_' || cause) using import;
+    end loop;
+end
+$$;
+comment on function bds_feed.keep_used(bds.imports) is
+    'Takes out of feed_gone what has to stay, and notes why; BDF01 where a parent has to fail with its array';
+
+create function bds_feed.delete_statement()
+    returns text
+    language plpgsql
+    stable
+as $$
+begin
+    -- One statement for all tables: keys are checked at its end, so rows may refer to one another in any way, and the deletion of
+    -- children with their parent is not a change of the parent.
+    return (
+        select coalesce('with ' || string_agg(
+            bds_impl.fill(
+                $sql$
+                {gone:I} as (
+                    delete from {table} t
+                    using (
+                        select distinct g.id from pg_temp.feed_gone g
+                        where g.entity = {entity:L} and g.n between least($2, $3) and greatest($2, $3)
+                    ) g
+                    where t.company_id = (select $1) and t.id = g.id
+                )
+                $sql$,
+                'gone', 'gone_' || e.name, 'table', e.table_name::text, 'entity', e.name
+            ),
+            ', ' order by e.place desc
+        ), '') || ' select'
+        from bds_feed.entities e where e.name in (select g.entity from pg_temp.feed_gone g)
+    );
+end
+$$;
+comment on function bds_feed.delete_statement() is
+    'The statement that deletes the rows of feed_gone; $1 is the company, $2 and $3 the first and last ticket, 0 for all';
 
 create function bds_feed.rehearse_delete(import bds.imports)
     returns boolean
@@ -323,7 +299,7 @@ begin
         create index on pg_temp.feed_gone (n);
         -- What is referred to by a row that goes after it is refused at first: another turn, the other way round.
         loop
-            problems := bds_feed.write_in_ranges(bds_feed.delete_statements(true), import.company_id, tickets);
+            problems := bds_feed.write_in_ranges(array[bds_feed.delete_statement()], import.company_id, tickets);
             exit when exists (select from unnest(problems) p where p ->> 'state' <> '23503') or cardinality(problems) in (0, before);
             before := cardinality(problems);
             tickets := array(select (p.problem ->> 'key')::bigint from unnest(problems) with ordinality as p (problem, n) order by p.n desc);
@@ -332,16 +308,15 @@ begin
     exception when sqlstate 'BDF02' then
         null;
     end;
-    insert into pg_temp.feed_use (kind, cause, ticket, code, message)
-    select distinct g.kind, g.cause, g.ticket, r ->> 'code',
-        case when g.kind = 'collection' then format('row %s is not in the feed, but it stays: ', g.ticket) else '' end || (r ->> 'message')
-    from unnest(problems) as p join pg_temp.feed_gone g on g.n = (p ->> 'key')::bigint
-    cross join lateral bds_feed.refusal(p, true) r
-    -- beside a row that is refused for itself, others may be in use only because that one stays: they come next
-    where p ->> 'state' <> '23503' or not exists (select from unnest(problems) o where o ->> 'state' <> '23503');
+    update pg_temp.feed_gone g
+    set code = r ->> 'code', message = case g.kind
+        when 'collection' then format('row %s is not in the feed, but it stays: ', g.ticket) else '' end || (r ->> 'message')
+    from unnest(problems) as p cross join lateral bds_feed.refusal(p, true) r
+    where g.n = (p ->> 'key')::bigint
+        -- beside a row that is refused for itself, others may be in use only because that one stays: they come next
+        and (p ->> 'state' <> '23503' or not exists (select from unnest(problems) o where o ->> 'state' <> '23503'));
     return cardinality(problems) > 0;
 end
 $$;
 comment on function bds_feed.rehearse_delete(bds.imports) is
-    'Notes in feed_use what the database refuses to delete, found in ranges of tickets; false if it refuses nothing by itself';
-
+    'Notes in feed_gone what the database refuses to delete, found in ranges of tickets; false if it refuses nothing by itself';
