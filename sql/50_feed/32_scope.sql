@@ -142,7 +142,8 @@ as $$
     select to_jsonb(sets) || jsonb_build_object(
         'entity', this.name, 'collection', (select e.collection from bds.entities e where e.name = this.name), 'table', this.table_name::text, 'sequence', pg_get_serial_sequence(this.table_name::text, 'id'),
         'has_keys', this.has_keys, 'linked', not this.has_keys, 'parent', case when sets.upward is not null then this.parent end,
-        'container', (select c.entity from bds.import_columns c where c.entity = this.parent limit 1),
+        'container', (select c.entity from bds.import_columns c where c.entity = this.parent and c.entity <> this.name limit 1),
+        'is_nested', this.parent is not distinct from this.name,
         'parent_column', coalesce(sets.upward -> 0 ->> 'column', 'id'),
         'parent_later', case when this.parent = this.name or not p.has_keys then format('%L = any (members)', this.parent) else 'false' end,
         'refers_inside', coalesce((

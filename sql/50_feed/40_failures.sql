@@ -65,13 +65,26 @@ end$sql$),
 ('places_{entity}()', null, 'table (ordinal bigint, path text, record text)',
 'where staged records are in the document (products[3].variants[0]), and the lookup that they go by', $sql$
 -- a record without parent stands in the collection of its entity
-select s."@ordinal", format('%s[%s]', {if container}coalesce(p.path || '.{collection}', '{entity}'){else container}'{entity}'{end container},
-        coalesce(s."@position", s."@ordinal")),
-    coalesce(bds_feed.staged_text(s."@id"){each keys}, '{name}:' || bds_feed.staged_text({given}){end keys}{if container}, p.record{end container})
-from pg_temp."staged_{entity}" s
+with {if is_nested}recursive {end is_nested}staged as (
+    select s."@ordinal" as ordinal, s."@parent" as parent, coalesce(s."@position", s."@ordinal") as position,
+        coalesce(bds_feed.staged_text(s."@id"){each keys}, '{name}:' || bds_feed.staged_text({given}){end keys}) as record
+    from pg_temp."staged_{entity}" s
+){if is_nested},
+placed (ordinal, path, record) as (
+    select s.ordinal, format('{entity}[%s]', s.position), s.record from staged s where s.parent is null
+    union all
+    select s.ordinal, format('%s.{collection}[%s]', p.path, s.position), coalesce(s.record, p.record)
+    from placed p join staged s on s.parent = p.ordinal
+)
+select p.ordinal, p.path, p.record from placed p
+{else is_nested}
+select s.ordinal, format('%s[%s]', {if container}coalesce(p.path || '.{collection}', '{entity}'){else container}'{entity}'{end container}, s.position),
+    {if container}coalesce(s.record, p.record){else container}s.record{end container}
+from staged s
 {if container}
-left join bds_import."places_{container}"() p on p.ordinal = s."@parent"
-{end container}$sql$);
+left join bds_import."places_{container}"() p on p.ordinal = s.parent
+{end container}
+{end is_nested}$sql$);
 
 create function bds_feed.fail_late(import bds.imports, entity_name text)
     returns void

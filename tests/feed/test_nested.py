@@ -52,6 +52,13 @@ def test_a_child_moves_to_another_parent_of_its_own_entity(stock: Feed) -> None:
     assert stock.ask('select u.code from api.nodes n join api.nodes u on u.id = n."upId"') == [("b",)]
 
 
+def test_errors_of_records_nested_in_their_own_entity_have_the_whole_path(stock: Feed) -> None:
+    tree = {"code": "a", "subs": [{"code": "b"}, {"code": "c", "subs": [{"code": "d", "odd": 1}]}]}
+    report = stock.send({"@atomic": False, "nodes": [{"code": "z"}, tree, {"code": "e", "odd": 2}]})
+    found = [(each["path"], each["record"]) for each in report["errors"] if each["code"] == "unknown_field"]
+    assert found == [("nodes[1].subs[1].subs[0].odd", "code:d"), ("nodes[2].odd", "code:e")]
+
+
 def test_rows_are_found_by_a_numeric_key_with_its_index(stock: Feed) -> None:
     stock.operator.connection.execute("set session_replication_role = replica")
     stock.operator.connection.execute(
