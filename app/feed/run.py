@@ -43,7 +43,7 @@ from app.feed.small import NotSmall, Writers, import_small
 from app.feed.staging import Staging
 
 STOP_TIMEOUT = 8.0  # seconds that an import has to end when the service stops
-NOTICE = re.compile(r"((\w+) .+): (\d+) of (\d+) rows done")  # of bds.import_run, about its progress; its first word is the phase
+NOTICE = re.compile(r"((\w+).*): (\d+) of (\d+) rows done")  # of bds.import_run; its first word is bds.imports.phase
 WAITING = "waiting for "  # how a notice of bds.lock_company begins: the company's turn has a holder
 
 # given the error of a place that lacks the company: connection string and writers of its place; raises it if it has not moved

@@ -42,7 +42,7 @@ create table bds.imports (
         'failed',
         'cancelled'
     )),
-    constraint phase_is_known check (phase in ('comparing', 'writing', 'updating', 'deleting', 'removing')),
+    constraint phase_is_known check (phase in ('reading', 'comparing', 'writing', 'updating', 'deleting', 'removing')),
     constraint atomic_is_known check (atomic in ('batch', 'true', 'false')),
     constraint finished_when_ended check ((finished_at is null) = (state in ('receiving', 'running')))
 );
@@ -64,7 +64,8 @@ comment on column bds.imports.finished_at is 'Time of its end; null: it is under
 comment on column bds.imports.bytes is 'Bytes received, decompressed';
 comment on column bds.imports.records is 'Records received, children included';
 comment on column bds.imports.done is 'Records done so far; one that is compared but not written counts half';
-comment on column bds.imports.phase is 'What a large import does with its records: comparing, writing, updating (by conditions), deleting, removing';
+comment on column bds.imports.phase is
+    'What a large import does with its records: comparing, writing, updating (by conditions), deleting, removing; a revert first is reading the log';
 comment on column bds.imports.waiting_for is 'The holder of the company''s turn that the import waits for, in words; null: it does not wait';
 comment on column bds.imports.entities is 'Counts of each entity: {"products": {"created": 1, "updated": 0, ...}}';
 comment on column bds.imports.error_count is 'Number of errors; bds.import_errors keeps the first ones';

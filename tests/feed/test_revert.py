@@ -11,6 +11,7 @@ from uuid import uuid4
 import psycopg
 import pytest
 
+from app.feed.run import NOTICE
 from tests.feed.conftest import Feed, counts
 
 pytestmark = pytest.mark.slow
@@ -57,6 +58,20 @@ def test_what_it_created_goes_what_it_deleted_comes_back_what_it_changed_gets_it
     again = revert(feed, undone["importId"])
     assert again["state"] == "completed", again
     assert content(feed) == after
+
+
+def test_each_phase_that_a_revert_tells_is_one_that_can_be_shown(feed: Feed) -> None:
+    feed.good(units=[{"code": "U", "name": "unit"}, {"code": "V", "name": "unit"}])
+    records = [{"code": "U", "name": "other"}, {"code": "V", "@operation": "delete"}, {"code": "W", "name": "w"}]
+    change_set = feed.send({"units": records})["importId"]
+    messages: list[str] = []
+    connection = feed.operator.connection
+    connection.add_notice_handler(lambda each: messages.append(each.message_primary or ""))
+    undone = revert(feed, change_set)
+    phases = [match[2] if (match := NOTICE.fullmatch(message)) else message for message in messages]
+    assert list(dict.fromkeys(phases)) == ["reading", "comparing", "writing", "deleting"]
+    for phase in phases:
+        feed.ask("update bds.imports set phase = %s where id = %s returning id", phase, undone["importId"])
 
 
 class Changes:
