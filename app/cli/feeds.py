@@ -13,7 +13,7 @@ from app.cli.arguments import read_id, read_name
 from app.cli.command import COMPANY, FAILED, PARTIAL, Command, argument
 from app.cli.companies import require_company
 from app.cli.imports import run_import, run_revert, showing
-from app.cli.remote import KEY_FILE, URL, given_service
+from app.cli.remote import KEY_FILE, URL, given_service, segment
 from app.config import Config
 from app.database import connections
 from app.tasks import interruptible
@@ -61,7 +61,7 @@ def revert_import(options: argparse.Namespace, config: Config) -> int:
 
 def list_imports(options: argparse.Namespace, config: Config) -> int:
     if service := given_service(options, config):
-        found = service.get(f"/api/{options.company}/imports?limit={SHOWN}")["data"]
+        found = service.get(f"/api/{segment(options.company)}/imports?limit={SHOWN}")["data"]
     else:
         with connections.connect(connections.resolve_company(config, options.company)) as connection:
             require_company(connection, options.company)
@@ -92,7 +92,7 @@ def _line(report: dict[str, Any]) -> tuple[Any, ...]:
 
 def show_import(options: argparse.Namespace, config: Config) -> int:
     if service := given_service(options, config):
-        report = service.get(f"/api/{options.company}/imports/{options.id}")
+        report = service.get(f"/api/{segment(options.company)}/imports/{segment(options.id)}")
     else:
         with connections.connect(connections.resolve_company(config, options.company)) as connection:
             row = connection.execute("select bds.import_report(%s, %s)", (options.company, options.id)).fetchone()

@@ -121,19 +121,19 @@ class Remote:
         headers = {"Content-Type": UNTYPED if "mapper" in given else kind, **ASYNC}
         if named := file_name(name):
             headers["Content-Disposition"] = f"attachment; filename*=UTF-8''{quote(named, safe='')}"
-        path = f"/api/{quote(company)}/import?{urlencode(given)}"
+        path = f"/api/{segment(company)}/import?{urlencode(given)}"
         with self.ask("POST", path, blocks(), headers) as (response, _), self._named_errors():
             report = json.loads(response.read())
         return self._await_end(company, report, show)
 
     def revert(self, company: str, id: str, given: Mapping[str, str], show: Callable[[str, int, int, int], None]) -> dict[str, Any]:
         """Undo a change set and wait for the end; returns the report."""
-        report = self.get(f"/api/{quote(company)}/imports/{id}/revert?{urlencode(given)}", "POST", ASYNC)
+        report = self.get(f"/api/{segment(company)}/imports/{segment(id)}/revert?{urlencode(given)}", "POST", ASYNC)
         return self._await_end(company, report, show)
 
     def _await_end(self, company: str, report: dict[str, Any], show: Callable[[str, int, int, int], None]) -> dict[str, Any]:
         """Look at an import until it has ended; cancel it if the command is interrupted.  An outage does not end it."""
-        path, pause, is_away = f"/api/{quote(company)}/imports/{report['importId']}", POLL[0], False
+        path, pause, is_away = f"/api/{segment(company)}/imports/{report['importId']}", POLL[0], False
         try:
             while report.get("state") not in ENDED:
                 time.sleep(pause)
@@ -161,7 +161,7 @@ class Remote:
     ) -> None:
         """Write an export.  given: parameters of the request; show: rows so far and in all, both 0, and bytes so far."""
         written = 0
-        path = f"/api/{quote(company)}/{quote(entity)}?{urlencode({'export': 'true', **given})}"
+        path = f"/api/{segment(company)}/{segment(entity)}?{urlencode({'export': 'true', **given})}"
         with self.ask("GET", path) as (response, _):
             expected = response.length
             while block := self._read(response):
@@ -180,13 +180,13 @@ class Remote:
     def follow(self, company: str, entity: str | None, after: int | None) -> None:
         """Print records until a signal, or until the reader of standard output has left.  Raises ServiceError, OSError."""
         if after is None:
-            last = self.get(f"/c/{quote(company)}/changes?sort=-id&limit=1")["data"]
+            last = self.get(f"/c/{segment(company)}/changes?sort=-id&limit=1")["data"]
             after = last[0]["id"] if last else 0
         given = {"filter": f"entity = '{entity}'"} if entity else {}
         has_begun = is_away = False
         while stdio.is_read():
             try:
-                for event in self._events(f"/c/{quote(company)}/changes/stream?{urlencode(given | {'after': str(after)})}"):
+                for event in self._events(f"/c/{segment(company)}/changes/stream?{urlencode(given | {'after': str(after)})}"):
                     has_begun, is_away = True, False
                     if event:
                         after, record = event
@@ -217,6 +217,11 @@ class Remote:
     def _read_line(self, response: http.client.HTTPResponse) -> bytes:
         with self._named_errors():
             return response.readline()
+
+
+def segment(name: str) -> str:
+    """A name as a segment of a path."""
+    return quote(name, safe="")
 
 
 def _end_unread(link: socket.socket, closed: threading.Event) -> None:

@@ -90,6 +90,12 @@ def text_of(field: ExportField, column: Composable, *, shown: bool = False) -> C
     )
 
 
+def shown_decimal(text: str) -> str:
+    """A decimal as `text_of` shows it, from its text."""
+    whole, point, decimals = text.partition(".")
+    return text if len(decimals) <= SHOWN_DECIMALS else whole + point + decimals.rstrip("0").ljust(SHOWN_DECIMALS, "0")
+
+
 def or_empty(field: ExportField, text: Composable) -> Composable:
     """Return the text, or an empty text for null."""
     return SQL("coalesce({}, '')").format(text) if field.nullable else text

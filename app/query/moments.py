@@ -8,7 +8,7 @@ from app.database.past import Moment
 from app.errors import QueryError, about
 from app.query.literals import INT8, timestamp
 
-EXPECTED = "expected a version such as 17, or a time such as 2026-01-01 or 2026-01-01T00:00:00Z"
+EXPECTED = "expected a version such as 17, or a time in UTC such as 2026-01-01 or 2026-01-01T14:30:00Z"
 
 
 def read_moment(text: str) -> Moment:

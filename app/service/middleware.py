@@ -27,6 +27,7 @@ from app.odata.request import JsonFormat, error_content, refused_method
 from app.wire import answers
 from app.wire.cors import cors_headers, preflight
 from app.wire.proxies import apply_forwarded
+from app.wire.routing import methods_of
 from app.wire.target import Target, read_target
 
 log = logging.getLogger("bds.http")
@@ -128,7 +129,7 @@ def _without_slash(request: web.Request) -> str | None:
         return None
     path, mark, query = request.rel_url.raw_path_qs.partition("?")
     shorter = path.removesuffix("/")
-    return shorter + mark + query if shorter not in (path, "/") and "GET" in _methods(request.app, shorter) else None
+    return shorter + mark + query if shorter not in (path, "/") and "GET" in methods_of(request.app, shorter) else None
 
 
 def _read_position(request: web.Request) -> int:
@@ -169,20 +170,10 @@ def wrong_method(app: web.Application, path: str) -> ServiceError:
     """The error for a method without a route: not_found if the path has no route, else one that lists the allowed methods."""
     if read_target(path).is_odata:
         return refused_method(path, extended=app[DATABASE].config.odata_extended)
-    allowed = sorted(_methods(app, path))
+    allowed = sorted(methods_of(app, path))
     if not allowed:
         return ServiceError("not_found", ERRORS["not_found"][1])
     return ServiceError("method_not_allowed", ERRORS["method_not_allowed"][1], headers={"Allow": ", ".join(allowed)})
-
-
-def _methods(app: web.Application, path: str) -> set[str]:
-    """The methods of the routes of a raw path."""
-    return {route.method for route in app.router.routes() if route.resource and _matches(route.resource, path)}
-
-
-def _matches(resource: web.AbstractResource, path: str) -> bool:
-    info = resource.get_info()
-    return path == info.get("path") or ("pattern" in info and info["pattern"].fullmatch(path) is not None)
 
 
 def to_service_error(error: Exception, request_id: str) -> ServiceError:

@@ -17,6 +17,7 @@ from psycopg.rows import dict_row
 from app.changes.read import CHANGES, ID, list_query, read_changes
 from app.database.catalog import Entity
 from app.errors import ServiceError
+from app.export.row_formats import shown_decimal
 from app.query import parse_where
 from app.query.literals import INT8
 from app.web.actors import display_names
@@ -198,12 +199,10 @@ async def history(page: PageRequest) -> web.StreamResponse:
     if not ID.fullmatch(row_id) or int(row_id) not in INT8:
         raise ServiceError("not_found", f"no such row: {row_id}")
     offset = page.offset()
-    async with page.database.session(page.company) as connection, connection.cursor(row_factory=dict_row) as cursor:
-        await cursor.execute(HISTORY, (page.company, name, int(row_id), VERSIONS + 1, offset))
-        rows = await cursor.fetchall()
-    if not rows and not offset:
+    found = await read_versions(page, name, int(row_id), VERSIONS + 1, offset)
+    if not found and not offset:
         raise ServiceError("not_found", f"{name} has no row {row_id}, and the log has no changes of it")
-    versions, row = [read_version(catalog[name], each) for each in rows[:VERSIONS]], (name, int(row_id))
+    versions, row = found[:VERSIONS], (name, int(row_id))
     names = await row_names(page, [row, *references(versions)])
     return page.render(
         "history.html",
@@ -211,12 +210,19 @@ async def history(page: PageRequest) -> web.StreamResponse:
         row_id=row[1],
         versions=versions,
         names=names if row in names else {**names, row: last_name(catalog[name], versions, row[1])},
-        exists=rows[0]["operation"] != "delete" if rows and not offset else row in names,
-        actors=await display_names(page, (each["actor"] for each in rows)),
-        more=len(rows) > VERSIONS,
+        exists=found[0].operation != "delete" if found and not offset else row in names,
+        actors=await display_names(page, (each.actor for each in found)),
+        more=len(found) > VERSIONS,
         offset=offset,
         page_size=VERSIONS,
     )
+
+
+async def read_versions(page: PageRequest, entity: str, id: int, limit: int, offset: int) -> list[Version]:
+    """Versions of a row, newest first; none if the log has no changes of it."""
+    async with page.database.session(page.company) as connection, connection.cursor(row_factory=dict_row) as cursor:
+        await cursor.execute(HISTORY, (page.company, entity, id, limit, offset))
+        return [read_version(page.database.catalog[entity], each) for each in await cursor.fetchall()]
 
 
 def references(versions: Iterable[Version]) -> Iterator[tuple[str, int]]:
@@ -248,8 +254,8 @@ def read_version(entity: Entity, row: Mapping[str, Any]) -> Version:
     fields = tuple(
         FieldChange(
             name,
-            old.get(name) if row["operation"] != "create" else None,
-            new.get(name) if row["operation"] != "delete" else None,
+            _shown(entity, name, old.get(name)) if row["operation"] != "create" else None,
+            _shown(entity, name, new.get(name)) if row["operation"] != "delete" else None,
             _referenced_entity(entity, name),
         )
         for name in names
@@ -261,6 +267,11 @@ def _values(document: str | None) -> dict[str, Any]:
     """Return the values by field; numbers stay text, because a decimal may have more digits than a float."""
     values: dict[str, Any] = json.loads(document or "{}", parse_float=str, parse_int=str)
     return values
+
+
+def _shown(entity: Entity, name: str, value: Any) -> Any:
+    field = entity.fields.get(name)
+    return shown_decimal(value) if field and field.type == "numeric" and isinstance(value, str) else value
 
 
 def _referenced_entity(entity: Entity, name: str) -> str | None:

@@ -15,16 +15,18 @@ from app.changes.read import ID, list_query, reading
 from app.database.catalog import Catalog, Entity, Field, Navigation
 from app.database.past import Moment, model_of
 from app.database.session import Session
-from app.errors import ServiceError, about
-from app.query import parse_where, sql_statements
+from app.errors import QueryError, ServiceError, about
+from app.export.row_formats import shown_decimal
+from app.query import moments, parse_where, sql_statements
 from app.query.check_where import WhereChecker
 from app.query.literals import INT8
-from app.query.moments import moment_of
 from app.query.paging import paged, write_token
 from app.query.query import Expansion, Query
 from app.query.sql_rows import Style
 from app.query.tree import Column, Comparison, Constant, Expression, Junction
 from app.web import addresses
+from app.web.actors import display_names
+from app.web.changes import last_name, read_versions
 from app.web.forms import Form
 from app.web.page import PageRequest
 
@@ -35,6 +37,7 @@ CHILDREN = 200  # child rows of each kind that the page of a row shows
 WIDE = 8  # columns that are shown unless the user chooses others
 EXACT = Style(numbers_as_strings=True, ids_as_strings=True)  # JSON numbers would lose digits of decimals
 ROWS = "select c.entity, c.rows, c.is_estimate from bds.count_rows(%s) c"
+DAMAGED = "The address of this page is damaged, or belongs to another condition or order: these are the first rows"
 NUMBERS = frozenset({"int2", "int4", "int8", "numeric", "float8"})
 
 
@@ -64,7 +67,9 @@ async def show(page: PageRequest) -> web.StreamResponse:
     entity = find_entity(page)
     form = Form({name: [page.query[name].strip()] for name in FIELDS if page.query.get(name, "").strip()})
     cells = list(columns(page.database.catalog, entity))
-    form.values["columns"] = [each for each in page.request.query.getall("columns", []) if any(each == cell.name for cell in cells)]
+    form.values["columns"] = page.request.query.getall("columns", [])
+    for name in {*form.all("columns")} - {cell.name for cell in cells}:
+        form.add_problem("columns", f"{entity.name} has no column {name}")
     chosen = [cell for cell in cells if form.has("columns", cell.name)] or usual(entity, cells)
     query, rows, token, total = await _read(page, entity, form)
     kept = {name: form[name] for name in FIELDS}
@@ -78,7 +83,7 @@ async def show(page: PageRequest) -> web.StreamResponse:
         rows=rows,
         total=total,
         next=token,
-        is_first=not page.query.get("from"),
+        is_first=query is None or query.after is None,
         kept=kept,
         columns=form.all("columns"),
         link=lambda **changed: addresses.link(page, entity, {**kept, **changed}, form.all("columns")),
@@ -97,14 +102,13 @@ async def _read(page: PageRequest, entity: Entity, form: Form) -> tuple[Query | 
 
     Collects the form's problems: without a query if it is wrong, without rows if it cannot be run.
     """
-    query = None
-    with form.collect_problems("filter", "sort", "q", "asof", targets={"version": "asof", "at": "asof"}):
-        moment = moment_of(addresses.as_of(form["asof"]))
+    moment, query = read_moment(form), None
+    with form.collect_problems("filter", "sort", "q"):
         query = read_query(catalog_of(page, moment), entity, form)
     if query is None or form.problems:
         return query, [], None, None
-    with form.collect_problems("filter", "sort", "asof", targets={"$skiptoken": "sort", "version": "asof", "at": "asof"}):
-        query = paged(query, PAGE, page.query.get("from") or None)
+    query = begin_at(query, page.query.get("from"), form)
+    with form.collect_problems("asof"):
         async with reading(page.database, page.company, moment) as connection:
             rows, _, token = await read_page(connection, query, page.company)
         total = await count(page, query) if token and query.after is None and moment is None else None
@@ -112,43 +116,99 @@ async def _read(page: PageRequest, entity: Entity, form: Form) -> tuple[Query | 
     return query, [], None, None
 
 
+def begin_at(query: Query, token: str | None, form: Form) -> Query:
+    """The query in pages, from the token of a page on; from the first one, with a problem, if it is not of this query."""
+    with form.collect_problems():
+        try:
+            return paged(query, PAGE, token or None)
+        except QueryError:
+            raise ServiceError("malformed_request", DAMAGED) from None
+    return paged(query, PAGE, None)
+
+
+def read_moment(form: Form) -> Moment | None:
+    """The moment of the field `asof`; None for the present, or with a problem."""
+    with form.collect_problems("asof", targets={"@": "asof"}):
+        return replace(moments.read_moment(form["asof"]), target="asof") if form["asof"] else None
+    return None
+
+
 async def row(page: PageRequest) -> web.StreamResponse:
-    """One row."""
-    moment = moment_of(addresses.as_of(page.query.get("asof", "")))
-    entity, catalog = find_entity(page), catalog_of(page, moment)
-    id = page.path_variables["row"]
+    """One row; without it, what has become of it.  A problem with the moment is shown with the row of the present."""
+    entity, id = find_entity(page), page.path_variables["row"]
     if not ID.fullmatch(id) or int(id) not in INT8:
         raise ServiceError("not_found", f"{entity.name} has no row {id}")
-    cells = list(columns(catalog, entity))
+    form = Form({"asof": [page.query["asof"].strip()]} if page.query.get("asof", "").strip() else {})
+    moment, found = read_moment(form), None
+    with form.collect_problems("asof"):
+        found = await read_row(page, entity, id, moment)
+    if form.problems:
+        moment, found = None, await read_row(page, entity, id, None)
+    if found is None:
+        return await missing_row(page, entity, int(id), form, moment)
+    asof = form["asof"] if moment else None
+    place, given = (f"@{asof}", "?" + urlencode(addresses.as_of(asof))) if asof else ("", "")
+    return page.render(
+        "row.html",
+        form.status,
+        form=form,
+        entity=entity,
+        row=found.row,
+        cells=found.cells,
+        children=found.children,
+        inverse=[(step, f"{step.field} = {id}") for step in entity.navigations.values() if step.many and not step.child],
+        name_of=name_of,
+        base=f"{page.request.scheme}://{page.request.host}",
+        asof=asof,
+        addresses=[
+            ("OData", f"/api/odata/{page.company}{place}/{entity.name}({id})"),
+            ("/c", f"/c/{page.company}/{entity.name}/{id}{given}"),
+        ],
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class FoundRow:
+    """A row with its columns; children: step, entity, columns, the first rows and the number of all."""
+
+    row: dict[str, Any]
+    cells: list[Cell]
+    children: list[tuple[Navigation, Entity, list[Cell], list[dict[str, Any]], int | None]]
+
+
+async def read_row(page: PageRequest, entity: Entity, id: str, moment: Moment | None) -> FoundRow | None:
+    """A row with its children; None if there is no such row."""
+    catalog = catalog_of(page, moment)
     query = with_references(replace(Query(catalog, catalog[entity.name]), filter=equals(entity.fields["id"], id), top=1))
     children = []
     async with reading(page.database, page.company, moment) as connection:
         found, _, _ = await read_page(connection, paged(query, 1, None), page.company)
-        if not found:
-            raise ServiceError("not_found", f"{entity.name} has no row {id}; its history shows whether it was deleted")
-        for step in entity.children:
+        for step in entity.children if found else ():
             child = catalog[step.target]
             inside = with_references(replace(Query(catalog, child), filter=equals(child.fields[step.field], id), top=CHILDREN))
             listed, total, _ = await read_page(connection, replace(paged(inside, CHILDREN, None), count=True), page.company)
             child = page.database.catalog[step.target]
             shown = [cell for cell in columns(catalog, child) if cell.step is None or cell.step.name != step.partner]
             children.append((step, child, usual(child, shown), listed, total))
-    inverse = [step for step in entity.navigations.values() if step.many and not step.child]
-    place, given = (f"@{page.query['asof']}", "?" + urlencode(addresses.as_of(page.query["asof"]))) if moment else ("", "")
+    return FoundRow(found[0], list(columns(catalog, entity)), children) if found else None
+
+
+async def missing_row(page: PageRequest, entity: Entity, id: int, form: Form, moment: Moment | None) -> web.Response:
+    """What has become of a row that is not there, now or at the moment.  Raises not_found if there never was one."""
+    versions = await read_versions(page, entity.name, id, 1, 0)
+    if not versions:
+        raise ServiceError("not_found", f"{entity.name} has no row {id}, and the log has no changes of it")
+    last = versions[0]
     return page.render(
-        "row.html",
+        "missing.html",
+        404,
+        form=form,
         entity=entity,
-        row=found[0],
-        cells=cells,
-        children=children,
-        inverse=[(step, f"{step.field} = {id}") for step in inverse],
-        name_of=name_of,
-        base=f"{page.request.scheme}://{page.request.host}",
-        asof=page.query["asof"] if moment else None,
-        addresses=[
-            ("OData", f"/api/odata/{page.company}{place}/{entity.name}({id})"),
-            ("/c", f"/c/{page.company}/{entity.name}/{id}{given}"),
-        ],
+        row_id=id,
+        name=last_name(entity, versions, id),
+        last=last,
+        asof=form["asof"] if moment else None,
+        actors=await display_names(page, [last.actor]),
     )
 
 
@@ -265,4 +325,6 @@ def _constant(cell: Cell, value: Any) -> str:
         return str(value)
     if isinstance(value, bool):
         return "true" if value else "false"
+    if cell.field.type == "numeric":
+        return shown_decimal(str(value))
     return str(value) if cell.field.type in NUMBERS else parse_where.quoted(str(value))

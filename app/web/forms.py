@@ -54,8 +54,8 @@ class Form:
     def collect_problems(self, *names: str, targets: Mapping[str, str] | None = None) -> Iterator[None]:
         """Turn an error raised inside into the problem of the field that is its target, or else of the form as a whole.
 
-        names: the fields; targets: the API's name of a field -> its name in the form.  Errors that a form cannot cause (other
-        statuses than 400, 409, 413, 415) pass.
+        names: the fields; targets: the API's name of a field -> its name in the form.  Errors that a form cannot cause (about none
+        of the fields, and with other statuses than 400, 409, 413, 415) pass.
         """
         try:
             yield
@@ -67,10 +67,10 @@ class Form:
             error = ServiceError(SQLSTATES[raised.sqlstate], raised.diag.message_primary or "")
         else:
             return
-        if error.status not in (400, 409, 413, 415):
-            raise error
         target = error.target or ""
         name = (targets or {}).get(target, target)
+        if name not in names and error.status not in (400, 409, 413, 415):
+            raise error
         if name in names:
             # the page shows the field's label in place of the API's name
             self.add_problem(name, error.message.removeprefix(f"{target}: "), error.code)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -30,13 +30,15 @@ CHUNK = 256 << 10  # bytes of the file that are read at a time
 CODINGS = {".gz": "gzip", ".zst": "zstd"}  # by extension
 EXPORTED = "entity:"  # before an entity's name, in the choice of what reads a file; a mapper's name has no colon
 COUNTS = ("created", "updated", "deleted", "unchanged", "failed")
-# The newest revert of each import.
+# The newest revert of each import that had something to undo.
 UNDONE = """
     select distinct on (i.reverts) i.reverts::text, i.id::text, i.state = 'partial'
     from bds.imports i
     where i.company_id = %s and i.reverts = any (%s) and not i.dry_run and i.state in ('completed', 'partial')
+        and jsonb_path_exists(i.entities, '$.*.keyvalue() ? (@.key != "unchanged" && @.key != "failed" && @.value > 0)')
     order by i.reverts, i.number desc
 """
+NAMES = "select i.id::text, i.file, i.started_at from bds.imports i where i.company_id = %s and i.id = any (%s::uuid[])"
 
 
 class Undone(NamedTuple):
@@ -108,6 +110,7 @@ async def report(page: PageRequest) -> web.StreamResponse:
         page_size=ERRORS,
         totals=_totals(found),
         undone=(await find_undone(page, [found["importId"]])).get(found["importId"]),
+        reverted=await find_reverted(page, [found]),
         actors=await display_names(page, [found["actor"]]),
         kinds=COUNTS,
         duration=_duration(found),
@@ -143,6 +146,7 @@ async def list_page(page: PageRequest, form: Form) -> web.Response:
         imports=[{**each, "totals": _totals(each), "duration": _duration(each)} for each in imports["data"]],
         actors=await display_names(page, (each["actor"] for each in imports["data"])),
         undone=await find_undone(page, [each["importId"] for each in imports["data"]]),
+        reverted=await find_reverted(page, imports["data"]),
         kinds=COUNTS[:-1],
         more=imports["hasMore"],
         offset=offset,
@@ -159,6 +163,13 @@ async def find_undone(page: PageRequest, imports: Sequence[str]) -> dict[str, Un
     async with page.database.session(page.company) as connection:
         cursor = await connection.execute(UNDONE, (page.company, list(imports)))
         return {undone: Undone(*rest) for undone, *rest in await cursor.fetchall()}
+
+
+async def find_reverted(page: PageRequest, reports: Iterable[dict[str, Any]]) -> dict[str, tuple[str | None, datetime]]:
+    """File and start of the imports that these ones undo; other change sets have none."""
+    async with page.database.session(page.company) as connection:
+        cursor = await connection.execute(NAMES, (page.company, [each["reverts"] for each in reports if each.get("reverts")]))
+        return {id: (file, started) for id, file, started in await cursor.fetchall()}
 
 
 async def import_mappers(page: PageRequest) -> list[str]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
+from urllib.parse import unquote
 
 from aiohttp import web
 
@@ -17,6 +18,7 @@ from app.errors import ServiceError
 from app.web.forms import Form, read_form
 from app.web.view import local_url, render
 from app.wire import urls
+from app.wire.routing import methods_of
 
 # a scope in the company, or: a user is logged in, an administrator is logged in
 Access = Literal["read", "import", "hooks", "account", "administrator"]
@@ -41,9 +43,13 @@ PAGE_PATHS = frozenset(
 )
 OTHER_PATHS = frozenset(("api", "c", "auth", "healthz", "readyz", "metrics", "openapi.json"))
 
+COMMON = ("company", "flash")  # parameters of every page
+
 # Shown once after an action, by the name in the URL's parameter `flash`.
 FLASH_MESSAGES = {
     "signed-out": "You are signed out.",
+    "not-saved": "Your session had ended, so what you sent was not saved. Sign in, then send it again.",
+    "send-again": "You are signed in again. What you sent before was not saved: send it again.",
     "new-password": "Password changed. Sign in with the new one.",
     "key-revoked": "API key revoked. Programs that use it no longer have access.",
     "import-cancelled": "The import is being cancelled.",
@@ -122,8 +128,8 @@ class PageRequest:
 
     @property
     def begins_with_companies(self) -> bool:
-        """Whether the overview has nothing to show, and the sender can create the first company."""
-        return self.request.path == "/" and self.identity.is_administrator and not self.companies and not self.query.get("company")
+        """Whether pages of a company have nothing to show, and the sender can create the first company."""
+        return self.identity.is_administrator and not self.companies and not self.query.get("company")
 
     @property
     def csrf(self) -> str:
@@ -149,12 +155,19 @@ class Site:
     gate: Gate
     login: Login
 
-    def handler(self, access: Access, handle: PageHandler, *, upload: bool = False) -> Handler:
-        """Return the HTTP handler of a page.  upload: the form may be multipart; `handle` then checks its CSRF token."""
+    def handler(self, access: Access, handle: PageHandler, parameters: Collection[str] = (), *, upload: bool = False) -> Handler:
+        """Return the HTTP handler of a page.
+
+        parameters: of its URL, besides COMMON; upload: the form may be multipart; `handle` then checks its CSRF token.
+        """
+        known = {*COMMON, *parameters}
 
         async def answer(request: web.Request) -> web.StreamResponse:
             page = await self.authorize(request, access, upload=upload)
             request[PAGE_REQUEST] = page
+            for name in page.query.keys() - known:
+                expected = ", ".join(sorted(known - {"flash"}))
+                raise ServiceError("malformed_request", f"this page has no parameter {name}: expected {expected}", target=name)
             return await handle(page)
 
         return answer
@@ -184,6 +197,8 @@ class Site:
                 raise ServiceError("forbidden", "this page is for administrators")
             if company not in identity.companies and (company or not identity.is_administrator):
                 raise ServiceError("forbidden", "you have no access to that company")
+        elif not company and identity.email:
+            raise ServiceError("forbidden", "your account has no company yet: an administrator gives it one")
         else:
             identity.require(access, company)
         return page
@@ -213,12 +228,23 @@ def is_page(request: web.Request) -> bool:
 
 
 def redirect_to_login(request: web.Request) -> web.Response:
-    """Redirect to the login, which leads back to the requested page; after a form to the page of its section."""
-    back = request.rel_url.raw_path_qs if request.method in ("GET", "HEAD") else "/" + request.path.split("/")[1]
-    response = see_other(local_url("/login", next=back if back != "/" else None))
+    """Redirect to the login, which leads back to the requested page; after a form to the page above its action."""
+    sent = request.method not in ("GET", "HEAD")
+    back = page_above(request) if sent and request.path != "/logout" else "/" if sent else request.rel_url.raw_path_qs
+    flash = "not-saved" if sent and back != "/" else None
+    response = see_other(local_url("/login", next=back if back != "/" else None, flash=flash))
     if COOKIE in request.cookies:  # its session has ended
         delete_cookie(response, request)
     return response
+
+
+def page_above(request: web.Request) -> str:
+    """The URL of the nearest page at or above the path of a form's action, about the same company."""
+    path = request.rel_url.raw_path
+    while path and "GET" not in methods_of(request.app, path):
+        path = path.rpartition("/")[0]
+    company = dict(urls.decode_query(request.rel_url.raw_path_qs)).get("company")
+    return local_url(unquote(path) or "/", company=company, flash="send-again")
 
 
 def see_other(url: str) -> web.Response:

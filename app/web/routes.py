@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from aiohttp import web
 
@@ -77,6 +77,24 @@ PAGES: tuple[tuple[str, str, Access, PageHandler], ...] = (
     ("POST", "/account", "account", account.change),
     ("POST", "/logout", "account", login.logout),
 )
+# by path: the parameters of a page's URL besides `company` and `flash`
+PARAMETERS: Mapping[str, str] = {
+    "/": "span offset",
+    "/data/{entity}": "q filter sort asof columns from",
+    "/data/{entity}/{row}": "asof",
+    "/changes": "entity operation row changeSet filter view after before",
+    "/changes/{entity}/{row}": "offset",
+    "/imports": "mapper offset",
+    "/imports/{id}": "code offset",
+    "/imports/{id}/errors.csv": "code",
+    "/mappers": "offset",
+    "/export": "entity format mapper columns filter orderby top asof do show",
+    "/hooks": "offset",
+    "/hooks/{id}": "offset",
+    "/keys": "offset",
+    "/companies": "offset",
+    "/users": "offset",
+}
 
 
 def routes(site: Site) -> Iterator[tuple[str, str, Handler]]:
@@ -92,4 +110,5 @@ def routes(site: Site) -> Iterator[tuple[str, str, Handler]]:
     yield "POST", "/login", submit_login
     yield "GET", "/static/{name}", files.send
     for method, path, access, handle in PAGES:
-        yield method, path, site.handler(access, handle, upload=handle is imports.upload)
+        parameters = PARAMETERS.get(path, "").split()
+        yield method, path, site.handler(access, handle, parameters, upload=handle is imports.upload)

@@ -14,6 +14,7 @@ from urllib.parse import quote, urlencode
 from aiohttp import web
 from markupsafe import Markup, escape
 
+from app.export.row_formats import shown_decimal
 from app.web.files import asset
 
 if TYPE_CHECKING:
@@ -66,6 +67,12 @@ def timestamp(value: datetime | str | None, none: str = "never", suffix: str = "
 def timestamp_utc(value: datetime | str | None) -> Markup:
     """Format a time for use in a sentence, with "UTC"."""
     return timestamp(value, suffix=" UTC,")
+
+
+def minute(value: datetime | str) -> str:
+    """Format a time to the minute, for headings: "2026-11-23 08:15 UTC"."""
+    at = datetime.fromisoformat(value) if isinstance(value, str) else value
+    return at.astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
 def relative(at: datetime, now: datetime | None = None) -> str:
@@ -147,10 +154,12 @@ def environment() -> Environment:
     made.filters |= {
         "timestamp": timestamp,
         "timestamp_utc": timestamp_utc,
+        "minute": minute,
         "duration": duration,
         "number": number,
         "size": size,
         "value_text": value_text,
+        "decimal": shown_decimal,
         "lines": lines,
         "breakable": breakable,
     }

@@ -112,7 +112,11 @@ begin
             join pg_temp."staged_{entity}" s on {given} = r.lookup
             cross join lateral (select left(bds_feed.staged_text(r.lookup), 100)) as g (lookup)
             cross join lateral (
-                select 'lookup_not_found', '{target} has no row ' || g.lookup where r.kind = any ({kinds:L})
+                select 'lookup_not_found', '{target} has no row ' || g.lookup || case
+                    -- a column of a CSV file holds codes, to which the kind is added
+                    when g.lookup like format('%1$s:%1$s:%%', r.kind) then format(': expected the %s alone, without ''%1$s:''', r.kind) else ''
+                end
+                where r.kind = any ({kinds:L})
                 union all
                 select 'invalid_value', format('expected a lookup ({known}), got %L', g.lookup) where r.kind <> all ({kinds:L})
             ) as e (code, message)

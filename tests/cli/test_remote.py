@@ -129,6 +129,8 @@ WRONG = [
     (("export", "units", "--company", "demo", "--format", "csv", "--filter", "x eq 1"), "$filter: "),
     (("import", "show", "00000000-0000-0000-0000-000000000000", "--company", "demo"), "has no import"),
     (("import", "list", "--company", "nowhere"), "no import access to that company"),
+    (("export", "units", "--company", "we/ird", "--format", "csv"), "no read access to that company"),
+    (("import", "list", "--company", "we/ird"), "no import access to that company"),
     (("follow", "demo", "--entity", "planets"), "planets"),
     (("follow", "demo", "--after", "999999"), "999999"),
 ]

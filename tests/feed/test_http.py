@@ -213,6 +213,13 @@ def test_an_export_comes_back_with_the_name_of_its_entity(service: Service, form
     assert reply.json["progress"]["bytes"] == len(exported.body)
 
 
+def test_a_lookup_where_a_code_is_expected_is_named(service: Service) -> None:
+    reply = send(service, b"code,name,category\nX,x,code:nix\n", "/api/demo/import?entity=products", Content_Type="text/csv")
+    [error] = reply.json["errors"]
+    assert error["code"] == "lookup_not_found"
+    assert error["message"].endswith("categories has no row code:code:nix: expected the code alone, without 'code:'")
+
+
 @pytest.mark.parametrize("charset", ["utf-8", "UTF8", "us-ascii"])
 def test_json_may_be_declared_as_utf_8(service: Service, charset: str) -> None:
     assert send(service, GOOD, Content_Type=f"application/json; charset={charset}").status == 200

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from urllib.parse import parse_qsl
 
 import pytest
 
@@ -75,9 +76,49 @@ def test_an_ended_session_redirects_to_the_login_and_drops_the_cookie(service: S
     assert 'session=""' in page.reply.headers["Set-Cookie"] and "Max-Age=0" in page.reply.headers["Set-Cookie"]
 
 
-def test_a_form_of_an_ended_session_redirects_to_the_login_and_back_to_its_section(service: Service) -> None:
-    page = anonymous(service).post("/keys/5d4f5fd4-5bd6-4a5c-bb6c-9d7b7b2a9b3f/revoke")
-    assert (page.status, page.location) == (303, "/login?next=%2Fkeys")
+@pytest.mark.parametrize(
+    ("action", "back"),
+    [
+        ("/keys/5d4f5fd4-5bd6-4a5c-bb6c-9d7b7b2a9b3f/revoke?company=second", "/keys?company=second"),
+        (
+            "/hooks/5d4f5fd4-5bd6-4a5c-bb6c-9d7b7b2a9b3f/switch?company=demo",
+            "/hooks/5d4f5fd4-5bd6-4a5c-bb6c-9d7b7b2a9b3f?company=demo",
+        ),
+        ("/hooks?company=second", "/hooks?company=second"),
+        ("/mappers/_new?company=second", "/mappers/_new?company=second"),
+        ("/mappers/caf%C3%A9/delete?company=second", "/mappers/caf%C3%A9?company=second"),
+        ("/imports?company=second", "/imports?company=second"),
+        ("/companies/x/delete?company=demo", "/companies?company=demo"),
+        ("/keys", "/keys?"),
+    ],
+)
+def test_a_form_of_an_ended_session_leads_over_the_login_back_to_its_page_and_company(
+    service: Service, anna: Visitor, action: str, back: str
+) -> None:
+    page = anonymous(service).post(action)
+    assert page.status == 303
+    path, _, query = (page.location or "").partition("?")
+    given = dict(parse_qsl(query))
+    assert (path, given["next"]) == ("/login", f"{back}&flash=send-again".replace("?&", "?"))
+    login = anonymous(service).get(page.location or "")
+    assert "was not saved" in login.one("//p[@role='status']")
+    assert login.one("//input[@name='next']/@value") == given["next"]
+    if back.startswith(("/hooks?", "/mappers/_new", "/imports", "/keys")):
+        again = anna.get(given["next"])
+        assert again.status == 200 and "send it again" in again.one("//p[@class='flash']")
+
+
+def test_parameters_that_a_page_does_not_have_are_refused(anna: Visitor) -> None:
+    for path, name in (
+        ("/data/products", "price"),
+        ("/data", "q"),
+        ("/changes", "entities"),
+        ("/imports", "limit"),
+        ("/docs", "x"),
+    ):
+        page = anna.get(f"{path}?company=demo&{name}=1")
+        assert page.status == 400 and f"no parameter {name}: expected " in page.text and "company" in page.text
+    assert anna.get("/data/products?company=demo&columns=prize").problems == ["Columns: products has no column prize"]
 
 
 @pytest.mark.parametrize("company", ["third", "nowhere", "'", "<b>"])

@@ -537,3 +537,82 @@ def test_a_file_as_exported_is_imported_by_choosing_its_entity(page: Any, name: 
     page.click("button.main")
     page.wait_for_url("**/imports/*-*")
     page.get_by_text("All records were applied.").wait_for(timeout=PATIENCE)
+
+
+@pytest.mark.parametrize("size", [DESK, PHONE], ids=["desk", "phone"])
+def test_long_words_break_in_every_table(page: Any, service: Service, anna: Visitor, size: Any) -> None:
+    long = f"{size['width']}-{'x' * 300}"
+    service.operator.write(
+        "second", f"insert into data.products (code, name, description) values ('{long[:60]}', '{long}', 'some words')"
+    )
+    service.operator.write("second", f"insert into data.customers (code, name, city) values ('{long[:60]}', '{long}', 'Wien')")
+    [(id,)] = service.operator.rows(f"select id from data.products where code = '{long[:60]}'")
+    document = json.dumps({"units": [{"code": "LONG", long: 1}, {"code": long * 9}]}).encode()
+    report = anna.upload("/imports?company=second", {}, f"{long[:200]}.json", document).location or ""
+    wait_until(lambda: anna.get(report).all("//*[@id='errors-title']"))
+    page.set_viewport_size(size)
+    names = [
+        "/data/products",
+        f"/data/products/{id}",
+        "/data/customers",
+        f"/changes/products/{id}",
+        "/changes",
+        "/changes?view=single",
+    ]
+    wide = []
+    for path in [
+        *names,
+        "/data",
+        "/imports",
+        report,
+        "/export?entity=products&columns=code&columns=name",
+        "/hooks",
+        "/mappers",
+        "/keys",
+    ]:
+        page.goto(path + ("" if "company=" in path else ("&" if "?" in path else "?") + "company=second"))
+        wide += [
+            (path, *found)
+            for found in page.evaluate(
+                "[document.documentElement, ...document.querySelectorAll('.scroll')]"
+                ".filter((each) => each.scrollWidth > each.clientWidth + 1).map((each) => [each.className, each.scrollWidth])"
+            )
+        ]
+    assert not wide
+
+
+def test_a_form_of_an_ended_session_asks_for_the_login_in_place(page: Any) -> None:
+    page.goto("/mappers/_new?company=second")
+    page.fill("#name", "kept")
+    page.context.clear_cookies()
+    page.click("button:has-text('Save')")
+    page.wait_for_selector("dialog input[type=password]")
+    assert "nothing has been sent" in page.inner_text("dialog")
+    page.fill("dialog #email", EMAIL)
+    page.fill("dialog #password", "wrong")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("dialog [role=alert]")
+    page.click("dialog button:has-text('Cancel')")
+    page.wait_for_selector("dialog", state="detached")
+    assert page.input_value("#name") == "kept" and "company=second" in page.url
+    page.click("button:has-text('Save')")
+    page.wait_for_selector("dialog input[type=password]")
+    page.fill("dialog #email", EMAIL)
+    page.fill("dialog #password", PASSWORD)
+    page.keyboard.press("Enter")
+    page.wait_for_selector("text=Mapper saved.")
+    assert "company=second" in page.url and page.inner_text("h1").endswith("kept")
+
+
+def test_a_file_of_an_ended_session_is_sent_after_the_login_in_place(page: Any, tmp_path: Path) -> None:
+    document = tmp_path / "again.json"
+    document.write_text('{"units": [{"code": "AGAIN", "name": "again"}]}')
+    page.goto("/imports?company=second")
+    page.set_input_files("#file", document)
+    page.context.clear_cookies()
+    page.click("button.main")
+    page.fill("dialog #email", EMAIL)
+    page.fill("dialog #password", PASSWORD)
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/imports/*-*")
+    page.wait_for_selector("text=All records were applied.")

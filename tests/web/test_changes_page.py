@@ -115,7 +115,7 @@ def test_a_rows_history_has_old_and_new_values_side_by_side(anna: Visitor, fille
         "create",
     ]
     cells = [[" ".join(cell.text_content().split()) for cell in row.xpath("./*")] for row in sections[3].xpath(".//tbody/tr")]
-    assert cells == [["description", "empty", "empty text"], ["price", "12345678901234.5678", "0.1000"]]
+    assert cells == [["description", "empty", "empty text"], ["price", "12345678901234.5678", "0.10"]]
     created = [[" ".join(cell.text_content().split()) for cell in row.xpath("./*")] for row in sections[4].xpath(".//tbody/tr")]
     assert ["name", "–", HOSTILE] in created and ["price", "–", "12345678901234.5678"] in created
     deleted = [[" ".join(cell.text_content().split()) for cell in row.xpath("./*")] for row in sections[0].xpath(".//tbody/tr")]

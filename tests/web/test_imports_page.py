@@ -62,7 +62,7 @@ def test_a_file_is_imported_and_reported(anna: Visitor, service: Service) -> Non
 
 
 def import_id(page: Page) -> str:
-    return page.one("//h1/span")
+    return page.one("//dd[@class='code']")
 
 
 def test_errors_are_listed_and_escaped(anna: Visitor) -> None:
@@ -191,9 +191,12 @@ def test_an_import_is_undone_after_a_look_at_what_that_does(anna: Visitor, servi
     assert "Everything would be undone" in forced.text and stored() == [("RV1", "a"), ("RV2", "later")]
     assert "Undo" in page.all("//form//button")
     revert = press(forced, "Undo now")
-    assert "This undid" in revert.text and stored() == []
+    assert "This is the undoing of" in revert.text and "Everything was undone" in revert.text and stored() == []
+    assert re.fullmatch(r"Undo of units\.json of \d{4}-\d\d-\d\d \d\d:\d\d UTC", revert.one("//h1"))
+    again = report(anna, anna.post(f"/imports/{import_id(page)}/revert?company=demo", {"dryRun": "false", "force": "true"}))
+    assert "There was nothing left to undo" in again.text and "Everything" not in again.text
     undone = anna.get(f"/imports/{import_id(page)}?company=demo")
-    assert "This was undone by" in undone.text and "Undo" not in undone.all("//form//button")
+    assert "This was undone." in undone.text and "Undo" not in undone.all("//form//button")
     assert undone.one("//p[starts-with(., 'This was undone')]/a/@href").startswith(f"/imports/{import_id(revert)}")
     assert "completed undone" in anna.get("/imports?company=demo").one(f"//tbody/tr[th/a/@id='i{import_id(page)}']")
 

@@ -228,6 +228,20 @@ def test_the_page_of_changes_shows_that_its_session_has_ended(page: Any, service
     assert not page.is_visible("[data-follow]")
 
 
+def test_the_page_of_changes_of_a_deleted_company_ends_with_a_sentence(page: Any, service: Service) -> None:
+    service.operator.company("doomed")
+    service.operator.rows("select bds.set_access('anna@example.com', '{demo,second,doomed}', false)")
+    page.goto("/changes?company=doomed")
+    page.wait_for_selector("[data-is=live]")
+    service.operator.rows("select bds.delete_company('doomed')")
+    page.wait_for_selector("text=its company was deleted, or your access to it has ended", timeout=60_000)
+    assert not page.is_visible("[data-follow]")
+    asked: list[str] = []
+    page.on("request", lambda sent: asked.append(sent.url))
+    page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+    assert not asked, "it does not connect again"
+
+
 def test_an_older_page_does_not_follow(page: Any, service: Service) -> None:
     add(service.operator, 60)
     page.goto("/changes?company=demo&view=single")

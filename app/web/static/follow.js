@@ -46,11 +46,11 @@ function follow(control) {
         try {
             // of a state that has the last event, should pages be read from a replica
             const answer = await fetch(location.href, { headers: { Accept: "text/html", "X-BDS-Position": position } });
-            if (answer.redirected) {
+            if (answer.redirected || hasEnded(answer)) {
                 isPaused = true;
                 close();
                 control.hidden = true;
-                return signedOut(document.getElementById("live"));
+                return (answer.redirected ? signedOut : noAccess)(document.getElementById("live"));
             }
             const page = new DOMParser().parseFromString(await answer.text(), "text/html");
             const fresh = page.getElementById("live");

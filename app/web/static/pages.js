@@ -59,6 +59,7 @@ function keepFresh() {
             try {
                 const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
                 if (answer.redirected) return signedOut(live);
+                if (hasEnded(answer)) return noAccess(live);
                 const page = new DOMParser().parseFromString(await answer.text(), "text/html");
                 const fresh = page.getElementById("live");
                 if (answer.ok && fresh) {
@@ -73,12 +74,85 @@ function keepFresh() {
 
 // Shows a message instead of the login, so that text typed into the page is not lost.
 function signedOut(live) {
+    stopUpdates(live, "Your session has ended, so this page is no longer updated. Reload it to sign in again.");
+}
+
+// Says that the page can no longer be read: its company was deleted, or the user's access has ended.
+function noAccess(live) {
+    stopUpdates(live, "This page can no longer be read, so it is not updated any more: its company was deleted, or your access to it has ended.");
+}
+
+function stopUpdates(live, text) {
     const message = document.createElement("p");
-    message.className = "wrong";
+    message.className = "note";
     message.setAttribute("role", "alert");
-    message.textContent = "Your session has ended, so this page is no longer updated. Reload it to sign in again.";
+    message.textContent = text;
     live.prepend(message);
     delete live.dataset.refresh;
+}
+
+const hasEnded = (answer) => answer.status >= 400 && answer.status < 500 && answer.status !== 408 && answer.status !== 429;
+
+// Before a form is sent: if the session has ended, asks for the login in place, so that nothing that was typed is lost.
+function sessions() {
+    const checked = new WeakSet();
+    document.addEventListener("submit", async (event) => {
+        const { target: form, submitter } = event;
+        if (event.defaultPrevented || form.method !== "post" || ["/login", "/logout"].includes(new URL(form.action).pathname)) return;
+        if (checked.delete(form)) return;
+        event.preventDefault();
+        if (!await isSignedIn()) return;
+        checked.add(form);
+        form.requestSubmit(submitter);
+    });
+}
+
+// Whether there is a session, after a login in place if it had ended.
+async function isSignedIn() {
+    try {
+        const answer = await fetch("/account", { method: "HEAD", headers: { Accept: "text/html" } });
+        return answer.redirected ? await signIn() : true;
+    } catch {
+        return true;  // the service does not answer: the browser says so
+    }
+}
+
+// Shows the form of the login in a dialog until it succeeds or is closed.
+async function signIn() {
+    const dialog = document.createElement("dialog");
+    const show = async (answer) => {
+        const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+        const login = page.querySelector("form[action='/login']")?.closest(".login");
+        if (!login) {  // a page of the new session
+            const { value } = page.querySelector("input[name=csrf]");
+            for (const field of $$("input[name=csrf]")) field.value = value;
+            for (const form of $$("form[data-csrf]")) form.dataset.csrf = value;
+            return dialog.close("in");
+        }
+        dialog.replaceChildren(login);
+        const say = document.createElement("p");
+        say.textContent = "Your session has ended. Sign in to send what you entered; nothing has been sent yet.";
+        dialog.querySelector("h1").after(say);
+        const cancel = document.createElement("button");
+        cancel.type = "button";
+        cancel.textContent = "Cancel";
+        cancel.addEventListener("click", () => dialog.close());
+        dialog.querySelector(".row").append(cancel);
+        dialog.querySelector("[role=alert], input:not([type=hidden])").focus();
+    };
+    const ended = new Promise((resolve) => dialog.addEventListener("close", () => resolve(dialog.returnValue === "in")));
+    dialog.setAttribute("aria-label", "Sign in");
+    document.body.append(dialog);
+    dialog.showModal();
+    show(await fetch("/login?next=/account"));
+    dialog.addEventListener("submit", async (event) => {
+        event.preventDefault();
+        event.stopPropagation();
+        show(await fetch("/login", { method: "POST", body: new URLSearchParams(new FormData(event.target)) }));
+    });
+    const isIn = await ended;
+    dialog.remove();
+    return isIn;
 }
 
 function replaceLive(live, fresh, announcer) {
@@ -105,7 +179,7 @@ function uploads() {
         });
         form.addEventListener("submit", (event) => {
             event.preventDefault();
-            if (file.files.length) send(form, part, file.files[0]);
+            if (file.files.length) isSignedIn().then((is) => is && send(form, part, file.files[0]));
         });
     }
 }
@@ -225,6 +299,7 @@ localTimes();
 renewedForms();
 dependentFields();
 uploads();
+sessions();
 confirmations();
 replaceAddress();
 focusFirst();
