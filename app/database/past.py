@@ -14,8 +14,9 @@ from psycopg.pq import TransactionStatus
 from app.database.catalog import Catalog
 from app.errors import ServiceError
 
-# The version is given, or found by its time: ids and times rise together, so a binary search over the kept ids finds it.  is_whole:
-# the version does not split the changes of a transaction.  since: all changes from this time on are kept.
+# The version is given, or found by its time: ids and times rise together, so a binary search over the kept ids finds it.  Rows have
+# the columns of the time that is given, or else of the version's: columns change between two changes of a company.  is_whole: the
+# version does not split the changes of a transaction.  since: all changes from this time on are kept.
 NAME_VERSION: LiteralString = """
     with recursive log as (
         select bds.first_change(%(company)s) as first, coalesce(max(p.last_id), 0) as last
@@ -56,6 +57,7 @@ NAME_VERSION: LiteralString = """
     )
     select n.version, n.first, n.last, n.erasures, %(time)s::timestamptz > clock_timestamp(), %(time)s::timestamptz < n.since,
         set_config('bds.version', n.version::text, %(local)s), set_config('bds.version_time', n.at::text, %(local)s),
+        set_config('bds.moment', coalesce(%(time)s::timestamptz, n.at)::text, %(local)s),
         set_config('bds.version_is_whole', n.is_whole::text, %(local)s)
     from named n
 """

@@ -1,5 +1,6 @@
--- Parts of the SQL that rebuilds an entity's rows as of a version.  In them $1 is the company, $2 the version, $3 the time of that
--- version (bds_past.time_of).
+-- Parts of the SQL that rebuilds an entity's rows as of a moment.  In them $1 is the company, $2 the version, $3 the time of that
+-- version (bds_past.time_of), from which the log is read, and $4 the time whose columns the rows have.  That is the version's time
+-- too, unless the moment is a time: a table may be registered, or a column added, between two changes of a company.
 --
 -- A row without a later change is as it was.  Other rows are rebuilt: the old values of all later changes of a row are merged, with
 -- those of earlier changes replacing those of later ones, and then replace the values of the current row.
@@ -24,7 +25,7 @@ as $$
         'infinity'
     ) end;
 $$;
-comment on function bds_past.time_of(text, bigint) is 'The time of a version, which determines the columns of its rows';
+comment on function bds_past.time_of(text, bigint) is 'The time of a version: that of its change; -infinity for version 0';
 
 create function bds_past.begin_of(entity text, ordinal int default null)
     returns timestamptz
@@ -43,10 +44,12 @@ create function bds_past.is_then(entity text)
     language sql
     stable
     set search_path = pg_catalog, pg_temp
-    return '$2 > 0' || coalesce(
-        (select format(' and $3 >= %s', bds_past.moment(b)) from bds_past.begin_of(entity) b where b > '-infinity'), ''
+    return coalesce(
+        (select format('$4 >= %s', bds_past.moment(b)) from bds_past.begin_of(entity) b where b > '-infinity'),
+        $sql$$4 > '-infinity'$sql$
     );
-comment on function bds_past.is_then(text) is 'A condition: the entity was registered at the time of the version; before, it has no rows';
+comment on function bds_past.is_then(text) is
+    'A condition: the entity was registered at the time; before, it has no rows. Version 0, the empty company, has the time -infinity';
 
 create function bds_past.later(entity text)
     returns text

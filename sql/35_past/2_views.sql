@@ -9,13 +9,14 @@ create function bds_past.in_session(parts text)
     returns text
     language sql
     immutable
-    return replace(replace(replace(
+    return replace(replace(replace(replace(
         parts, '$1', $sql$current_setting('bds.company', true)$sql$),
         '$2', $sql$current_setting('bds.version', true)::bigint$sql$),
-        '$3', $sql$current_setting('bds.version_time', true)::timestamptz$sql$
+        '$3', $sql$current_setting('bds.version_time', true)::timestamptz$sql$),
+        '$4', $sql$current_setting('bds.moment', true)::timestamptz$sql$
     );
 comment on function bds_past.in_session(text) is
-    'SQL with $1 to $3 replaced by the session''s settings, which the planner evaluates if the view itself contains them';
+    'SQL with $1 to $4 replaced by the session''s settings, which the planner evaluates if the view itself contains them';
 
 create function bds_past.value(this bds.fields)
     returns text
@@ -52,7 +53,7 @@ as $$
                 case
                     -- null before the column was registered
                     when bds_past.begin_of(this.name, f.ordinal) > bds_past.begin_of(this.name)
-                    then 'case when $3 >= ' || bds_past.moment(bds_past.begin_of(this.name, f.ordinal)) || ' then %s end'
+                    then 'case when $4 >= ' || bds_past.moment(bds_past.begin_of(this.name, f.ordinal)) || ' then %s end'
                     else '%s'
                 end,
                 case

@@ -83,7 +83,7 @@ begin
     return query execute bds_past.objects(
         this, case when at < bds_change_log.altered_at(entity) then bds_change_log.names_at(entity, at) end
     )
-    using company, version, at;
+    using company, version, at, at;
 end
 $$;
 comment on function bds.rows_at(text, text, bigint) is

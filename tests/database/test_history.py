@@ -146,8 +146,8 @@ def past_rows(connection: psycopg.Connection[Any], company: str, entity: str, ve
         connection.execute("set local role bds_operator")
         connection.execute(
             "select set_config('bds.company', %s, true), set_config('bds.version', %s, true),"
-            " set_config('bds.version_time', coalesce((select created_at from bds.changes"
-            " where company_id = %s and id = %s), '-infinity')::text, true)",
+            " set_config('bds.version_time', t.at, true), set_config('bds.moment', t.at, true)"
+            " from (select coalesce((select created_at from bds.changes where company_id = %s and id = %s), '-infinity')::text) t (at)",
             (company, str(version), company, version),
         )
         connection.execute("set local role bds_reader")

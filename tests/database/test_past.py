@@ -143,7 +143,10 @@ def test_the_past_belongs_to_the_named_company(acme: Operator, connect) -> None:
     with pytest.raises(psycopg.Error) as caught:
         reader.execute("select bds.rows_at('acme', 'stores', 1)")
     assert caught.value.sqlstate == "BD001"
-    reader.execute("select set_config('bds.version', '1', false), set_config('bds.version_time', 'infinity', false)")
+    reader.execute(
+        "select set_config('bds.version', '1', false), set_config('bds.version_time', 'infinity', false),"
+        " set_config('bds.moment', 'infinity', false)"
+    )
     for view in ("stores_changed", "stores_unchanged"):
         assert [company for (company,) in reader.execute(f"select company_id from past.{view}".encode()).fetchall()] in (
             [],
@@ -160,7 +163,8 @@ def test_a_row_is_looked_up_in_the_past_without_reading_the_others(acme: Operato
     with acme.connection.transaction():
         acme.connection.execute(
             "select set_config('bds.company', 'acme', true), set_config('bds.version', '1000', true),"
-            " set_config('bds.version_time', (select created_at::text from bds.changes where company_id = 'acme' and id = 1000), true)"
+            " set_config('bds.version_time', created_at::text, true), set_config('bds.moment', created_at::text, true)"
+            " from bds.changes where company_id = 'acme' and id = 1000"
         )
         acme.connection.execute("set local role bds_reader")
         for view in ("stores_changed", "stores_unchanged"):
