@@ -34,9 +34,9 @@ begin
                 when c.month = date_trunc('month', greatest(c.last_updated_at, now), 'UTC') then c.month_id
                 else c.last_id + 1
             end,
-            positions = c.positions || jsonb_build_object(entity_name, c.last_id + changes)
+            positions = case when changes > 0 then c.positions || jsonb_build_object(entity_name, c.last_id + changes) else c.positions end
         where c.ctid = place and c.company_id = company
-        returning c.last_id - changes as base, c.last_updated_at as at, c.month, c.month_id > c.last_id - changes as begins_month,
+        returning c.last_id - changes as base, c.last_updated_at as at, c.month, changes > 0 and c.month_id > c.last_id - changes as begins_month,
             -- Any session can set the settings.  A change out of turn, or with a time that the clock did not give, is refused.
             coalesce(oldest >= c.floor and newest <= greatest(clock_timestamp(), c.floor), true) as in_turn,
             set_config('bds.clock', c.ctid::text, true),
@@ -66,7 +66,7 @@ begin
 end
 $$;
 comment on function bds_change_log.advance(text, text, bigint, timestamptz, timestamptz) is
-    'Takes change ids from the company''s clock, for rows stamped between oldest and newest. Returns the id before the first of them, '
+    'Takes change ids, if only none, from the company''s clock, for rows stamped between oldest and newest. Returns the id before the first of them, '
     'and the time of these changes, which is never less than the time of an earlier change';
 
 create function bds_change_log.turn_floor(company text)

@@ -34,11 +34,12 @@ declare
     parents    bigint[];
     stamped    bigint[];
     floor      timestamptz;
+    settled    bigint;
 begin
     select min(r.company_id collate "C"), max(r.company_id collate "C"), count(*), min(r.updated_at), max(r.updated_at)
     into company, last, changes, oldest, newest
     from {rows} r
-    where bds_log.{check:I}();
+    where bds_log.{check:I}();{settle}
     if changes = 1 then
         -- the same as below, without joining and numbering
         select a.base, a.at into base, at from bds_change_log.advance(company, {entity:L}, 1, {stamps}) a;
@@ -93,6 +94,7 @@ begin
         'check', bds_registry.function_of(this.name, 'check'),
         'entity', this.name,
         'rows', rows_of,
+        'settle', case when is_update then bds_change_log.settle_statement(this) else '' end,
         'stamps', case operation when 'delete' then 'null, null' else 'oldest, newest' end,
         'columns', 'company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id, '
             'last_updated_at, collections, row_hash, old',
@@ -177,6 +179,50 @@ create function bds_change_log.old_value(this bds.entities, operation text)
     end;
 comment on function bds_change_log.old_value(bds.entities, text) is
     'The expression of old rows o and new rows r that is logged as old';
+
+create function bds_change_log.settle_statement(this bds.entities)
+    returns text
+    language sql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
+    -- Any session can set bds.settling.  It gains nothing: all that a record loses are states that no other transaction could see.
+    -- Planned with the transition tables as they are.
+    select bds_impl.fill(
+        $sql$
+    if current_setting('bds.settling', true) <> '' and changes > 0 then
+        select a.base, set_config('enable_nestloop', 'off', true) into base, last
+        from bds_change_log.advance(company, {entity:L}, 0, oldest, newest) a;
+        execute $statement$
+            update bds.change_log l
+            set row_hash = s.hash, old = case when l.operation = 'update' then s.old || l.old end
+            from (select r.id, {hash} as hash, {old} as old from new_rows r join old_rows o on o.company_id = r.company_id and o.id = r.id) s
+            join (
+                select w.row_id, max(w.id) as id
+                from bds.change_log w
+                where w.company_id = $1 and w.id between $2 and $3 and w.created_at > transaction_timestamp() - interval '1 day'
+                    and w.entity = {entity:L}
+                group by w.row_id
+            ) last on last.row_id = s.id
+            where l.company_id = $1 and l.id = last.id and l.id between $2 and $3
+                and l.created_at > transaction_timestamp() - interval '1 day'
+                and l.operation <> 'delete' and l.actor = $4 and l.change_set_id is not distinct from $5
+        $statement$ using company, (select c.first_id from bds.clocks c where c.company_id = company), base, actor, change_set;
+        get diagnostics settled = row_count;
+        perform set_config('enable_nestloop', 'on', true);
+        if settled <> changes then
+            raise exception using
+                errcode = 'BD004', message = format('%s of %s rows of %s have no change record of this transaction', changes - settled, changes, {entity:L}),
+                hint = 'reset bds.settling';
+        end if;
+        return null;
+    end if;$sql$,
+        'entity', this.name, 'hash', bds_change_log.row_hash(this), 'old', bds_change_log.old_value(this, 'update')
+    );
+$$;
+comment on function bds_change_log.settle_statement(bds.entities) is
+    'The statements of the update trigger''s function that, while the session has set bds.settling, add what an update does to the change '
+    'records that this transaction has already written of its rows: one record then says what the transaction did to a row';
 
 create function bds_change_log.touch_statement(child bds.entities, operation text)
     returns text

@@ -1,9 +1,10 @@
 -- Reverting: what a change set did, read from the change log.  The tables of a revert are temporary:
 --
 --     revert_rows      each row whose own fields the change set changed: entity, id, n (its number, in the order of writing);
---                      first_id and since (its first record), existed (before), is_whole (old has every field),
+--                      first_id and since (its first record), last_id, existed (before), is_whole (old has every field),
 --                      old (the values before, by present API names), later and later_by (the last change by others), erased (fields
---                      whose old values were erased)
+--                      whose old values were erased); left_as, the values that it left and others changed, null if they did so before
+--                      its last record, and has_left, whether it left a row
 --     revert_entities  their entities that are registered: name, place, table_name, touched (columns of which old values are known),
 --                      creates (whether rows come back), updates (whether rows change), deletes (whether rows go)
 --     revert_errors    why rows stay as they are: entity, n, field, code, message
@@ -94,8 +95,8 @@ begin
             hint = 'drop or rename it, or run the revert in another session';
     end if;
     create temporary table revert_rows (
-        n bigint, entity text, id bigint, first_id bigint, since timestamptz, existed boolean, is_whole boolean, old jsonb,
-        later bigint, later_by text, erased text[]
+        n bigint, entity text, id bigint, first_id bigint, last_id bigint, since timestamptz, existed boolean, is_whole boolean,
+        old jsonb, later bigint, later_by text, has_left boolean, left_as jsonb, erased text[]
     ) on commit drop;
     create temporary table revert_entities (
         name text, place int, table_name regclass, touched text[], creates boolean, updates boolean, deletes boolean
@@ -116,10 +117,11 @@ declare
 begin
     -- Statements are planned with their values.  A record of a parent that only names a collection has no old values.
     execute $sql$
-        insert into pg_temp.revert_rows (n, entity, id, first_id, since, existed, is_whole, old)
-        select row_number() over (), c.entity, c.row_id, c.first_id, c.since, c.existed, c.is_whole, case when c.existed then c.old end
+        insert into pg_temp.revert_rows (n, entity, id, first_id, last_id, since, existed, is_whole, old)
+        select row_number() over (), c.entity, c.row_id, c.first_id, c.last_id, c.since, c.existed, c.is_whole,
+            case when c.existed then c.old end
         from (
-            select l.entity, l.row_id, min(l.id) as first_id, min(l.created_at) as since,
+            select l.entity, l.row_id, min(l.id) as first_id, max(l.id) as last_id, min(l.created_at) as since,
                 min(l.id) is distinct from min(l.id) filter (where l.operation = 'create') as existed,
                 bool_or(l.operation = 'delete') as is_whole,
                 past.merge(coalesce(bds_change_log.old_at(l.old, p.names), l.old) order by l.id desc) as old
@@ -149,9 +151,13 @@ declare
 begin
     select min(r.first_id) as id, min(r.since) as at into first from pg_temp.revert_rows r;
     execute $sql$
-        update pg_temp.revert_rows r set later = c.id, later_by = c.actor
+        update pg_temp.revert_rows r set later = c.id, later_by = c.actor, has_left = c.has_left, left_as = c.left_as
         from (
-            select distinct on (r.n) r.n, l.id, l.actor
+            select r.n, max(l.id) as id, (array_agg(l.actor order by l.id desc))[1] as actor,
+                min(l.id) is distinct from min(l.id) filter (where l.operation = 'create') as has_left,
+                case when min(l.id) > r.last_id then
+                    past.merge(coalesce(bds_change_log.old_at(l.old, p.names), l.old, '{}') order by l.id desc)
+                end as left_as
             from pg_temp.revert_rows r join bds.change_log l on l.row_id = r.id and l.entity = r.entity and l.id > r.first_id
             left join bds_revert.past_names() p on p.entity = l.entity and l.created_at >= p.since and l.created_at < p.until
             where l.company_id = $1 and l.id > $3 and l.created_at >= $4 and l.change_set_id is distinct from $2
@@ -160,7 +166,7 @@ begin
                     select from jsonb_object_keys(bds_change_log.old_at(l.old, p.names)) k
                     join bds.fields f on f.entity = l.entity and f.name = k
                 )))
-            order by r.n, l.id desc
+            group by r.n, r.last_id
         ) c
         where c.n = r.n
     $sql$ using company, change_set, first.id, first.at;
@@ -177,4 +183,4 @@ begin
 end
 $$;
 comment on function bds_revert.read_later(text, uuid) is
-    'Notes in revert_rows the changes that others made later, and the old values that were erased';
+    'Notes in revert_rows the changes that others made later, what they have replaced, and the old values that were erased';

@@ -2,18 +2,22 @@
 --
 --     "@n"       the row's number
 --     "@action"  create, update or delete, null if nothing is to be done
+--     "@differs" an old value is not the present one
+--     "@later"   others have changed it later, and it is not as the change set left it
 --     "@failed"  it stays as it is, revert_errors says why
+--     "@last"    values that can be written last alone (bds_revert.make_way), "@alone" if nothing else of the row changes
 --     id, and every column as it is to become; of an update all but revert_entities.touched are those that are stored
 
 create function bds_revert.columns_of(entity_name text)
     returns table (
-        field text, column_name name, type text, required boolean, default_expression text, is_unique boolean, target text, is_altered boolean
+        field text, column_name name, type text, sql_type text, required boolean, default_expression text, is_unique boolean, target text,
+        is_altered boolean
     )
     language sql
     stable
     set search_path = pg_catalog, pg_temp
 as $$
-    select f.name, c.column_name, c.type, c.required, c.default_expression, c.is_unique, c.target,
+    select f.name, c.column_name, c.type, c.sql_type, c.required, c.default_expression, c.is_unique, c.target,
         -- what the log has may not be a value of the present type
         exists (
             select from bds.column_history h where h.entity = c.entity and h.ordinal = c.ordinal and h.until < 'infinity'
@@ -104,10 +108,19 @@ begin
         ) as values,
         string_agg(format('when not pg_input_is_valid(%s, %L) then %L', v.known, c.type, c.field), ' ') filter (where c.is_altered) as unfit,
         string_agg(format('t.%1$I is distinct from w.%1$I', c.column_name), ' or ') filter (where c.column_name = any (this.touched))
-            as differences
+            as differences,
+        -- what others have changed and changed back does not count
+        string_agg(
+            format(
+                'case when r.left_as ? %L then t.%I is distinct from %s else false end', c.field, c.column_name,
+                case when c.is_altered then format('case when pg_input_is_valid(%1$s, %2$L) then (%1$s)::%3$s end', v."left", c.type, c.type)
+                    else format('(%s)::%s', v."left", c.type) end
+            ),
+            ' or '
+        ) as changes
     into list
     from bds_revert.columns_of(this.name) c
-    cross join lateral (select format('r.known ->> %L', c.field)) as v (known);
+    cross join lateral (select format('r.known ->> %L', c.field), format('r.left_as ->> %L', c.field)) as v (known, "left");
     execute bds_impl.fill(
         $sql$
         create temporary table {rows:I} on commit drop as
@@ -117,7 +130,11 @@ begin
                 when t.id is null then 'create'
                 when r.erased is not null or {differences} then 'update'
             end as "@action",
-            false as "@failed", {unfit} as "@unfit", {names}
+            coalesce({differences}, false) as "@differs",
+            r.later is not null and (
+                r.left_as is null or r.has_left <> (t.id is not null) or t.id is not null and ({changes})
+            ) as "@later",
+            false as "@failed", null::jsonb as "@last", false as "@alone", {unfit} as "@unfit", {names}
         from (
             -- what was erased cannot come back: a row that stays keeps what it has
             select r.*, case when r.erased is null then r.old else r.old - r.erased end as known
@@ -133,7 +150,7 @@ begin
         ) w
         $sql$,
         'rows', 'revert_' || this.name, 'entity', this.name, 'table', this.table_name::text, 'names', list.names, 'values', list.values,
-        'differences', coalesce(list.differences, 'false'),
+        'differences', coalesce(list.differences, 'false'), 'changes', coalesce(list.changes, 'false'),
         'unfit', coalesce('case ' || list.unfit || ' end', 'null::text')
     ) using company;
     execute format('analyze pg_temp.%I', 'revert_' || this.name);
@@ -155,22 +172,25 @@ begin
         bds_impl.fill(
             $sql$
             select u."@n" as n,
-                case when r.erased is not null and not {force} then r.erased[1] else u."@unfit" end as field,
+                case when {erased} then r.erased[1] else u."@unfit" end as field,
                 'conflict' as code,
                 case
                     when u."@action" = 'create' and not r.is_whole then format('change %s by %s has deleted it', r.later, r.later_by)
-                    when r.erased is not null and not {force} then 'the old value was erased'
+                    when {erased} then 'the old value was erased'
                     when u."@unfit" is not null then format('the old value %s is not one of the present type', r.old ->> u."@unfit")
                     else format('changed later, by change %s of %s', r.later, r.later_by)
                 end as message
             from pg_temp.{rows:I} u join pg_temp.revert_rows r on r.n = u."@n"
             where u."@action" is not null
                 and (
-                    not {force} and (r.later is not null or r.erased is not null)
+                    not {force} and u."@later" or {erased}
                     or u."@unfit" is not null or u."@action" = 'create' and not r.is_whole
                 )
             $sql$,
-            'rows', 'revert_' || entity_name, 'force', force::text
+            'rows', 'revert_' || entity_name, 'force', force::text,
+            -- forced, what else there is of the row is undone
+            'erased', case when force then $sql$(r.erased is not null and u."@action" = 'update' and not u."@differs")$sql$
+                else '(r.erased is not null)' end
         ),
         null
     );

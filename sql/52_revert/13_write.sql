@@ -1,60 +1,43 @@
--- Reverting: the statements that write.  First rows give way that hold unique values which others are to get, then rows come back,
--- those first to which others refer, then rows get their old values, then rows go.
+-- Reverting: the statements that write.  Each row is written once, but for values that have to wait: a unique value until the row that
+-- has it gets another one or goes, and, in a circle of entities, a reference until the row comes back to which it refers.  They are
+-- written last, as part of the change that is logged already.
 
-create function bds_revert.steps(this record)
-    returns table (place int, statement text)
+create function bds_revert.steps()
+    returns table (entity text, table_name regclass, statement text)
     language plpgsql
     stable
     set search_path = pg_catalog, pg_temp
 as $$
-declare
-    rows    text := 'revert_' || this.name;
-    list    record;
 begin
-    select
-        string_agg(format('%I', c.column_name), ', ') as columns,
-        string_agg(v.first_value, ', ') as first_values,
-        string_agg(format('%1$I = u.%1$I', c.column_name), ', ') filter (where c.column_name = any (this.touched)) as changes,
-        string_agg(format('%1$I = u.%1$I', c.column_name), ', ') filter (where waits.for_rows is not null) as waiting,
-        string_agg(format('u.%I in (%s)', c.column_name, waits.for_rows), ' or ') filter (where waits.for_rows is not null) as is_waiting
-    into list
-    from bds_revert.columns_of(this.name) c
-    -- In a circle of entities the row to which one refers may come later: such a reference is null at first.
-    left join lateral (
-        select format('select w.id from pg_temp.%I w where w."@action" = ''create'' and not w."@failed"', 'revert_' || x.name) as for_rows
-        from pg_temp.revert_entities x where x.name = c.target and x.place > this.place and x.creates and not c.required
-    ) as waits on true
-    cross join lateral (
-        select case when waits.for_rows is null then format('u.%I', c.column_name)
-            else format('case when u.%1$I not in (%2$s) then u.%1$I end', c.column_name, waits.for_rows) end
-    ) as v (first_value);
+    -- Parents come before their children, so that one record of a parent names both its fields and its collections.
     return query
-        select s.place, bds_impl.fill(
+        select e.name, e.table_name, bds_impl.fill(
             s.template || ' and not u."@failed" and u."@n" between $2 and $3',
-            variadic array['rows', rows, 'table', this.table_name::text] || s.holes)
-        from (values
+            variadic array['rows', 'revert_' || e.name, 'table', e.table_name::text] || s.holes)
+        from pg_temp.revert_entities e
+        cross join lateral (
+            select string_agg(format('%I', c.column_name), ', ') as columns, string_agg(format('u.%I', c.column_name), ', ') as values,
+                string_agg(format('%1$I = u.%1$I', c.column_name), ', ') filter (where c.column_name = any (e.touched)) as changes
+            from bds_revert.columns_of(e.name) c
+        ) list
+        cross join lateral (values
             (
-                1, this.creates, 'insert into {table} (company_id, id, {columns}) overriding system value '
+                1, e.creates, 'insert into {table} (company_id, id, {columns}) overriding system value '
                 'select $1, u.id, {values} from pg_temp.{rows:I} u where u."@action" = ''create''',
-                array['columns', list.columns, 'values', list.first_values]
+                array['columns', list.columns, 'values', list.values]
             ),
             (
-                2, list.waiting is not null, 'update {table} t set {changes} from pg_temp.{rows:I} u '
-                'where t.company_id = (select $1) and t.id = u.id and u."@action" = ''create'' and ({is_waiting})',
-                array['changes', list.waiting, 'is_waiting', list.is_waiting]
-            ),
-            (
-                3, this.updates and list.changes is not null, 'update {table} t set {changes} from pg_temp.{rows:I} u '
+                2, e.updates and list.changes is not null, 'update {table} t set {changes} from pg_temp.{rows:I} u '
                 'where t.company_id = (select $1) and t.id = u.id and u."@action" = ''update''',
                 array['changes', list.changes]
             )
         ) as s (place, is_needed, template, holes)
-        where s.is_needed;
+        where s.is_needed
+        order by e.place, s.place;
 end
 $$;
-comment on function bds_revert.steps(record) is
-    'The statements that create and update the rows of an entity, and their order; $1 is the company, $2 and $3 the first and last '
-    'number of rows';
+comment on function bds_revert.steps() is
+    'The statements that create and update rows, in their order; $1 is the company, $2 and $3 the first and last number of rows';
 
 create function bds_revert.delete_statement()
     returns text
@@ -100,12 +83,8 @@ declare
     written bigint;
 begin
     perform bds_revert.make_way(company);
-    for this in
-        select e.name, e.table_name, s.statement
-        from pg_temp.revert_entities e cross join lateral bds_revert.steps(e) s
-        order by s.place, e.place
-    loop
-        raise notice 'writing %: % of % rows done', this.name, done, greatest(wanted, 1);
+    for this in select * from bds_revert.steps() loop
+        raise notice 'writing %: % of % rows done', this.entity, done, greatest(wanted, 1);
         execute this.statement using company, 0, wanted;
         get diagnostics written = row_count;
         done := done + written;
@@ -115,33 +94,14 @@ begin
         raise notice 'deleting: % of % rows done', done, greatest(wanted, 1);
         execute deletes using company, 0, wanted;
     end if;
+    for this in select * from bds_revert.last_steps() loop
+        perform set_config('bds.settling', this.settling, true);
+        execute this.statement using company, 0, wanted;
+    end loop;
+    perform set_config('bds.settling', '', true);
 end
 $$;
 comment on function bds_revert.write(text) is 'Writes all rows that do not fail';
-
-create function bds_revert.make_way(company text)
-    returns void
-    language plpgsql
-    set search_path = pg_catalog, pg_temp
-as $$
-declare
-    this record;
-begin
-    for this in
-        select e.name, e.table_name, c.column_name, case when c.required then 'md5(random()::text || t.id)' else 'null' end as value
-        from pg_temp.revert_entities e cross join lateral bds_revert.columns_of(e.name) c
-        where c.is_unique and (e.creates or c.column_name = any (e.touched)) and (c.type = 'text' or not c.required)
-        order by e.place
-    loop
-        execute format(
-            'update %s t set %I = %s where t.company_id = (select $1) and t.id in (select h.holder from (%s) h)',
-            this.table_name, this.column_name, this.value, bds_revert.holders(this.name, this.table_name, this.column_name)
-        ) using company;
-    end loop;
-end
-$$;
-comment on function bds_revert.make_way(text) is
-    'Sets unique values that other rows are to get to another value for the moment, in rows that go or get another one';
 
 -- The unforeseen: rules of a table that no check knows.  Which rows they refuse is found as for imports.
 
@@ -190,10 +150,8 @@ declare
 begin
     -- the steps of bds_revert.write, up to the first that finds any: what others would find may be their consequence
     perform bds_revert.make_way(company);
-    for this in
-        select e.name, s.statement from pg_temp.revert_entities e cross join lateral bds_revert.steps(e) s order by s.place, e.place
-    loop
-        problems := bds_feed.write_in_ranges(array[this.statement], company, bds_revert.numbers(this.name, array['create', 'update']));
+    for this in select * from bds_revert.steps() loop
+        problems := bds_feed.write_in_ranges(array[this.statement], company, bds_revert.numbers(this.entity, array['create', 'update']));
         if cardinality(problems) > 0 then
             return bds_revert.refusals(problems, false);
         end if;
@@ -208,7 +166,16 @@ begin
         -- what is referred to by a row that goes after it: another turn, the other way round
         numbers := array(select (p.problem ->> 'key')::bigint from unnest(problems) with ordinality as p (problem, n) order by p.n desc);
     end loop;
-    return bds_revert.refusals(problems, true);
+    if cardinality(problems) > 0 then
+        return bds_revert.refusals(problems, true);
+    end if;
+    for this in select * from bds_revert.last_steps() loop
+        perform set_config('bds.settling', this.settling, true);
+        problems := bds_feed.write_in_ranges(array[this.statement], company, bds_revert.numbers(this.entity, array['create', 'update']));
+        exit when cardinality(problems) > 0;
+    end loop;
+    perform set_config('bds.settling', '', true);
+    return bds_revert.refusals(problems, false);
 end
 $$;
 comment on function bds_revert.rehearse(text) is 'Writes, as far as can be; returns {n, code, message} of the rows that the database refuses, null if there are none';

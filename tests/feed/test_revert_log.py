@@ -1,0 +1,270 @@
+"""What a revert leaves in the log: one change of each row, from its old value to its new one, whatever the rows had to pass through."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+import pytest
+
+from tests.feed.conftest import Feed, counts, with_tables
+from tests.feed.test_cycles import TABLES as STAFF
+from tests.feed.test_revert import content, problems, revert
+from tests.feed.test_revert_tables import ROW, change
+
+pytestmark = pytest.mark.slow
+
+BOXES = f"""
+create table data.boxes ({ROW}, code varchar(5) not null, place int not null, mark uuid not null, slot bigint, day date,
+    unique (company_id, code), unique (company_id, place), unique (company_id, mark), unique (company_id, slot), unique (company_id, day));
+select bds.register('data.boxes', singular => 'box');
+"""
+
+
+@pytest.fixture
+def boxes(database_url: str) -> Iterator[Feed]:
+    yield from with_tables(database_url, BOXES)
+
+
+@pytest.fixture
+def staff(database_url: str) -> Iterator[Feed]:
+    yield from with_tables(database_url, STAFF)
+
+
+def records(feed: Feed, change_set: str) -> list[tuple[Any, ...]]:
+    return feed.ask(
+        "select entity, row_id, operation, columns, old from bds.changes where company_id = %s and change_set_id = %s order by id",
+        feed.company,
+        change_set,
+    )
+
+
+def assert_logged_once(feed: Feed, change_set: str, before: dict[str, Any], after: dict[str, Any]) -> None:
+    """A change set has one record for each row that it made of one state another, with the values of both; the rows' hashes are right."""
+    then, now = ({(entity, row["id"]): row for entity in state for row in state[entity]} for state in (before, after))
+    found = [record for record in records(feed, change_set) if record[2] != "update" or record[4]]
+    rows = [(entity, row_id) for entity, row_id, *_ in found]
+    assert sorted(rows) == sorted(key for key in then.keys() | now.keys() if then.get(key) != now.get(key))
+    for entity, row_id, operation, _, old in found:
+        key = (entity, row_id)
+        assert operation == ("create" if key not in then else "delete" if key not in now else "update")
+        if operation == "update":
+            assert old == {k: v for k, v in then[key].items() if now[key][k] != v or k in old}, key
+        elif operation == "delete":
+            assert {k: v for k, v in old.items() if k != "updatedAt"} == {k: v for k, v in then[key].items() if k != "company_id"}
+    assert not feed.operator.rows("select * from bds.compare_log(%s)", (feed.company,))
+
+
+def assert_undone(feed: Feed, change_set: str) -> str:
+    """Undo a change set, undo that, and look at the log of both.  Returns the change set of the latter."""
+    after = content(feed)
+    undone = revert(feed, change_set)
+    assert undone["state"] == "completed", undone["errors"]
+    before = content(feed)
+    assert_logged_once(feed, undone["importId"], after, before)
+    redone = revert(feed, undone["importId"])
+    assert redone["state"] == "completed", redone["errors"]
+    assert content(feed) == after
+    assert_logged_once(feed, redone["importId"], before, after)
+    return str(redone["importId"])
+
+
+def renamed(feed: Feed, table: str, column: str, **codes: str | None) -> str:
+    """Give rows, by their codes, other values of a column, which they may take from one another; returns the change set."""
+    pairs = list(codes.items())
+    ids = [
+        feed.ask(f"select id from data.{table} where company_id = %s and code = %s", feed.company, code)[0][0] for code, _ in pairs
+    ]
+    return change(
+        feed,
+        *(f"update data.{table} set {column} = 'tmp' || id where id = {id}" for id in ids),
+        *(
+            f"update data.{table} set {column} = {'null' if value is None else repr(value)} where id = {id}"
+            for id, (_, value) in zip(ids, pairs, strict=True)
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("column", "values"),
+    [
+        ("code", {"A": "B", "B": "A"}),
+        ("code", {"A": "B", "B": "C", "C": "A"}),
+        ("code", {"A": "B", "B": "C", "C": "X"}),
+        ("barcode", {"A": "2", "B": "1"}),
+        ("barcode", {"A": "2", "B": "3", "C": "1"}),
+        ("barcode", {"A": "2", "B": None}),
+        ("barcode", {"A": None, "B": "1", "C": "2"}),
+    ],
+)
+def test_values_that_rows_took_from_one_another_are_one_change_of_each_row(
+    feed: Feed, column: str, values: dict[str, str | None]
+) -> None:
+    feed.good(products=[{"code": c, "name": c, "barcode": str(n)} for n, c in enumerate("ABC", 1)])
+    start = content(feed)
+    change_set = renamed(feed, "products", column, **values)
+    last = assert_undone(feed, change_set)
+    revert(feed, last)
+    assert content(feed) == start
+
+
+def test_a_code_that_goes_from_a_row_to_a_new_one_leaves_no_trace_of_another(feed: Feed) -> None:
+    feed.good(
+        units=[{"code": "U", "name": "old"}],
+        products=[{"code": "A", "name": "a", "unit": "code:U", "barcode": "7"}, {"code": "B", "name": "b"}],
+    )
+    c = f"company_id = '{feed.company}'"
+    change_set = change(
+        feed,
+        f"update data.units set code = 'tmp' where {c}",
+        f"insert into data.units (company_id, code, name) values ('{feed.company}', 'U', 'new')",
+        f"update data.products p set unit_id = (select max(id) from data.units where {c}) where {c}",
+        f"delete from data.units where code = 'tmp' and {c}",
+        # of B nothing but a unique value changes, which another row gives up
+        f"update data.products set barcode = null where code = 'A' and {c}",
+        f"update data.products set barcode = '7' where code = 'B' and {c}",
+    )
+    assert_undone(feed, change_set)
+
+
+def test_rows_of_a_circle_come_back_with_one_change_each(staff: Feed) -> None:
+    staff.good(
+        people=[{"code": "ann", "team": "code:red"}, {"code": "bob"}],
+        teams=[{"code": "red", "lead": "code:ann"}, {"code": "blue"}],
+    )
+    change_set = change(
+        staff,
+        "update data.teams set lead_id = (select id from data.people where code = 'bob') where code = 'blue'",
+        "update data.teams set lead_id = null where code = 'red'",
+        "delete from data.people where code = 'ann'",
+        "delete from data.teams where code = 'red'",
+    )
+    last = assert_undone(staff, change_set)
+    # a row that stays refers to one that comes back, and nothing else of it changes
+    revert(staff, last)
+    assert_undone(staff, change(
+        staff, "update data.teams set lead_id = null", "delete from data.people where code = 'ann'"
+    ))  # fmt: skip
+
+
+def test_unique_numbers_texts_of_a_length_and_uuids_are_swapped_back(boxes: Feed) -> None:
+    rows = "".join(f", ('acme', 'box{n}', {n}, md5('{n}')::uuid, {n}, date '2026-01-01' + {n})" for n in (1, 2, 3))
+    boxes.write("insert into data.boxes (company_id, code, place, mark, slot, day) values " + rows[1:])
+    change_set = change(
+        boxes,
+        "update data.boxes set code = 'x' || id, place = place + 100, mark = md5(id || 'x')::uuid, slot = null, day = null",
+        "update data.boxes set code = 'box' || mod(id, 3) + 1, place = mod(id, 3) + 1, mark = md5((mod(id, 3) + 1)::text)::uuid,"
+        " slot = mod(id, 3) + 1, day = date '2026-01-01' + (mod(id, 3) + 1)::int",
+    )
+    assert_undone(boxes, change_set)
+
+
+def test_a_parent_and_its_children_are_one_change_of_the_parent(feed: Feed) -> None:
+    feed.good(orders=[{"code": "O", "orderDate": "2026-01-01", "note": "old", "items": [{"quantity": 1}, {"quantity": 2}]}])
+    change_set = feed.send(orders=[{"code": "O", "note": "new", "items": [{"quantity": 1, "description": "x"}]}])["importId"]
+    undone = revert(feed, change_set)["importId"]
+    assert [(operation, columns) for entity, _, operation, columns, _ in records(feed, undone) if entity == "orders"] == [
+        ("update", ["note", "items"])
+    ]
+
+
+def test_a_session_that_settles_changes_hides_nothing(feed: Feed) -> None:
+    feed.good(units=[{"code": "A", "name": "a"}, {"code": "B", "name": "b"}])
+    log, own = feed.log(), f"where company_id = '{feed.company}'"
+    on = "select set_config('bds.settling', 'on', true)"
+    for statements in (
+        (on, f"update data.units set name = 'forged' {own}"),
+        # of B the transaction has no record
+        (f"update data.units set name = 'x' {own} and code = 'A'", on, f"update data.units set symbol = 's' {own}"),
+        # the record is another actor's
+        (
+            f"update data.units set name = 'y' {own} and code = 'B'",
+            f"select bds.set_context('{feed.company}', 'somebody else'), set_config('bds.settling', 'on', true)",
+            f"update data.units set name = 'z' {own} and code = 'B'",
+        ),
+    ):
+        with pytest.raises(psycopg.Error) as caught:
+            change(feed, *statements)
+        assert (caught.value.sqlstate, feed.log()) == ("BD004", log)
+    change_set = change(
+        feed, f"update data.units set name = 'x' {own} and code = 'A'", on, f"update data.units set code = 'C' {own} and code = 'A'"
+    )
+    assert [old for *_, old in records(feed, change_set)] == [{"name": "a", "code": "A"}]
+    assert not feed.operator.rows("select * from bds.compare_log(%s)", (feed.company,))
+
+
+# What others changed, and changed back ----------------------------------------------------------------------------------------------
+
+
+def imports(feed: Feed) -> list[str]:
+    """Three imports into the same rows; returns their change sets."""
+    documents: list[dict[str, Any]] = [
+        {"products": [{"code": "A", "name": "one", "price": 1}, {"code": "B", "name": "one"}, {"code": "C", "name": "one"}]},
+        {
+            "products": [
+                {"code": "A", "price": 2},
+                {"code": "B", "@operation": "delete"},
+                {"code": "C", "name": "two", "barcode": "2"},
+            ]
+        },
+        {"products": [{"code": "A", "name": "three"}, {"code": "B", "name": "three"}, {"code": "C", "@operation": "delete"}]},
+    ]
+    return [feed.send(document)["importId"] for document in documents]
+
+
+def test_imports_are_undone_newest_first_and_again(feed: Feed) -> None:
+    done = imports(feed)
+    states = [content(feed)]
+    undone = []
+    for change_set in reversed(done):
+        report = revert(feed, change_set)
+        assert report["state"] == "completed", report["errors"]
+        undone.append(report["importId"])
+        states.append(content(feed))
+    assert feed.rows("products", "code") == []
+    for change_set in reversed(undone):  # undo of the undo
+        states.pop()
+        report = revert(feed, change_set)
+        assert report["state"] == "completed", report["errors"]
+        assert content(feed) == states[-1]
+    for change_set in reversed(done):
+        report = revert(feed, change_set)
+        assert report["state"] == "completed", report["errors"]
+    assert feed.rows("products", "code") == []
+
+
+def test_what_others_changed_back_is_no_conflict_and_what_they_did_not_is(feed: Feed) -> None:
+    feed.good(units=[{"code": c, "name": "a"} for c in "ABC"])
+    change_set = feed.send(units=[{"code": c, "name": "b"} for c in "ABC"])["importId"]
+    for name, symbol in (("x", "s"), ("b", None)):
+        feed.good(units=[{"code": "A", "name": name, "symbol": symbol}])
+    feed.good(units=[{"code": "B", "symbol": "s"}])
+    change(feed, f"update data.units set name = 'other' where code = 'C' and company_id = '{feed.company}'")
+    report = revert(feed, change_set)
+    assert problems(report) == [("units", "code:B", "conflict"), ("units", "code:C", "conflict")]
+    assert feed.rows("units", "name", order="code") == [("a",), ("b",), ("other",)]
+
+
+def test_a_change_between_those_of_a_change_set_is_a_conflict(feed: Feed) -> None:
+    feed.good(units=[{"code": "A", "name": "a"}])
+    change_set = str(uuid4())
+    for name, mine in (("b", change_set), ("other", str(uuid4())), ("c", change_set)):
+        feed.operator.write(
+            feed.company, f"update data.units set name = '{name}' where company_id = '{feed.company}'", change_set=mine
+        )
+    assert problems(revert(feed, change_set)) == [("units", "code:A", "conflict")]
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_a_forced_revert_of_nothing_but_erased_values_is_a_conflict(feed: Feed, dry_run: bool) -> None:
+    feed.good(customers=[{"code": c, "name": "n", "email": f"{c}@b", "city": "x"} for c in "AB"])
+    change_set = feed.send(customers=[{"code": "A", "email": None}, {"code": "B", "email": None, "city": "y"}])["importId"]
+    for (row,) in feed.rows("customers", "id"):
+        feed.ask("select bds.erase(%s, 'customers', %s, '{email}')", feed.company, row)
+    log = len(feed.log())
+    report = revert(feed, change_set, force=True, dry_run=dry_run)
+    assert problems(report) == [("customers.email", "code:A", "conflict")]
+    assert (report["state"], counts(report)) == ("partial", {"customers": {"updated": 1, "failed": 1}})
+    assert len(feed.log()) == log + (not dry_run)
