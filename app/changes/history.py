@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from typing import LiteralString
 
-from app.changes.read import row_key
-from app.database.catalog import Entity
+from app.changes.read import reading, row_key
+from app.database.catalog import Catalog, Entity
 from app.database.database import Database
+from app.database.past import Moment, model_of
 from app.database.session import Session
 from app.errors import ServiceError
 from app.query.query import Query
@@ -48,13 +49,16 @@ HISTORY: LiteralString = f"""
 """
 
 
-async def read_history(database: Database, company: str, entity: Entity, id: str, limit: int, offset: int) -> bytes:
-    """Read `{"data": [versions], "hasMore": bool}` of a row, by its id or a lookup; of a deleted row by its id.
+async def read_history(
+    database: Database, company: str, entity: Entity, id: str, moment: Moment | None, limit: int, offset: int
+) -> bytes:
+    """Read `{"data": [versions], "hasMore": bool}` of a row, by its id, also if it was deleted, or by a lookup, as of a moment.
 
-    Raises QueryError, or ServiceError(not_found) if the row does not exist and the log has no change of it.
+    Raises QueryError, or ServiceError: not_found if the row does not exist and the log has no change of it; those of the moment.
     """
-    async with database.session(company) as connection:
-        found = await _find(connection, database, company, entity, id)
+    catalog = model_of(database.catalog) if moment else database.catalog
+    async with reading(database, company, moment) as connection:
+        found = await _find(connection, catalog, company, catalog[entity.name], id)
         number = int(id) if found is None and id.isdigit() and len(id) < 19 else found
         parameters = {
             **{"company": company, "entity": entity.name, "id": number, "limit": limit, "offset": offset},
@@ -64,17 +68,18 @@ async def read_history(database: Database, company: str, entity: Entity, id: str
         }
         rows = [] if number is None else await (await connection.execute(HISTORY, parameters)).fetchall()
     if not rows and found is None and not offset:
-        raise ServiceError("not_found", "no such row")
+        hint = "" if moment or number is not None else "; version or at resolve the lookup as of then"
+        raise ServiceError("not_found", f"no such row{hint}")
     listed = ",".join(text for (text,) in rows[:limit])
     return f'{{"data":[{listed}],"hasMore":{str(len(rows) > limit).lower()}}}'.encode()
 
 
-async def _find(connection: Session, database: Database, company: str, entity: Entity, text: str) -> int | None:
-    """The id of the current row with an id or a lookup; None if there is no such row."""
-    key = row_key(database.catalog, entity, text)
+async def _find(connection: Session, catalog: Catalog, company: str, entity: Entity, text: str) -> int | None:
+    """The id of the row with an id or a lookup; None if there is no such row."""
+    key = row_key(catalog, entity, text)
     if key is None:
         return None
-    query = Query(database.catalog, entity, filter=key, single=True, select=(entity.fields["id"],))
+    query = Query(catalog, entity, filter=key, single=True, select=(entity.fields["id"],))
     statement = page(query, company)
     row = await (await connection.raw.execute(statement.text, statement.values)).fetchone()
     return int(json.loads(row[0])["id"]) if row and row[0] else None

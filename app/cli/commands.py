@@ -86,7 +86,10 @@ def list_keys(options: argparse.Namespace, config: Config) -> int:
 def revoke_key(options: argparse.Namespace, config: Config) -> int:
     with _connect(config) as connection:
         row = connection.execute("select bds.revoke_key(%s::uuid)", (options.id,)).fetchone()
-    return 0 if row == (True,) else fail(f"no valid key has the id {options.id}")
+        if row == (True,):
+            return 0
+        row = connection.execute("select bds.api_time(revoked_at) from bds.api_keys where id = %s::uuid", (options.id,)).fetchone()
+    return fail(f"key {options.id} was revoked at {row[0]}" if row else f"no key has the id {options.id}")
 
 
 def create_user(options: argparse.Namespace, config: Config) -> int:

@@ -62,6 +62,8 @@ NAME_VERSION: LiteralString = """
     from named n
 """
 
+LAST_VERSION = 2**63 - 2  # the greatest that has a next one
+
 
 @dataclass(frozen=True, slots=True)
 class Moment:
@@ -97,7 +99,8 @@ async def name_version(connection: psycopg.AsyncConnection[Any], company: str, m
 
 def parameters(company: str, moment: Moment, *, local: bool) -> dict[str, Any]:
     """The parameters of NAME_VERSION.  local: whether the version is named for the transaction alone."""
-    return {"company": company, "version": moment.version, "time": moment.time, "local": local}
+    version = None if moment.version is None else min(moment.version, LAST_VERSION)
+    return {"company": company, "version": version, "time": moment.time, "local": local}
 
 
 def past_of(row: tuple[Any, ...] | None, moment: Moment) -> Past:
@@ -109,7 +112,7 @@ def past_of(row: tuple[Any, ...] | None, moment: Moment) -> Past:
     if version is None:  # the search met a change that retention has just dropped
         raise _gone(first, moment.target)
     if version > last:
-        raise ServiceError("not_found", f"version {version} is yet to come: the last one is {last}", target=moment.target)
+        raise ServiceError("not_found", f"version {moment.version} is yet to come: the last one is {last}", target=moment.target)
     if version < first - 1 or (version == first - 1 and first > 1 and is_unsure):
         raise _gone(first, moment.target)
     return Past(version, erasures, moment.target)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from app.database.past import Moment
 from app.errors import QueryError, about
-from app.query.literals import INT8, timestamp
+from app.query.literals import timestamp
 
 EXPECTED = "expected a version such as 17, or a time in UTC such as 2026-01-01 or 2026-01-01T14:30:00Z"
 
@@ -44,4 +44,4 @@ def _is_version(text: str) -> bool:
 
 
 def _version(text: str, target: str | None = None) -> Moment:
-    return Moment(version=min(int(text), INT8[-1] - 1), target=target)
+    return Moment(version=int(text), target=target)

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from app.database.catalog import Catalog, Entity, Field
-from app.service.operations import EXPORT, FILE, LIMIT, OPERATIONS, PAST, POSITION, ROWS, SEEN, Answer, Operation
+from app.service.operations import EXPORT, FILE, LIMIT, LOOKUP_OF_THEN, OPERATIONS, PAST, POSITION, ROWS, SEEN, Answer, Operation
 from app.service.schemas import SCHEMAS, TEXT, Schema, array, nullable, page, record, ref
 
 TYPES: Mapping[str, Schema] = {
@@ -119,7 +119,7 @@ def _of_row(entity: Entity, one: str) -> Iterator[tuple[tuple[str, str], Operati
             f"The changes of a row of {entity.name} with old and new values, newest first",
             "read",
             {200: Answer("A page", page(ref("Version")))},
-            query=LIMIT,
+            query={**LIMIT, **LOOKUP_OF_THEN},
             headers=POSITION,
         ),
     )

@@ -47,6 +47,10 @@ PAST: Mapping[str, tuple[Schema, str]] = {
     "version": (WHOLE, "rows as of the change with this id; fields that did not exist then are null"),
     "at": (TEXT, "rows as of a time, such as 2026-01-01 or 2026-01-01T00:00:00Z; not together with version"),
 }
+LOOKUP_OF_THEN: Mapping[str, tuple[Schema, str]] = {
+    "version": (WHOLE, "the lookup in the path is that of the row as of the change with this id"),
+    "at": (TEXT, "the same as of a time, such as 2026-01-01 or 2026-01-01T00:00:00Z; not together with version"),
+}
 ROWS: Mapping[str, tuple[Schema, str]] = {
     "filter": (TEXT, "a condition, such as `price >= 10 AND category = 'code:TOOLS'`"),
     "sort": (TEXT, "fields, separated by commas; `-name` for descending"),

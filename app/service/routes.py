@@ -37,6 +37,7 @@ LOGIN = web.AppKey("login", Login)
 HUB = web.AppKey("hub", Hub)
 SAMPLER = web.AppKey("sampler", Sampler)
 JSON = {"Content-Type": "application/json"}
+SECRET = {"Cache-Control": "no-store"}
 RELOADS = 3  # of the catalog, for one request
 
 
@@ -89,8 +90,9 @@ async def row(request: web.Request) -> web.StreamResponse:
 @with_current_catalog
 async def row_history(request: web.Request) -> web.StreamResponse:
     company, entity = await require_read(request), entity_of(request)
-    page = urls.read_page(urls.decode_query(request.rel_url.raw_path_qs))
-    body = await history.read_history(request.app[DATABASE], company, entity, request.match_info["id"], *page)
+    moment, rest = changes.split_moment(urls.decode_query(request.rel_url.raw_path_qs))
+    page = urls.read_page(rest)
+    body = await history.read_history(request.app[DATABASE], company, entity, request.match_info["id"], moment, *page)
     return await answers.send(request, body, JSON)
 
 
@@ -141,7 +143,7 @@ async def list_hooks(request: web.Request) -> web.StreamResponse:
 async def create_hook(request: web.Request) -> web.StreamResponse:
     company = await require_hooks(request)
     hook = await registration.create(request.app[DATABASE], company, await bodies.small_body(request))
-    return web.json_response(hook, status=201, headers={"Location": f"/c/{company}/hooks/{hook['id']}"})
+    return web.json_response(hook, status=201, headers={"Location": f"/c/{company}/hooks/{hook['id']}", **SECRET})
 
 
 async def show_hook(request: web.Request) -> web.StreamResponse:
@@ -167,7 +169,8 @@ async def test_hook(request: web.Request) -> web.StreamResponse:
 async def rotate_hook(request: web.Request) -> web.StreamResponse:
     company = await require_hooks(request, lists=True)
     revoke = urls.read_flag(urls.decode_query(request.rel_url.raw_path_qs), "revoke")
-    return web.json_response(await registration.rotate(request.app[DATABASE], company, request.match_info["id"], revoke=revoke))
+    secret = await registration.rotate(request.app[DATABASE], company, request.match_info["id"], revoke=revoke)
+    return web.json_response(secret, headers=SECRET)
 
 
 async def deliveries(request: web.Request) -> web.StreamResponse:

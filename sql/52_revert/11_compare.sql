@@ -85,6 +85,39 @@ end
 $$;
 comment on function bds_revert.note_actions(text) is 'Notes in revert_entities what the rows of an entity need';
 
+create function bds_revert.lists_of(entity_name text, touched text[])
+    returns table (names text, "values" text, unfit text, differences text, changes text)
+    language sql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
+    select
+        string_agg(format('w.%I', c.column_name), ', '),
+        string_agg(
+            format(
+                'case when r.known ? %L then %s else %s end as %I', c.field, v.known,
+                case when c.default_expression is null then format('t.%I', c.column_name)
+                    else format('case when t.id is null then %s else t.%I end', c.default_expression, c.column_name) end,
+                c.column_name
+            ),
+            E',\n            '
+        ),
+        string_agg(format('when not pg_input_is_valid(r.known ->> %L, %L) then %1$L', c.field, c.type), ' ') filter (where c.is_altered),
+        string_agg(format('t.%1$I is distinct from w.%1$I', c.column_name), ' or ') filter (where c.column_name = any (touched)),
+        string_agg(format('case when r.left_as ? %L then t.%I is distinct from %s else false end', c.field, c.column_name, v.left_as), ' or ')
+    from bds_revert.columns_of(entity_name) c
+    cross join lateral (
+        select case when c.is_altered then 'case when pg_input_is_valid({text}, {type:L}) then ({text})::{type} end' else '({text})::{type}' end
+    ) as x (template)
+    cross join lateral (
+        select bds_impl.fill(x.template, 'text', format('r.known ->> %L', c.field), 'type', c.type),
+            bds_impl.fill(x.template, 'text', format('r.left_as ->> %L', c.field), 'type', c.type)
+    ) as v (known, left_as);
+$$;
+comment on function bds_revert.lists_of(text, text[]) is
+    'Parts of the statement of bds_revert.compare: the columns w, their values, which of these are not of the present type, and conditions: '
+    'an old value is not the present one; what others have changed is not as the change set left it';
+
 create function bds_revert.compare(company text, this record, force boolean)
     returns void
     language plpgsql
@@ -93,34 +126,7 @@ as $$
 declare
     list record;
 begin
-    select
-        string_agg(format('w.%I', c.column_name), ', ') as names,
-        string_agg(
-            format(
-                'case when r.known ? %L then %s else %s end as %I', c.field,
-                case when c.is_altered then format('case when pg_input_is_valid(%1$s, %2$L) then (%1$s)::%3$s end', v.known, c.type, c.type)
-                    else format('(%s)::%s', v.known, c.type) end,
-                case when c.default_expression is null then format('t.%I', c.column_name)
-                    else format('case when t.id is null then %s else t.%I end', c.default_expression, c.column_name) end,
-                c.column_name
-            ),
-            E',\n            '
-        ) as values,
-        string_agg(format('when not pg_input_is_valid(%s, %L) then %L', v.known, c.type, c.field), ' ') filter (where c.is_altered) as unfit,
-        string_agg(format('t.%1$I is distinct from w.%1$I', c.column_name), ' or ') filter (where c.column_name = any (this.touched))
-            as differences,
-        -- what others have changed and changed back does not count
-        string_agg(
-            format(
-                'case when r.left_as ? %L then t.%I is distinct from %s else false end', c.field, c.column_name,
-                case when c.is_altered then format('case when pg_input_is_valid(%1$s, %2$L) then (%1$s)::%3$s end', v."left", c.type, c.type)
-                    else format('(%s)::%s', v."left", c.type) end
-            ),
-            ' or '
-        ) as changes
-    into list
-    from bds_revert.columns_of(this.name) c
-    cross join lateral (select format('r.known ->> %L', c.field), format('r.left_as ->> %L', c.field)) as v (known, "left");
+    select * into list from bds_revert.lists_of(this.name, this.touched);
     execute bds_impl.fill(
         $sql$
         create temporary table {rows:I} on commit drop as

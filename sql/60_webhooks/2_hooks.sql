@@ -175,14 +175,16 @@ begin
     delete from bds.hook_filters f where f.company_id = company and f.hook_id = update_hook.hook_id;
     if after.disabled and not before.disabled then
         perform bds_webhooks.cancel_queued(company, hook_id);
+    elsif after.url <> before.url then
+        perform bds_webhooks.end_rest(company, hook_id);
     end if;
     perform pg_notify('bds_hooks', company);
     return bds_webhooks.described(after);
 end
 $$;
 comment on function bds.update_hook(text, uuid, text, text, text, text[], boolean, boolean) is
-    'Changes a hook and returns it. Disabling cancels its queue; enabling begins with the next change. The worker compiles the '
-    'filter, as for bds.create_hook';
+    'Changes a hook and returns it. Disabling cancels its queue; enabling begins with the next change; another url ends its rest. The '
+    'worker compiles the filter, as for bds.create_hook';
 
 create or replace function bds.refit_hook(
     company text, hook_id uuid, as_of timestamptz, filters jsonb, catalog_version text, problem text default null
@@ -263,6 +265,25 @@ $$;
 comment on function bds.rotate_hook(text, uuid, boolean) is
     'Gives a hook a new secret and returns it. The previous secret also signs for a day; with revoke it ends at once, as older ones do';
 
+create function bds_webhooks.end_rest(company text, hook_id uuid)
+    returns void
+    language sql
+    set search_path = pg_catalog, pg_temp
+as $$
+    update bds.hook_states s
+    set rests_until = null, failures = 0,
+        -- a running attempt keeps its lease
+        next_at = case when s.lease is not null then s.next_at else (
+            select d.next_attempt_at
+            from bds.deliveries d
+            where d.company_id = s.company_id and d.hook_id = s.hook_id and d.finished_at is null
+            order by d.urgent desc, d.number
+            limit 1
+        ) end
+    where s.company_id = company and s.hook_id = end_rest.hook_id;
+$$;
+comment on function bds_webhooks.end_rest(text, uuid) is 'Forgets the failures of a hook, so that what waits goes out at its own time';
+
 create function bds_webhooks.cancel_queued(company text, hook_id uuid)
     returns void
     language plpgsql
@@ -279,7 +300,7 @@ begin
     where d.company_id = company and d.hook_id = cancel_queued.hook_id and d.finished_at is null;
     -- a running attempt keeps its lease, so that its result is recorded
     update bds.hook_states s
-    set next_at = case when s.lease is not null then s.next_at end
+    set next_at = case when s.lease is not null then s.next_at end, rests_until = null
     where s.company_id = company and s.hook_id = cancel_queued.hook_id;
 end
 $$;

@@ -145,7 +145,7 @@ REFUSED = [
     ({"after": "1.5"}, {}, 400, "after"),
     ({"filter": "entity = 'product'"}, {}, 400, "filter"),
     ({"after": ""}, {}, 400, "after"),
-    ({"after": "9223372036854775808"}, {}, 400, "after"),
+    ({"after": "9" * 101}, {}, 400, "after"),
     ({}, {"Last-Event-ID": "x"}, 400, "Last-Event-ID"),
     ({"after": "4"}, {"Last-Event-ID": "3"}, 400, "after"),
     ({"filter": "id >"}, {}, 400, "filter"),
@@ -154,6 +154,9 @@ REFUSED = [
     ({"key": "bds_x"}, {}, 400, "key"),
     ({"after": "1000000"}, {}, 404, "after"),
     ({}, {"Last-Event-ID": "1000000"}, 404, "Last-Event-ID"),
+    ({"after": "99999999999999999999"}, {}, 404, "after"),
+    ({}, {"Last-Event-ID": "99999999999999999999"}, 404, "Last-Event-ID"),
+    ({"after": "01000000"}, {}, 404, "after"),
 ]
 
 

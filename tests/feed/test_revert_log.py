@@ -11,7 +11,7 @@ import pytest
 
 from tests.feed.conftest import Feed, counts, with_tables
 from tests.feed.test_cycles import TABLES as STAFF
-from tests.feed.test_revert import content, problems, revert
+from tests.feed.test_revert import Changes, content, problems, revert
 from tests.feed.test_revert_tables import ROW, change
 
 pytestmark = pytest.mark.slow
@@ -108,6 +108,16 @@ def test_values_that_rows_took_from_one_another_are_one_change_of_each_row(
     last = assert_undone(feed, change_set)
     revert(feed, last)
     assert content(feed) == start
+
+
+@pytest.mark.parametrize("seed", range(100, 120))
+def test_random_changes_are_undone_with_one_change_of_each_row(feed: Feed, seed: int) -> None:
+    changes = Changes(feed, seed)
+    changes.make(60)
+    before = content(feed)
+    change_set = changes.make(60)
+    if content(feed) != before:
+        assert_undone(feed, change_set)
 
 
 def test_a_code_that_goes_from_a_row_to_a_new_one_leaves_no_trace_of_another(feed: Feed) -> None:

@@ -224,10 +224,22 @@ def test_both_parameters_or_one_twice_is_malformed(service: Service) -> None:
         "version=-1",
         "version=x",
     ):
-        for path in ("/c/demo/units?", "/c/demo/units/1?", "/api/demo/units?format=csv&export=true&"):
+        for path in ("/c/demo/units?", "/c/demo/units/1?", "/c/demo/units/1/history?", "/api/demo/units?format=csv&export=true&"):
             assert service.ask(path + query).status == 400, query
     assert service.ask("/c/demo/units/1?limit=1").status == 400
-    assert service.ask("/c/demo/units/1/history?version=1").status == 400
+    assert service.ask("/c/demo/units/1/history?filter=x").status == 400
+
+
+@pytest.mark.parametrize("version", ["9223372036854775807", "99999999999999999999"])
+def test_a_version_to_come_is_named_as_it_was_given(service: Service, version: str) -> None:
+    for path in (
+        f"/api/odata/demo@{version}/units",
+        f"/c/demo/units?version={version}",
+        f"/c/demo/units/1/history?version={version}",
+        f"/api/demo/units?format=csv&export=true&version={version}",
+    ):
+        reply = service.ask(path)
+        assert (reply.status, f"version {version} is yet to come" in reply.body.decode()) == (404, True), path
 
 
 def test_the_key_of_another_company_reads_no_past_of_this_one(service: Service) -> None:
@@ -280,6 +292,34 @@ def test_a_lookup_names_the_row_of_then(service: Service) -> None:
     assert service.ask("/c/demo/units/name:First").status == 400
 
 
+def test_the_history_of_a_row_is_found_by_a_code_that_it_had_then(service: Service) -> None:
+    write = service.operator.write
+    write("demo", "insert into data.products (id, code, name) values (910, 'L1', 'first')")
+    write("demo", "update data.products set code = 'L2' where id = 910")
+    write("demo", "insert into data.products (id, code, name) values (911, 'L1', 'second')")
+    write("demo", "delete from data.products where id = 910")
+    [(first, created), (_, renamed), (deleted, _)] = service.operator.rows(
+        "select id, bds.api_time(created_at) from bds.changes where company_id = 'demo' and row_id = 910 order by id"
+    )
+    by_id = {id: service.ask(f"/c/demo/products/{id}/history").json["data"] for id in (910, 911)}
+    for lookup, query, id in (
+        ("L1", f"?version={first}", 910),
+        ("L1", f"?at={created}", 910),
+        ("L2", f"?at={renamed}", 910),
+        ("L2", f"?version={deleted - 1}", 910),
+        ("L1", "", 911),
+        ("L1", f"?version={deleted}", 911),
+    ):
+        reply = service.ask(f"/c/demo/products/code:{lookup}/history{query}")
+        assert (reply.status, reply.json.get("data")) == (200, by_id[id]), (lookup, query)
+    assert service.ask(f"/c/demo/products/code:L2/history?version={first}").status == 404
+    assert service.ask(f"/c/demo/products/code:L2/history?version={deleted}").status == 404
+    gone = service.ask("/c/demo/products/code:L2/history")
+    assert (gone.status, "version or at" in gone.json["detail"]) == (404, True)
+    assert service.ask(f"/c/demo/products/910/history?version={first}&limit=1").json == {"data": by_id[910][:1], "hasMore": True}
+    assert service.ask("/c/demo/products/910/history?at=2999-01-01").status == 404
+
+
 def test_the_history_of_a_row_has_what_each_change_replaced_and_set(service: Service) -> None:
     write = service.operator.write
     [(change_set,)] = service.operator.rows("select gen_random_uuid()::text")
@@ -318,6 +358,7 @@ def test_the_history_of_a_row_has_what_each_change_replaced_and_set(service: Ser
     )
     assert [service.ask(f"/c/demo/products/{id}/history").status for id in ("12345", "code:none", "x")] == [404] * 3
     assert service.ask("/c/demo/products/name:x/history").status == 400
+    assert service.ask("/c/demo/products/name:x/history?version=1").status == 400
     assert service.ask("/c/demo/nothing/1/history").status == 404
 
 

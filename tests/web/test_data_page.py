@@ -222,6 +222,12 @@ def second(service: Service) -> str:
     return "Basic " + base64.b64encode(f"api:{service.operator.key('second')}".encode()).decode()
 
 
+def test_when_there_were_no_rows_then_the_page_says_so(anna: Visitor) -> None:
+    page = open_rows(anna, asof="0")
+    assert page.status == 200 and "There were no rows then" in page.text and "Import a file" not in page.text
+    assert page.all("//p[@class='empty']/a/@href") == ["/data/products?company=demo"]
+
+
 @pytest.mark.parametrize(("asof", "status"), [("yesterday", 400), ("99999999", 404), ("2999-01-01", 404)])
 def test_a_moment_that_is_none_is_refused(anna: Visitor, asof: str, status: int) -> None:
     page = open_rows(anna, asof=asof)

@@ -110,7 +110,24 @@ def test_a_disabled_hook_is_disabled_whatever_came_before(queue: Queue) -> None:
     queue.send("A")
     fail(queue, hook, 1 + RETRIES)
     queue.write("select bds.update_hook('acme', %s, 'products', 'http://127.0.0.1:9/', null, null, false, true)", (hook,))
-    assert (health(queue, hook)["state"], health(queue, hook)["queued"]) == ("disabled", 0)
+    found = health(queue, hook)
+    assert (found["state"], found["queued"], found["restsUntil"]) == ("disabled", 0, None)
+    assert queue.rows("select rests_until from bds.hook_states where hook_id = %s", (hook,)) == [(None,)]
+
+
+def test_another_url_starts_afresh_and_the_same_one_rests_on(queue: Queue) -> None:
+    hook = queue.hook()
+    queue.send("A")
+    fail(queue, hook, 1 + RETRIES)
+    queue.send("B")
+    [(url,)] = queue.rows("select url from bds.hooks where id = %s", (hook,))
+    change = "select bds.update_hook('acme', %s, 'products', %s, null, null, false, false)"
+    queue.write(change, (hook, url))
+    assert (health(queue, hook)["state"], queue.claim()) == ("resting", [])
+    queue.write(change, (hook, "http://127.0.0.1:9/other"))
+    found = health(queue, hook)
+    assert (found["state"], found["failures"], found["restsUntil"], found["queued"]) == ("ok", 0, None, 1)
+    assert queue.rows("select url from bds.claim_deliveries(100, '1 min')") == [("http://127.0.0.1:9/other",)]
 
 
 def test_while_a_hook_rests_no_delivery_claims_an_earlier_attempt(queue: Queue) -> None:

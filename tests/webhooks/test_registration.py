@@ -91,6 +91,9 @@ def test_every_shape_is_stored_as_given(client: Client, members: dict[str, Any])
 def test_the_answer_has_the_location_of_the_hook(client: Client) -> None:
     reply = client.ask("POST", body={"entity": "products", "url": URL})
     assert reply.headers["Location"] == f"/c/demo/hooks/{reply.json['id']}"
+    assert reply.headers["Cache-Control"] == "no-store", "it has the secret"
+    rotated = client.ask("POST", f"/{reply.json['id']}/secret")
+    assert (rotated.status, rotated.headers["Cache-Control"]) == (200, "no-store")
     assert client.ask("GET", reply.headers["Location"]).status == 200
 
 
