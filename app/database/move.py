@@ -7,6 +7,9 @@ The phase is written to bds.directory of home first, so that --resume or --abort
                 rest is replicated; the target gets the company's clock (bds_operation.arrive), without which it takes no writes.
     clearing    The directory names the target.  Replication ends; the rows at the source are deleted after GRACE seconds.
 
+Steps that are told: announced, published, subscribed, copied (copying); departing, departed, caught up, arrived (departing);
+switched, unsubscribed, cleared, moved (clearing).
+
 So at no time two places take writes.  Between departing and clearing none does: the service lets writers wait.  Each step can be
 repeated.  What is staged for an import does not move, so the company leaves when none is under way: it stays in copying while one
 takes long, and in departing the service keeps further ones from beginning (Database.wait_for_departure).

@@ -7,7 +7,9 @@ forms.py     form fields, multipart uploads, problems of fields
 view.py      Jinja filters and globals, headers of a page
 actors.py    display names of actors
 chart.py     the bar chart of the overview
-The other modules are a page each (or a list and its detail page), with the template of the same name.
+addresses.py addresses of what a page shows, for other clients
+change_sets.py, row_names.py, import_errors.py, mapper_words.py   what more than one page reads
+The other modules are a page each, or a list and what it leads to; most templates have the name of their module.
 
 Pages call the same functions as the API.  They work without JavaScript; static/pages.js only adds comfort.
 """

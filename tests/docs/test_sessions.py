@@ -36,7 +36,7 @@ ELSEWHERE = {
     ("README.md", "Install it"): "tests/wheel",
     ("docs/operate.md", "A session"): "test_operating.py",
     ("docs/operate.md", "Backup and restore"): "test_operating.py",
-    ("docs/operate.md", "Move or delete a company"): "test_operating.py",
+    ("docs/operate.md", "Dump, restore or delete a company"): "test_operating.py",
     ("docs/security.md", "Dependencies"): "by hand: a database of vulnerabilities has to be reached",
     ("CONTRIBUTING.md", "Set up"): "test_documented.py: the targets exist",
 }

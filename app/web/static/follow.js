@@ -44,8 +44,7 @@ function follow(control) {
     const refresh = async () => {
         isBehind = false;
         try {
-            // of a state that has the last event, should pages be read from a replica
-            const answer = await fetch(location.href, { headers: { Accept: "text/html", "X-BDS-Position": position } });
+            const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
             if (answer.redirected || hasEnded(answer)) {
                 isPaused = true;
                 close();
