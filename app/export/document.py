@@ -59,6 +59,7 @@ def lay_out(html: str) -> bytes:
         for style in ("B", "I", "BI"):
             pdf.add_font("main", style, fname=Path(bold.name) if style != "I" and BOLD.search(html) else main)
         pdf.set_font("main", size=SIZE)
+        pdf.set_text_shaping(face.needs_shaping(text))
         pdf.add_page()
         plain = TextStyle(font_family="main")
         try:

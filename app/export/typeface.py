@@ -22,6 +22,7 @@ MACHINE = ("/usr/share/fonts", "/usr/local/share/fonts", "~/.local/share/fonts",
 SUFFIXES = (".ttf", ".otf", ".ttc")
 UNKNOWN = "\N{REPLACEMENT CHARACTER}"  # drawn for a character that no font has
 EMPTY = ("Cc", "Cf", "Cs", "Mn", "Me")  # categories of characters that have no width or only direct the shaping
+MARKED = ("Mn", "Mc", "Me")  # categories of characters that are placed by another one
 TAB = "    "
 
 IDEOGRAPHS = "\u2e80-\u2fdf\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff66-\uff9d\U00020000-\U0003ffff"
@@ -84,6 +85,10 @@ class Typeface:
         text = unicodedata.normalize("NFC", text)  # a letter and its marks as one character, where Unicode has it
         text = text.replace("\r\n", "\n").replace("\r", "\n").replace("\t", TAB).translate(self._missing)
         return "".join(UNKNOWN if c != "\n" and unicodedata.category(c) == "Cc" else c for c in text)
+
+    def needs_shaping(self, text: str) -> bool:
+        """Whether characters of the text are joined, combined or written from right to left."""
+        return any(unicodedata.bidirectional(c) in ("R", "AL") or unicodedata.category(c) in MARKED for c in set(text))
 
     def width(self, line: str) -> float:
         widths = self._widths

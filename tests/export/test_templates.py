@@ -18,6 +18,7 @@ from app.database.database import Database
 from app.errors import ServiceError
 from app.export import custom
 from app.export.custom import ExportMapper, ExportTemplate, TemplateLimits
+from app.export.document import lay_out
 from app.export.read import Reader
 from app.export.request import read_parameters, read_request
 from app.export.response import extension_of
@@ -256,6 +257,14 @@ def test_a_template_of_html_becomes_a_pdf(shop: Shop) -> None:
     assert text.startswith("Invoice I1\nGrüße 日本語") and "product quantity" in text and "=cmd() 0.000001" in text
     assert text.count("P0 2") == 2 and text.endswith("1 / 1")
     assert not page.images and b"root:" not in reply.body
+
+
+def test_hebrew_and_arabic_in_a_pdf_are_drawn_from_right_to_left() -> None:
+    """pypdf reads the glyphs of such a script from right to left: text that was drawn otherwise comes out reversed."""
+    html = "<p>before שלום עולם after</p><table><tr><th>a</th></tr><tr><td>שלום</td></tr></table><p>بالعالم</p>"
+    text = PdfReader(io.BytesIO(lay_out(html))).pages[0].extract_text()
+    assert text.count("שלום") == 2 and "עולם" in text and "بالعالم" in text
+    assert "before" in text and "after" in text
 
 
 def test_values_in_a_pdf_are_escaped_and_what_cannot_be_laid_out_is_an_error(shop: Shop) -> None:
