@@ -223,13 +223,13 @@ class Batch:
         reading = Reading(self.database, inner, plan, key, self.streams, connection)
         await connection.execute("savepoint part")
         try:
-            if plan.is_stream and (same := await unchanged(reading)) is None:
+            response = await unchanged(reading) if plan.is_stream else await answer(reading)
+            if response is None:
                 headers, start, blocks = await open_rows(reading, connection)
                 if blocks is None:
                     await connection.execute("close rows")
                 return PartAnswer(200, headers, start or b"", blocks)
-            response = same if plan.is_stream else await answer(reading)
-            return PartAnswer(response.status, dict(response.headers), bytes(response.body or b""))  # type: ignore[arg-type,union-attr]
+            return PartAnswer(response.status, dict(response.headers), response.body)
         except ServiceError:
             await connection.execute("rollback to savepoint part")
             raise

@@ -27,7 +27,7 @@ from app.odata.request import Kind
 from app.query.paging import write_token
 from app.query.sql_parameters import Statement
 from app.query.sql_rows import EDM_TYPES
-from app.wire.answers import matches, send
+from app.wire.answers import Answer, matches, send
 from app.wire.streams import Streams, stream
 
 FIRST_ROWS = 100  # rows of a stream's first block, after which the first byte is sent
@@ -89,7 +89,7 @@ async def respond(database: Database, request: web.Request, streams: Streams) ->
     return await unchanged(reading) or await _stream(reading)
 
 
-async def answer(reading: Reading) -> web.Response:
+async def answer(reading: Reading) -> Answer:
     """The answer to a request for anything but a stream."""
     plan, request = reading.plan, reading.request
     if plan.is_document:
@@ -108,14 +108,14 @@ async def answer(reading: Reading) -> web.Response:
     return await _page(reading)
 
 
-async def _document(request: web.Request, plan: Plan) -> web.Response:
+async def _document(request: web.Request, plan: Plan) -> Answer:
     headers = plan.document_headers()
     if matches(request.headers, headers["ETag"]):
-        return web.Response(status=304, headers=headers)
+        return Answer(304, headers)
     return await send(request, plan.document, headers)
 
 
-async def unchanged(reading: Reading) -> web.Response | None:
+async def unchanged(reading: Reading) -> Answer | None:
     """The answer 304 if the client has the current data, otherwise None.
 
     For one row `*` is not decided here: it matches only if the row exists.
@@ -125,40 +125,40 @@ async def unchanged(reading: Reading) -> web.Response | None:
         return None
     (position,) = await reading.fetch_row(reading.plan.position, share=True)
     headers = reading.headers(position)
-    return web.Response(status=304, headers=headers) if matches(reading.request.headers, headers["ETag"]) else None
+    return Answer(304, headers) if matches(reading.request.headers, headers["ETag"]) else None
 
 
-async def _count(reading: Reading) -> web.Response:
+async def _count(reading: Reading) -> Answer:
     count, position = await reading.fetch_row(reading.plan.statement)
     return await send(reading.request, count or b"", reading.headers(position))
 
 
-async def _row(reading: Reading) -> web.Response:
+async def _row(reading: Reading) -> Answer:
     plan, request = reading.plan, reading.request
     body, _, position = await reading.fetch_row(plan.statement)
     if body is None and plan.query.origin is None:
         raise plan.missing
     headers = reading.headers(position)
     if "If-None-Match" in request.headers and not plan.query.volatile and matches(request.headers, headers["ETag"]):
-        return web.Response(status=304, headers=headers)
+        return Answer(304, headers)
     if body is None:
-        return web.Response(status=204, headers=headers)
+        return Answer(204, headers)
     context = plan.context if body != b"{}" else plan.context.rstrip(b",")
     return await send(request, b"{%b%b" % (context, body[1:]), headers)
 
 
-async def _property(reading: Reading) -> web.Response:
+async def _property(reading: Reading) -> Answer:
     """Answer with the value of a property: JSON in an envelope, or text for /$value."""
     body, _, position = await reading.fetch_row(reading.plan.statement)
     if body is None:
         raise reading.plan.missing
     headers = reading.headers(position)
     if matches(reading.request.headers, headers["ETag"]):
-        return web.Response(status=304, headers=headers)
+        return Answer(304, headers)
     id, _, rest = body[1:-1].partition(b",")  # {"id":1,"name":"Hammer"}, or the id alone
     value = (rest or id).partition(b":")[2]
     if value == b"null":
-        return web.Response(status=204, headers=headers)
+        return Answer(204, headers)
     if reading.plan.kind is Kind.VALUE:
         text = json.loads(value).encode() if value.startswith(b'"') else value
         return await send(reading.request, text, headers)
@@ -174,7 +174,7 @@ def _envelope(plan: Plan, id: str, value: bytes) -> bytes:
     return b'{%b%b"value":%b}' % (context, type.encode(), value)
 
 
-async def _page(reading: Reading) -> web.Response:
+async def _page(reading: Reading) -> Answer:
     try:
         body, count, position, *keys = await reading.fetch_row(reading.plan.statement)
     except psycopg.DataError:

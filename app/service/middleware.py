@@ -78,6 +78,8 @@ async def wrap_request(request: web.Request, handler: Handler) -> web.StreamResp
             raise wrong_method(request.app, path)
         response = preflight(request, target, request.app[DATABASE].config.cors_origins) or await _answer(request, handler)
         status, size = response.status, response.content_length or 0
+        if isinstance(response, answers.Answer):
+            await add_headers(request, response)
         return response
     except Exception as error:
         failure = to_service_error(error, id)
@@ -141,7 +143,7 @@ def _read_position(request: web.Request) -> int:
 
 
 async def add_headers(request: web.Request, response: web.StreamResponse) -> None:
-    """Add the headers that every response carries."""
+    """Add the headers that every response carries.  aiohttp calls this, too, for all but an Answer."""
     headers = response.headers
     headers["X-Request-Id"] = request[REQUEST_ID]
     for name, value in answers.SECURITY:

@@ -298,8 +298,8 @@ async def metrics_page(request: web.Request) -> web.StreamResponse:
 
 # method, path, handler; GET includes HEAD
 ROUTES: tuple[tuple[str, str, Handler], ...] = (
-    ("*", ODATA, odata),
     ("*", ODATA + "/{path:(?s:.*)}", odata),
+    ("*", ODATA, odata),
     ("GET", "/c/{company}", index),
     ("GET", "/c/{company}/changes", change_log),
     ("GET", "/c/{company}/changes/stream", change_stream),
@@ -384,5 +384,5 @@ async def send_data(request: web.Request, answer: changes.Answer) -> web.StreamR
     tag = answers.weak_tag(request.app[DATABASE].catalog.version, request.rel_url.raw_path_qs, answer.position, answer.first)
     headers = {"Content-Type": "application/json", "ETag": tag, "Cache-Control": "private, no-cache", "Vary": "Accept-Encoding"}
     if answers.matches(request.headers, tag):
-        return web.Response(status=304, headers=headers)
+        return answers.Answer(304, headers)
     return await answers.send(request, answer.body, headers)

