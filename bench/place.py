@@ -12,6 +12,8 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +30,7 @@ from app.feed.run import Import
 COMPANY = "bench"
 BDS = Path(sys.executable).with_name("bds")
 READ = 1 << 20  # bytes read at once from a document
-PATIENCE = 60.0  # seconds that the service may take to start
+PATIENCE = 60.0  # seconds that the service or a peer may take to start
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +195,17 @@ def service(url: str, directory: Path, *options: str) -> Iterator[Service]:
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait()
+
+
+def wait_for_answer(address: str) -> None:
+    """Wait until a peer answers.  Raises RuntimeError if it takes too long."""
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        with contextlib.suppress(urllib.error.URLError), urllib.request.urlopen(address) as answer:
+            if answer.status == 200:
+                return
+        time.sleep(0.1)
+    raise RuntimeError(f"no answer from {address}")
 
 
 def _announced(log: Path, process: subprocess.Popen[bytes]) -> tuple[str, int]:

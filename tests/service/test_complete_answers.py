@@ -41,16 +41,16 @@ def test_an_answer_tells_whether_the_connection_stays_open(
 
 def test_the_next_answer_begins_where_one_without_a_body_ends(service: Service) -> None:
     path, key = "/api/odata/demo/units?$top=1", f"Host: test\r\nAuthorization: {service.basic}\r\n"
-    first = service.odata("/units?$top=1")
     with service.connect() as client:
         client.sendall(f"HEAD {path} HTTP/1.1\r\n{key}\r\n".encode())
         head, _ = _read_answer(client, has_body=False)
-        assert (head["status"], int(head["content-length"] or 0)) == ("200", len(first.body))
+        length = int(head["content-length"] or 0)
+        assert head["status"] == "200"
         client.sendall(f"GET {path} HTTP/1.1\r\n{key}If-None-Match: {head['etag']}\r\n\r\n".encode())
         head, _ = _read_answer(client, has_body=False)
         assert (head["status"], head["content-length"], head["transfer-encoding"]) == ("304", None, None)
         client.sendall(f"GET {path} HTTP/1.1\r\n{key}\r\n".encode())
-        assert len(_read_answer(client)[1]) == len(first.body)
+        assert len(_read_answer(client)[1]) == length > 0
 
 
 def test_an_answer_is_one_write() -> None:
