@@ -37,26 +37,6 @@ create function bds_feed.children_of(entity_name text)
     end;
 comment on function bds_feed.children_of(text) is 'The child collections of an entity, with their tables and the columns that lead to the parent';
 
-create function bds_feed.rules_of(entity_name text)
-    returns table (name name, expression text, field text)
-    language sql
-    stable
-    begin atomic
-        select k.conname, pg_get_expr(k.conbin, k.conrelid),
-            (select f.name from bds.fields f join pg_attribute a on a.attrelid = k.conrelid and a.attname = f.column_name
-            where f.entity = entity_name and k.conkey = array[a.attnum])
-        from pg_constraint k join bds.entities e on e.table_name = k.conrelid
-        where e.name = entity_name and k.contype = 'c'
-            -- a rule over what the database itself computes is the database's to check
-            and not exists (
-                select from unnest(k.conkey) as u (attnum)
-                join pg_attribute a on a.attrelid = k.conrelid and a.attnum = u.attnum
-                where a.attname not in ('company_id', 'id')
-                    and a.attname not in (select c.column_name from bds.import_columns c where c.entity = entity_name)
-            );
-    end;
-comment on function bds_feed.rules_of(text) is 'The check constraints of an entity''s table that an import can foresee, and the field of those over one field';
-
 create function bds_feed.reference_name(entity_name text, reference text)
     returns text
     language sql

@@ -78,20 +78,20 @@ comment on column bds_feed.tables.entity is 'The entity; * for the common tables
 comment on column bds_feed.tables.name is 'The table''s name';
 comment on column bds_feed.tables.definition is 'Its columns; {storage} stands where a small import stores values plainly';
 insert into bds_feed.tables (entity, name, definition) values
-('*', 'feed_entities', $sql$  -- the staged entities
+('*', 'feed_entities', $sql$  -- the staged entities, and those whose rows go along
 name text {storage}, place int, family int,
 columns text[] {storage},  -- that a record gives
 is_valid boolean,  -- every value is one of its field's type
-rows bigint default 0, failed bigint default 0, writes bigint default 0, updates bigint default 0, deletes bigint default 0$sql$),
+sixths int default 0,  -- of the work that are done
+rows bigint default 0, failed bigint default 0, updates bigint default 0, deletes bigint default 0,  -- and of the records with a condition
+-- rows that were, or are to be
+created bigint default 0, updated bigint default 0, deleted bigint default 0, unchanged bigint default 0$sql$),
 
 ('*', 'feed_errors', $sql$  -- errors of records; path and record if there is none
 entity text {storage}, ordinal bigint, field text {storage}, code text {storage}, message text {storage},
 path text {storage}, record text {storage},
 is_late boolean default false,  -- found while writing
 is_kept boolean default false  -- outlives a comparison$sql$),
-
-('*', 'feed_done', $sql$  -- what was done to the rows of an entity, step by step
-entity text {storage}, created bigint, updated bigint, deleted bigint, unchanged bigint$sql$),
 
 ('*', 'feed_gone', $sql$  -- rows that go: kind, cause and ticket say why, code and message why they stay after all (62_delete.sql)
 entity text {storage}, id bigint, kind text {storage}, cause text {storage}, ticket bigint, code text {storage}, message text {storage},
@@ -217,7 +217,6 @@ begin
         execute format('delete from pg_temp.%I', name);
     end loop;
     delete from pg_temp.feed_errors where not is_kept;
-    delete from pg_temp.feed_done;
     delete from pg_temp.feed_gone;
 end
 $$;

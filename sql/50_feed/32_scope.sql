@@ -158,10 +158,18 @@ as $$
             select jsonb_agg(jsonb_build_object(
                 'child', h.target, 'collection', h.collection, 'whole', h.collection || '@present', 'table', h.table_name::text, 'column', h.column_name))
             from bds_feed.children_of(this.name) h),
-        'rules', (
-            select jsonb_agg(jsonb_build_object('message', format('it breaks the rule %s', r.name), 'field', coalesce(quote_literal(r.field), 'null'),
-                'expression', r.expression) order by r.name)
-            from bds_feed.rules_of(this.name) r)
+        'rules', (  -- check constraints, but for those over what the database itself computes
+            select jsonb_agg(jsonb_build_object(
+                'message', format('it breaks the rule %s', k.conname), 'expression', pg_get_expr(k.conbin, k.conrelid),
+                'field', case when r.columns = 1 then r.field else 'null' end) order by k.conname)
+            from pg_constraint k
+            cross join lateral (
+                select count(*) as columns, coalesce(quote_literal(min(f.name)), 'null') as field,
+                    bool_and(coalesce(a.attname in ('company_id', 'id') or f.name <> 'updatedAt' and not f.generated, false)) as is_known
+                from unnest(k.conkey) as u (attnum) join pg_attribute a on a.attrelid = k.conrelid and a.attnum = u.attnum
+                left join bds.fields f on f.entity = this.name and f.column_name = a.attname
+            ) r
+            where k.conrelid = this.table_name and k.contype = 'c' and r.is_known is not false)
     )
     from sets left join bds_feed.entities p on p.name = this.parent;
 $$;

@@ -59,12 +59,14 @@ begin
         delete from pg_temp."diff_{entity}" d using pg_temp."map_{entity}" m where m.ordinal = d."@ordinal" and m.failed;
     end if;
     update pg_temp.feed_entities f
-    set rows = c.rows, failed = c.failed, writes = c.writes, updates = c.updates, deletes = c.deletes
+    set rows = m.rows, failed = m.failed, updates = m.updates, deletes = m.deletes, created = d.created, updated = d.rows - d.created,
+        unchanged = m.writes - d.rows
     from (
-        select count(*) as rows, count(*) filter (where m.failed) as failed, count(*) filter (where m.phase = 1 and not m.failed) as writes,
-            count(*) filter (where m.phase = 2 and not m.failed) as updates, count(*) filter (where m.phase = 3 and not m.failed) as deletes
-        from pg_temp."map_{entity}" m
-    ) c
+        select count(*) as rows, count(*) filter (where o.failed) as failed, count(*) filter (where o.phase = 1 and not o.failed) as writes,
+            count(*) filter (where o.phase = 2 and not o.failed) as updates, count(*) filter (where o.phase = 3 and not o.failed) as deletes
+        from pg_temp."map_{entity}" o
+    ) m
+    cross join (select count(*) as rows, count(*) filter (where o."@new") as created from pg_temp."diff_{entity}" o) d
     where f.name = '{entity}';
 end$sql$),
 

@@ -75,11 +75,9 @@ where v."@new"
     {end columns}
 $sql$),
 
-('write_{entity}(company text, first bigint, last bigint, later text[], out created bigint, out updated bigint)', null, 'record',
+('write_{entity}(company text, first bigint, last bigint, later text[])', null, 'void',
 'writes the differing rows from $2 to $3, without references to new rows of the entities in $4', $sql$
 begin
-    created := 0;
-    updated := 0;
     -- a statement over no row costs its plan and its triggers
     if exists (select from pg_temp."diff_{entity}" d where d."@new") then
         insert into {table} (company_id, id{each columns}, {column:I}{end columns})
@@ -89,7 +87,6 @@ begin
             {end columns}
         from pg_temp."diff_{entity}" d
         where d."@new" and d."@ordinal" between $2 and $3;
-        get diagnostics created = row_count;
     end if;
     -- after the new rows, to which it may refer
     if exists (select from pg_temp."diff_{entity}" d where not d."@new") then
@@ -97,6 +94,5 @@ begin
         set {each columns|, }{column:I} = {to_write}{end columns}
         from pg_temp."diff_{entity}" d
         where t.company_id = (select $1) and t.id = d.id and not d."@new" and d."@ordinal" between $2 and $3;
-        get diagnostics updated = row_count;
     end if;
 end$sql$);

@@ -95,7 +95,9 @@ begin
     if import.atomic = 'batch' then
         execute format('select bds_import.%I(true)', 'fail_batches_' || entity_name);
     end if;
-    execute format('select bds_import.%I()', 'count_' || entity_name);
+    execute format(
+        'update pg_temp.feed_entities set failed = (select count(*) from pg_temp.%I m where m.failed) where name = $1', 'map_' || entity_name
+    ) using entity_name;
 end
 $$;
 comment on function bds_feed.fail_late(bds.imports, text) is 'Fails the records whose errors were found while writing, and in batch mode their batches';

@@ -25,20 +25,6 @@ end
 $$;
 comment on function bds_feed.begin_run(bds.imports) is 'Sets the planner for an import, until the end of the transaction, and notes what is staged';
 
-create function bds_feed.plan(import bds.imports, is_comparison boolean)
-    returns text
-    language sql
-as $$
-    -- A small import has few rows and its plans ready.  A large one is compared by the statistics of what it has staged and for the
-    -- columns that it gives; while it writes, the checks of foreign keys must not be planned anew for each row.
-    select set_config('plan_cache_mode', case
-        when import.is_small then 'force_generic_plan'
-        when is_comparison then 'force_custom_plan'
-        else 'auto'
-    end, true);
-$$;
-comment on function bds_feed.plan(bds.imports, boolean) is 'Sets which plans the comparison, or the writing, of an import uses';
-
 create function bds_feed.compare(import bds.imports)
     returns void
     language plpgsql
@@ -47,7 +33,9 @@ declare
     members     text[];  -- of a family, in the order of writing
     entity_name text;
 begin
-    perform bds_feed.plan(import, true);
+    -- A small import has few rows and its plans ready.  A large one is compared by the statistics of what it has staged and for the
+    -- columns that it gives.
+    perform set_config('plan_cache_mode', case when import.is_small then 'force_generic_plan' else 'force_custom_plan' end, true);
     for members in
         select array_agg(f.name order by f.place) from pg_temp.feed_entities f group by f.family order by f.family
     loop
@@ -75,7 +63,7 @@ $$;
 comment on function bds_feed.compare(bds.imports) is
     'Compares all that was staged with what is stored, family by family: first the records that can be named, then all';
 
-create function bds_feed.show_progress(import bds.imports, phase text, entity_name text, steps int default 3)
+create function bds_feed.show_progress(import bds.imports, phase text, entity_name text, sixths int default null)
     returns void
     language plpgsql
 as $$
@@ -85,23 +73,14 @@ begin
     if import.is_small then
         return;
     end if;
-    -- A record is compared, which is half of it, in three steps: the first is done for the whole family before the others.
-    select coalesce(sum(f.rows), 0) as total,
-        coalesce(sum(f.rows * case
-            when phase not in ('comparing', 'writing') then 1.0
-            when phase = 'writing' then case when f.place < this.place then 1.0 else 0.5 end
-            when f.family <> this.family then case when f.family < this.family then 0.5 else 0.0 end
-            when f.place = this.place then steps / 6.0
-            when f.place < this.place then case when steps < 2 then 1 else 3 end / 6.0
-            else case when steps < 2 then 0 else 1 end / 6.0
-        end), 0)::bigint as done
-    into progress
-    from pg_temp.feed_entities f cross join (select e.family, e.place from bds_feed.entities e where e.name = entity_name) this;
-    raise notice '% %: % of % rows done', phase, entity_name, progress.done, greatest(progress.total, 1);
+    update pg_temp.feed_entities f set sixths = coalesce(show_progress.sixths, f.sixths) where f.name = entity_name;
+    select greatest(sum(f.rows), 1) as total, div(sum(f.rows * f.sixths), 6) as done into progress from pg_temp.feed_entities f;
+    raise notice '% %: % of % rows done', phase, entity_name, progress.done, progress.total;
 end
 $$;
 comment on function bds_feed.show_progress(bds.imports, text, text, int) is
-    'Tells the program how many of a large import''s records are done, as a phase begins or ends a step with an entity';
+    'Tells the program how many of a large import''s records are done, as a phase begins or ends a step with an entity; the comparison '
+    'of its records is three sixths, the writing the others';
 
 create function bds_feed.apply(import bds.imports)
     returns void
@@ -110,20 +89,24 @@ as $$
 declare
     this record;
 begin
-    perform bds_feed.plan(import, false);
+    -- the checks of foreign keys must not be planned anew for each row
+    perform set_config('plan_cache_mode', case when import.is_small then 'force_generic_plan' else 'auto' end, true);
     for this in
-        select f.name, f.writes, array(select o.name from pg_temp.feed_entities o where o.name = any (e.waits)) as later
-        from pg_temp.feed_entities f join bds_feed.entities e on e.name = f.name order by f.place
+        select f.*, e.waits, e.table_name from pg_temp.feed_entities f join bds_feed.entities e on e.name = f.name order by f.place
     loop
         perform bds_feed.show_progress(import, 'writing', this.name);
-        perform bds_feed.write(import, this.name, this.writes, this.later);
+        perform bds_feed.write(import, this.name, array(select f.name from pg_temp.feed_entities f where f.name = any (this.waits)));
+        if not import.is_small then
+            update pg_temp.feed_entities f set sixths = 6 where f.name = this.name;
+            perform bds_feed.analyze_changed(this.table_name, this.created, this.updated);
+        end if;
     end loop;
     for this in  -- references that had to wait for the rows of others
         select f.name from pg_temp.feed_entities f join bds_feed.entities e on e.name = f.name
         where exists (select from pg_temp.feed_entities o where o.name = any (e.waits)) order by f.place
     loop
         execute format('update pg_temp.%I set "@new" = false where "@new"', 'diff_' || this.name);
-        perform bds_feed.write_rows(import, this.name, '{}');
+        perform bds_feed.write(import, this.name, '{}');
     end loop;
     for this in select f.name from pg_temp.feed_entities f where f.updates > 0 order by f.place loop
         perform bds_feed.mass_update(import, this.name);
@@ -134,36 +117,16 @@ $$;
 comment on function bds_feed.apply(bds.imports) is
     'Writes what was compared, phase by phase; BDF01 has in its detail errors without which nothing can be written';
 
-create function bds_feed.write(import bds.imports, entity_name text, writes bigint, later text[])
+create function bds_feed.write(import bds.imports, entity_name text, later text[])
     returns void
-    language plpgsql
-as $$
-declare
-    written record := bds_feed.write_rows(import, entity_name, later);
-begin
-    if later <> '{}' then  -- what differs in a reference to a row that is written later alone is written in the second round
-        execute format('select $1 as created, count(*) as updated from pg_temp.%I where not "@new"', 'diff_' || entity_name)
-            into written using written.created;
-    end if;
-    if not import.is_small then
-        perform bds_feed.analyze_grown(e.table_name, written.created) from bds.entities e where e.name = entity_name;
-    end if;
-    insert into pg_temp.feed_done (entity, created, updated, unchanged)
-    values (entity_name, written.created, written.updated, writes - written.created - written.updated);
-end
-$$;
-comment on function bds_feed.write(bds.imports, text, bigint, text[]) is
-    'Writes the rows of an entity that are new or differ, without references to new rows of later ones';
-
-create function bds_feed.write_rows(import bds.imports, entity_name text, later text[], out created bigint, out updated bigint)
     language plpgsql
 as $$
 declare
     ordinals bigint[];
     problems jsonb[];
 begin
-    execute format('select * from bds_import.%I($1, 0, $2, $3)', 'write_' || entity_name)
-        into created, updated using import.company_id, 9223372036854775807, later;
+    execute format('select bds_import.%I($1, 0, $2, $3)', 'write_' || entity_name)
+        using import.company_id, 9223372036854775807, later;
 exception when others then
     if not bds_feed.is_fault_of_rows(sqlstate) then
         raise;
@@ -180,24 +143,25 @@ exception when others then
         from unnest(problems) as p);
 end
 $$;
-comment on function bds_feed.write_rows(bds.imports, text, text[]) is
-    'Writes the rows of an entity; BDF01 has in its detail errors of the records that the database refuses, which are found in ranges';
+comment on function bds_feed.write(bds.imports, text, text[]) is
+    'Writes the rows of an entity that are new or differ, without references to new rows of later ones; BDF01 has in its detail errors '
+    'of the records that the database refuses, which are found in ranges';
 
-create function bds_feed.analyze_grown(table_name regclass, added bigint)
+create function bds_feed.analyze_changed(table_name regclass, added bigint, updated bigint)
     returns void
     language plpgsql
     set search_path = pg_catalog, pg_temp
 as $$
 begin
     -- Of a table that was empty when it was analyzed the planner expects one row: any index would do for the foreign keys of the rows
-    -- that are written next.
-    if added > (select greatest(c.reltuples, 1000) from pg_class c where c.oid = table_name) then
-        execute 'analyze (skip_locked) ' || table_name;
+    -- that are written next.  And readers come before autovacuum does.
+    if added + updated > 10000 or added > (select greatest(c.reltuples, 1000) from pg_class c where c.oid = table_name) then
+        execute 'analyze (skip_locked) ' || table_name;  -- another import may be at it, and keeps the table until it commits
     end if;
 end
 $$;
-comment on function bds_feed.analyze_grown(regclass, bigint) is
-    'Refreshes the statistics of a table to which so many rows were added, if it is more than it had';
+comment on function bds_feed.analyze_changed(regclass, bigint, bigint) is
+    'Refreshes the statistics of a table of which many rows were written, or more were added than it had';
 
 create function bds_feed.result(import bds.imports, out counts jsonb, out outcome text)
     language plpgsql
@@ -207,19 +171,13 @@ declare
     failed  bigint;
     deleted bigint;
 begin
-    select jsonb_object_agg(c.entity, to_jsonb(c) - 'entity'), sum(c.failed), sum(c.deleted) into counts, failed, deleted
-    from (
-        select d.entity, coalesce(sum(d.created), 0) as created, coalesce(sum(d.updated), 0) as updated,
-            coalesce(sum(d.deleted), 0) as deleted, coalesce(sum(d.unchanged), 0) as unchanged, coalesce(sum(d.failed), 0) as failed
-        from (
-            select o.*, 0 as failed from pg_temp.feed_done o
-            union all
-            select f.name, 0, 0, 0, 0, f.failed from pg_temp.feed_entities f
-            union all
-            select e.entity, 0, 0, 0, 0, 1 from pg_temp.feed_errors e where e.ordinal is null  -- a row that could not be removed
-        ) d
-        group by d.entity
-    ) c;
+    select jsonb_object_agg(f.name, jsonb_build_object(
+            'created', f.created, 'updated', f.updated, 'deleted', f.deleted, 'unchanged', f.unchanged, 'failed', f.failed + r.stay)),
+        sum(f.failed + r.stay), sum(f.deleted)
+    into counts, failed, deleted
+    from pg_temp.feed_entities f
+    -- rows that could not be removed
+    cross join lateral (select count(*) as stay from pg_temp.feed_errors e where e.entity = f.name and e.ordinal is null) r;
     outcome := case
         when coalesce(failed, 0) = 0 then 'completed'
         when import.atomic = 'true' then 'failed'
@@ -230,20 +188,3 @@ end
 $$;
 comment on function bds_feed.result(bds.imports) is
     'What an import has done, {entity: {created, updated, deleted, unchanged, failed}}, and the state in which it ends';
-
-create function bds_feed.analyze_changed(counts jsonb)
-    returns void
-    language plpgsql
-as $$
-declare
-    changed regclass;
-begin
-    for changed in
-        select e.table_name from jsonb_each(counts) c join bds.entities e on e.name = c.key
-        where (c.value ->> 'created')::bigint + (c.value ->> 'updated')::bigint > 10000
-    loop
-        execute 'analyze (skip_locked) ' || changed;  -- another import may be at it, and keeps the table until it commits
-    end loop;
-end
-$$;
-comment on function bds_feed.analyze_changed(jsonb) is 'Refreshes the statistics of tables that an import has filled: readers come before autovacuum does';

@@ -80,7 +80,11 @@ create function bds_feed.mass_update(import bds.imports, entity_name text)
     set client_min_messages = warning  -- a session of small imports has the index already
 as $$
 declare
-    ordinals bigint[];
+    statement text := (
+        select format('select bds_import.%I(%L, %L, %L, $2, $3)', 'mass_' || entity_name, import, f.columns, f.is_valid)
+        from pg_temp.feed_entities f where f.name = entity_name);
+    ordinals  bigint[];
+    problems  jsonb[];
 begin
     perform bds_feed.show_progress(import, 'updating', entity_name);
     perform bds_feed.know_company(entity_name);
@@ -96,44 +100,32 @@ begin
         where not m.failed group by m.batch order by m.batch
         $sql$, 'map_' || entity_name) using import.atomic
     loop
-        perform bds_feed.write_batch(import, entity_name, ordinals);
+        begin
+            problems := bds_feed.write_in_ranges(array[statement], import.company_id, ordinals, true);
+            if problems <> '{}' and import.atomic = 'batch' then
+                raise exception using errcode = 'BDF02', message = 'a batch fails whole';
+            end if;
+        exception when sqlstate 'BDF02' then
+            null;
+        end;
+        if problems <> '{}' then
+            perform bds_feed.add_errors(
+                coalesce(nullif(p -> 'known', 'null'), jsonb_build_array(bds_feed.refusal(p, false))),
+                jsonb_build_object('entity', entity_name, 'ordinal', p -> 'key', 'is_late', true))
+            from unnest(problems) as p;
+            perform bds_feed.fail_late(import, entity_name);
+        end if;
     end loop;
     execute format(
-        'insert into pg_temp.feed_done (entity, updated, unchanged) select %L, count(d."@new"), count(*) - count(d."@new") from pg_temp.%I d',
-        entity_name, 'diff_' || entity_name);
+        $sql$
+        update pg_temp.feed_entities f set updated = f.updated + d.updated, unchanged = f.unchanged + d.rows - d.updated
+        from (select count(o."@new") as updated, count(*) as rows from pg_temp.%I o) d where f.name = $1
+        $sql$, 'diff_' || entity_name) using entity_name;
 end
 $$;
 comment on function bds_feed.mass_update(bds.imports, text) is
-    'Writes the records with a condition to every row that fulfils it, one after the other';
-
-create function bds_feed.write_batch(import bds.imports, entity_name text, ordinals bigint[])
-    returns void
-    language plpgsql
-as $$
-declare
-    problems jsonb[];
-begin
-    begin
-        select bds_feed.write_in_ranges(array[format(
-            'select bds_import.%I(%L, %L, %L, $2, $3)', 'mass_' || entity_name, import, f.columns, f.is_valid)], import.company_id, ordinals, true)
-        into problems from pg_temp.feed_entities f where f.name = entity_name;
-        if problems <> '{}' and import.atomic = 'batch' then
-            raise exception using errcode = 'BDF02', message = 'a batch fails whole';
-        end if;
-    exception when sqlstate 'BDF02' then
-        null;
-    end;
-    if problems <> '{}' then
-        perform bds_feed.add_errors(
-            coalesce(nullif(p -> 'known', 'null'), jsonb_build_array(bds_feed.refusal(p, false))),
-            jsonb_build_object('entity', entity_name, 'ordinal', p -> 'key', 'is_late', true))
-        from unnest(problems) as p;
-        perform bds_feed.fail_late(import, entity_name);
-    end if;
-end
-$$;
-comment on function bds_feed.write_batch(bds.imports, text, bigint[]) is
-    'Writes records with a condition, as many as can be, and notes the errors of the others; in batch mode none if one fails';
+    'Writes the records with a condition to every row that fulfils it, one after the other, as many as can be; in batch mode none of a '
+    'batch of which one fails';
 
 insert into bds_feed.templates (signature, of, result, purpose, body) values
 ('mass_{entity}(import bds.imports, given text[], is_valid boolean, first bigint, last bigint)', null, 'void',

@@ -41,8 +41,9 @@ begin
     if problem then
         perform bds_import."keep_{entity}"(import);
     end if;
-    insert into pg_temp.feed_done (entity, unchanged)  -- what is gone already
-    select '{entity}', count(*) from pg_temp."map_{entity}" m where m.phase = 3 and m.is_new and not m.failed;
+    update pg_temp.feed_entities f  -- what is gone already
+    set unchanged = f.unchanged + (select count(*) from pg_temp."map_{entity}" m where m.phase = 3 and m.is_new and not m.failed)
+    where f.name = '{entity}';
 end$sql$),
 
 ('find_removed_{entity}(company text)', null, 'void',
@@ -153,7 +154,8 @@ begin
         perform bds_feed.keep_used(import);
         update pg_temp.feed_gone set n = 0;
     end loop;
-    insert into pg_temp.feed_done (entity, deleted) select g.entity, count(distinct g.id) from pg_temp.feed_gone g group by g.entity;
+    perform bds_feed.open_tables(import, array(select distinct g.entity from pg_temp.feed_gone g));
+    update pg_temp.feed_entities f set deleted = (select count(distinct g.id) from pg_temp.feed_gone g where g.entity = f.name);
     delete from pg_temp.feed_gone;
 end
 $$;

@@ -36,7 +36,13 @@ begin
     result := bds_feed.compare_and_write(import);
     report := bds_feed.finish(import, result.counts, result.outcome);
     if raise_on_failure and result.outcome <> 'completed' then
-        perform bds_feed.raise_failure(report);
+        raise exception using
+            errcode = 'BD008',
+            message = (select format('the import failed at %s: %s: %s', e ->> 'path', e ->> 'code', e ->> 'message') from json_extract_path(report, 'errors', '0') e)
+                || case when report ->> 'errorCount' <> '1' then format(' (and %s more errors)', (report ->> 'errorCount')::bigint - 1) else '' end,
+            detail = report::text,
+            hint = 'the transaction is undone, records without errors included: raise_on_failure => false reports errors and keeps what '
+                'could be written';
     end if;
     return report;
 end
@@ -52,7 +58,9 @@ begin
     loop
         perform bds_feed.compare(import);
         begin
-            if import.atomic <> 'true' or not exists (select from pg_temp.feed_errors) then
+            if import.atomic = 'true' and exists (select from pg_temp.feed_errors) then
+                update pg_temp.feed_entities f set created = 0, updated = 0, unchanged = 0;
+            else
                 perform bds_feed.apply(import);
             end if;
             problems := (select jsonb_agg(to_jsonb(e)) from pg_temp.feed_errors e where e.is_late and not e.is_kept);
@@ -94,7 +102,7 @@ begin
         import.error_count := import.error_count + bds_feed.collect_errors(import);
     end if;
     if not import.is_small then
-        perform bds_feed.analyze_changed(counts), bds_feed.drop_staging(import);
+        perform bds_feed.drop_staging(import);
     end if;
     if not import.is_small or import.error_count > 0 then
         update bds.imports i
@@ -110,24 +118,6 @@ end
 $$;
 comment on function bds_feed.finish(bds.imports, jsonb, text) is 'Ends an import that has run, keeps its errors, drops what it staged; returns the report';
 
-create function bds_feed.raise_failure(report json)
-    returns void
-    language plpgsql
-as $$
-declare
-    first json := report -> 'errors' -> 0;
-    more  bigint := (report ->> 'errorCount')::bigint - 1;
-begin
-    raise exception using
-        errcode = 'BD008',
-        message = format('the import failed at %s: %s: %s', first ->> 'path', first ->> 'code', first ->> 'message')
-            || case when more > 0 then format(' (and %s more errors)', more) else '' end,
-        detail = report::text,
-        hint = 'the transaction is undone, records without errors included: raise_on_failure => false reports errors and keeps what could be written';
-end
-$$;
-comment on function bds_feed.raise_failure(json) is 'Raises BD008 for an import of which records failed; the detail is its report';
-
 -- A small import: temporary tables of the session, and no row of bds.imports before its end.
 
 create function bds_feed.actor(actor text)
@@ -137,33 +127,22 @@ create function bds_feed.actor(actor text)
     return coalesce(actor, nullif(current_setting('bds.actor', true), ''), session_user);
 comment on function bds_feed.actor(text) is 'Who sends an import: the actor that it names, else that of the session';
 
-create function bds_feed.small_import(company text, actor text, dry_run boolean, atomic text, remove_all text[])
+create function bds_feed.small_import(given jsonb, entity_names text[])
     returns bds.imports
     language plpgsql
 as $$
 declare
-    import bds.imports;
+    import bds.imports := jsonb_populate_record(null::bds.imports, jsonb_build_object(
+        'id', gen_random_uuid(), 'state', 'running', 'is_small', true, 'started_at', clock_timestamp(), 'heartbeat_at', clock_timestamp(),
+        'bytes', 0, 'records', 0, 'error_count', 0, 'is_forced', false, 'is_cancelled', false) || given);
 begin
-    import.company_id := company;
-    import.id := gen_random_uuid();
-    import.state := 'running';
-    import.atomic := atomic;
-    import.dry_run := dry_run;
-    import.is_small := true;
-    import.actor := bds_feed.actor(actor);
-    import.started_at := clock_timestamp();
-    import.heartbeat_at := import.started_at;
-    import.bytes := 0;
-    import.records := 0;
-    import.error_count := 0;
-    import.remove_all := remove_all;
-    import.is_forced := false;
-    import.is_cancelled := false;
-    perform bds_feed.open_tables(import, '{}');
-    if exists (select from pg_temp.feed_entities) then  -- of an earlier import of this transaction
-        perform bds_feed.empty_tables(array(select f.name from pg_temp.feed_entities f), true);
+    if bds_feed.is_open('feed_entities') then
+        if exists (select from pg_temp.feed_entities) then  -- of an earlier import of this transaction
+            perform bds_feed.empty_tables(array(select f.name from pg_temp.feed_entities f), true);
+        end if;
     end if;
+    perform bds_feed.open_tables(import, entity_names);
     return import;
 end
 $$;
-comment on function bds_feed.small_import(text, text, boolean, text, text[]) is 'An import that is staged and run in the transaction that calls this';
+comment on function bds_feed.small_import(jsonb, text[]) is 'An import that is staged and run in the transaction that calls this';

@@ -84,7 +84,9 @@ declare
     total      bigint := 0;
 begin
     if is_small then
-        import := bds_feed.small_import(company, actor, dry_run, atomic, whole);
+        import := bds_feed.small_import(jsonb_build_object(
+            'company_id', company, 'actor', bds_feed.actor(actor), 'dry_run', dry_run, 'atomic', atomic, 'remove_all', whole,
+            'bytes', octet_length(document::text)), whole);
     else
         import.id := bds.import_begin(company, actor, dry_run);
         import := bds_feed.open_import(company, import.id);
@@ -100,9 +102,7 @@ begin
         total := total + cardinality(collection.records);
     end loop;
     if is_small then
-        import.bytes := octet_length(document::text);
         import.records := total;
-        perform bds_feed.open_tables(import, whole);
         return bds_feed.run(import, raise_on_failure);
     end if;
     perform bds.import_received(company, import.id, atomic, octet_length(document::text), total, whole);

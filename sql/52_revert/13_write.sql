@@ -88,7 +88,7 @@ begin
         execute this.statement using company, 0, wanted;
         get diagnostics written = row_count;
         done := done + written;
-        perform bds_feed.analyze_grown(this.table_name, written);
+        perform bds_feed.analyze_changed(this.table_name, written, 0);
     end loop;
     if deletes is not null then
         raise notice 'deleting: % of % rows done', done, greatest(wanted, 1);
