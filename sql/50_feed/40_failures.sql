@@ -153,7 +153,7 @@ $$;
 comment on function bds_feed.spread_failures(bds.imports, text[]) is 'A failing child fails its parent, that its other children, and in batch mode its batch';
 
 create function bds_feed.collect_errors(import bds.imports)
-    returns bigint
+    returns void
     language plpgsql
 as $$
 declare
@@ -179,11 +179,10 @@ begin
             where e.entity = {entity:L}
             $sql$,
             'places', 'places_' || entity_name, 'entity', entity_name
-        ) using import.company_id, import.id, import.error_count + problems;
+        ) using import.company_id, import.id, problems;
         get diagnostics added = row_count;
         problems := problems + added;
     end loop;
-    return problems;
 end
 $$;
-comment on function bds_feed.collect_errors(bds.imports) is 'Keeps the errors of an import, each with its path in the document; returns how many';
+comment on function bds_feed.collect_errors(bds.imports) is 'Keeps the errors of an import, each with its path in the document';

@@ -163,7 +163,8 @@ $$;
 comment on function bds_feed.analyze_changed(regclass, bigint, bigint) is
     'Refreshes the statistics of a table of which many rows were written, or more were added than it had';
 
-create function bds_feed.result(import bds.imports, out counts jsonb, out outcome text)
+create function bds_feed.result(import bds.imports)
+    returns bds.imports
     language plpgsql
     stable
 as $$
@@ -171,19 +172,20 @@ declare
     failed  bigint;
     deleted bigint;
 begin
-    select jsonb_object_agg(f.name, jsonb_build_object(
-            'created', f.created, 'updated', f.updated, 'deleted', f.deleted, 'unchanged', f.unchanged, 'failed', f.failed + r.stay)),
+    select coalesce(jsonb_object_agg(f.name, jsonb_build_object(
+            'created', f.created, 'updated', f.updated, 'deleted', f.deleted, 'unchanged', f.unchanged, 'failed', f.failed + r.stay)), '{}'),
         sum(f.failed + r.stay), sum(f.deleted)
-    into counts, failed, deleted
+    into import.entities, failed, deleted
     from pg_temp.feed_entities f
     -- rows that could not be removed
     cross join lateral (select count(*) as stay from pg_temp.feed_errors e where e.entity = f.name and e.ordinal is null) r;
-    outcome := case
+    import.state := case
         when coalesce(failed, 0) = 0 then 'completed'
         when import.atomic = 'true' then 'failed'
         when deleted = 0 and (select sum(f.failed) > 0 and sum(f.failed) = sum(f.rows) from pg_temp.feed_entities f) then 'failed'
         else 'partial'
     end;
+    return import;
 end
 $$;
 comment on function bds_feed.result(bds.imports) is

@@ -1,45 +1,36 @@
--- One import, from its turn to its end: everything is compared before anything is written.  Written are upserts in the order of dependency, then mass updates, then
--- deletes against that order, then removals; all in one transaction, so that a crash leaves nothing.
+-- One import, from its turn to its end: everything is compared before anything is written.  Written are upserts in the order of
+-- dependency, then mass updates, then deletes and removals; all in one transaction, so that a crash leaves nothing.
 --
 -- What only the writing shows (a rule of a table that no check knows) undoes what was written, is found by halving, becomes an error
 -- of the records that cause it, and everything is compared again without them.
-
-create function bds_feed.take_turn(company text)
-    returns void
-    language plpgsql
-    set lock_timeout = 0  -- imports queue without a limit
-as $$
-begin
-    perform bds.lock_company(company);
-end
-$$;
-comment on function bds_feed.take_turn(text) is 'Waits for the company''s turn, however long';
 
 create function bds_feed.run(import bds.imports, raise_on_failure boolean)
     returns json
     language plpgsql
 as $$
 declare
-    result record;
-    report json;
+    patience text := current_setting('lock_timeout');
+    report   json;
 begin
     perform bds.set_context(import.company_id, import.actor, import.id);
-    if import.is_small then
-        perform bds.lock_company(import.company_id);  -- as long as the session waits for locks
-    else
-        perform bds_feed.take_turn(import.company_id);
+    if not import.is_small then
+        perform set_config('lock_timeout', '0', true);  -- a large import waits for its turn without a limit
     end if;
+    perform bds.lock_company(import.company_id);
+    perform set_config('lock_timeout', patience, true);
     if import.reverts is not null then
         return bds_revert.run(import);
     end if;
     perform bds_feed.begin_run(import);
-    result := bds_feed.compare_and_write(import);
-    report := bds_feed.finish(import, result.counts, result.outcome);
-    if raise_on_failure and result.outcome <> 'completed' then
+    import := bds_feed.compare_and_write(import);
+    report := bds_feed.finish(import);
+    if raise_on_failure and import.state <> 'completed' then
         raise exception using
             errcode = 'BD008',
-            message = (select format('the import failed at %s: %s: %s', e ->> 'path', e ->> 'code', e ->> 'message') from json_extract_path(report, 'errors', '0') e)
-                || case when report ->> 'errorCount' <> '1' then format(' (and %s more errors)', (report ->> 'errorCount')::bigint - 1) else '' end,
+            message = (
+                select format('the import failed at %s: %s: %s', e ->> 'path', e ->> 'code', e ->> 'message')
+                from json_extract_path(report, 'errors', '0') e
+            ) || case when report ->> 'errorCount' <> '1' then format(' (and %s more errors)', (report ->> 'errorCount')::bigint - 1) else '' end,
             detail = report::text,
             hint = 'the transaction is undone, records without errors included: raise_on_failure => false reports errors and keeps what '
                 'could be written';
@@ -49,7 +40,8 @@ end
 $$;
 comment on function bds_feed.run(bds.imports, boolean) is 'Runs an import that is staged; returns the report, or raises BD008 if records failed';
 
-create function bds_feed.compare_and_write(import bds.imports, out counts jsonb, out outcome text)
+create function bds_feed.compare_and_write(import bds.imports)
+    returns bds.imports
     language plpgsql
 as $$
 declare
@@ -67,13 +59,15 @@ begin
             if import.atomic = 'true' and problems is not null then
                 raise exception using errcode = 'BDF01', message = 'all or nothing', detail = problems;
             end if;
-            select r.* into counts, outcome from bds_feed.result(import) r;
-            exit when not import.dry_run;
+            import := bds_feed.result(import);
+            if not import.dry_run then
+                return import;
+            end if;
             raise exception using errcode = 'BDF02', message = 'dry run';
         exception
             when sqlstate 'BDF02' then  -- what was written is undone, what was found out is kept
                 perform bds_feed.add_errors(problems, '{"is_kept": true}');
-                return;
+                return import;
             when sqlstate 'BDF01' then
                 get stacked diagnostics problems = pg_exception_detail;
         end;
@@ -83,40 +77,39 @@ begin
 end
 $$;
 comment on function bds_feed.compare_and_write(bds.imports) is
-    'Compares and writes, again as long as the writing finds records that it refuses; returns the counts and the state in which the import ends';
+    'Compares and writes, again as long as the writing finds records that it refuses; returns the import with its counts and the state in '
+    'which it ends';
 
-create function bds_feed.finish(import bds.imports, counts jsonb, outcome text)
+create function bds_feed.finish(import bds.imports)
     returns json
     language plpgsql
 as $$
 begin
-    import.state := outcome;
     import.done := import.records;
-    import.entities := coalesce(counts, '{}');
     import.position := (select coalesce(max(p.last_id), 0) from bds.positions p where p.company_id = import.company_id);
+    import.error_count := (select count(*) from pg_temp.feed_errors);
     import.finished_at := clock_timestamp();
     if import.is_small then  -- its row is written once
         insert into bds.imports overriding user value select import.*;
-    end if;
-    if exists (select from pg_temp.feed_errors) then
-        import.error_count := import.error_count + bds_feed.collect_errors(import);
-    end if;
-    if not import.is_small then
-        perform bds_feed.drop_staging(import);
-    end if;
-    if not import.is_small or import.error_count > 0 then
+    else
         update bds.imports i
-        set finished_at = import.finished_at, state = outcome, entities = import.entities, error_count = import.error_count, done = import.done,
-            position = import.position
+        set finished_at = import.finished_at, state = import.state, entities = import.entities, error_count = import.error_count,
+            done = import.done, position = import.position
         where i.company_id = import.company_id and i.id = import.id and not i.is_cancelled;
         if not found then
             perform bds_feed.open_import(import.company_id, import.id, 'running');  -- says that it was cancelled
         end if;
     end if;
+    if import.error_count > 0 then
+        perform bds_feed.collect_errors(import);
+    end if;
+    if not import.is_small then
+        perform bds_feed.drop_staging(import);
+    end if;
     return bds_feed.report(import, true);
 end
 $$;
-comment on function bds_feed.finish(bds.imports, jsonb, text) is 'Ends an import that has run, keeps its errors, drops what it staged; returns the report';
+comment on function bds_feed.finish(bds.imports) is 'Ends an import that has run, keeps its errors, drops what it staged; returns the report';
 
 -- A small import: temporary tables of the session, and no row of bds.imports before its end.
 
