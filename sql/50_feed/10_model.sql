@@ -50,21 +50,63 @@ comment on function bds_feed.reference_name(text, text) is 'What tables about a 
 
 -- What an import needs to know of an entity, kept because working out the families takes longer than a small import.
 
-create table bds_feed.entities (
-    name        text collate "C" primary key,
-    place       int not null,
-    family      int not null,
-    root        text not null,
-    depth       int not null,
-    parent      text,
-    table_name  regclass not null,
-    beside      text[] not null,
-    kinds       text[] not null,
-    has_keys    boolean not null,
-    children    boolean not null,
-    waits       text[] not null
-);
-comment on table bds_feed.entities is 'Entities as imports see them: order, families, parents; bds_feed.install keeps it';
+create materialized view bds_feed.entities as
+with recursive nested (name, parent) as materialized (
+    select e.name, n.target from bds.entities e
+    left join bds.navigations n on n.entity = e.name and n.name = e.parent_navigation and not n.many
+),
+up (name, ancestor, depth) as (
+    select n.name, n.name, 0 from nested n
+    union all
+    select up.name, n.parent, up.depth + 1 from up join nested n on n.name = up.ancestor where n.parent is not null and up.depth < 10
+),
+root (entity, name, depth) as materialized (
+    select distinct on (up.name) up.name, up.ancestor, up.depth from up order by up.name, up.depth desc
+),
+link (name, target, is_required) as materialized (
+    select r.name, t.name, bool_or(coalesce(c.required, false))
+    from bds.navigations v join root r on r.entity = v.entity join root t on t.entity = v.target
+    left join bds.import_columns c on c.entity = v.entity and c.name = v.name
+    where not v.many
+    group by r.name, t.name
+),
+-- the roots to which a root's references lead, and theirs, and so on
+reach (name, target, is_required) as (
+    select r.entity, r.entity, true from root r where r.entity = r.name
+    union
+    select reach.name, link.target, reach.is_required and link.is_required from reach join link on link.name = reach.target
+),
+-- who refers to another reaches more than that one; in a circle all reach the same
+ranked (name, circle, reached, required) as (
+    select r.name, min(e.ordinal) filter (where exists (select from reach b where b.name = r.target and b.target = r.name)),
+        count(distinct r.target), count(distinct r.target) filter (where r.is_required)
+    from reach r join bds.entities e on e.name = r.target
+    group by r.name
+),
+ordered as (
+    select e.name,
+        -- in a circle what is required comes first: what is not can wait
+        row_number() over (order by k.reached, k.circle, k.required, r.ordinal, u.depth, e.ordinal)::int as place,
+        dense_rank() over (order by k.reached, k.circle)::int as family, u.name as root, u.depth, n.parent, e.table_name,
+        array(select v.target from bds.navigations v where v.entity = e.name and (v.child or not v.many) group by v.target) as beside,
+        array_prepend('id', i.keys) as kinds, i.keys <> '{}' as has_keys,
+        exists (select from bds.navigations v where v.entity = e.name and v.child) as children
+    from bds.entities e
+    join nested n on n.name = e.name
+    join root u on u.entity = e.name
+    join bds.entities r on r.name = u.name
+    join ranked k on k.name = u.name
+    cross join lateral (
+        select array(select c.name from bds.import_columns c where c.entity = e.name and c.is_unique order by c.ordinal) as keys) i
+    where exists (select from pg_class c where c.oid = e.table_name)
+)
+select e.*, array(
+    select distinct o.name from bds.import_columns c join ordered o on o.name = c.target
+    where c.entity = e.name and not c.required and o.family = e.family and o.place > e.place
+) as waits
+from ordered e;
+create unique index on bds_feed.entities (name);
+comment on materialized view bds_feed.entities is 'Entities as imports see them: order, families, parents; bds_feed.install keeps it';
 comment on column bds_feed.entities.name is 'The entity';
 comment on column bds_feed.entities.place is 'In the order of writing: each after those that it refers to';
 comment on column bds_feed.entities.family is
@@ -78,63 +120,3 @@ comment on column bds_feed.entities.kinds is 'The kinds of lookup that name its 
 comment on column bds_feed.entities.has_keys is 'Whether its rows can be told by a unique field';
 comment on column bds_feed.entities.children is 'Whether others are nested in it';
 comment on column bds_feed.entities.waits is 'Entities of a circle that are written later: references to their new rows are null at first';
-
-create function bds_feed.note_entities()
-    returns void
-    language sql
-    begin atomic
-        delete from bds_feed.entities;
-        insert into bds_feed.entities (name, place, family, root, depth, parent, table_name, beside, kinds, has_keys, children, waits)
-        with recursive nested (name, parent) as materialized (
-            select e.name, n.target from bds.entities e
-            left join bds.navigations n on n.entity = e.name and n.name = e.parent_navigation and not n.many
-        ),
-        up (name, ancestor, depth) as (
-            select n.name, n.name, 0 from nested n
-            union all
-            select up.name, n.parent, up.depth + 1 from up join nested n on n.name = up.ancestor where n.parent is not null and up.depth < 10
-        ),
-        root (entity, name, depth) as materialized (
-            select distinct on (up.name) up.name, up.ancestor, up.depth from up order by up.name, up.depth desc
-        ),
-        link (name, target, is_required) as materialized (
-            select r.name, t.name, bool_or(coalesce(c.required, false))
-            from bds.navigations v join root r on r.entity = v.entity join root t on t.entity = v.target
-            left join bds.import_columns c on c.entity = v.entity and c.name = v.name
-            where not v.many
-            group by r.name, t.name
-        ),
-        -- the roots to which a root's references lead, and theirs, and so on
-        reach (name, target, is_required) as (
-            select r.entity, r.entity, true from root r where r.entity = r.name
-            union
-            select reach.name, link.target, reach.is_required and link.is_required from reach join link on link.name = reach.target
-        ),
-        -- who refers to another reaches more than that one; in a circle all reach the same
-        ranked (name, circle, reached, required) as (
-            select r.name, min(e.ordinal) filter (where exists (select from reach b where b.name = r.target and b.target = r.name)),
-                count(distinct r.target), count(distinct r.target) filter (where r.is_required)
-            from reach r join bds.entities e on e.name = r.target
-            group by r.name
-        )
-        select e.name,
-            -- in a circle what is required comes first: what is not can wait
-            row_number() over (order by k.reached, k.circle, k.required, r.ordinal, u.depth, e.ordinal),
-            dense_rank() over (order by k.reached, k.circle), u.name, u.depth, n.parent, e.table_name,
-            array(select v.target from bds.navigations v where v.entity = e.name and (v.child or not v.many) group by v.target),
-            array_prepend('id', i.keys), i.keys <> '{}', exists (select from bds.navigations v where v.entity = e.name and v.child), '{}'
-        from bds.entities e
-        join nested n on n.name = e.name
-        join root u on u.entity = e.name
-        join bds.entities r on r.name = u.name
-        join ranked k on k.name = u.name
-        cross join lateral (
-            select array(select c.name from bds.import_columns c where c.entity = e.name and c.is_unique order by c.ordinal) as keys) i
-        where exists (select from pg_class c where c.oid = e.table_name);
-        update bds_feed.entities e
-        set waits = array(
-            select distinct o.name from bds.import_columns c join bds_feed.entities o on o.name = c.target
-            where c.entity = e.name and not c.required and o.family = e.family and o.place > e.place
-        );
-    end;
-comment on function bds_feed.note_entities() is 'Works out bds_feed.entities anew';

@@ -113,7 +113,7 @@ declare
     touched bds_feed.entities;
     scope   jsonb;
 begin
-    perform bds_feed.note_entities();
+    refresh materialized view concurrently bds_feed.entities;
     update bds_feed.state set version = left(md5(random()::text), 8);
     delete from bds_feed.tables t where t.entity <> '*' and t.entity not in (select e.name from bds_feed.entities e);
     for touched in  -- those whose statements name the entity, too

@@ -129,18 +129,12 @@ as $$
                 || coalesce(jsonb_agg(c.s || jsonb_build_object('by', '_by_' || c.name, 'sole', c.name, 'compared', (
                     select jsonb_agg(o.s order by o.ordinal) from c o where o.name <> c.name)) order by c.ordinal) filter (where c.is_unique), '[]') as ways,
             -- what two records may not have in common
-            jsonb_build_array(jsonb_build_object('key', 'target', 'field', 'null', 'guard', 'true', 'condition', 'm.target is not null and not m.is_new'))
-                || coalesce(jsonb_agg(jsonb_build_object('key', 'key_' || c.name, 'field', quote_literal(c.name),
-                    'guard', format('(%s) and (not $3 or $4 or ''@operation'' = any ($2))', c.s ->> 'gives'),
-                    'condition', format(
-                        -- what a record that goes says beside its id is nothing that it claims
-                        $sql$m.%1$I is not null and (not m.failed or m.is_new and m.id_kind = %2$L and m.%1$I::text = bds_feed.lookup_value(m.id))
-                and (m.phase <> 3 or m.id is null) and (m.is_new or not $3)$sql$, 'key_' || c.name, c.name)
-                ) order by c.ordinal) filter (where c.is_unique), '[]') as claims
+            '[{"key": "target", "unique": false}]' || coalesce(jsonb_agg(c.s order by c.ordinal) filter (where c.is_unique), '[]') as claims
         from c
     )
     select to_jsonb(sets) || jsonb_build_object(
-        'entity', this.name, 'collection', (select e.collection from bds.entities e where e.name = this.name), 'table', this.table_name::text, 'sequence', pg_get_serial_sequence(this.table_name::text, 'id'),
+        'entity', this.name, 'collection', (select e.collection from bds.entities e where e.name = this.name),
+        'table', this.table_name::text, 'sequence', pg_get_serial_sequence(this.table_name::text, 'id'),
         'has_keys', this.has_keys, 'linked', not this.has_keys, 'parent', case when sets.upward is not null then this.parent end,
         'container', (select c.entity from bds.import_columns c where c.entity = this.parent and c.entity <> this.name limit 1),
         'is_nested', this.parent is not distinct from this.name,

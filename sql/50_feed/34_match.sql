@@ -98,18 +98,32 @@ begin
         from pg_temp.feed_errors e where e.entity = '{entity}' and e.ordinal = m.ordinal and m.id is not null;
     end if;
     {each claims}
-    if {guard} and (select count(m.{key:I}) > count(distinct m.{key:I}) from pg_temp."map_{entity}" m where {condition}) then
+    if {if unique}({gives}) and (not $3 or $4 or '@operation' = any ($2)){else unique}true{end unique} then
         insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
-        select '{entity}', d.ordinal, {field}, 'duplicate_record', 'an earlier record of this document names the same row'
+        with claimed as materialized (
+            select m.ordinal, m.{key:I} as key from pg_temp."map_{entity}" m
+            where m.{key:I} is not null
+                {if unique}
+                -- what a record that goes says beside its id is nothing that it claims
+                and (not m.failed or m.is_new and m.id_kind = '{name}' and m.{key:I}::text = bds_feed.lookup_value(m.id))
+                and (m.phase <> 3 or m.id is null) and (m.is_new or not $3)
+                {else unique}
+                and not m.is_new
+                {end unique}
+        )
+        select '{entity}', d.ordinal, {if unique}'{name}'{else unique}null{end unique}, 'duplicate_record',
+            'an earlier record of this document names the same row'
         from (
-            select m.ordinal, row_number() over (partition by m.{key:I} order by m.ordinal) as n
-            from pg_temp."map_{entity}" m where {condition}
+            select c.ordinal, row_number() over (partition by c.key order by c.ordinal) as n from claimed c
+            where c.key in (select o.key from claimed o group by o.key having count(*) > 1)
         ) d
         where d.n > 1 and not exists (
             select from pg_temp.feed_errors e where e.entity = '{entity}' and e.ordinal = d.ordinal and e.code = 'duplicate_record'
         );
-        update pg_temp."map_{entity}" m set failed = true  -- at once: no lookup may find them
-        from pg_temp.feed_errors e where e.entity = '{entity}' and e.ordinal = m.ordinal and e.code = 'duplicate_record';
+        if found then
+            update pg_temp."map_{entity}" m set failed = true  -- at once: no lookup may find them
+            from pg_temp.feed_errors e where e.entity = '{entity}' and e.ordinal = m.ordinal and e.code = 'duplicate_record';
+        end if;
     end if;
     {end claims}
 end$sql$);

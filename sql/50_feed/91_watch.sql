@@ -1,4 +1,4 @@
--- Imports as others see them: signs of life, cancelling, the end without a result, the report, and what maintenance ends and forgets.
+-- Imports as others see them: signs of life, cancelling, the end without a result, the report, and what maintenance ends.
 
 create or replace function bds.import_progress(
     company text, import_id uuid, bytes bigint, records bigint, done bigint, waiting_for text default null, phase text default null
@@ -164,19 +164,3 @@ begin
 end
 $$;
 comment on function bds.reap_imports(interval) is 'Ends imports that have given no sign of life for a while: their process is gone';
-
-create function bds_feed.forget_imports(age interval)
-    returns bigint
-    language plpgsql
-    set search_path = pg_catalog, pg_temp
-as $$
-declare
-    before    timestamptz := clock_timestamp() - age;
-    forgotten bigint;
-begin
-    delete from bds.imports i where i.finished_at < before;
-    get diagnostics forgotten = row_count;
-    return forgotten;
-end
-$$;
-comment on function bds_feed.forget_imports(interval) is 'Drops what is kept of imports that ended so long ago; what they wrote stays, and so does the change log';

@@ -30,7 +30,11 @@ declare
             select count(*) from counted
         $sql$,
         'end dead imports', 'select bds.reap_imports()',
-        'forget old imports', 'select bds_feed.forget_imports($1)',
+        -- what they wrote stays, and so does the change log
+        'forget old imports', $sql$
+            with forgotten as (delete from bds.imports i where i.finished_at < now() - $1 returning 1)
+            select count(*) from forgotten
+        $sql$,
         'make months of the log', 'select bds_change_log.make_months()',
         'expire months of the log', 'select bds_change_log.expire_changes()'
     ];
