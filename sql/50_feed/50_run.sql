@@ -108,6 +108,12 @@ begin
         execute format('update pg_temp.%I set "@new" = false where "@new"', 'diff_' || this.name);
         perform bds_feed.write(import, this.name, '{}');
     end loop;
+    for this in  -- many conditions need a plan by the rows that are there now
+        select e.table_name from pg_temp.feed_entities f join bds_feed.entities e on e.name = f.name
+        where '@where' = any (f.columns) and f.updates + f.deletes >= 10
+    loop
+        execute 'analyze (skip_locked) ' || this.table_name;
+    end loop;
     for this in select f.name from pg_temp.feed_entities f where f.updates > 0 order by f.place loop
         perform bds_feed.mass_update(import, this.name);
     end loop;

@@ -55,25 +55,6 @@ $$;
 comment on function bds_feed.require_rows(text, text) is
     'Raises BDF01 unless each lookup of a condition, [[entity, field, value], ...], names a row of the company; null is no lookup';
 
-create function bds_feed.know_company(entity_name text)
-    returns void
-    language plpgsql
-as $$
-declare
-    this       regclass := (select e.table_name from bds_feed.entities e where e.name = entity_name);
-    conditions bigint;
-begin
-    execute format('select count(*) from pg_temp.%I s where s."@where" is not null', 'staged_' || entity_name) into conditions;
-    if conditions >= 10 then
-        execute format('lock table %s in share update exclusive mode nowait', this);
-        execute format('analyze %s', this);
-    end if;
-exception when lock_not_available then
-    null;  -- another import is at it, until it commits
-end
-$$;
-comment on function bds_feed.know_company(text) is 'Refreshes the statistics of a table for which there are many conditions';
-
 create function bds_feed.mass_update(import bds.imports, entity_name text)
     returns void
     language plpgsql
@@ -87,7 +68,6 @@ declare
     problems  jsonb[];
 begin
     perform bds_feed.show_progress(import, 'updating', entity_name);
-    perform bds_feed.know_company(entity_name);
     execute format('truncate pg_temp.%I', 'diff_' || entity_name);  -- what it had is written
     execute format('create index if not exists %I on pg_temp.%I ("@ordinal")', 'ranges_' || entity_name, 'diff_' || entity_name);
     for ordinals in execute format(

@@ -12,7 +12,6 @@ declare
     known   text;
     problem boolean := false;
 begin
-    perform bds_feed.know_company('{entity}');
     insert into pg_temp.feed_gone (entity, id, kind, cause, ticket)
     select '{entity}', m.target, 'record', '{entity}', m.ordinal
     from pg_temp."map_{entity}" m where m.phase = 3 and m.target is not null and not m.failed;
