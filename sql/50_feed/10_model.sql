@@ -37,17 +37,6 @@ create function bds_feed.children_of(entity_name text)
     end;
 comment on function bds_feed.children_of(text) is 'The child collections of an entity, with their tables and the columns that lead to the parent';
 
-create function bds_feed.reference_name(entity_name text, reference text)
-    returns text
-    language sql
-    immutable
-    -- PostgreSQL cuts names at 63 bytes, and before this come the import's number or what the table is for
-    return (
-        select case when octet_length(n.name) <= 45 then n.name else left(n.name, 12) || '_' || md5(n.name) end
-        from (select entity_name || '_' || reference) as n (name)
-    );
-comment on function bds_feed.reference_name(text, text) is 'What tables about a reference of an entity are called, in part';
-
 -- What an import needs to know of an entity, kept because working out the families takes longer than a small import.
 
 create materialized view bds_feed.entities as
@@ -58,7 +47,8 @@ with recursive nested (name, parent) as materialized (
 up (name, ancestor, depth) as (
     select n.name, n.name, 0 from nested n
     union all
-    select up.name, n.parent, up.depth + 1 from up join nested n on n.name = up.ancestor where n.parent is not null and up.depth < 10
+    select up.name, n.parent, up.depth + 1 from up join nested n on n.name = up.ancestor
+    where n.parent is not null and up.depth < 10
 ),
 root (entity, name, depth) as materialized (
     select distinct on (up.name) up.name, up.ancestor, up.depth from up order by up.name, up.depth desc
@@ -74,7 +64,8 @@ link (name, target, is_required) as materialized (
 reach (name, target, is_required) as (
     select r.entity, r.entity, true from root r where r.entity = r.name
     union
-    select reach.name, link.target, reach.is_required and link.is_required from reach join link on link.name = reach.target
+    select reach.name, link.target, reach.is_required and link.is_required
+    from reach join link on link.name = reach.target
 ),
 -- who refers to another reaches more than that one; in a circle all reach the same
 ranked (name, circle, reached, required) as (

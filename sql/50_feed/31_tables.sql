@@ -83,7 +83,8 @@ name text {storage}, place int, family int,
 columns text[] {storage},  -- that a record gives
 is_valid boolean,  -- every value is one of its field's type
 sixths int default 0,  -- of the work that are done
-rows bigint default 0, failed bigint default 0, updates bigint default 0, deletes bigint default 0,  -- and of the records with a condition
+rows bigint default 0, failed bigint default 0,
+updates bigint default 0, deletes bigint default 0,  -- records that update by a condition, that delete
 -- rows that were, or are to be
 created bigint default 0, updated bigint default 0, deleted bigint default 0, unchanged bigint default 0$sql$),
 

@@ -53,7 +53,9 @@ create function bds_feed.target_scope(c bds.import_columns)
     stable
 as $$
     select jsonb_build_object(
-        'target', c.target, 'ref', bds_feed.reference_name(c.entity, c.name), 'target_table', e.table_name::text,
+        -- part of names, which PostgreSQL cuts at 63 bytes: before it comes what a table or function is for
+        'ref', case when octet_length(n.name) <= 45 then n.name else left(n.name, 12) || '_' || md5(n.name) end,
+        'target', c.target, 'target_table', e.table_name::text,
         'kinds', (e.kinds)::text, 'known', array_to_string(e.kinds, ':..., ') || ':...', 'lookup_kinds', (
             select jsonb_agg(jsonb_build_object(
                 'kind', k.kind, 'kind_column', coalesce(u.column_name, 'id'), 'named', case when u.name is null then 'bds_feed.lookup_id(l.lookup)' else r.named end,
@@ -63,7 +65,7 @@ as $$
             left join lateral bds_feed.read_value(u) r on true
         )
     )
-    from bds_feed.entities e where e.name = c.target;
+    from bds_feed.entities e cross join (select c.entity || '_' || c.name) as n (name) where e.name = c.target;
 $$;
 comment on function bds_feed.target_scope(bds.import_columns) is 'What templates may say of a reference';
 
@@ -129,7 +131,8 @@ as $$
                 || coalesce(jsonb_agg(c.s || jsonb_build_object('by', '_by_' || c.name, 'sole', c.name, 'compared', (
                     select jsonb_agg(o.s order by o.ordinal) from c o where o.name <> c.name)) order by c.ordinal) filter (where c.is_unique), '[]') as ways,
             -- what two records may not have in common
-            '[{"key": "target", "unique": false}]' || coalesce(jsonb_agg(c.s order by c.ordinal) filter (where c.is_unique), '[]') as claims
+            '[{"key": "target", "unique": false}]'
+                || coalesce(jsonb_agg(c.s order by c.ordinal) filter (where c.is_unique), '[]') as claims
         from c
     )
     select to_jsonb(sets) || jsonb_build_object(
@@ -137,8 +140,7 @@ as $$
         'table', this.table_name::text, 'sequence', pg_get_serial_sequence(this.table_name::text, 'id'),
         'has_keys', this.has_keys, 'linked', not this.has_keys, 'parent', case when sets.upward is not null then this.parent end,
         'container', (select c.entity from bds.import_columns c where c.entity = this.parent and c.entity <> this.name limit 1),
-        'is_nested', this.parent is not distinct from this.name,
-        'parent_column', coalesce(sets.upward -> 0 ->> 'column', 'id'),
+        'is_nested', this.parent is not distinct from this.name, 'parent_column', coalesce(sets.upward -> 0 ->> 'column', 'id'),
         'parent_later', case when this.parent = this.name or not p.has_keys then format('%L = any (members)', this.parent) else 'false' end,
         'refers_inside', coalesce((
             select string_agg(format('%L = any (members) and %L = any (looked.columns)', c.target, c.name), ' or ' order by c.ordinal)

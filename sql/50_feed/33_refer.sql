@@ -59,11 +59,13 @@ begin
         delete from pg_temp."diff_{entity}" d using pg_temp."map_{entity}" m where m.ordinal = d."@ordinal" and m.failed;
     end if;
     update pg_temp.feed_entities f
-    set rows = m.rows, failed = m.failed, updates = m.updates, deletes = m.deletes, created = d.created, updated = d.rows - d.created,
-        unchanged = m.writes - d.rows
+    set rows = m.rows, failed = m.failed, updates = m.updates, deletes = m.deletes,
+        created = d.created, updated = d.rows - d.created, unchanged = m.writes - d.rows
     from (
-        select count(*) as rows, count(*) filter (where o.failed) as failed, count(*) filter (where o.phase = 1 and not o.failed) as writes,
-            count(*) filter (where o.phase = 2 and not o.failed) as updates, count(*) filter (where o.phase = 3 and not o.failed) as deletes
+        select count(*) as rows, count(*) filter (where o.failed) as failed,
+            count(*) filter (where o.phase = 1 and not o.failed) as writes,
+            count(*) filter (where o.phase = 2 and not o.failed) as updates,
+            count(*) filter (where o.phase = 3 and not o.failed) as deletes
         from pg_temp."map_{entity}" o
     ) m
     cross join (select count(*) as rows, count(*) filter (where o."@new") as created from pg_temp."diff_{entity}" o) d

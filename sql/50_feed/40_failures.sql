@@ -96,7 +96,8 @@ begin
         execute format('select bds_import.%I(true)', 'fail_batches_' || entity_name);
     end if;
     execute format(
-        'update pg_temp.feed_entities set failed = (select count(*) from pg_temp.%I m where m.failed) where name = $1', 'map_' || entity_name
+        'update pg_temp.feed_entities set failed = (select count(*) from pg_temp.%I m where m.failed) where name = $1',
+        'map_' || entity_name
     ) using entity_name;
 end
 $$;
@@ -185,4 +186,5 @@ begin
     end loop;
 end
 $$;
-comment on function bds_feed.collect_errors(bds.imports) is 'Keeps the errors of an import, each with its path in the document';
+comment on function bds_feed.collect_errors(bds.imports) is
+    'Keeps the errors of an import, each with its path in the document';

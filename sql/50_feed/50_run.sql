@@ -33,9 +33,10 @@ declare
     members     text[];  -- of a family, in the order of writing
     entity_name text;
 begin
-    -- A small import has few rows and its plans ready.  A large one is compared by the statistics of what it has staged and for the
-    -- columns that it gives.
-    perform set_config('plan_cache_mode', case when import.is_small then 'force_generic_plan' else 'force_custom_plan' end, true);
+    -- A small import has few rows and its plans ready.  A large one is compared by the statistics of what it has staged and
+    -- for the columns that it gives.
+    perform set_config(
+        'plan_cache_mode', case when import.is_small then 'force_generic_plan' else 'force_custom_plan' end, true);
     for members in
         select array_agg(f.name order by f.place) from pg_temp.feed_entities f group by f.family order by f.family
     loop
@@ -74,13 +75,14 @@ begin
         return;
     end if;
     update pg_temp.feed_entities f set sixths = coalesce(show_progress.sixths, f.sixths) where f.name = entity_name;
-    select greatest(sum(f.rows), 1) as total, div(sum(f.rows * f.sixths), 6) as done into progress from pg_temp.feed_entities f;
+    select greatest(sum(f.rows), 1) as total, div(sum(f.rows * f.sixths), 6) as done into progress
+    from pg_temp.feed_entities f;
     raise notice '% %: % of % rows done', phase, entity_name, progress.done, progress.total;
 end
 $$;
 comment on function bds_feed.show_progress(bds.imports, text, text, int) is
-    'Tells the program how many of a large import''s records are done, as a phase begins or ends a step with an entity; the comparison '
-    'of its records is three sixths, the writing the others';
+    'Tells the program how many of a large import''s records are done, as a phase begins or ends a step with an entity; the '
+    'comparison of its records is three sixths, the writing the others';
 
 create function bds_feed.apply(import bds.imports)
     returns void
@@ -92,10 +94,11 @@ begin
     -- the checks of foreign keys must not be planned anew for each row
     perform set_config('plan_cache_mode', case when import.is_small then 'force_generic_plan' else 'auto' end, true);
     for this in
-        select f.*, e.waits, e.table_name from pg_temp.feed_entities f join bds_feed.entities e on e.name = f.name order by f.place
+        select f.*, e.table_name, array(select o.name from pg_temp.feed_entities o where o.name = any (e.waits)) as later
+        from pg_temp.feed_entities f join bds_feed.entities e on e.name = f.name order by f.place
     loop
         perform bds_feed.show_progress(import, 'writing', this.name);
-        perform bds_feed.write(import, this.name, array(select f.name from pg_temp.feed_entities f where f.name = any (this.waits)));
+        perform bds_feed.write(import, this.name, this.later);
         if not import.is_small then
             update pg_temp.feed_entities f set sixths = 6 where f.name = this.name;
             perform bds_feed.analyze_changed(this.table_name, this.created, this.updated);
@@ -150,8 +153,8 @@ exception when others then
 end
 $$;
 comment on function bds_feed.write(bds.imports, text, text[]) is
-    'Writes the rows of an entity that are new or differ, without references to new rows of later ones; BDF01 has in its detail errors '
-    'of the records that the database refuses, which are found in ranges';
+    'Writes the rows of an entity that are new or differ, without references to new rows of later ones; BDF01 has in its '
+    'detail errors of the records that the database refuses, which are found in ranges';
 
 create function bds_feed.analyze_changed(table_name regclass, added bigint, updated bigint)
     returns void
@@ -161,8 +164,10 @@ as $$
 begin
     -- Of a table that was empty when it was analyzed the planner expects one row: any index would do for the foreign keys of the rows
     -- that are written next.  And readers come before autovacuum does.
-    if added + updated > 10000 or added > (select greatest(c.reltuples, 1000) from pg_class c where c.oid = table_name) then
-        execute 'analyze (skip_locked) ' || table_name;  -- another import may be at it, and keeps the table until it commits
+    if added + updated > 10000
+        or added > (select greatest(c.reltuples, 1000) from pg_class c where c.oid = table_name)
+    then  -- another import may be at it, and keeps the table until it commits
+        execute 'analyze (skip_locked) ' || table_name;
     end if;
 end
 $$;
@@ -179,7 +184,8 @@ declare
     deleted bigint;
 begin
     select coalesce(jsonb_object_agg(f.name, jsonb_build_object(
-            'created', f.created, 'updated', f.updated, 'deleted', f.deleted, 'unchanged', f.unchanged, 'failed', f.failed + r.stay)), '{}'),
+            'created', f.created, 'updated', f.updated, 'deleted', f.deleted, 'unchanged', f.unchanged,
+            'failed', f.failed + r.stay)), '{}'),
         sum(f.failed + r.stay), sum(f.deleted)
     into import.entities, failed, deleted
     from pg_temp.feed_entities f

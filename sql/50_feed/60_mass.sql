@@ -104,8 +104,8 @@ begin
 end
 $$;
 comment on function bds_feed.mass_update(bds.imports, text) is
-    'Writes the records with a condition to every row that fulfils it, one after the other, as many as can be; in batch mode none of a '
-    'batch of which one fails';
+    'Writes the records with a condition to every row that fulfils it, one after the other, as many as can be; in batch mode '
+    'none of a batch of which one fails';
 
 insert into bds_feed.templates (signature, of, result, purpose, body) values
 ('mass_{entity}(import bds.imports, given text[], is_valid boolean, first bigint, last bigint)', null, 'void',

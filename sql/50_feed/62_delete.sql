@@ -41,7 +41,8 @@ begin
         perform bds_import."keep_{entity}"(import);
     end if;
     update pg_temp.feed_entities f  -- what is gone already
-    set unchanged = f.unchanged + (select count(*) from pg_temp."map_{entity}" m where m.phase = 3 and m.is_new and not m.failed)
+    set unchanged = f.unchanged + m.rows
+    from (select count(*) as rows from pg_temp."map_{entity}" o where o.phase = 3 and o.is_new and not o.failed) m
     where f.name = '{entity}';
 end$sql$),
 
@@ -154,7 +155,8 @@ begin
         update pg_temp.feed_gone set n = 0;
     end loop;
     perform bds_feed.open_tables(import, array(select distinct g.entity from pg_temp.feed_gone g));
-    update pg_temp.feed_entities f set deleted = (select count(distinct g.id) from pg_temp.feed_gone g where g.entity = f.name);
+    update pg_temp.feed_entities f
+    set deleted = (select count(distinct g.id) from pg_temp.feed_gone g where g.entity = f.name);
     delete from pg_temp.feed_gone;
 end
 $$;

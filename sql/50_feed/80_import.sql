@@ -30,10 +30,11 @@ begin
             message = (
                 select format('the import failed at %s: %s: %s', e ->> 'path', e ->> 'code', e ->> 'message')
                 from json_extract_path(report, 'errors', '0') e
-            ) || case when report ->> 'errorCount' <> '1' then format(' (and %s more errors)', (report ->> 'errorCount')::bigint - 1) else '' end,
+            ) || case when report ->> 'errorCount' <> '1'
+                then format(' (and %s more errors)', (report ->> 'errorCount')::bigint - 1) else '' end,
             detail = report::text,
-            hint = 'the transaction is undone, records without errors included: raise_on_failure => false reports errors and keeps what '
-                'could be written';
+            hint = 'the transaction is undone, records without errors included: raise_on_failure => false reports errors '
+                'and keeps what could be written';
     end if;
     return report;
 end
@@ -77,8 +78,8 @@ begin
 end
 $$;
 comment on function bds_feed.compare_and_write(bds.imports) is
-    'Compares and writes, again as long as the writing finds records that it refuses; returns the import with its counts and the state in '
-    'which it ends';
+    'Compares and writes, again as long as the writing finds records that it refuses; returns the import with its counts and '
+    'the state in which it ends';
 
 create function bds_feed.finish(import bds.imports)
     returns json
@@ -93,8 +94,8 @@ begin
         insert into bds.imports overriding user value select import.*;
     else
         update bds.imports i
-        set finished_at = import.finished_at, state = import.state, entities = import.entities, error_count = import.error_count,
-            done = import.done, position = import.position
+        set finished_at = import.finished_at, state = import.state, entities = import.entities,
+            error_count = import.error_count, done = import.done, position = import.position
         where i.company_id = import.company_id and i.id = import.id and not i.is_cancelled;
         if not found then
             perform bds_feed.open_import(import.company_id, import.id, 'running');  -- says that it was cancelled
@@ -109,7 +110,8 @@ begin
     return bds_feed.report(import, true);
 end
 $$;
-comment on function bds_feed.finish(bds.imports) is 'Ends an import that has run, keeps its errors, drops what it staged; returns the report';
+comment on function bds_feed.finish(bds.imports) is
+    'Ends an import that has run, keeps its errors, drops what it staged; returns the report';
 
 -- A small import: temporary tables of the session, and no row of bds.imports before its end.
 
@@ -126,8 +128,8 @@ create function bds_feed.small_import(given jsonb, entity_names text[])
 as $$
 declare
     import bds.imports := jsonb_populate_record(null::bds.imports, jsonb_build_object(
-        'id', gen_random_uuid(), 'state', 'running', 'is_small', true, 'started_at', clock_timestamp(), 'heartbeat_at', clock_timestamp(),
-        'bytes', 0, 'records', 0, 'error_count', 0, 'is_forced', false, 'is_cancelled', false) || given);
+        'id', gen_random_uuid(), 'state', 'running', 'is_small', true,
+        'started_at', clock_timestamp(), 'heartbeat_at', clock_timestamp(), 'bytes', 0, 'records', 0, 'error_count', 0, 'is_forced', false, 'is_cancelled', false) || given);
 begin
     if bds_feed.is_open('feed_entities') then
         if exists (select from pg_temp.feed_entities) then  -- of an earlier import of this transaction
@@ -138,4 +140,5 @@ begin
     return import;
 end
 $$;
-comment on function bds_feed.small_import(jsonb, text[]) is 'An import that is staged and run in the transaction that calls this';
+comment on function bds_feed.small_import(jsonb, text[]) is
+    'An import that is staged and run in the transaction that calls this';
