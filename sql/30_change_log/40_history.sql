@@ -193,13 +193,7 @@ as $$
 declare
     at timestamptz := bds_past.time_of(company, version);
 begin
-    if version is null then
-        raise exception using errcode = 'BD005', message = 'expected a version (the id of a change, or 0), got null';
-    elsif version < bds.first_change(company) - 1 then
-        raise exception using
-            errcode = 'BD006',
-            message = format('the change log of company %s begins at version %s', company, bds.first_change(company));
-    end if;
+    perform bds.require_company(company), bds_past.check_version(company, version);
     return (
         select bds_change_log.state_at(
             case
@@ -215,7 +209,7 @@ end
 $$;
 comment on function bds.row_at(text, text, bigint, bigint) is
     'The row as of a version, which is the id of any change of the company, or null if it did not exist; under the present names '
-    'of its columns. Raises BD006 for a version older than the retained log';
+    'of its columns. Raises BD002 for a version that is yet to come, BD006 for one older than the retained log';
 
 create or replace function bds.change_values(
     company text, entity_name text default null, id bigint default null, after bigint default 0, up_to bigint default null,

@@ -105,6 +105,14 @@ def test_what_retention_has_dropped_is_refused_and_the_state_before_the_first_ke
     assert [row["city"] for row in rows_at(acme, 3).values()] == ["Rom"]
 
 
+@pytest.mark.parametrize(("version", "state"), [("99", "BD002"), ("-1", "BD005"), ("null", "BD005")])
+def test_one_row_and_all_rows_are_refused_as_of_the_same_versions(acme: Operator, version: str, state: str) -> None:
+    for call in (f"bds.rows_at('acme', 'stores', {version})", f"bds.row_at('acme', 'stores', 1, {version})"):
+        with pytest.raises(psycopg.Error) as caught:
+            acme.rows(f"select * from {call}")
+        assert caught.value.sqlstate == state
+
+
 def test_an_entity_registered_later_has_no_rows_before(acme: Operator) -> None:
     acme.connection.execute(
         b"create table data.places as table data.stores; alter table data.places alter id set not null,"
