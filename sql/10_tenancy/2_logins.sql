@@ -20,7 +20,7 @@ begin
     if not found then
         raise exception using
             errcode = 'BD002', message = format('no such role: %s', coalesce(quote_literal(role), 'null')),
-            hint = format('create role %I login password ''...''', role);
+            hint = format('create role %s login password ''...''', coalesce(quote_ident(role), '...'));
     elsif not login.rolcanlogin then
         raise exception using
             errcode = 'BD005', message = format('role %I cannot log in: expected a login', role), hint = format('alter role %I login', role);

@@ -25,6 +25,7 @@ begin
     -- two registrations at the same time would overwrite each other's navigations
     lock table bds.entities in share row exclusive mode;
     perform bds_registry.check_table(table_name, name);
+    perform bds_registry.check_names(name, coalesce(singular, bds_registry.singular_of(name)), collection);
     perform bds_registry.lock_views(name);
     if bds_shards.number_of_shards() is not null then
         table_name := bds_shards.divide(table_name);
@@ -107,7 +108,9 @@ declare
     problem text;
 begin
     -- The triggers of a table do not see writes to its partitions or child tables, and a crash empties an unlogged table.
-    if bds_registry.kind_of(table_name) is not null then
+    if table_name is null then
+        problem := 'expected a table, got null';
+    elsif bds_registry.kind_of(table_name) is not null then
         problem := format('%s is %s: expected an ordinary table', table_name, bds_registry.kind_of(table_name));
     elsif name !~ '^[a-z][A-Za-z0-9]{0,39}$' then
         problem := format('%L is not a valid entity name: expected camelCase, at most 40 letters and digits', name);
@@ -150,9 +153,69 @@ begin
     if problem is not null then
         raise exception using errcode = 'BD005', message = problem;
     end if;
+    perform bds_registry.check_rights(table_name);
 end
 $$;
 comment on function bds_registry.check_table(regclass, text) is 'Raises BD005 unless the table can be an entity of that name';
+
+create function bds_registry.check_names(name text, singular text, collection text)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    problem text;
+begin
+    if singular !~ '^[a-z][A-Za-z0-9]{0,39}$' then
+        problem := format('%L is not a valid name of one row: expected camelCase, at most 40 letters and digits', singular);
+    elsif collection !~ '^[a-z][A-Za-z0-9]{0,39}$' then
+        problem := format('%L is not a valid name of a collection: expected camelCase, at most 40 letters and digits', collection);
+    else
+        select format('one row of %s is already called %L', e.name, e.singular) into problem
+        from bds.entities e
+        where e.singular = check_names.singular and e.name <> check_names.name;
+    end if;
+    if problem is not null then
+        raise exception using
+            errcode = 'BD005', message = problem,
+            hint = 'give another one: bds.register(..., singular => ''...'', collection => ''...'')';
+    end if;
+end
+$$;
+comment on function bds_registry.check_names(text, text, text) is
+    'Raises BD005 for the name of one row, or of the rows inside a parent, that is malformed or taken';
+
+create function bds_registry.missing_rights(table_name regclass)
+    returns text
+    language sql
+    stable
+    set search_path = pg_catalog, pg_temp
+    return (
+        select format('grant usage on schema %I to %s', n.nspname, string_agg(r.name, ', ' order by r.name))
+        from pg_class c
+        join pg_namespace n on n.oid = c.relnamespace
+        cross join unnest(array['bds_importer', 'bds_operator', 'bds_owner', 'bds_writer']) as r (name)
+        where c.oid = table_name and n.nspname <> 'data'  -- which 99_grants grants
+            and not has_schema_privilege(r.name, n.oid, 'usage')
+        group by n.nspname
+    );
+comment on function bds_registry.missing_rights(regclass) is
+    'The statement that lets the service''s roles use the schema of a table; null if they may';
+
+create function bds_registry.check_rights(table_name regclass)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    if bds_registry.missing_rights(table_name) is not null then
+        raise exception using
+            errcode = 'BD005', message = format('roles of the service may not use the schema of %s', table_name),
+            hint = bds_registry.missing_rights(table_name);
+    end if;
+end
+$$;
+comment on function bds_registry.check_rights(regclass) is 'Raises BD005 if roles of the service may not use the schema of a table';
 
 create or replace function bds.unregister(entity text)
     returns void

@@ -66,6 +66,19 @@ begin
     end loop;
 
     for odd in
+        select min(a.attname) as attname, max(a.attname) as other, n.name
+        from pg_attribute a cross join lateral (select bds_registry.camel_case(a.attname) collate pg_catalog.pg_c_utf8) as n (name)
+        where a.attrelid = table_name and a.attnum > 0 and not a.attisdropped
+        group by n.name
+        having count(*) > 1
+    loop
+        raise exception using
+            errcode = 'BD005',
+            message = format('columns %I and %I of %s would both become field %L', odd.attname, odd.other, table_name, odd.name),
+            hint = 'rename one of them';
+    end loop;
+
+    for odd in
         select a.attname, format_type(a.atttypid, a.atttypmod) as type
         from pg_attribute a join pg_type t on t.oid = a.atttypid
         where a.attrelid = table_name and a.attnum > 0 and not a.attisdropped
@@ -164,6 +177,11 @@ begin
         if exists (select from bds.navigations n where n.entity = way.target and n.name = back)
             or exists (select from bds.fields f where f.entity = way.target and f.name = back)
         then
+            if child then
+                raise exception using
+                    errcode = 'BD005', message = format('%s already has a field or collection %L', way.target, back),
+                    hint = 'give the collection another name';
+            end if;
             back := back || 'By' || upper(left(way.name, 1)) || substr(way.name, 2);
         end if;
         insert into bds.navigations (entity, name, target, many, field, partner, child, required)
@@ -171,6 +189,12 @@ begin
             (entity_name, way.name, way.target, false, way.field, back, false, way.required),
             (way.target, back, entity_name, true, way.field, way.name, child, false);
     end loop;
+
+    select n.name into back from bds.navigations n join bds.fields f using (entity, name) where n.entity = entity_name;
+    if found then
+        raise exception using
+            errcode = 'BD005', message = format('%s would have a field and a reference %L', entity_name, back), hint = 'rename the column';
+    end if;
 
     if this.parent_navigation is not null
         and not exists (

@@ -73,6 +73,9 @@ begin
     if not bds.is_operator() then
         raise exception using errcode = 'BD001', message = 'only the operator erases values of the change log';
     end if;
+    if id is null then
+        raise exception using errcode = 'BD005', message = 'expected the id of a row, got null';
+    end if;
     perform bds.lock_company(company);  -- no writer logs another value meanwhile
     select array_agg(k.name) into known
     from (

@@ -93,7 +93,8 @@ begin
 create or replace function bds_import.{name:I}{parameters} returns {result} language {language} as $function$
 {body}
 $function$;
-comment on function bds_import.{name:I}{parameters} is {purpose:L}
+comment on function bds_import.{name:I}{parameters} is {purpose:L};
+alter function bds_import.{name:I}{parameters} owner to bds_owner
         $sql$,
         'name', name, 'parameters', substr(template.signature, strpos(template.signature, '(')), 'result', coalesce(rows, result),
         'language', case when coalesce(rows, result) ^@ 'table' then 'sql stable' else 'plpgsql' end, 'body', body,

@@ -177,6 +177,9 @@ declare
     named_change_set text := current_setting('bds.change_set', true);
     report           jsonb;
 begin
+    if change_set is null then
+        raise exception using errcode = 'BD002', message = 'no such change set: null';
+    end if;
     report := bds.import_run(company, bds.import_begin(company, actor, dry_run, reverts => change_set, force => force));
     perform set_config('bds.actor', coalesce(named_actor, ''), true), set_config('bds.change_set', coalesce(named_change_set, ''), true);
     return report;

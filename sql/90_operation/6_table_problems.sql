@@ -38,7 +38,11 @@ as $$
     join pg_class c on c.oid = e.table_name
     cross join bds_registry.kind_of(e.table_name) k (kind)
     left join pg_inherits i on e.table_name in (i.inhrelid, i.inhparent)
-    where k.kind is not null;
+    where k.kind is not null
+    union all
+    select 'closed schema', e.name, e.table_name::text, 'roles of the service may not use its schema', bds_registry.missing_rights(e.table_name)
+    from bds.entities e
+    where bds_registry.missing_rights(e.table_name) is not null;
 $$;
 comment on function bds_operation.altered_tables() is 'Problems of tables that are not as they were registered';
 

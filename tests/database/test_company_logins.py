@@ -316,6 +316,7 @@ def test_a_role_that_is_made_again_is_not_bound(two: Operator, login: Connect, d
     ("before", "call", "state", "says", "hint"),
     [
         ("", "grant_company('stranger', 'nowhere')", "BD002", "no such company: 'nowhere'", None),
+        ("", "grant_company(null, 'acme')", "BD002", "no such role: null", "create role ... login"),
         ("", "grant_company('nobody', 'acme')", "BD002", "no such role: 'nobody'", "create role nobody login"),
         ("alter role stranger nologin", "grant_company('stranger', 'acme')", "BD005", "expected a login", "alter role stranger login"),
         ("", "grant_company('analyst', 'beta')", "BD004", "already bound to another", "select bds.revoke_company('analyst')"),

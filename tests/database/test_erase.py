@@ -125,6 +125,7 @@ def test_hashes_of_earlier_states_go_and_the_log_still_fits_the_rows(acme: Opera
         ("'acme', 'customers', 1, '{nothing}'", "BD005"),
         ("'acme', 'customers', 1, '{}'", "BD005"),
         ("'acme', 'customers', 1, null", "BD005"),
+        ("'acme', 'customers', null, '{name}'", "BD005"),
         ("'acme', 'customers', 1, '{id}'", "BD005"),
         ("'acme', 'customers', 1, '{updatedAt}'", "BD005"),
         ("'acme', 'nothing', 1, '{name}'", "BD002"),
