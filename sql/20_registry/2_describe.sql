@@ -108,25 +108,19 @@ $$;
 comment on function bds_registry.check_columns(regclass) is
     'Raises BD005 for a column whose name, type or collation fields cannot have';
 
-create function bds_registry.describe_fields(entity_name text, table_name regclass)
-    returns void
-    language plpgsql
+create function bds_registry.fields_of(entity_name text, table_name regclass)
+    returns setof bds.fields
+    language sql
+    stable
     set search_path = pg_catalog, pg_temp
 as $$
-begin
-    perform bds_registry.check_columns(table_name);
-    delete from bds.fields f where f.entity = entity_name;
-    insert into bds.fields (
-        entity, name, ordinal, column_name, type, "precision", scale, max_length, required, has_default, generated, is_unique,
-        reference
-    )
     select entity_name, bds_registry.camel_case(a.attname), a.attnum, a.attname,
         case when b.typname in ('varchar', 'bpchar') then 'text' else b.typname end,
         case when b.typname = 'numeric' and m.typmod > 0 then ((m.typmod - 4) >> 16) & 65535 end,
         case when b.typname = 'numeric' and m.typmod > 0 then (m.typmod - 4) & 2047 end,
         case when b.typname in ('varchar', 'bpchar') and m.typmod > 0 then m.typmod - 4 end,
         a.attnotnull,
-        a.atthasdef or a.attidentity <> '',
+        a.attname = 'updated_at' or a.atthasdef or a.attidentity <> '',
         a.attgenerated <> '',
         exists (
             select from pg_index i
@@ -146,6 +140,18 @@ begin
     join pg_type b on b.oid = coalesce(nullif(t.typbasetype, 0), t.oid)
     cross join lateral (select case when t.typbasetype <> 0 then t.typtypmod else a.atttypmod end) as m (typmod)
     where a.attrelid = table_name and a.attnum > 0 and not a.attisdropped and a.attname <> 'company_id';
+$$;
+comment on function bds_registry.fields_of(text, regclass) is 'The columns of a table as fields of an entity';
+
+create function bds_registry.describe_fields(entity_name text, table_name regclass)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    perform bds_registry.check_columns(table_name);
+    delete from bds.fields f where f.entity = entity_name;
+    insert into bds.fields select * from bds_registry.fields_of(entity_name, table_name);
 end
 $$;
 comment on function bds_registry.describe_fields(text, regclass) is 'Stores the columns of a table as the fields of its entity';

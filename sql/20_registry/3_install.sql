@@ -143,6 +143,18 @@ $$;
 comment on function bds_registry.install_policies(bds.entities) is
     'Sets row level security and grants of a table: a writer sees only rows of the company that its session has named';
 
+create function bds_registry.finite_checks(entity_name text, out name text, out column_name name, out type text)
+    returns setof record
+    language sql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
+    select left(f.column_name, 53) || '_is_finite', f.column_name, f.type
+    from bds.fields f
+    where f.entity = entity_name and f.name <> 'updatedAt' and f.type in ('numeric', 'float8', 'date', 'timestamptz');
+$$;
+comment on function bds_registry.finite_checks(text) is 'The names of the CHECKs of columns whose values JSON may not represent';
+
 create function bds_registry.install_checks(this bds.entities)
     returns void
     language plpgsql
@@ -153,11 +165,8 @@ declare
     condition text;
     name      text;
 begin
-    for field in
-        select f.column_name, f.type from bds.fields f
-        where f.entity = this.name and f.name <> 'updatedAt' and f.type in ('numeric', 'float8', 'date', 'timestamptz')
-    loop
-        name := left(field.column_name, 53) || '_is_finite';
+    for field in select f.* from bds_registry.finite_checks(this.name) f loop
+        name := field.name;
         continue when exists (select from pg_constraint k where k.conrelid = this.table_name and k.conname = name);
         -- JSON has no NaN (which PostgreSQL sorts above infinity), and its readers support these years only
         condition := case field.type

@@ -34,6 +34,12 @@ begin
         from bds.column_history h
         where h.entity = entity_name and h.until = 'infinity'
     );
+    -- a change of a type is known from its rows
+    update bds.entities e set rewritten_at = clock_timestamp()
+    where e.name = entity_name and not is_another and bds_registry.is_rewritten(e) and not exists (
+        select from bds.column_history h join bds.column_history n using (entity, ordinal)
+        where h.entity = entity_name and h.until = at and n.since = at and (n.type, n.expression) <> (h.type, h.expression)
+    );
 end
 $$;
 comment on function bds_registry.describe_columns(text, regclass, boolean) is

@@ -43,6 +43,29 @@ as $$
 $$;
 comment on function bds_registry.view_objects(bds.entities) is 'The views of an entity: owner, options, and which rows they show';
 
+create function bds_registry.storage_of(table_name regclass)
+    returns text
+    language sql
+    stable
+    set search_path = pg_catalog, pg_temp
+    return concat_ws(' ', pg_relation_filenode(table_name), (
+        select string_agg(pg_relation_filenode(p.relid)::text, ' ' order by p.relid) from pg_partition_tree(table_name) p
+    ));
+comment on function bds_registry.storage_of(regclass) is 'The files of a table and its partitions: others after it was rewritten';
+
+create function bds_registry.is_rewritten(this bds.entities)
+    returns boolean
+    language sql
+    stable
+    set search_path = pg_catalog, pg_temp
+    -- VACUUM FULL and CLUSTER rewrite a table as well.  ALTER TYPE is possible only without the views.
+    return to_regclass(format('api.%I', this.name)) is null and exists (
+        select from bds.generated g
+        where g.entity = this.name and g.part = 'table' and g.objects ->> 'storage:' <> bds_registry.storage_of(this.table_name)
+    );
+comment on function bds_registry.is_rewritten(bds.entities) is
+    'Whether ALTER TABLE may have changed values of an entity''s table since it was registered: its views are gone and its files are others';
+
 create function bds_registry.table_objects(this bds.entities, out type text, out name text, out definition text)
     returns setof record
     language sql
@@ -64,7 +87,7 @@ as $$
     union all
     select o.type, '', o.definition
     from pg_class c cross join lateral (
-        values ('row security', c.relrowsecurity::text), ('owner', c.relowner::regrole::text)
+        values ('row security', c.relrowsecurity::text), ('owner', c.relowner::regrole::text), ('storage', bds_registry.storage_of(c.oid))
     ) o (type, definition)
     where c.oid = this.table_name;
 $$;

@@ -73,7 +73,7 @@ begin
     if found = {expected:L} then
         execute format('select array[%s] from %s', {typed:L}, nulls) into types;
     end if;
-    if types = {types:L}::regtype[] then
+    if types = {types:L}::regtype[] and not bds_registry.is_rewritten(this) then
         return true;
     end if;
     perform bds_change_log.refuse_altered(this);

@@ -2,15 +2,17 @@
 
 insert into bds_feed.templates (signature, of, result, purpose, body) values
 ('stage_{entity}(given jsonb)', null, 'void', 'stages a few rows', $sql$
+declare
+    odd text;
 begin
     insert into pg_temp."staged_{entity}" select * from jsonb_populate_recordset(null::pg_temp."staged_{entity}", $1);
     -- a member that is no column would be lost
-    if exists (
-        select from jsonb_array_elements($1) r cross join jsonb_object_keys(r) k
-        where k not in ('@ordinal', '@parent', '@position', '@id', '@operation', '@where', '@lookups'
-            {each columns}, {name:L}{end columns}{each children}, {whole:L}{end children})
-    ) then
-        raise exception using errcode = 'undefined_column', message = 'no such column of {entity}';
+    select string_agg(distinct k, ', ') into odd
+    from jsonb_array_elements($1) r cross join jsonb_object_keys(r) k
+    where k not in ('@ordinal', '@parent', '@position', '@id', '@operation', '@where', '@lookups'
+        {each columns}, {name:L}{end columns}{each children}, {whole:L}{end children});
+    if odd is not null then
+        raise exception using errcode = 'undefined_column', message = format('no such column of {entity}: %s', odd);
     end if;
 end$sql$),
 

@@ -177,6 +177,31 @@ comment on function bds_operation.require_deletion(text) is
     'Raises BD001 unless the caller may delete a company: the operator, at home an administrator, at another place the service with what '
     'home has put into bds.release for an administrator; BD004 if it is being moved';
 
+create function bds_operation.delete_rows(table_name regclass, condition text, company text)
+    returns bigint
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    rows bigint;
+begin
+    execute format('delete from %s where %s', table_name, condition) using company;
+    get diagnostics rows = row_count;
+    return rows;
+exception when insufficient_privilege then
+    raise exception using
+        errcode = '42501',
+        message = format('bds_owner may not delete the rows that %s has in %s', company, table_name),
+        hint = (
+            select format('grant usage on schema %I to bds_owner; ', n.nspname) || format('grant select, delete on %s to bds_owner', table_name)
+            from pg_class c join pg_namespace n on n.oid = c.relnamespace
+            where c.oid = table_name
+        );
+end
+$$;
+comment on function bds_operation.delete_rows(regclass, text, text) is
+    'Deletes the rows of a table that meet a condition ($1: the company); returns their number. Raises 42501 with the grant that is missing';
+
 create or replace function bds.delete_company(company text, out table_name text, out rows bigint)
     returns setof record
     language plpgsql
@@ -199,8 +224,7 @@ begin
         select t.* from bds_operation.company_tables() with ordinality t (name, oid, condition, columns, is_dumped, n)
         order by t.n desc
     loop
-        execute format('delete from %s where %s', this.oid, this.condition) using company;
-        get diagnostics rows = row_count;
+        rows := bds_operation.delete_rows(this.oid, this.condition, company);
         if rows > 0 then
             is_known := true;
             table_name := this.name;

@@ -21,6 +21,21 @@ as $$
                 when a.type <> h.type then format('column %I was %s, and is %s', a.attname, h.type, a.type)
                 when a.expression <> h.expression then
                     format('column %I was generated as %s, and is%s', a.attname, h.expression, coalesce(' as ' || nullif(a.expression, ''), ' not'))
+                else (
+                    select format('column %I %s', a.attname, nullif(c.changes, ''))
+                    from bds.fields f
+                    join bds_registry.fields_of(e.name, e.table_name) n on n.name = f.name
+                    cross join lateral (
+                        select concat_ws(
+                            ', ',
+                            case when n.required <> f.required then case when n.required then 'is not null now' else 'may be null now' end end,
+                            case when n.is_unique <> f.is_unique then case when n.is_unique then 'is unique now' else 'is not unique now' end end,
+                            case when n.has_default <> f.has_default then case when n.has_default then 'has a default now' else 'has no default now' end end,
+                            case when n.reference is distinct from f.reference then coalesce('refers to ' || n.reference || ' now', 'no longer refers to ' || f.reference) end
+                        )
+                    ) c (changes)
+                    where f.entity = e.name and f.column_name = a.attname and c.changes <> ''
+                )
             end as detail
         from (select * from bds.column_history c where c.entity = e.name and c.until = 'infinity') h
         full join bds_registry.columns_of(e.table_name) a on a.attnum = h.ordinal
@@ -68,7 +83,16 @@ as $$
     join bds.column_history h on h.entity = e.name
     join bds.column_history n on n.entity = h.entity and n.ordinal = h.ordinal and n.since = h.until
     where (n.type, n.expression) <> (h.type, h.expression)
-        and not exists (select from bds.log_comparisons c where c.entity = h.entity and c.compared_at > h.until);
+        and not exists (select from bds.log_comparisons c where c.entity = h.entity and c.compared_at > h.until)
+    union all
+    select 'uncompared rows', e.name, e.table_name::text,
+        format(
+            'ALTER TABLE rewrote it before %s, which may have changed values, and nothing has compared the rows with the change log since',
+            e.rewritten_at::timestamptz(0)
+        ),
+        format('select * from bds.compare_log(entity => %L)', e.name)
+    from bds.entities e
+    where not exists (select from bds.log_comparisons c where c.entity = e.name and c.compared_at > e.rewritten_at) and e.rewritten_at is not null;
 $$;
 comment on function bds_operation.altered_columns() is
     'Problems of columns that were dropped, or whose values ALTER TABLE may have changed: no trigger sees that';
@@ -129,6 +153,13 @@ as $$
         format('alter table %s validate constraint %I', e.table_name, k.conname)
     from bds.entities e join pg_constraint k on k.conrelid = e.table_name
     where not k.convalidated
+    union all
+    select 'missing constraint', e.name, format('%I on %s', k.name, e.table_name), 'values that JSON cannot represent can be written',
+        bds_registry.register_statement(e)
+    from bds.entities e
+    cross join bds_registry.finite_checks(e.name) k
+    where exists (select from pg_class c where c.oid = e.table_name)
+        and not exists (select from pg_constraint p where p.conrelid = e.table_name and p.conname = k.name)
     union all
     select 'invalid index', e.name, i.indexrelid::regclass::text, 'queries do not use it, and a unique one proves nothing',
         format('reindex index %s', i.indexrelid::regclass)

@@ -8,6 +8,7 @@ create table bds.entities (
     -- only for a child entity: the navigation to its parent, and the name of its rows inside the parent
     parent_navigation  text,
     collection         text,
+    rewritten_at       timestamptz,
 
     constraint entity_name_is_camel_case check (name ~ '^[a-z][A-Za-z0-9]{0,62}$'),
     constraint child_has_navigation_and_collection check ((parent_navigation is null) = (collection is null))
@@ -19,6 +20,8 @@ comment on column bds.entities.singular is 'The name of one row, such as orderIt
 comment on column bds.entities.table_name is 'The table';
 comment on column bds.entities.parent_navigation is 'For a child entity the navigation to its parent';
 comment on column bds.entities.collection is 'For a child entity the name of its rows inside the parent';
+comment on column bds.entities.rewritten_at is
+    'When it was registered after ALTER TABLE had rewritten the table, which may have changed values unseen by the triggers; null: never';
 
 create table bds.fields (
     entity       text collate "C" not null references bds.entities (name) on delete cascade,

@@ -463,3 +463,12 @@ def test_records_of_a_dump_are_bounded(filled: Operator, monkeypatch: pytest.Mon
         list(dump.read(io.BytesIO(forged)))
     assert json.loads(next(dump.read(io.BytesIO(content)))[1])["company"] == "acme"
     assert zlib.crc32(b"") == 0
+
+
+def test_a_table_whose_rows_the_owner_may_not_delete_is_named_with_the_grant(filled: Operator) -> None:
+    filled.connection.execute("create table data.remarks (company_id text); insert into data.remarks values ('acme')")
+    message = r"bds_owner may not delete the rows that acme has in data\.remarks"
+    with pytest.raises(psycopg.errors.InsufficientPrivilege, match=message) as caught:
+        filled.rows("select bds.delete_company('acme')")
+    filled.connection.execute(str(caught.value.diag.message_hint).encode())
+    assert dict(filled.rows("select * from bds.delete_company('acme')"))["data.remarks"] == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import psycopg
 import pytest
 
 from tests.conftest import Operator
@@ -253,3 +254,53 @@ def test_problems_are_counted_for_monitoring(acme: Operator) -> None:
     assert acme.rows(counts) == [({"disabled trigger": 1},)], "counted a moment ago"
     acme.connection.execute("update bds.problem_counts set counted_at = now() - interval '1 hour'; select bds.maintain()")
     assert acme.rows(counts) == [({"disabled trigger": 2},)]
+
+
+STALE = {
+    "alter table data.units alter name drop not null, alter name set default 'x'": "column name may be null now, has a default now",
+    "alter table data.units drop constraint units_company_id_code_key": "column code is not unique now",
+    "alter table data.products drop constraint products_company_id_category_id_fkey": "column category_id no longer refers to category",
+    "create unique index on data.products (company_id, description)": "column description is unique now",
+}
+
+
+@pytest.mark.parametrize("statement", STALE)
+def test_a_field_that_is_not_as_it_was_registered_is_listed(acme: Operator, statement: str) -> None:
+    acme.connection.execute(statement.encode())
+    assert [(p[0], p[4]) for p in problems(acme)] == [("altered table", STALE[statement])]
+    mend(acme)
+    assert problems(acme) == []
+
+
+def test_a_constraint_against_values_that_json_lacks_is_listed_and_made_again(acme: Operator) -> None:
+    acme.connection.execute("alter table data.products drop constraint price_is_finite")
+    assert [(p[0], p[3]) for p in problems(acme)] == [("missing constraint", "price_is_finite on data.products")]
+    mend(acme)
+    assert problems(acme) == []
+
+
+DROP_VIEWS = "drop view api.stores, my.stores, past.stores_changed, past.stores_unchanged"
+
+
+def test_values_that_a_conversion_to_the_same_type_changes_are_listed_until_rows_were_compared(acme: Operator) -> None:
+    with pytest.raises(psycopg.Error) as refused, acme.connection.transaction():
+        acme.connection.execute(f"{DROP_VIEWS}; alter table data.stores alter city type text using upper(city)".encode())
+        acme.write("acme", "update data.stores set size = 2")  # would hide the conversion
+    assert (refused.value.sqlstate, refused.value.diag.message_hint) == (
+        "BD007",
+        "select bds.register('data.stores', entity => 'stores', singular => 'store')",
+    )
+    acme.connection.execute(f"{DROP_VIEWS}; alter table data.stores alter city type text using upper(city)".encode())
+    acme.connection.execute("select bds.register('data.stores')")
+    assert [p[:4] for p in problems(acme)] == [("uncompared rows", None, "stores", "data.stores")]
+    mend(acme)
+    assert [p[:3] for p in problems(acme)] == [("unlogged update", "acme", "stores")]
+    mend(acme)
+    assert problems(acme) == []
+
+
+@pytest.mark.parametrize("statement", ["vacuum full data.stores", f"{DROP_VIEWS}; alter table data.stores rename size to area"])
+def test_a_table_whose_values_cannot_have_changed_is_not_to_be_compared(acme: Operator, statement: str) -> None:
+    acme.connection.execute(statement.encode())
+    acme.connection.execute("select bds.register('data.stores')")
+    assert problems(acme) == []

@@ -443,3 +443,9 @@ def test_a_row_written_several_times_gets_the_first_old_values(feed: Feed) -> No
     report = revert(feed, change_set)
     assert counts(report) == {"units": {"created": 1, "deleted": 1, "unchanged": 1}}
     assert feed.rows("units", "code", "name", "symbol") == [("U", "a", "s")]
+
+
+def test_a_change_set_has_to_be_named(feed: Feed) -> None:
+    with pytest.raises(psycopg.Error, match="no such change set: null") as refused:
+        feed.ask("select bds.revert(%s, null)", feed.company)
+    assert refused.value.sqlstate == "BD002"
