@@ -11,7 +11,7 @@ from typing import LiteralString, NamedTuple
 
 from psycopg.sql import SQL, Composed
 
-from app.changes.read import CHANGES, ID_COLUMN, MONTHS, between, list_query, require_kept
+from app.changes.read import CHANGES, ID_COLUMN, MONTHS, between, list_query, require_change_kept
 from app.database.catalog import Catalog
 from app.database.session import Session
 from app.errors import ServiceError
@@ -75,7 +75,7 @@ async def read_start(connection: Session, company: str, after: int | None, targe
     last, first = await read_position(connection, company)
     if after is None:
         return last, last
-    require_kept(after + 1, first, target)
+    require_change_kept(after + 1, first, target)
     if after > last:
         raise ServiceError("not_found", f"{target}: change {after} is yet to come; the last one is {last}", target=target)
     return after, last
@@ -89,7 +89,7 @@ async def read_page(connection: Session, catalog: Catalog, company: str, after: 
     query = _query(catalog, after, (below, filter) if filter else (below,), ())
     page = await fetch(connection, _statement(between(query, since, until), company), after)
     _, first = await read_position(connection, company)  # after the page: it counts what was dropped before the page was read
-    require_kept(after + 1, first, "after")
+    require_change_kept(after + 1, first, "after")
     through = page.records[-1].id if len(page.records) == PAGE else max(after, min(upper, page.last))
     return page._replace(through=through)
 

@@ -17,8 +17,7 @@ from typing import Literal, LiteralString, NamedTuple
 from app.changes.log_filter import LogChecker
 from app.database.catalog import Catalog, Entity, Field
 from app.database.database import Database
-from app.database.past import Moment, model_of, name_version
-from app.database.past import require_kept as past_is_kept
+from app.database.past import Moment, model_of, name_version, require_version_kept
 from app.database.replicas import require_position
 from app.database.session import Row, Session, read_row_on
 from app.errors import QueryError, ServiceError, about
@@ -120,7 +119,7 @@ async def reading(database: Database, company: str, moment: Moment | None) -> As
     async with database.session(company) as connection:
         past = await name_version(connection, company, moment)
         yield connection
-        await past_is_kept(connection, company, past)
+        await require_version_kept(connection, company, past)
 
 
 async def read_changes(database: Database, company: str, params: Sequence[tuple[str, str]]) -> Answer:
@@ -139,11 +138,11 @@ async def read_changes(database: Database, company: str, params: Sequence[tuple[
     assert row is not None
     first = row[0]
     if lowest is not None:
-        require_kept(lowest, first, "filter")
+        require_change_kept(lowest, first, "filter")
     return answer._replace(first=first)
 
 
-def require_kept(lowest: int, first: int, target: str) -> None:
+def require_change_kept(lowest: int, first: int, target: str) -> None:
     """Raises ServiceError(gone) if a reader that begins at change `lowest` needs changes before `first`, which are not kept."""
     if lowest < first and first > 1:
         message = f"changes before {first} are no longer kept; continue with id >= {first}"

@@ -126,7 +126,7 @@ class DirectConnection:
             waiter.set_result(self._received)
         else:
             waiter.set_exception(error)
-            waiter.exception()  # seen, even if nobody takes it any more
+            waiter.exception()  # seen, even if no caller takes it any more
 
     async def cancel(self) -> None:
         """Have the backend cancel a running statement, and wait until it is ready; close the connection otherwise."""

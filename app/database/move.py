@@ -184,7 +184,7 @@ class Move:
 
     def _depart(self) -> None:
         """Let the company leave the source, at a moment without an import, and wait until the target has its last row."""
-        self._header()  # known before anybody waits
+        self._header()  # known before a writer waits
         self._replication.enable()
         deadline = time.monotonic() + PATIENCE
         for number in range(TRIES):
@@ -282,7 +282,7 @@ class Move:
         self._say("moved")
 
     def _delete_rows(self, place: psycopg.Connection[Any]) -> None:
-        """Delete the company's rows where it does not live, in transactions of a second or so, which keep nobody from a vacuum."""
+        """Delete the company's rows where it does not live, in transactions of a second or so, so that vacuum is not held up."""
         while self._value(place, "select bds_operation.clear_company(%s, %s)", self._company, BATCH) >= BATCH:
             pass
 

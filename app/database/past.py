@@ -113,6 +113,7 @@ def past_of(row: tuple[Any, ...] | None, moment: Moment) -> Past:
         raise _gone(first, moment.target)
     if version > last:
         raise ServiceError("not_found", f"version {moment.version} is yet to come: the last one is {last}", target=moment.target)
+    # a time before the first kept month may lie before changes that were dropped, although the search ends at the last of them
     if version < first - 1 or (version == first - 1 and first > 1 and is_unsure):
         raise _gone(first, moment.target)
     return Past(version, erasures, moment.target)
@@ -124,7 +125,7 @@ async def open_past(connection: psycopg.AsyncConnection[Any], company: str, mome
     return await name_version(connection, company, moment)
 
 
-async def require_kept(connection: psycopg.AsyncConnection[Any], company: str, past: Past) -> None:
+async def require_version_kept(connection: psycopg.AsyncConnection[Any], company: str, past: Past) -> None:
     """Raises ServiceError(gone) if changes after the version were dropped: rows read before may then be wrong."""
     row = await (await connection.execute("select bds.first_change(%s)", (company,))).fetchone()
     assert row is not None

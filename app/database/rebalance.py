@@ -96,7 +96,7 @@ def move(urls: dict[str, str], home: psycopg.Connection[Any], shard: int, source
     companies = int(cluster.value(home, NOTE, **names))
     with cluster.of_node(urls[source]) as keeper, keeper.transaction():
         for (name,) in keeper.execute(SHARDS, (shard,)).fetchall():
-            keeper.execute(f"lock table {name} in access share mode".encode())  # Citus drops what nobody reads
+            keeper.execute(f"lock table {name} in access share mode".encode())  # Citus drops a table that no session reads
         try:
             home.execute(MOVE, (shard, *ends))
         except psycopg.Error:

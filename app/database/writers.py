@@ -17,7 +17,7 @@ from app.database.pools import parameters
 
 SIZE = 4  # sessions of a process; imports of one company run one after the other
 WAIT = 5.0  # seconds that an import waits for a session
-IDLE = 300.0  # seconds after which a session that nobody uses is closed
+IDLE = 300.0  # seconds after which an unused session is closed
 
 
 class Writers:

@@ -18,7 +18,7 @@ from psycopg.pq.abc import PGresult
 
 from app.database.database import Database
 from app.database.direct import DirectConnection
-from app.database.past import Moment, name_version, open_past, require_kept
+from app.database.past import Moment, name_version, open_past, require_version_kept
 from app.database.replicas import require_position
 from app.database.session import Session, read_row_on
 from app.errors import QueryError
@@ -71,7 +71,7 @@ class Reading:
         async with self.database.session(self.plan.company) as connection:
             past = await name_version(connection, self.plan.company, moment)
             row = await self.fetch_row_on(connection, statement)
-            await require_kept(connection, self.plan.company, past)
+            await require_version_kept(connection, self.plan.company, past)
             return row
 
     async def fetch_row_on(self, connection: Session, statement: Statement) -> list[bytes | None]:

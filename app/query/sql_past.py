@@ -1,8 +1,9 @@
 """Rows of past states, and the rows related to them.
 
 An entity's rows as of the session's version are in two views of schema `past`: those without a later change, read through the
-indexes of the table, and the others, rebuilt from the log.  No index finds a rebuilt row by a value, and no join reaches into the
-union of both.  So rows that are related to others are joined to them, which reads each view once and not once for each row.
+indexes of the table, and the others, rebuilt from the log; a third view has the values that later changes replaced.  No index finds
+a rebuilt row by a value, and no join reaches into the union of both.  So rows that are related to others are joined to them, which
+reads each view once and not once for each row.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ def past_sides(
 ) -> tuple[Composable, Composable]:
     """The rows without a later change, and those with one; with values, without some that have none of them in the field `name`.
 
-    A rebuilt row has such a value if it has it now, or if a later change has replaced it.  That of a child changes its parent, too,
-    in the same transaction, which the version may split.
+    A rebuilt row has such a value if it has it now, or if a later change has replaced it.  A change of a child
+    is logged for its parent, too, in the same transaction; the version may lie between the two.
     """
     unchanged, changed = Identifier("past", f"{entity}_unchanged"), Identifier("past", f"{entity}_changed")
     if values is None or name == "id":

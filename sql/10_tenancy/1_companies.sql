@@ -69,7 +69,7 @@ as $$
 declare
     here text := (select s.place from bds.settings s);
 begin
-    -- elsewhere it serves nobody until an administrator has created it at home, too
+    -- elsewhere no request reaches it until an administrator has created it at home, too
     if here = 'home' then
         perform bds_accounts.require_administrator('create companies');
     end if;

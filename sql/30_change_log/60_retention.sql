@@ -64,7 +64,7 @@ declare
     expired record;
     done    bigint := 0;
 begin
-    -- Long deletes come first: they block nobody, whereas the lock that drops a month blocks all sessions.
+    -- Long deletes come first: they block no session, whereas the lock that drops a month blocks all sessions.
     for expired in
         select m.company_id, m.month
         from bds.change_months m

@@ -5,12 +5,12 @@
 -- A row without a later change is as it was.  Other rows are rebuilt: the old values of all later changes of a row are merged, with
 -- those of earlier changes replacing those of later ones, and then replace the values of the current row.
 
-create function bds_past.moment(at timestamptz)
+create function bds_past.time_literal(at timestamptz)
     returns text
     language sql
     stable
     return quote_literal(case when isfinite(at) then bds.api_time(at) else at::text end);
-comment on function bds_past.moment(timestamptz) is 'A time as a literal, the same whatever the session has set';
+comment on function bds_past.time_literal(timestamptz) is 'A time as a literal, the same whatever the session has set';
 
 create function bds_past.time_of(company text, version bigint)
     returns timestamptz
@@ -25,7 +25,8 @@ as $$
         'infinity'
     ) end;
 $$;
-comment on function bds_past.time_of(text, bigint) is 'The time of a version: that of its change; -infinity for version 0';
+comment on function bds_past.time_of(text, bigint) is
+    'The time of a version: that of its change; -infinity for version 0. NAME_VERSION in app/database/past.py computes the same';
 
 create function bds_past.begin_of(entity text, ordinal int default null)
     returns timestamptz
@@ -45,11 +46,12 @@ create function bds_past.is_then(entity text)
     stable
     set search_path = pg_catalog, pg_temp
     return coalesce(
-        (select format('$4 >= %s', bds_past.moment(b)) from bds_past.begin_of(entity) b where b > '-infinity'),
+        (select format('$4 >= %s', bds_past.time_literal(b)) from bds_past.begin_of(entity) b where b > '-infinity'),
         $sql$$4 > '-infinity'$sql$
     );
 comment on function bds_past.is_then(text) is
-    'A condition: the entity was registered at the time; before, it has no rows. Version 0, the empty company, has the time -infinity';
+    'SQL for a condition: the entity was registered at the time; before, it has no rows. Version 0, the empty company, has the time '
+    '-infinity';
 
 create function bds_past.later(entity text)
     returns text
@@ -62,11 +64,11 @@ as $$
         'entity', entity,
         -- not those of another table that was registered under this name before
         'since', coalesce(
-            (select ' and l.created_at >= ' || bds_past.moment(b) from bds_past.begin_of(entity) b where b > '-infinity'), ''
+            (select ' and l.created_at >= ' || bds_past.time_literal(b) from bds_past.begin_of(entity) b where b > '-infinity'), ''
         )
     )
 $$;
-comment on function bds_past.later(text) is 'The changes l of an entity after the version';
+comment on function bds_past.later(text) is 'SQL for the changes l of an entity after the version';
 
 create function bds_past.unchanged(this bds.entities)
     returns text
@@ -80,7 +82,7 @@ as $$
         'table', this.table_name::text, 'is_then', bds_past.is_then(this.name), 'later', bds_past.later(this.name)
     )
 $$;
-comment on function bds_past.unchanged(bds.entities) is 'The rows t without a later change';
+comment on function bds_past.unchanged(bds.entities) is 'SQL for the rows t without a later change';
 
 create function bds_past.old_value(entity text)
     returns text
@@ -104,7 +106,7 @@ as $$
             bds_impl.fill(
                 'when l.created_at >= {at} and l.created_at < {until} then coalesce((select jsonb_object_agg('
                 'coalesce({names:L}::jsonb ->> o.key, o.key), o.value) from jsonb_each(l.old) o), ''{}''::jsonb)',
-                'at', bds_past.moment(t.at), 'until', bds_past.moment(t.until), 'names', t.names::text
+                'at', bds_past.time_literal(t.at), 'until', bds_past.time_literal(t.until), 'names', t.names::text
             ),
             ' ' order by t.at
         ) || ' else l.old end',
@@ -113,7 +115,7 @@ as $$
     from times t
     where exists (select from jsonb_each_text(t.names) n where n.key <> n.value);
 $$;
-comment on function bds_past.old_value(text) is 'The old values of a change l under the present names of their columns';
+comment on function bds_past.old_value(text) is 'SQL for the old values of a change l under the present names of their columns';
 
 create function bds_past.changed(this bds.entities)
     returns text
@@ -137,7 +139,7 @@ where {is_then}$sql$,
     )
 $$;
 comment on function bds_past.changed(bds.entities) is
-    'The rows with a later change: g with the merged old values (state), t with the current row, null if it was deleted';
+    'SQL for the rows with a later change: g with the merged old values (state), t with the current row, null if it was deleted';
 
 create function bds_past.replaced(this bds.entities)
     returns text
@@ -150,11 +152,11 @@ as $$
         'old', bds_past.old_value(this.name), 'later', bds_past.later(this.name)
     )
 $$;
-comment on function bds_past.replaced(bds.entities) is 'The later changes g with their old values (state)';
+comment on function bds_past.replaced(bds.entities) is 'SQL for the later changes g with their old values (state)';
 
 create function bds_past.updated_at()
     returns text
     language sql
     immutable
     return $sql$case when g.deleted_id = g.first_id then (g.state ->> 'updatedAt')::timestamptz else g.updated_at end$sql$;
-comment on function bds_past.updated_at() is 'The updatedAt of a rebuilt row: a delete logs it with the row, an update by itself';
+comment on function bds_past.updated_at() is 'SQL for the updatedAt of a rebuilt row: a delete logs it with the row, an update by itself';

@@ -1,9 +1,16 @@
--- The views of schema past.  Each entity has two with the columns of its view in schema api: one of the rows that have not changed
--- since the version that the session has named, and one of the rows that have.  Together they are the rows as of that version.
+-- The views of schema past, three for each entity.  Two have the columns of its view in schema api: E_unchanged the rows that have not
+-- changed since the version that the session has named, E_changed the rows that have.  Together they are the rows as of that version.
 --
--- The first is read through the indexes of the table, as current rows are; the second rebuilds its rows from the changes since.  The
--- third has the values that these changes have replaced, null for others: together with an index of the table it tells which changed
--- rows may have had a value, so that the others need not be rebuilt.
+-- E_unchanged is read through the indexes of the table, as current rows are; E_changed rebuilds its rows from the changes since.
+-- E_replaced has the values that these changes have replaced, null for others: together with an index of the table it tells which
+-- changed rows may have had a value, so that the others need not be rebuilt.
+--
+-- Settings of the session that the views read; app/database/past.py sets them:
+--     bds.company
+--     bds.version           the id of a change, or 0
+--     bds.version_time      when this change was logged: no later change is older, which bounds the months that are read
+--     bds.moment            the time of which the state is asked; columns and entities that came later are missing
+-- bds.version_is_whole is read by queries only (app/query/sql_past.py): whether the transaction of the change ends with it.
 
 create function bds_past.in_session(parts text)
     returns text
@@ -16,7 +23,8 @@ create function bds_past.in_session(parts text)
         '$4', $sql$current_setting('bds.moment', true)::timestamptz$sql$
     );
 comment on function bds_past.in_session(text) is
-    'SQL with $1 to $4 replaced by the session''s settings, which the planner evaluates if the view itself contains them';
+    'SQL with $1 to $4 replaced by the settings of the session; the planner evaluates current_setting() only where it stands in the '
+    'view itself';
 
 create function bds_past.value(this bds.fields)
     returns text
@@ -53,7 +61,7 @@ as $$
                 case
                     -- null before the column was registered
                     when bds_past.begin_of(this.name, f.ordinal) > bds_past.begin_of(this.name)
-                    then 'case when $4 >= ' || bds_past.moment(bds_past.begin_of(this.name, f.ordinal)) || ' then %s end'
+                    then 'case when $4 >= ' || bds_past.time_literal(bds_past.begin_of(this.name, f.ordinal)) || ' then %s end'
                     else '%s'
                 end,
                 case

@@ -1,4 +1,5 @@
--- Reverting: what cannot be undone because of other rows.  A row that stays may keep others: checked is until no further one fails.
+-- Reverting: what cannot be undone because of other rows.  A row that stays may keep others, so the checks repeat until
+-- none fails another row.
 
 create function bds_revert.check(company text)
     returns void
