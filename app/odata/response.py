@@ -55,6 +55,10 @@ class Reading:
         """The headers of an answer as of a position.  Raises ServiceError(not_found), as Plan.headers does."""
         return self.plan.headers(self.request.rel_url.raw_path_qs, position)
 
+    def has(self, headers: dict[str, str]) -> bool:
+        """Whether the client has the data of an answer with these headers."""
+        return not self.plan.query.volatile and matches(self.request.headers, headers["ETag"])
+
     async def fetch_row(self, statement: Statement, *, share: bool = False) -> list[bytes | None]:
         """Run a statement that gives one row, on a connection of its own unless the reading has one.
 
@@ -125,7 +129,7 @@ async def unchanged(reading: Reading) -> Answer | None:
         return None
     (position,) = await reading.fetch_row(reading.plan.position, share=True)
     headers = reading.headers(position)
-    return Answer(304, headers) if matches(reading.request.headers, headers["ETag"]) else None
+    return Answer(304, headers) if reading.has(headers) else None
 
 
 async def _count(reading: Reading) -> Answer:
@@ -134,17 +138,17 @@ async def _count(reading: Reading) -> Answer:
 
 
 async def _row(reading: Reading) -> Answer:
-    plan, request = reading.plan, reading.request
+    plan = reading.plan
     body, _, position = await reading.fetch_row(plan.statement)
     if body is None and plan.query.origin is None:
         raise plan.missing
     headers = reading.headers(position)
-    if "If-None-Match" in request.headers and not plan.query.volatile and matches(request.headers, headers["ETag"]):
+    if reading.has(headers):
         return Answer(304, headers)
     if body is None:
         return Answer(204, headers)
     context = plan.context if body != b"{}" else plan.context.rstrip(b",")
-    return await send(request, b"{%b%b" % (context, body[1:]), headers)
+    return await send(reading.request, b"{%b%b" % (context, body[1:]), headers)
 
 
 async def _property(reading: Reading) -> Answer:
@@ -153,7 +157,7 @@ async def _property(reading: Reading) -> Answer:
     if body is None:
         raise reading.plan.missing
     headers = reading.headers(position)
-    if matches(reading.request.headers, headers["ETag"]):
+    if reading.has(headers):
         return Answer(304, headers)
     id, _, rest = body[1:-1].partition(b",")  # {"id":1,"name":"Hammer"}, or the id alone
     value = (rest or id).partition(b":")[2]

@@ -43,8 +43,8 @@ def weak_tag(*parts: object) -> str:
 
 def matches(headers: Mapping[str, str], tag: str) -> bool:
     """Whether If-None-Match is * or contains `tag`, by weak comparison."""
-    wanted = headers.get("If-None-Match", "").strip()
-    return wanted in ("*", tag) or tag.removeprefix("W/") in ENTITY_TAG.findall(wanted)
+    wanted = headers.get("If-None-Match")
+    return wanted is not None and (wanted.strip() in ("*", tag) or tag.removeprefix("W/") in ENTITY_TAG.findall(wanted))
 
 
 def quality(parameters: str) -> float:
