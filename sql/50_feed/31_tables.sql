@@ -224,13 +224,24 @@ $$;
 comment on function bds_feed.empty_tables(text[], boolean) is
     'Forgets an earlier comparison of the same import; with all_tables an earlier import of the same transaction';
 
+create function bds_feed.sample(table_name text)
+    returns void
+    language plpgsql
+    set default_statistics_target = 10  -- 3,000 rows: how many rows and different values there are is all that an import asks
+as $$
+begin
+    execute 'analyze ' || table_name;
+end
+$$;
+comment on function bds_feed.sample(text) is 'Takes the statistics of a table of an import from a small sample';
+
 create function bds_feed.filled(import bds.imports, table_name text)
     returns void
     language plpgsql
 as $$
 begin
     if not import.is_small then
-        execute format('analyze pg_temp.%I', table_name);
+        perform bds_feed.sample(format('pg_temp.%I', table_name));
     end if;
 end
 $$;

@@ -17,7 +17,7 @@ begin
         when pg_size_bytes(current_setting('work_mem')) < 96 << 20 then '96MB' else current_setting('work_mem') end, true);
     perform bds_feed.open_tables(import, bds_feed.staged_entities(import));
     for staged in select f.name, bds_feed.staging_table(import.number, f.name) as stage from pg_temp.feed_entities f loop
-        execute 'analyze ' || staged.stage;
+        perform bds_feed.sample(staged.stage);
         update pg_temp.feed_entities f set rows = c.reltuples  -- an estimate until it is looked at
         from pg_class c where c.oid = staged.stage::regclass and f.name = staged.name;
     end loop;
