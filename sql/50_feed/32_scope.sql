@@ -109,6 +109,20 @@ as $$
 $$;
 comment on function bds_feed.column_scope(bds.import_columns, bigint, bds_feed.entities) is 'What templates may say of a column; n numbers those of the entity';
 
+create function bds_feed.numbered(this bds_feed.entities)
+    returns text
+    language sql
+    stable
+    return format(
+        'o.ordinal, o.parent, o.position, o.phase, o.operation, coalesce(o.target, case when o.phase = 1 then nextval(%L) end), '
+        'o.is_new, o.is_ambiguous, o.is_same, o.failed, o.id, o.id_kind%s',
+        pg_get_serial_sequence(this.table_name::text, 'id'),
+        coalesce(
+            (select string_agg(format(', o.%I', 'key_' || c.name), '' order by c.ordinal)
+            from bds.import_columns c where c.entity = this.name and c.is_unique),
+            ', o.home, o.place, o.shape'));
+comment on function bds_feed.numbered(bds_feed.entities) is 'The columns of the map, o, where new rows without an id take one';
+
 create function bds_feed.scope_of(this bds_feed.entities)
     returns jsonb
     language sql
@@ -137,7 +151,7 @@ as $$
     )
     select to_jsonb(sets) || jsonb_build_object(
         'entity', this.name, 'collection', (select e.collection from bds.entities e where e.name = this.name),
-        'table', this.table_name::text, 'sequence', pg_get_serial_sequence(this.table_name::text, 'id'),
+        'table', this.table_name::text, 'numbered', bds_feed.numbered(this), 'sequence', pg_get_serial_sequence(this.table_name::text, 'id'),
         'has_keys', this.has_keys, 'linked', not this.has_keys, 'parent', case when sets.upward is not null then this.parent end,
         'container', (select c.entity from bds.import_columns c where c.entity = this.parent and c.entity <> this.name limit 1),
         'is_nested', this.parent is not distinct from this.name, 'parent_column', coalesce(sets.upward -> 0 ->> 'column', 'id'),

@@ -74,28 +74,26 @@ begin
     where f.name = '{entity}';
 end$sql$),
 
-('number_{entity}(is_small boolean, out has_new boolean)', null, 'boolean',
-'takes the ids of new rows ahead, so that references to them are known before they are written; whether there are any', $sql$
+('number_{entity}(is_small boolean)', 'linked', 'void', 'takes the ids ahead of new rows that are not new for sure before they are linked', $sql$
 begin
-    has_new := exists (select from pg_temp."map_{entity}" m where m.target is null and m.phase = 1);
-    if has_new and is_small then
+    if not exists (select from pg_temp."map_{entity}" m where m.target is null and m.phase = 1) then
+        return;
+    elsif is_small then
         update pg_temp."map_{entity}" m set target = n.id
         from (
             select o.ordinal, nextval('{sequence}') as id
             from (select o.ordinal from pg_temp."map_{entity}" o where o.target is null and o.phase = 1 order by o.ordinal) o
         ) n
         where n.ordinal = m.ordinal;
-    elsif has_new then
+    else
         -- an update would leave every row twice; ids follow the document
         alter table pg_temp."map_{entity}" rename to feed_unnumbered;
         create temporary table "map_{entity}" (like pg_temp.feed_unnumbered including storage) on commit delete rows;
         insert into pg_temp."map_{entity}"
-        select o.ordinal, o.parent, o.position, o.phase, o.operation,
-            coalesce(o.target, case when o.phase = 1 then nextval('{sequence}') end), o.is_new, o.is_ambiguous, o.is_same, o.failed, o.id, o.id_kind
-            {if has_keys}{each keys}, o.{key:I}{end keys}{else has_keys}, o.home, o.place, o.shape{end has_keys}
+        select {numbered}
         from (select * from pg_temp.feed_unnumbered order by ordinal) o;
         drop table pg_temp.feed_unnumbered;
-        analyze pg_temp."map_{entity}";
+        perform bds_feed.sample('pg_temp."map_{entity}"');
     end if;
 end$sql$),
 

@@ -8,18 +8,22 @@ declare
     sole text := (
         select case when count(*) = 1 and '@id' <> all ($2) then min(k) end
         from unnest(array[{each keys|, }'{name}'{end keys}]) k where k = any ($2));
-    has_new boolean;
 begin
+    -- the ids of new rows are taken ahead, so that references to them are known before they are written; they follow the document
     if sole is null then
-        insert into pg_temp."map_{entity}" select * from bds_import."matched_{entity}"(import.company_id, $2, $3, $4);
+        insert into pg_temp."map_{entity}"
+        select {numbered}
+        from (select * from bds_import."matched_{entity}"(import.company_id, $2, $3, $4) order by ordinal) o;
     {each keys}
     elsif sole = '{name}' then
-        insert into pg_temp."map_{entity}" select * from bds_import."matched_{entity}_by_{name}"(import.company_id, $2, $3, $4);
+        insert into pg_temp."map_{entity}"
+        select {numbered}
+        from (select * from bds_import."matched_{entity}_by_{name}"(import.company_id, $2, $3, $4) order by ordinal) o;
     {end keys}
     end if;
     perform bds_feed.filled(import, 'map_{entity}');
-    has_new := bds_import."number_{entity}"(import.is_small);
-    perform bds_import."check_keys_{entity}"(import, $2, sole is not null, has_new);
+    perform bds_import."check_keys_{entity}"(
+        import, $2, sole is not null, exists (select from pg_temp."map_{entity}" m where m.is_new and m.phase = 1));
 end$sql$),
 
 ('matched_{entity}{by}(company text, given text[], is_valid boolean, compare boolean)', 'ways', 'map_{entity}',

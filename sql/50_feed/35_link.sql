@@ -31,11 +31,14 @@ begin
         (ordinal, parent, position, phase, operation, target, is_new, is_ambiguous, is_same, failed, id, home, place, shape)
     select i."@ordinal", i."@parent", coalesce(i."@position", i."@ordinal"),
         case when i."@operation" = 'delete' then 3 when i."@where" is not null then 2 else 1 end, coalesce(i."@operation", 'upsert'),
-        coalesce(n.id, r.id), n.id is null and r.id is null and i."@where" is null, false,
+        coalesce(n.id, r.id, i."@id of new"), n.id is null and r.id is null and i."@where" is null, false,
         r.id is not null and i."@operation" is distinct from 'delete', false, i."@id",
         i."@home", i."@place", 0{each links} | case when i."{name}" is null then 0 else {flag} end{end links}
     from (
-        select s.*, h.id as "@home", row_number() over (partition by h.id order by s."@ordinal") as "@place"
+        -- an item of a new parent is new, and its id is taken ahead: these rows come in the order of the document
+        select s.*, h.id as "@home", row_number() over (partition by h.id order by s."@ordinal") as "@place",
+            case when u.id is null and s."@id" is null and s."@where" is null and s."@operation" is distinct from 'delete'
+                then nextval('{sequence}') end as "@id of new"
             {each links}
             , {linked} as "={column}"
             {end links}
@@ -46,10 +49,11 @@ begin
         {each references}
         left join pg_temp."ref_{ref}" "ref_{name}" on '{name}' = any ($2) and "ref_{name}".lookup = {given}
         {end references}
+        cross join lateral (select {if parent}{each upward}coalesce(case when not p.is_new then p.target end, "ref_{name}".id)
+            {end upward}{else parent}null::bigint{end parent} as id) u
         -- what is to be created, carries an id or is a condition is like no row
-        cross join lateral (select case when s."@id" is null and s."@where" is null and s."@operation" is distinct from 'create' then
-            {if parent}{each upward}coalesce(case when not p.is_new then p.target end, "ref_{name}".id){end upward}{else parent}null::bigint{end parent}
-        end as id) h
+        cross join lateral (select case when s."@id" is null and s."@where" is null and s."@operation" is distinct from 'create'
+            then u.id end as id) h
     ) i
     left join (
         select t.*, row_number() over (partition by t.{parent_column:I} order by t.id) as "@place"
