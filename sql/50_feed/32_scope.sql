@@ -89,7 +89,7 @@ as $$
         'written', case when c.is_parent then format('coalesce(p.target, %s)', s.written) else s.written end,
         'linked', case
             when c.target is not null then format('%I.id', 'ref_' || c.name)
-            else format($sql$case when %s = e'\x01' then (%s)::%s else %s end$sql$, r.given, r.cleared, c.sql_type, r.value)
+            else format($sql$case when %s = e'\x01' then (%s)::%s else %s end$sql$, r.given, r.cleared, c.sql_type, r.read)
         end,
         'missing', format($sql$(%1$s = e'\x01' or m.is_new and m.operation <> 'update' and %1$s is null%2$s%3$s)$sql$, r.given,
             case when c.is_unique then format(' and m.%I is null', 'key_' || c.name) end,

@@ -22,7 +22,7 @@ create function bds_feed.weights_of(entity_name text, fields text[])
 comment on function bds_feed.weights_of(text, text[]) is 'The weights of fields, which are numbered';
 
 insert into bds_feed.templates (signature, of, result, purpose, body) values
-('link_{entity}(import bds.imports, given text[])', 'linked', 'void', 'maps items to stored rows', $sql$
+('link_{entity}(import bds.imports, given text[], is_valid boolean)', 'linked', 'void', 'maps items to stored rows', $sql$
 begin
     if '@id' = any ($2) then
         perform bds_import."link_named_{entity}"(import);
@@ -40,7 +40,7 @@ begin
             case when u.id is null and s."@id" is null and s."@where" is null and s."@operation" is distinct from 'delete'
                 then nextval('{sequence}') end as "@id of new"
             {each links}
-            , {linked} as "={column}"
+            , case when h.id is not null then {linked} end as "={column}"
             {end links}
         from pg_temp."staged_{entity}" s
         {if parent}
@@ -76,10 +76,10 @@ begin
         {each links}
         and (i."{name}" is null or i."={column}" is not distinct from r.{column:I})
         {end links}
-    left join pg_temp."named_{entity}" n on n.ordinal = i."@ordinal";
+    left join pg_temp."named_{entity}" n on '@id' = any ($2) and n.ordinal = i."@ordinal";
     perform bds_feed.filled(import, 'map_{entity}');
     if exists (select from pg_temp."map_{entity}" m where m.is_new and m.home is not null) then
-        perform bds_import."link_equals_{entity}"(import, $2);
+        perform bds_import."link_equals_{entity}"(import, $2, $3);
         update pg_temp."map_{entity}" m set target = i.target, is_new = i.target is null, is_same = false
         from pg_temp."item_{entity}" i where i.ordinal = m.ordinal and i.target is distinct from m.target;
     end if;
@@ -111,7 +111,7 @@ begin
         and not exists (select from pg_temp."named_{entity}" n where n.ordinal = s.ordinal));
 end$sql$),
 
-('link_equals_{entity}(import bds.imports, given text[])', 'linked', 'void', 'links items to rows that agree in all that they give', $sql$
+('link_equals_{entity}(import bds.imports, given text[], is_valid boolean)', 'linked', 'void', 'links items to rows that agree in all that they give', $sql$
 declare
     is_rest boolean;
 begin
@@ -134,7 +134,7 @@ begin
     end if;
     perform bds_feed.filled(import, 'row_{entity}');
     foreach is_rest in array '{f,t}'::boolean[] loop
-        exit when not bds_import."link_items_{entity}"(import, $2, is_rest);
+        exit when not bds_import."link_items_{entity}"(import, $2, $3, is_rest);
     end loop;
     perform bds_import."link_paths_{entity}"(import);
     if exists (select from pg_temp."item_{entity}" i where i.target is null) then
@@ -143,7 +143,7 @@ begin
     end if;
 end$sql$),
 
-('link_items_{entity}(import bds.imports, given text[], is_rest boolean, out has_any boolean)', 'linked', 'boolean',
+('link_items_{entity}(import bds.imports, given text[], is_valid boolean, is_rest boolean, out has_any boolean)', 'linked', 'boolean',
 'finds the rows that agree with items without a row, or with others of the same homes that have one', $sql$
 begin
     insert into pg_temp."item_{entity}" (ordinal, target, home, place, shape{each links}, h{n}{end links}, key)

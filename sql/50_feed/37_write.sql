@@ -34,7 +34,7 @@ begin
         perform bds_import."refer_{entity}"(import, looked.columns);
     end if;
     {if linked}
-    perform bds_import."link_{entity}"(import, looked.columns);
+    perform bds_import."link_{entity}"(import, looked.columns, looked.is_valid);
     perform bds_import."check_{entity}"(looked.columns);
     {end linked}
     perform bds_feed.show_progress(import, 'comparing', '{entity}', 2);
