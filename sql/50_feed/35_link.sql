@@ -28,17 +28,15 @@ begin
         perform bds_import."link_named_{entity}"(import);
     end if;
     insert into pg_temp."map_{entity}"
-        (ordinal, parent, position, phase, operation, target, is_new, is_ambiguous, is_same, failed, id, home, place, shape)
     select i."@ordinal", i."@parent", coalesce(i."@position", i."@ordinal"),
         case when i."@operation" = 'delete' then 3 when i."@where" is not null then 2 else 1 end, coalesce(i."@operation", 'upsert'),
         coalesce(n.id, r.id, i."@id of new"), n.id is null and r.id is null and i."@where" is null, false,
-        r.id is not null and i."@operation" is distinct from 'delete', false, i."@id",
+        r.id is not null and i."@operation" is distinct from 'delete', false, i."@id", null,
         i."@home", i."@place", 0{each links} | case when i."{name}" is null then 0 else {flag} end{end links}
     from (
         -- an item of a new parent is new, and its id is taken ahead: these rows come in the order of the document
         select s.*, h.id as "@home", row_number() over (partition by h.id order by s."@ordinal") as "@place",
-            case when u.id is null and s."@id" is null and s."@where" is null and s."@operation" is distinct from 'delete'
-                then nextval('{sequence}') end as "@id of new"
+            case when u.id is null and s."@id" is null and s."@where" is null and s."@operation" is distinct from 'delete' then nextval('{sequence}') end as "@id of new"
             {each links}
             , case when h.id is not null then {linked} end as "={column}"
             {end links}
@@ -52,8 +50,7 @@ begin
         cross join lateral (select {if parent}{each upward}coalesce(case when not p.is_new then p.target end, "ref_{name}".id)
             {end upward}{else parent}null::bigint{end parent} as id) u
         -- what is to be created, carries an id or is a condition is like no row
-        cross join lateral (select case when s."@id" is null and s."@where" is null and s."@operation" is distinct from 'create'
-            then u.id end as id) h
+        cross join lateral (select case when s."@id" is null and s."@where" is null and s."@operation" is distinct from 'create' then u.id end as id) h
     ) i
     left join (
         select t.*, row_number() over (partition by t.{parent_column:I} order by t.id) as "@place"
