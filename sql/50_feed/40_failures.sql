@@ -109,13 +109,31 @@ create function bds_feed.mark_failed(import bds.imports, members text[])
 as $$
 declare
     entity_name text;
+    child       bds_feed.entities;
     errors      bigint;
+    pairs constant text := 'update pg_temp.%I a set failed = true from pg_temp.%I b where %s and b.failed and not a.failed';
 begin
     loop
         foreach entity_name in array members loop
             execute format('select bds_import.%I()', 'mark_' || entity_name);
         end loop;
-        perform bds_feed.spread_failures(import, members);
+        -- a failing child fails its parent: from the leaves up
+        for child in
+            select * from bds_feed.entities e where e.name = any (members) and e.parent = any (members) order by e.place desc
+        loop
+            execute format(pairs, 'map_' || child.parent, 'map_' || child.name, 'a.ordinal = b.parent');
+        end loop;
+        if import.atomic = 'batch' then
+            foreach entity_name in array members loop
+                execute format('select bds_import.%I(false)', 'fail_batches_' || entity_name);
+            end loop;
+        end if;
+        -- and a failing parent its children: from the root down
+        for child in
+            select * from bds_feed.entities e where e.name = any (members) and e.parent = any (members) order by e.place
+        loop
+            execute format(pairs, 'map_' || child.name, 'map_' || child.parent, 'a.parent = b.ordinal');
+        end loop;
         -- records of the same family that refer to what will not come to be
         errors := (select count(*) from pg_temp.feed_errors);
         foreach entity_name in array members loop
@@ -125,33 +143,9 @@ begin
     end loop;
 end
 $$;
-comment on function bds_feed.mark_failed(bds.imports, text[]) is 'Marks the records of a family that fail, with those that fail because of them';
-
-create function bds_feed.spread_failures(import bds.imports, members text[])
-    returns void
-    language plpgsql
-as $$
-declare
-    entity_name text;
-    child       bds_feed.entities;
-    pairs constant text := 'update pg_temp.%I a set failed = true from pg_temp.%I b where %s and b.failed and not a.failed';
-begin
-    -- a failing child fails its parent: from the leaves up
-    for child in select * from bds_feed.entities e where e.name = any (members) and e.parent = any (members) order by e.place desc loop
-        execute format(pairs, 'map_' || child.parent, 'map_' || child.name, 'a.ordinal = b.parent');
-    end loop;
-    if import.atomic = 'batch' then
-        foreach entity_name in array members loop
-            execute format('select bds_import.%I(false)', 'fail_batches_' || entity_name);
-        end loop;
-    end if;
-    -- and a failing parent its children: from the root down
-    for child in select * from bds_feed.entities e where e.name = any (members) and e.parent = any (members) order by e.place loop
-        execute format(pairs, 'map_' || child.name, 'map_' || child.parent, 'a.parent = b.ordinal');
-    end loop;
-end
-$$;
-comment on function bds_feed.spread_failures(bds.imports, text[]) is 'A failing child fails its parent, that its other children, and in batch mode its batch';
+comment on function bds_feed.mark_failed(bds.imports, text[]) is
+    'Marks the records of a family that fail: a failing child fails its parent, that its other children, in batch mode its batch, and '
+    'records that refer to new rows of these';
 
 create function bds_feed.collect_errors(import bds.imports)
     returns void

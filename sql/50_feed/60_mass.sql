@@ -1,7 +1,7 @@
 -- Conditions: what a record with a "@where" says goes to every row that fulfils it, record by record in their order.  The rows go to
 -- diff_<entity>, those that stay as they are with "@new" null, and are checked and written as the rows of other records are.
 
-create function bds_feed.rows_where(company text, entity_name text, condition text)
+create function bds_feed.rows_where(company text, entity_name text, condition text, lookups text)
     returns setof bigint
     language plpgsql
     rows 10
@@ -9,8 +9,20 @@ create function bds_feed.rows_where(company text, entity_name text, condition te
     security definer  -- who staged it need not be who runs it: it is evaluated with the rights of the reader, whoever calls
     set search_path = pg_catalog, pg_temp
 as $$
+declare
+    named    jsonb;  -- [entity, field, value]
+    is_found boolean;
 begin
     perform bds.require_company(company);
+    for named in select l from jsonb_array_elements(lookups::jsonb) l loop
+        execute format('select exists (select 1 from api.%I v where v.company_id = $1 and v.%I = %L)',
+            named ->> 0, named ->> 1, named ->> 2) into is_found using company;
+        if not is_found then
+            raise exception using errcode = 'BDF01', message = 'a condition names a row that does not exist',
+                detail = jsonb_build_array(jsonb_build_object('field', '@where', 'code', 'lookup_not_found',
+                    'message', format('%s has no row %s:%s', named ->> 0, named ->> 1, named ->> 2)));
+        end if;
+    end loop;
     return query execute format('select v.id from api.%I v where v.company_id = $1 and (%s)', entity_name, condition) using company;
     -- a condition may call set_config, which outlives this function: nothing that follows may look names up elsewhere
     if current_setting('search_path') operator(pg_catalog.<>) 'pg_catalog, pg_temp' then
@@ -24,36 +36,9 @@ exception when others then
         'field', '@where', 'code', 'invalid_directive', 'message', 'the database cannot evaluate it'));
 end
 $$;
-comment on function bds_feed.rows_where(text, text, text) is
-    'Ids of the company''s rows that fulfil a condition; BDF01 has in its detail what is wrong with one that cannot be evaluated';
-
-create function bds_feed.require_rows(company text, lookups text)
-    returns void
-    language plpgsql
-    stable
-as $$
-declare
-    lookup   record;
-    is_found boolean;
-begin
-    for lookup in
-        select e.table_name, f.column_name, e.name as entity, f.name as field, l ->> 2 as value
-        from jsonb_array_elements(lookups::jsonb) l
-        join bds.entities e on e.name = l ->> 0
-        join bds.fields f on f.entity = e.name and f.name = l ->> 1
-    loop
-        execute format('select exists (select 1 from %s t where t.company_id = $1 and t.%I = %L)', lookup.table_name, lookup.column_name, lookup.value)
-            into is_found using company;
-        if not is_found then
-            raise exception using errcode = 'BDF01', message = 'a condition names a row that does not exist',
-                detail = jsonb_build_array(jsonb_build_object('field', '@where', 'code', 'lookup_not_found',
-                    'message', format('%s has no row %s:%s', lookup.entity, lookup.field, lookup.value)));
-        end if;
-    end loop;
-end
-$$;
-comment on function bds_feed.require_rows(text, text) is
-    'Raises BDF01 unless each lookup of a condition, [[entity, field, value], ...], names a row of the company; null is no lookup';
+comment on function bds_feed.rows_where(text, text, text, text) is
+    'Ids of the company''s rows that fulfil a condition, if each of its lookups, [[entity, field, value], ...], names a row; BDF01 has in its '
+    'detail what is wrong with one that cannot be evaluated';
 
 create function bds_feed.mass_update(import bds.imports, entity_name text)
     returns void
@@ -118,7 +103,6 @@ begin
         select r.* from pg_temp."map_{entity}" m join pg_temp."staged_{entity}" r on r."@ordinal" = m.ordinal
         where m.phase = 2 and not m.failed and m.ordinal between $4 and $5 order by m.ordinal
     loop
-        perform bds_feed.require_rows(import.company_id, s."@lookups");
         insert into pg_temp."diff_{entity}"
         select v."@ordinal", v.id, case when false
             {each columns}
@@ -130,7 +114,7 @@ begin
                 {each columns}
                 , {mass} as {column:I}, {stored} as "stored {column}"
                 {end columns}
-            from bds_feed.rows_where(import.company_id, '{entity}', s."@where") w (id)
+            from bds_feed.rows_where(import.company_id, '{entity}', s."@where", s."@lookups") w (id)
             join {table} t on t.company_id = (select import.company_id) and t.id = w.id
             {each references}
             left join pg_temp."ref_{ref}" "ref_{name}" on '{name}' = any ($2) and "ref_{name}".lookup = {given}

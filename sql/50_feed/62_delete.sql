@@ -21,10 +21,9 @@ begin
         where m.phase = 3 and s."@where" is not null and not m.failed order by m.ordinal
     loop
         begin
-            perform bds_feed.require_rows(import.company_id, mass.lookups);
             insert into pg_temp.feed_gone (entity, id, kind, cause, ticket)
             select '{entity}', w.id, 'record', '{entity}', mass.ordinal
-            from bds_feed.rows_where(import.company_id, '{entity}', mass.condition) as w (id);
+            from bds_feed.rows_where(import.company_id, '{entity}', mass.condition, mass.lookups) as w (id);
         exception when sqlstate 'BDF01' then
             get stacked diagnostics known = pg_exception_detail;
             perform bds_feed.add_errors(known::jsonb, jsonb_build_object('entity', '{entity}', 'ordinal', mass.ordinal, 'is_late', true));
@@ -125,19 +124,9 @@ begin
             execute format('select bds_import.%I($1)', 'find_absent_' || this.name) using import.company_id;
         end if;
     end loop;
-    if exists (select from pg_temp.feed_gone) then
-        perform bds_feed.delete_gone(import);
+    if not exists (select from pg_temp.feed_gone) then
+        return;
     end if;
-end
-$$;
-comment on function bds_feed.delete_rows(bds.imports) is
-    'Deletes what records delete, and what arrays and collections, given whole, no longer contain';
-
-create function bds_feed.delete_gone(import bds.imports)
-    returns void
-    language plpgsql
-as $$
-begin
     perform bds_feed.add_along(import);
     loop
         while bds_feed.find_used(import) loop
@@ -160,7 +149,9 @@ begin
     delete from pg_temp.feed_gone;
 end
 $$;
-comment on function bds_feed.delete_gone(bds.imports) is 'Deletes the rows of feed_gone with their content, but for those that have to stay';
+comment on function bds_feed.delete_rows(bds.imports) is
+    'Deletes what records delete, and what arrays and collections, given whole, no longer contain, with its content, but for rows '
+    'that have to stay';
 
 create function bds_feed.add_along(import bds.imports)
     returns void
