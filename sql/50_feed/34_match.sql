@@ -101,6 +101,9 @@ begin
         update pg_temp."map_{entity}" m set failed = true  -- at once: what they do not come to be called is left to others
         from pg_temp.feed_errors e where e.entity = '{entity}' and e.ordinal = m.ordinal and m.id is not null;
     end if;
+    if not exists (select from pg_temp."map_{entity}" m offset 1) then
+        return;  -- one record cannot have what another has
+    end if;
     {each claims}
     if {if unique}({gives}) and (not $3 or $4 or '@operation' = any ($2)){else unique}true{end unique} then
         insert into pg_temp.feed_errors (entity, ordinal, field, code, message)

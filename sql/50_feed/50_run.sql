@@ -89,7 +89,9 @@ create function bds_feed.apply(import bds.imports)
     language plpgsql
 as $$
 declare
-    this record;
+    this           record;
+    has_later      boolean := false;
+    has_conditions boolean := false;
 begin
     -- the checks of foreign keys must not be planned anew for each row
     perform set_config('plan_cache_mode', case when import.is_small then 'force_generic_plan' else 'auto' end, true);
@@ -103,23 +105,32 @@ begin
             update pg_temp.feed_entities f set sixths = 6 where f.name = this.name;
             perform bds_feed.analyze_changed(this.table_name, this.created, this.updated);
         end if;
+        has_later := has_later or this.later <> '{}';
+        has_conditions := has_conditions or '@where' = any (this.columns);
     end loop;
-    for this in  -- references that had to wait for the rows of others
-        select f.name from pg_temp.feed_entities f join bds_feed.entities e on e.name = f.name
-        where exists (select from pg_temp.feed_entities o where o.name = any (e.waits)) order by f.place
-    loop
-        execute format('update pg_temp.%I set "@new" = false where "@new"', 'diff_' || this.name);
-        perform bds_feed.write(import, this.name, '{}');
-    end loop;
-    for this in  -- many conditions need a plan by the rows that are there now
-        select e.table_name from pg_temp.feed_entities f join bds_feed.entities e on e.name = f.name
-        where '@where' = any (f.columns) and f.updates + f.deletes >= 10
-    loop
-        execute 'analyze (skip_locked) ' || this.table_name;
-    end loop;
-    for this in select f.name from pg_temp.feed_entities f where f.updates > 0 order by f.place loop
-        perform bds_feed.mass_update(import, this.name);
-    end loop;
+    if has_later then
+        for this in  -- references that had to wait for the rows of others
+            select f.name from pg_temp.feed_entities f join bds_feed.entities e on e.name = f.name
+            where exists (select from pg_temp.feed_entities o where o.name = any (e.waits)) order by f.place
+        loop
+            execute format('update pg_temp.%I set "@new" = false where "@new"', 'diff_' || this.name);
+            perform bds_feed.write(import, this.name, '{}');
+        end loop;
+    end if;
+    if has_conditions then
+        for this in
+            select f.name, f.updates, f.updates + f.deletes >= 10 as are_many, e.table_name
+            from pg_temp.feed_entities f join bds_feed.entities e on e.name = f.name
+            where '@where' = any (f.columns) order by f.place
+        loop
+            if this.are_many then  -- they need a plan by the rows that are there now
+                execute 'analyze (skip_locked) ' || this.table_name;
+            end if;
+            if this.updates > 0 then
+                perform bds_feed.mass_update(import, this.name);
+            end if;
+        end loop;
+    end if;
     perform bds_feed.delete_rows(import);
 end
 $$;
