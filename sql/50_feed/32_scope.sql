@@ -69,6 +69,30 @@ as $$
 $$;
 comment on function bds_feed.target_scope(bds.import_columns) is 'What templates may say of a reference';
 
+create function bds_feed.hash_value(value anyelement, seed bigint)
+    returns bigint
+    language sql
+    immutable
+as $$
+    select case when value is not null then hash_record_extended(row(value), seed) end;
+$$;
+comment on function bds_feed.hash_value(anyelement, bigint) is 'A hash of a value of any type; null of null';
+
+create function bds_feed.hash_of(sql_type text)
+    returns text
+    language sql
+    stable
+    -- a function of the type itself takes a third of the time of the one for all
+    return coalesce((
+        select p.amproc::regproc::text
+        from pg_opclass o
+        join pg_am a on a.oid = o.opcmethod and a.amname = 'hash'
+        join pg_amproc p on p.amprocfamily = o.opcfamily and p.amproclefttype = o.opcintype and p.amprocnum = 2
+        join pg_proc f on f.oid = p.amproc and f.proargtypes[0] = o.opcintype
+        where o.opcdefault and o.opcintype = sql_type::regtype
+    ), 'bds_feed.hash_value');
+comment on function bds_feed.hash_of(text) is 'The function of (value, seed) that hashes values of a type';
+
 create function bds_feed.column_scope(c bds.import_columns, n bigint, this bds_feed.entities)
     returns jsonb
     language sql
@@ -91,6 +115,7 @@ as $$
             when c.target is not null then format('%I.id', 'ref_' || c.name)
             else format($sql$case when %s = e'\x01' then (%s)::%s else %s end$sql$, r.given, r.cleared, c.sql_type, r.read)
         end,
+        'hash', bds_feed.hash_of(c.sql_type),
         'missing', format($sql$(%1$s = e'\x01' or m.is_new and m.operation <> 'update' and %1$s is null%2$s%3$s)$sql$, r.given,
             case when c.is_unique then format(' and m.%I is null', 'key_' || c.name) end,
             case when c.is_parent then ' and s."@parent" is null' end),

@@ -120,7 +120,7 @@ begin
         {end is_constant}
         {end links}
         {each links}
-        , hash_record_extended(row(h.id, t.{column:I}), {n})
+        , coalesce({hash}(t.{column:I}, h.id * 64 + {n}), hashint8extended({n}, -h.id))
         {end links}
     from (select distinct m.home as id from pg_temp."map_{entity}" m where m.is_new) h
     join {table} t on t.company_id = (select import.company_id) and t.{parent_column:I} = h.id
@@ -144,11 +144,11 @@ end$sql$),
 'finds the rows that agree with items without a row, or with others of the same homes that have one', $sql$
 begin
     insert into pg_temp."item_{entity}" (ordinal, target, home, place, shape{each links}, h{n}{end links}, key)
-    select i.*, hash_record_extended(row(i."@home", i."@shape"{each links}, h{n}{end links}), 0)
+    select i.*, hashint8extended(i."@shape", i."@home"){each links} # coalesce(h{n}, 0){end links}
     from (
         select x."@ordinal", x."@target", x."@home", x."@place", x."@shape"
             {each links}
-            , case when x."{name}" is not null then hash_record_extended(row(x."@home", x."={column}"), {n}) end as h{n}
+            , case when x."{name}" is not null then coalesce({hash}(x."={column}", x."@home" * 64 + {n}), hashint8extended({n}, -x."@home")) end as h{n}
             {end links}
         from (
             select s.*, m.target as "@target", m.home as "@home", m.place as "@place", m.shape as "@shape"
@@ -176,7 +176,7 @@ begin
         select k.key, r.id, bit_count((r.filled & ~s.shape)::bit(64))
         from (select distinct i.home, i.shape from pg_temp."item_{entity}" i) s join pg_temp."row_{entity}" r on r.home = s.home
         cross join lateral (
-            select hash_record_extended(row(s.home, s.shape{each links}, case when s.shape & {flag} <> 0 then r.h{n} end{end links}), 0) as key) k
+            select hashint8extended(s.shape, s.home){each links} # case when s.shape & {flag} <> 0 then r.h{n} else 0 end{end links} as key) k
         where k.key in (select i.key from pg_temp."item_{entity}" i) and k.key not in (select f.key from pg_temp."fit_{entity}" f);
         perform bds_feed.filled(import, 'fit_{entity}');
     end if;

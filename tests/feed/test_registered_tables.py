@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from typing import Any
 
@@ -37,9 +38,11 @@ create table data.long ({ROW}, code text not null, preferred_supplier_a_id bigin
 create table data.boxes ({ROW}, code text not null, unique (company_id, code));
 create table data.slips ({ROW}, note text, box_id bigint not null,
     foreign key (company_id, box_id) references data.boxes (company_id, id) on delete cascade);
+create table data.cards ({ROW}, mark varchar(5), is_open boolean, day date, amount numeric(9,2), count int, box_id bigint not null,
+    foreign key (company_id, box_id) references data.boxes (company_id, id) on delete cascade);
 select bds.register('data.labels'), bds.register('data.sizes'), bds.register('data.days'), bds.register('data.uses'),
     bds.register('data.ratios'), bds.register('data.guarded'), bds.register('data.long', entity => '{LONG}'),
-    bds.register('data.boxes'), bds.register('data.slips', parent => 'box_id');
+    bds.register('data.boxes'), bds.register('data.slips', parent => 'box_id'), bds.register('data.cards', parent => 'box_id');
 """
 
 
@@ -124,3 +127,22 @@ def test_children_without_an_index_are_read_once(stock: Feed) -> None:
     }
     wait_until(lambda: stock.operator.rows(read)[0][0] > before)
     assert stock.operator.rows(read)[0][0] - before < 10 * 6000
+
+
+def test_items_of_every_type_find_their_rows_in_any_order(stock: Feed) -> None:
+    chance = random.Random(1)
+    values: dict[str, list[Any]] = {
+        "mark": [None, "", "a", "b"],
+        "isOpen": [None, True, False],
+        "day": [None, "2026-01-01"],
+        "amount": [None, 0, 1.5],
+        "count": [None, 0, 1],
+    }
+
+    def box(n: int) -> dict[str, Any]:
+        return {"code": f"B{n}", "cards": [{k: chance.choice(v) for k, v in values.items()} for _ in range(40)]}
+
+    boxes = [box(n) for n in range(50)]
+    assert stock.good(boxes=boxes)["cards"] == {"created": 2000}
+    shuffled = [{**each, "cards": chance.sample(each["cards"], 40)} for each in boxes]
+    assert stock.good(boxes=shuffled)["cards"] == {"unchanged": 2000}
