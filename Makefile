@@ -5,13 +5,14 @@ BIN := $(VENV)/bin
 HOST ?= 127.0.0.1
 PORT ?= 8080
 
-.PHONY: help install browser run check test pooler test-clients lint wheel bench clean
+.PHONY: help install browser run check test test-divided pooler test-clients lint wheel bench clean
 
 help:
 	@echo 'make install   .venv with everything in it'
 	@echo 'make run       install, start PostgreSQL, load a demo company, serve on $(HOST):$(PORT)'
 	@echo 'make check     install, check style and types, run the quick tests'
 	@echo 'make test      install, run every test'
+	@echo 'make test-divided  the suites of imports, changes and reads over tables in shards (BDS_TEST_CITUS_URL: on a cluster of Citus)'
 	@echo 'make test-clients  install clients of others from npm, read the service with them'
 	@echo 'make lint      install, check style and types'
 	@echo 'make wheel     build the package into dist/'
@@ -43,6 +44,11 @@ PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
 test: install pooler browser
 	$(PYTEST)
+
+# A cluster has one template database, for one process of pytest.
+test-divided: install
+	BDS_TEST_DIVIDED=$(or $(BDS_TEST_DIVIDED),4) $(PYTEST) $(if $(BDS_TEST_CITUS_URL),--numprocesses 0) \
+		tests/feed tests/changes tests/odata tests/divided tests/citus
 
 # For every day: nothing that starts processes of its own, a browser or npm, or takes long.
 check: lint

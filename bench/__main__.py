@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Callable, Iterator
 
 from bench import (
+    companies,
     company,
     export,
     feed,
@@ -22,6 +23,7 @@ from bench import (
     peer,
     places,
     read,
+    shards,
     slow,
     small,
     start,
@@ -40,6 +42,9 @@ SUBJECTS: dict[str, Callable[[Place, argparse.Namespace], Iterator[Result]]] = {
     "mapper": lambda where, options: mapper.measure(where, options.rows),
     "memory": lambda where, options: memory.measure(where, options.scale),
     "places": lambda where, _: places.measure(where),
+    "companies": lambda where, _: companies.measure(where),
+    "divided": lambda where, _: shards.measure_divided(where),
+    "citus": lambda where, _: shards.measure_citus(where),
     "read": lambda where, options: read.measure(where, options.rows),
     "slow": lambda where, options: slow.measure(where, options.rows // 4),
     "small": lambda where, options: small.measure(where, options.rows // 2, options.items * 2),

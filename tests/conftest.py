@@ -96,12 +96,18 @@ def make_citus_template(url: str) -> None:
         connection.execute("select citus_set_coordinator_host(%s, inet_server_port())", (host,))
         connection.execute("select citus_set_node_property(%s, inet_server_port(), 'shouldhaveshards', true)", (host,))
     migrate.migrate(template, DIVIDED)
-    with psycopg.connect(template, autocommit=True) as connection:
-        list(cluster.distribute(connection))
-    cluster.attach(template)
+    place_shards(template)
     with psycopg.connect(url, autocommit=True) as connection:  # Citus has a process in each database
         connection.execute(f"alter database {TEMPLATE} allow_connections false".encode())
         connection.execute("select pg_terminate_backend(pid, 5000) from pg_stat_activity where datname = %s", (TEMPLATE,))
+
+
+def place_shards(url: str) -> None:
+    """Let Citus place shards of tables that have been registered, as bds sql does."""
+    if CITUS_URL:
+        with psycopg.connect(url, autocommit=True) as connection:
+            list(cluster.distribute(connection))
+        cluster.attach(url)
 
 
 class Janitor(DatabaseJanitor):

@@ -5,14 +5,18 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Protocol
+
+import psycopg
 
 from app.cli.progress import Progress, of_import
 from app.config import Config
 from app.database import connections
 from app.feed.origin import Origin, file_name
 from app.feed.revert import Revert
-from app.feed.run import WAITING, Import, OnProgress
+from app.feed.run import WAITING, Import, Moved, OnProgress, connect_writer
+from app.feed.small import Writers
 from app.mapper import store
 from app.mapper.document import SourceConverter
 from app.mapper.exported import exported_mapper, format_of_content
@@ -69,7 +73,10 @@ def run_import(
         converter = SourceConverter(exported_mapper(catalog, entity, format_of_content(first)))
     origin = Origin(file=file_name(name), mapper=mapper)
     limit = config.import_max
-    feed = Import(url, catalog, company, origin=origin, dry_run=dry_run, limit=limit, on_progress=show, converter=converter)
+    moved = _moved(config, company, url)
+    feed = Import(
+        *(url, catalog, company), origin=origin, dry_run=dry_run, limit=limit, on_progress=show, converter=converter, moved=moved
+    )
     try:
         feed.begin()
         while data := first or file.read(CHUNK):
@@ -81,13 +88,34 @@ def run_import(
         raise
 
 
+def _moved(config: Config, company: str, url: str) -> Moved:
+    """For an import: finds the company after the place with this connection string has refused it."""
+    former = url
+
+    def moved(error: psycopg.Error) -> tuple[str, Writers]:
+        nonlocal former
+        former = connections.resolve_again(config, company, former, error)
+        return former, partial(connect_writer, former, company)
+
+    return moved
+
+
 def run_revert(
-    url: str, company: str, change_set: str, show: OnProgress | None = None, *, dry_run: bool = False, force: bool = False
+    url: str,
+    config: Config,
+    company: str,
+    change_set: str,
+    show: OnProgress | None = None,
+    *,
+    dry_run: bool = False,
+    force: bool = False,
 ) -> dict[str, Any]:
     """Revert a change set; returns the report.  Raises psycopg.Error, ServiceError."""
     with connections.connect(url, "bds_reader") as connection:
         catalog = connections.read_catalog(connection)
-    reverting = Revert(url, catalog, company, change_set, dry_run=dry_run, force=force, on_progress=show)
+    reverting = Revert(
+        url, catalog, company, change_set, dry_run=dry_run, force=force, on_progress=show, moved=_moved(config, company, url)
+    )
     try:
         return reverting.run()
     except BaseException as error:

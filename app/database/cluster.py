@@ -85,7 +85,7 @@ def is_coordinator(home_url: str) -> bool:
             return False
         if found < OLDEST:
             raise ServiceError("conflict", f"expected Citus {OLDEST} or newer, this is {found}")
-        if not value(home, "select citus_is_coordinator()"):
+        if value(home, "select groupid from pg_dist_local_group") != 0:  # citus_is_coordinator() is false before a node is added
             raise ServiceError("conflict", "this database is a worker of Citus: expected BDS_DATABASE_URL to name the coordinator")
         return True
 

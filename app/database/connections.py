@@ -24,7 +24,13 @@ from app.errors import ServiceError
 log = logging.getLogger("bds.db")
 
 URL: LiteralString = "select p.url from bds.directory d join bds.places p on p.name = d.place where d.company_id = %s"
+ENTRY: LiteralString = """
+    select p.url, d.phase is not distinct from 'departing'
+    from bds.directory d join bds.places p on p.name = d.place where d.company_id = %s
+"""
 RECONNECT = 0.5  # seconds between attempts of a listener
+DEPARTURE = 10.0  # seconds that a write waits for a company that is between two places
+LOOK = 0.05  # seconds between two looks at it
 STARTING = "the database is starting or recovering from a crash; waiting for it"
 
 
@@ -58,6 +64,34 @@ def resolve_company(config: Config, company: str) -> str:
     with connect(home) as connection:
         row = connection.execute(URL, (company,)).fetchone()
     return (row and row[0]) or home
+
+
+def resolve_again(config: Config, company: str, former: str, error: psycopg.Error) -> str:
+    """The connection string of a company's place after `former` has refused it with `error`, as a place does that it has left.
+
+    Waits up to DEPARTURE seconds for a company that is between two places.  Raises ServiceError(busy) after them; the error, if the
+    company has not moved.
+    """
+    if error.sqlstate != "BD002":
+        raise error
+    home, deadline, has_waited = resolve(config), time.monotonic() + DEPARTURE, False
+    with connect(home) as connection:
+        while True:
+            url, is_departing = connection.execute(ENTRY, (company,)).fetchone() or (None, False)
+            if not is_departing:
+                break
+            if time.monotonic() > deadline:
+                raise still_moving()
+            has_waited = True
+            time.sleep(LOOK)
+    if (url or home) == former and not has_waited:
+        raise error
+    return url or home
+
+
+def still_moving() -> ServiceError:
+    message = "the company is being moved to another place; if it stays so: bds company move --resume"
+    return ServiceError("busy", message, headers={"Retry-After": "5"})
 
 
 def connect(url: str, role: LiteralString | None = None) -> psycopg.Connection[Any]:

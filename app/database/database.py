@@ -18,7 +18,7 @@ import psycopg
 from app.config import Config
 from app.database import pooler
 from app.database.catalog import Catalog
-from app.database.connections import RECONNECT, load_catalog, resolve
+from app.database.connections import DEPARTURE, LOOK, RECONNECT, load_catalog, resolve, still_moving
 from app.database.directory import HOME, REFRESH, Directory, Entry
 from app.database.place import Place
 from app.database.session import Row, Session, Value
@@ -28,8 +28,6 @@ from app.tasks import cancel_and_wait, in_daemon
 log = logging.getLogger("bds.db")
 
 CHANNELS: tuple[LiteralString, ...] = ("bds_catalog", "bds_keys", "bds_places")
-DEPARTURE = 10.0  # seconds that a write waits for a company that is between two places
-LOOK = 0.05  # seconds between two looks at it
 HOLD = 1.0  # seconds that an import waits before it begins, while its company is about to leave its place
 START = 2.0  # seconds to wait for places when the process starts
 
@@ -141,8 +139,7 @@ class Database:
                     has_waited = True
                     await asyncio.sleep(LOOK)
         except TimeoutError:
-            message = "the company is being moved to another place; if it stays so: bds company move --resume"
-            raise ServiceError("busy", message, headers={"Retry-After": "5"}) from None
+            raise still_moving() from None
         place = self.place(company)
         if place is former and not has_waited:
             raise error

@@ -76,7 +76,7 @@ class Replication:
         since = time.monotonic()
         while workers := self.target.execute(WORKERS, (self.name,)).fetchall():
             if time.monotonic() > since + PATIENCE:
-                self.target.execute("select pg_terminate_backend(%s)", workers[0])
+                self.target.execute("select pg_terminate_backend(%s::int)", workers[0])
             time.sleep(POLL)
 
     def end(self) -> None:

@@ -81,8 +81,7 @@ class Heartbeat:
     def _look(self, connection: psycopg.Connection[Any]) -> bool:
         query = "select is_cancelled from bds.imports where company_id = %s and id = %s"
         row = connection.execute(query, (self._company, self._import_id)).fetchone()
-        assert row is not None
-        self.is_cancelled = row[0]
+        self.is_cancelled = row is not None and row[0]  # its company may have moved away with it
         return self.is_cancelled
 
 

@@ -120,12 +120,23 @@ class Import:
     def _staying(self) -> Iterator[None]:
         """Raise ServiceError `busy` if the company moves away during the block: what is staged does not move along."""
         try:
-            yield
+            with self._telling_departure():
+                yield
         except psycopg.Error as error:
             self._follow(error)
             self.id = None
             message = "the company was moved to another place before the import ran; send the document again"
             raise ServiceError("busy", message, headers={"Retry-After": "1"}) from None
+
+    @contextlib.contextmanager
+    def _telling_departure(self) -> Iterator[None]:
+        """Raise BD002 in place of an error over what was staged, if the company has left with all that it had here."""
+        try:
+            yield
+        except psycopg.errors.UndefinedTable:
+            with self._connect() as connection, connection.transaction():
+                connection.execute("select bds.set_context(%s)", (self.company,))
+            raise
 
     def _begin_here(self) -> tuple[UUID, int]:
         with self._connection.use() as connection, connection.transaction():
@@ -157,7 +168,7 @@ class Import:
 
         Raises as receive; may be repeated.
         """
-        with self._lock:
+        with self._lock, self._staying():
             if self._is_received:
                 return
             self._staging.finish(self.raise_if_ended)  # of a workbook this is the whole reading

@@ -26,9 +26,10 @@ create function bds_shards.attach()
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    this record;
-    made text;
-    done bigint := 0;
+    this    record;
+    made    text;
+    arrived oid[];
+    done    bigint := 0;
 begin
     for this in
         select p.* from bds_shards.placed() p where not exists (select from pg_inherits i where i.inhrelid = p.shard::regclass) order by p.n
@@ -55,14 +56,35 @@ begin
             bds_shards.number_of_shards(), this.number
         );
         perform bds_shards.go_on_after(this.divided, this.shard::regclass);
+        arrived := case when this.divided = 'bds.imports'::regclass then arrived || this.shard::regclass::oid else arrived end;
         done := done + 1;
     end loop;
+    perform bds_shards.end_imports(arrived);
     return done;
 end
 $$;
 comment on function bds_shards.attach() is
     'Makes shards that have come to this node partitions of their tables; returns how many. Writers of the node wait while foreign '
     'keys are checked';
+
+create function bds_shards.end_imports(arrived oid[])
+    returns void
+    language sql
+    set search_path = pg_catalog, pg_temp
+as $$
+    with ended as (
+        update bds.imports i
+        set state = 'failed', finished_at = clock_timestamp(), error_count = i.error_count + 1
+        where i.finished_at is null and i.tableoid = any (arrived)
+        returning i.company_id, i.id, i.error_count
+    )
+    insert into bds.import_errors (company_id, import_id, n, path, code, message)
+    select e.company_id, e.id, e.error_count, 'document', 'aborted', 'the company was moved to another place before the import ran'
+    from ended e;
+$$;
+comment on function bds_shards.end_imports(oid[]) is
+    'Ends imports that were being received when their shards came: what they staged is at the other node, and tables of their number '
+    'may be those of an import here';
 
 create function bds_shards.go_on_after(divided regclass, shard regclass)
     returns void
@@ -129,19 +151,24 @@ create function bds_shards.note_departed()
     language sql
     set search_path = pg_catalog, pg_temp
 as $$
+    -- a result of an attempt here would be refused, and those of others with it: leases end, and nothing is due
+    select bds_shards.on_departed('update %2$s s set lease = null, next_at = null, queued = 0, batch_at = null', 'bds.hook_states');
     select bds_shards.on_departed('update %2$s c set departed_at = clock_timestamp() where c.departed_at is null', 'bds.clocks');
 $$;
-comment on function bds_shards.note_departed() is 'Companies whose shard Citus has moved to another node take no writes here';
+comment on function bds_shards.note_departed() is
+    'Companies whose shard Citus has moved to another node take no writes here, and their webhooks are delivered there';
 
 create function bds_shards.empty_departed()
     returns bigint
     language sql
     set search_path = pg_catalog, pg_temp
 as $$
+    select bds_shards.on_departed('select bds_feed.drop_staging(i::bds.imports) from %2$s i where i.finished_at is null', 'bds.imports');
     select bds_shards.on_departed('delete from %2$s');
 $$;
 comment on function bds_shards.empty_departed() is
-    'Deletes the rows of partitions that Citus has moved to another node, so that no foreign key keeps them: locks only rows';
+    'Deletes the rows of partitions that Citus has moved to another node, so that no foreign key keeps them, and what their imports have '
+    'staged: locks no table of others';
 
 create function bds_shards.drop_departed()
     returns bigint

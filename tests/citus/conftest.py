@@ -88,7 +88,8 @@ def made(workers: int) -> Iterator[Cluster]:
     url = make_conninfo(servers[0], dbname=name)
     try:
         with psycopg.connect(url, autocommit=True) as connection:
-            connection.execute("select citus_set_coordinator_host(%s, %s)", here)
+            if workers:
+                connection.execute("select citus_set_coordinator_host(%s, %s)", here)
             for node in nodes[:workers]:
                 connection.execute("select citus_add_node(%s, %s)", node)
         yield Cluster(url, nodes)

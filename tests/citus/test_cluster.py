@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import http.client
+import json
+from dataclasses import replace
 from typing import Any
 
 import psycopg
@@ -129,6 +132,86 @@ def test_companies_move_between_workers_under_load(pair: Cluster, monkeypatch: p
     assert pair.rows(other, "select count(*) from bds.change_log") == [(0,)]
 
 
+def test_webhooks_of_other_companies_go_on_during_a_move(pair: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also when an attempt for the company that moves ends after it has left."""
+    source, other = pair.company(), two_of_one_worker(pair)
+    shown: list[int] = []
+    with running(pair.url, company=None, webhook_allow_private=True) as service, receiving() as receiver, working(pair.url):
+        receiver.answers["/hang"] = ["hang"]
+        wait_until(lambda: all(state == "serves" for *_, state in places.describe(pair.urls)))
+        client = replace(service, key=service.operator.key(COMPANY, other))
+        for company, path in ((COMPANY, "/hang"), (other, "/ok")):
+            hook = send(client, "POST", f"/c/{company}/hooks", {"entity": "units", "url": receiver.url(path)})
+            assert hook.status == 201, hook.body
+        pair.write(source, "insert into data.units (code, name) values ('A', 'a')")
+        receiver.wait("/hang", 1)
+        attach = cluster.attach
+
+        def attach_later(url: str) -> tuple[int, int]:
+            receiver.released.set()
+            wait_until(lambda: not receiver.under_way["/hang"])
+            for n in range(1, 5):
+                pair.write(source, f"insert into data.units (code, name) values ('{n}', 'b')", other)
+                receiver.wait("/ok", n)
+                shown.append(n)
+            return attach(url)
+
+        with monkeypatch.context() as later:
+            later.setattr(cluster, "attach", attach_later)
+            target = move(pair)
+        assert shown == [1, 2, 3, 4]
+        # the attempt that ended in between is made again at the target
+        receiver.wait("/hang", 2)
+        assert pair.rows(target, "select count(*) from bds.deliveries") == [(1,)]
+
+
+def test_an_import_whose_document_is_being_received_is_ended_by_a_move(pair: Cluster) -> None:
+    """Its client is told to send the document again, nothing stays behind, and no import of another company is touched."""
+    source = pair.company()
+    rows = [{"code": f"U{n}", "name": "x" * 1000} for n in range(20_000)]  # more than is collected in memory
+    document = json.dumps({"units": rows}).encode()
+    with running(pair.url, company=None) as service:
+        wait_until(lambda: all(state == "serves" for *_, state in places.describe(pair.urls)))
+        connection = http.client.HTTPConnection(service.host, service.port)
+        connection.putrequest("POST", f"/api/{COMPANY}/import")
+        for name, value in {
+            "X-API-Key": service.key,
+            "Content-Type": "application/json",
+            "Content-Length": str(len(document)),
+        }.items():
+            connection.putheader(name, value)
+        connection.endheaders(document[: len(document) * 3 // 4])
+        staged = "select relname from pg_class where relnamespace = 'staging'::regnamespace and relkind = 'r'"
+        wait_until(lambda: bool(pair.rows(source, staged)))
+        target = move(pair)
+        assert pair.rows(source, staged) == []
+        assert pair.rows(target, "select state from bds.imports") == [("failed",)]
+        connection.send(document[len(document) * 3 // 4 :])
+        answer = connection.getresponse()
+        content = answer.read()
+        assert (answer.status, answer.headers["Retry-After"]) == (503, "1"), content
+        assert b"send the document again" in content
+        connection.close()
+        again = send(service, "POST", f"/api/{COMPANY}/import", {"units": rows})
+        assert again.json["entities"]["units"]["created"] == len(rows)
+        assert {state for (state,) in pair.rows(target, "select state from bds.imports")} == {"failed", "completed"}
+        assert pair.rows(source, "select number from bds.imports") == pair.rows(target, staged) == []
+
+
+def two_of_one_worker(there: Cluster) -> str:
+    """Create a company on the worker of COMPANY, in another shard."""
+    with psycopg.connect(there.url) as home:
+        shards = {
+            name: cluster.value(home, "select get_shard_id_for_distribution_column('shards.bds_clocks', %s::text)", name)
+            for name in (COMPANY, *(f"other-{n}" for n in range(40)))
+        }
+    for name, shard in shards.items():
+        if shard != shards[COMPANY] and places.choose(there.urls, name) == there.place():
+            there.company(name)
+            return name
+    raise AssertionError(shards)
+
+
 def test_a_writer_at_the_source_is_waited_for_or_refused(pair: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     source = pair.company()
     attach = cluster.attach
@@ -163,6 +246,14 @@ def test_a_move_that_was_interrupted_is_finished(pair: Cluster, monkeypatch: pyt
     [other] = [name for name in pair.names if name != place]
     assert [pair.rows(name, "select count(*) from data.units") for name in (place, other)] == [[(2,)], [(0,)]]
     assert pair.rows(HOME, "select place from bds.directory where phase is not null") == []
+
+
+def test_a_cluster_begins_with_a_database_that_has_no_nodes() -> None:
+    with made(0) as there:
+        for worker in there.workers:
+            list(cluster.add_node(there.url, *worker))
+        rebalance.rebalance(there.urls, lambda _: None)
+        assert {there.company(f"c{n}") for n in range(8)} == set(there.names)
 
 
 def test_a_node_is_added_and_drained() -> None:

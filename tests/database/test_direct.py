@@ -41,7 +41,7 @@ async def one(session: Session) -> Any:
 
 
 async def end_backend(operator: Operator, pid: int) -> None:
-    operator.rows("select pg_terminate_backend(%s)", (pid,))
+    operator.rows("select pg_terminate_backend(%s::int)", (pid,))
     gone = "select from pg_stat_activity where pid = %s"
     await asyncio.to_thread(wait_until, lambda: not operator.rows(gone, (pid,)))
 
@@ -130,7 +130,7 @@ def test_a_backend_that_ends_with_something_unread_is_noticed(operator: Operator
         # the event loop stands meanwhile, so it meets the last words and the end of the connection together
         wait_until(lambda: bool(operator.rows("select 1 from pg_stat_activity where pid = %s and wait_event = 'PgSleep'", (pid,))))
         os.write(session.pgconn.socket, b"S\0\0\0\4")  # a Sync, which the backend does not read any more
-        operator.rows("select pg_terminate_backend(%s, 60000)", (pid,))
+        operator.rows("select pg_terminate_backend(%s::int, 60000)", (pid,))
         with pytest.raises(psycopg.errors.AdminShutdown):
             await direct.result(coming)
         direct.detach()

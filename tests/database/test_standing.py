@@ -65,7 +65,7 @@ def running_queries(operator: Operator) -> list[tuple[int]]:
 
 def end_backend(operator: Operator, pid: int) -> None:
     """End a backend, and wait until it is gone."""
-    operator.rows("select pg_terminate_backend(%s)", (pid,))
+    operator.rows("select pg_terminate_backend(%s::int)", (pid,))
     wait_until(lambda: not operator.rows("select from pg_stat_activity where pid = %s", (pid,)))
 
 

@@ -61,7 +61,7 @@ def test_an_export_that_fails_midway_is_cut(service: Service, format: str) -> No
         response.read(1000)
         wait_until(lambda: bool(exporting(service)))
         for pid in exporting(service):
-            service.operator.rows("select pg_terminate_backend(%s)", (pid,))
+            service.operator.rows("select pg_terminate_backend(%s::int)", (pid,))
         with pytest.raises((http.client.IncompleteRead, ConnectionResetError)):
             response.read()
     wait_until(lambda: not exporting(service))
@@ -216,7 +216,7 @@ def test_the_command_fails_when_its_connection_is_lost(service: Service, module_
     ended.stdout.read(10)
     wait_until(lambda: bool(exporting(service)))
     for pid in exporting(service):
-        service.operator.rows("select pg_terminate_backend(%s)", (pid,))
+        service.operator.rows("select pg_terminate_backend(%s::int)", (pid,))
     ended.communicate()
     assert ended.returncode == 1
 

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, settings
 from app.database import connections
 from app.database.catalog import Catalog
 from app.feed.run import Import
-from tests.conftest import Operator
+from tests.conftest import Operator, place_shards
 
 _numbers = count(1)
 
@@ -120,6 +120,7 @@ def with_tables(url: str, statements: str) -> Iterator[Feed]:
     """A company in a database of the test's own, with more tables."""
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(statements.encode())
+        place_shards(url)
         with connections.connect(url) as reader:
             catalog = connections.read_catalog(reader)
         operator = Operator(connection)

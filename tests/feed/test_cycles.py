@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import psycopg
 import pytest
 
-from app.database import connections
-from tests.conftest import Operator
 from tests.feed.conftest import Feed, errors, with_tables
 
 pytestmark = pytest.mark.slow
@@ -202,13 +199,8 @@ select bds.register('data.leads');
 
 def test_a_cycle_is_written_beginning_with_its_required_reference(database_url: str) -> None:
     """In either order of registration."""
-    with psycopg.connect(database_url, autocommit=True) as connection:
-        connection.execute(NEEDED_LAST.encode())
-        with connections.connect(database_url) as reader:
-            catalog = connections.read_catalog(reader)
-        operator = Operator(connection)
-        feed = Feed(database_url, catalog, operator.company("acme"), operator)
+    for feed in with_tables(database_url, NEEDED_LAST):
         document = {"leads": [{"code": "l", "squad": "code:s"}], "squads": [{"code": "s", "lead": "code:l"}]}
         assert feed.good(**document) == {"leads": {"created": 1}, "squads": {"created": 1}}
         assert feed.good(**document) == {"leads": {"unchanged": 1}, "squads": {"unchanged": 1}}
-        assert connection.execute("select count(*) from data.squads where lead_id is not null").fetchone() == (1,)
+        assert feed.ask("select count(*) from data.squads where lead_id is not null") == [(1,)]

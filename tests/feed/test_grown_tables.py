@@ -23,6 +23,9 @@ begin
 end
 $$;
 create trigger note before insert on data.seats for each statement execute function public.note();
+"""
+# of the table and its shards
+QUIET = """
 do $$ declare part regclass; begin
     for part in select c.oid from pg_class c where c.oid = 'data.shops'::regclass and c.relkind = 'r'
         union all select t.relid from pg_partition_tree('data.shops') t where t.isleaf
@@ -35,7 +38,9 @@ end $$;
 
 @pytest.fixture
 def shops(database_url: str) -> Iterator[Feed]:
-    yield from with_tables(database_url, TABLES + NOTES)
+    for feed in with_tables(database_url, TABLES + NOTES):
+        feed.operator.connection.execute(QUIET)
+        yield feed
 
 
 def empty(feed: Feed) -> str:

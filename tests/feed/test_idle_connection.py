@@ -59,7 +59,7 @@ def test_a_slow_client_holds_no_session(feed: Feed, sessions: list[int], monkeyp
 def test_a_terminated_session_fails_the_import(feed: Feed, sessions: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(idle_connection, "IDLE", 3600)
     importing, document = feed.begin(), json.dumps({"units": UNITS}).encode()
-    feed.operator.rows("select pg_terminate_backend(%s)", (sessions[0],))
+    feed.operator.rows("select pg_terminate_backend(%s::int)", (sessions[0],))
     wait_until(lambda: open_sessions(feed, sessions) == 0)
     with pytest.raises(psycopg.OperationalError) as failed:
         importing.receive(document)

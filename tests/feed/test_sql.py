@@ -11,6 +11,7 @@ import psycopg
 import pytest
 
 from app.database import connections
+from tests.conftest import place_shards
 from tests.feed.conftest import Feed
 from tests.service.serving import wait_until
 
@@ -164,6 +165,7 @@ AWKWARD = """
 
 def test_column_names_never_collide_with_those_of_the_comparison(feed: Feed) -> None:
     feed.operator.connection.execute(AWKWARD.encode())
+    place_shards(feed.url)
     again = Feed(feed.url, connections.read_catalog(feed.operator.connection), feed.company, feed.operator)
     values = dict.fromkeys(("name", "position", "shape", "ordinal", "parent", "isNew", "hash", "place", "n"), "x")
     report = again.send({"notes": [{**values, "score": 3}]})

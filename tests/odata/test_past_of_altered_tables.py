@@ -12,6 +12,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from tests.conftest import place_shards
 from tests.feed.test_revert_tables import TABLES
 from tests.service.serving import Reply, Service, running, wait_until
 
@@ -106,6 +107,7 @@ def comparable(value: Any) -> Any:
 def service(database_url: str) -> Iterator[Service]:
     with running(database_url) as service:
         service.operator.connection.execute(TABLES.encode())
+        place_shards(database_url)
         yield service
 
 

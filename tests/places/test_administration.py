@@ -144,6 +144,31 @@ def test_the_service_deletes_a_company_at_a_place_when_an_administrator_at_home_
     assert pair.west.rows("select id from bds.companies") == [("beta",)]
 
 
+def test_an_import_of_the_command_line_waits_while_its_company_is_between_two_places(
+    pair: Places, bds: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.database.connections.DEPARTURE", 600.0)
+    pair.company(HOME)
+    interrupt(pair, "departed")
+    file = tmp_path / "feed.json"
+    file.write_text('{"units": [{"code": "A", "name": "a"}]}')
+    with ThreadPoolExecutor(1) as pool:
+        importing = pool.submit(bds, "import", str(file), "--company", COMPANY)
+        looks = "select from pg_stat_activity where query ~ 'phase is not distinct from' and pid <> pg_backend_pid()"
+        wait_until(lambda: bool(pair.home.rows(looks)))
+        assert not importing.done()
+        with Move.of(pair.urls, COMPANY, lambda _: None) as move:
+            move.resume()
+        assert importing.result()[0] == 0
+    assert pair.writable() == ["west"] and pair.west.rows("select code from data.units") == [("A",)]
+    monkeypatch.setattr("app.database.connections.DEPARTURE", 0.0)
+    interrupt(pair, "departed", HOME)
+    code, _, message = bds("import", str(file), "--company", COMPANY)
+    assert code == 1 and "is being moved" in message
+    with Move.of(pair.urls, COMPANY, lambda _: None) as move:
+        move.abort()
+
+
 def test_a_company_that_is_being_moved_is_not_deleted(pair: Places, bds: Any) -> None:
     pair.company(HOME)
     interrupt(pair, "copied")
