@@ -40,6 +40,8 @@ def script(shell: str, commands: Sequence[Command], groups: Mapping[str, str]) -
 def bash(commands: Sequence[Command], groups: Mapping[str, str]) -> str:
     """The script for bash: a case for each group and each command, by the words before the one to complete."""
     cases = [(f'"{command.name} "*', " ".join(_flags(command))) for command in commands]
+    both = [command for command in commands if _actions(commands, command.name)]  # with actions beside what it does itself
+    cases = [(f'"{command.name} "', " ".join([*_actions(commands, command.name), *_flags(command)])) for command in both] + cases
     cases += [(f'"{group} "', " ".join(_actions(commands, group))) for group in groups]
     cases.append(('" "', " ".join([*_actions(commands, ""), *groups, "--help", "--version"])))
     return BASH % indent("\n".join(f"{pattern}) words={shlex.quote(words)} ;;" for pattern, words in cases), " " * 8)

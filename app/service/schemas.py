@@ -153,7 +153,8 @@ SCHEMAS: Mapping[str, Schema] = {
             "errorCount": WHOLE,
             "errors": array(ref("RecordError")),
         },
-        "required": ["importId", "changeSetId", "state", "startedAt", "finishedAt", "progress", "entities", "errorCount", "errors"],
+        # a list of imports has no errors
+        "required": ["importId", "changeSetId", "state", "startedAt", "finishedAt", "progress", "entities", "errorCount"],
         "additionalProperties": True,
     },
     "Mapper": record(name=TEXT, type=TEXT, createdAt=TIME, updatedAt=TIME),

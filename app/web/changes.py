@@ -204,13 +204,14 @@ async def history(page: PageRequest) -> web.StreamResponse:
         raise ServiceError("not_found", f"{name} has no row {row_id}, and the log has no changes of it")
     versions, row = found[:VERSIONS], (name, int(row_id))
     names = await row_names(page, [row, *references(versions)])
+    newest = found[0] if found and not offset else next(iter(await read_versions(page, name, int(row_id), 1, 0)), None)
     return page.render(
         "history.html",
         entity=name,
         row_id=row[1],
         versions=versions,
         names=names if row in names else {**names, row: last_name(catalog[name], versions, row[1])},
-        exists=found[0].operation != "delete" if found and not offset else row in names,
+        exists=newest.operation != "delete" if newest else row in names,
         actors=await display_names(page, (each.actor for each in found)),
         more=len(found) > VERSIONS,
         offset=offset,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -38,6 +39,7 @@ WIDE = 8  # columns that are shown unless the user chooses others
 EXACT = Style(numbers_as_strings=True, ids_as_strings=True)  # JSON numbers would lose digits of decimals
 ROWS = "select c.entity, c.rows, c.is_estimate from bds.count_rows(%s) c"
 DAMAGED = "The address of this page is damaged, or belongs to another condition or order: these are the first rows"
+OR = re.compile(r"\bor\b", re.IGNORECASE)
 NUMBERS = frozenset({"int2", "int4", "int8", "numeric", "float8"})
 
 
@@ -317,7 +319,7 @@ async def count(page: PageRequest, query: Query) -> int | None:
 def narrowed(filter: str, cell: Cell, value: Any) -> str:
     """The condition, restricted to rows whose column has the value."""
     more = f"{cell.field.name} is null" if value is None else f"{cell.field.name} = {_constant(cell, value)}"
-    return f"({filter}) and {more}" if " or " in filter.lower() else f"{filter} and {more}" if filter else more
+    return f"({filter}) and {more}" if OR.search(filter) else f"{filter} and {more}" if filter else more
 
 
 def _constant(cell: Cell, value: Any) -> str:

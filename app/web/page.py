@@ -44,6 +44,7 @@ PAGE_PATHS = frozenset(
 OTHER_PATHS = frozenset(("api", "c", "auth", "healthz", "readyz", "metrics", "openapi.json"))
 
 COMMON = ("company", "flash")  # parameters of every page
+LISTS = ("columns",)  # parameters that may be given several times
 
 # Shown once after an action, by the name in the URL's parameter `flash`.
 FLASH_MESSAGES = {
@@ -83,7 +84,7 @@ class PageRequest:
 
     @cached_property
     def query(self) -> dict[str, str]:
-        """The parameters of the URL; the last one counts if one is given twice."""
+        """The parameters of the URL; of one that may be given several times the last."""
         return dict(urls.decode_query(self.request.rel_url.raw_path_qs))
 
     @cached_property
@@ -165,9 +166,7 @@ class Site:
         async def answer(request: web.Request) -> web.StreamResponse:
             page = await self.authorize(request, access, upload=upload)
             request[PAGE_REQUEST] = page
-            for name in page.query.keys() - known:
-                expected = ", ".join(sorted(known - {"flash"}))
-                raise ServiceError("malformed_request", f"this page has no parameter {name}: expected {expected}", target=name)
+            check_parameters(request, known)
             return await handle(page)
 
         return answer
@@ -215,6 +214,17 @@ class Site:
         navigation = page.navigation if page else []
         values = {"error": error, "page": page, "navigation": navigation, "flash": None, "refresh": False}
         return render("error.html", values, error.status, error.headers)
+
+
+def check_parameters(request: web.Request, known: Collection[str]) -> None:
+    """Raise malformed_request for a parameter of the URL that is unknown, or given twice though it is not a list."""
+    names = [name for name, _ in urls.decode_query(request.rel_url.raw_path_qs)]
+    for name in names:
+        if name not in known:
+            expected = ", ".join(sorted({*known} - {"flash"}))
+            raise ServiceError("malformed_request", f"this page has no parameter {name}: expected {expected}", target=name)
+        if name not in LISTS and names.count(name) > 1:
+            raise ServiceError("malformed_request", f"{name} is given twice", target=name)
 
 
 def is_page(request: web.Request) -> bool:

@@ -31,6 +31,9 @@ WORDS = [
     ("hook rotate ", {"--revoke", "--help"}, {"--company"}),
     ("hook rotate 4f0c2a6e --re", {"--revoke"}, {"--help"}),
     ("company create --", {"--tenant"}, {"--yes"}),
+    ("import ", {"list", "show", "revert", "--company"}, {"--force"}),
+    ("import l", {"list"}, {"show"}),
+    ("import revert ", {"--force", "--dry-run"}, {"list", "--entity"}),
     ("import --company acme --", {"--entity", "--mapper", "--dry-run"}, {"--top"}),
     ("import x", set(), {"--entity"}),
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import re
 import subprocess
@@ -24,12 +25,23 @@ from tests.service.serving import Service, running
 PATTERN = re.compile(r"{(\w+):[^{}]*(?:\{[^{}]*\}[^{}]*)*}")
 
 
+def send(service: Service, method: str, path: str, body: object) -> Any:
+    connection = http.client.HTTPConnection(service.host, service.port, timeout=60)
+    connection.request(method, path, json.dumps(body), {"X-API-Key": service.key, "Content-Type": "application/json"})
+    answer = json.loads(connection.getresponse().read())
+    connection.close()
+    return answer
+
+
 @pytest.fixture(scope="module")
 def service(module_database_url: str) -> Iterator[Service]:
     with running(module_database_url, webhook_allow_private=True) as service:
         service.operator.write("demo", "insert into data.units (code, name) values ('PCS', 'Piece'), ('KG', 'Kilogram')")
         service.operator.write("demo", "insert into data.products (code, name, price) values ('A', 'Apple', 1.5)")
         service.operator.write("demo", "insert into data.product_variants (product_id, code) select id, 'A1' from data.products")
+        for document in ({"units": [{"code": "M", "name": "Metre"}]}, {"units": [{"code": "X"}]}):
+            send(service, "POST", "/api/demo/import", document)
+        send(service, "POST", "/c/demo/hooks", {"entity": None, "url": "http://127.0.0.1:9/", "disabled": True})
         yield service
 
 
@@ -99,25 +111,16 @@ def test_answers_fit_the_description(service: Service, description: dict[str, An
 
 
 def test_errors_and_changes_of_hooks_fit_the_description(service: Service, description: dict[str, Any]) -> None:
-    import http.client
-
-    def send(method: str, path: str, body: object) -> Any:
-        connection = http.client.HTTPConnection(service.host, service.port, timeout=60)
-        connection.request(method, path, json.dumps(body), {"X-API-Key": service.key, "Content-Type": "application/json"})
-        answer = json.loads(connection.getresponse().read())
-        connection.close()
-        return answer
-
     def check(name: str, value: object) -> None:
         schemas = {"components": description["components"], "$ref": f"#/components/schemas/{name}"}
         Draft202012Validator(schemas).validate(value)
 
-    hook = send("POST", "/c/demo/hooks", {"entity": "units", "url": "http://127.0.0.1:9/x", "action": "webhook"})
+    hook = send(service, "POST", "/c/demo/hooks", {"entity": "units", "url": "http://127.0.0.1:9/x", "action": "webhook"})
     check("Hook", hook)
-    send("POST", f"/c/demo/hooks/{hook['id']}/test", {})
+    send(service, "POST", f"/c/demo/hooks/{hook['id']}/test", {})
     [delivery] = service.ask(f"/c/demo/hooks/{hook['id']}/deliveries").json["data"]
     check("Delivery", delivery)
-    check("ImportReport", send("POST", "/api/demo/import", {"units": [{"code": "L"}]}))
+    check("ImportReport", send(service, "POST", "/api/demo/import", {"units": [{"code": "L"}]}))
     check("Problem", service.ask("/c/demo/nothing").json)
 
 
@@ -164,12 +167,14 @@ def test_a_client_made_from_the_description_works(service: Service, description:
     assert left_out == ["PUT /api/{company}/mappers/{name}"], "the generator knows no body of text/plain"
     (tmp_path / "use.py").write_text(
         "from generated import AuthenticatedClient\n"
+        "from generated.api.import_ import list_imports\n"
         "from generated.api.rows import list_products, get_unit\n"
         f"client = AuthenticatedClient(base_url='http://{service.host}:{service.port}', token='{service.key}')\n"
         "page = list_products.sync(client=client, company='demo', filter_=\"code = 'A'\")\n"
         "print(page.data[0].code, page.data[0].price, page.data[0].variants[0].code, page.has_more)\n"
         "unit = get_unit.sync(client=client, company='demo', id='1')\n"
         "print(unit.code)\n"
+        "print([each.state.value for each in list_imports.sync(client=client, company='demo').data[-2:]])\n"
     )
     used = subprocess.run([sys.executable, "use.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60)
-    assert used.stdout.splitlines() == ["A 1.5 A1 False", "PCS"], used.stderr
+    assert used.stdout.splitlines() == ["A 1.5 A1 False", "PCS", "['failed', 'completed']"], used.stderr

@@ -121,6 +121,19 @@ def test_parameters_that_a_page_does_not_have_are_refused(anna: Visitor) -> None
     assert anna.get("/data/products?company=demo&columns=prize").problems == ["Columns: products has no column prize"]
 
 
+def test_a_parameter_that_is_given_twice_is_refused(anna: Visitor) -> None:
+    for path, name in (
+        ("/?company=demo&company=second", "company"),
+        ("/data/products?company=demo&filter=id%20=%201&filter=id%20=%202", "filter"),
+        ("/changes?company=demo&entity=units&entity=products", "entity"),
+        ("/export?company=demo&entity=units&format=csv&format=pdf", "format"),
+        ("/connect/pbids?company=demo&company=second", "company"),
+    ):
+        page = anna.get(path)
+        assert page.status == 400 and f"{name} is given twice" in page.text.lower(), path
+    assert anna.get("/data/products?company=demo&columns=code&columns=name").status == 200
+
+
 @pytest.mark.parametrize("company", ["third", "nowhere", "'", "<b>"])
 @pytest.mark.parametrize("path", PAGES)
 def test_another_company_is_refused_whether_it_exists_or_not(anna: Visitor, path: str, company: str) -> None:

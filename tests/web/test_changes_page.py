@@ -128,6 +128,20 @@ def test_a_rows_history_has_old_and_new_values_side_by_side(anna: Visitor, fille
     assert category.one("//h1") == "categories c C" and "the row now" in category.text
 
 
+@pytest.mark.parametrize("view", ["", "&view=single"])
+def test_a_deleted_row_is_named_by_its_last_code_and_name(anna: Visitor, filled: Operator, view: str) -> None:
+    page = anna.get(f"/changes?company=demo{view}")
+    shown = page.all("//tbody//a[starts-with(@href, '/changes/products/777')]")
+    assert shown and set(shown) == {"products P"}
+    assert HOSTILE in page.text and not page.tree.xpath("//main//script")
+
+
+def test_the_second_page_of_a_deleted_rows_history_has_no_link_to_the_row(anna: Visitor, filled: Operator) -> None:
+    page = anna.get("/changes/products/777?company=demo&offset=2")
+    assert page.one("//h1").startswith("products P") and "the row now" not in page.text
+    assert "the row now" in anna.get("/changes/units/1?company=demo&offset=1").text
+
+
 def test_a_row_of_another_company_has_no_history(anna: Visitor, filled: Operator) -> None:
     assert anna.get("/changes/products/777?company=second").status == 404
 

@@ -98,6 +98,15 @@ def test_a_value_narrows(anna: Visitor) -> None:
 
 
 @pytest.mark.parametrize(
+    "condition", ["code = 'P0002' or(code = 'P0003')", "code='P0002'OR code = 'P0003'", "code = 'P0002'\tor\tcode = 'P0003'"]
+)
+def test_a_value_narrows_both_sides_of_or_however_it_is_written(anna: Visitor, condition: str) -> None:
+    page = open_rows(anna, filter=condition)
+    [narrowed] = page.all("//tr[th='P0003']/td[@data-label='price']/a[@class='only']/@href")
+    assert codes(anna.get(narrowed)) == ["P0003"]
+
+
+@pytest.mark.parametrize(
     ("parameters", "said"),
     [
         ({"filter": "prise = 1"}, "prise"),
