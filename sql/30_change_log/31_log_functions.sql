@@ -187,10 +187,11 @@ create function bds_change_log.settle_statement(this bds.entities)
     set search_path = pg_catalog, pg_temp
 as $$
     -- Any session can set bds.settling.  It gains nothing: all that a record loses are states that no other transaction could see.
+    -- Triggers of others may have logged changes of these rows since, see 33_nested; those keep their records.
     -- Planned with the transition tables as they are.
     select bds_impl.fill(
         $sql$
-    if current_setting('bds.settling', true) <> '' and changes > 0 then
+    if current_setting('bds.settling', true) = depth::text and changes > 0 then
         select a.base, set_config('enable_nestloop', 'off', true) into base, last
         from bds_change_log.advance(company, {entity:L}, 0, oldest, newest) a;
         execute $statement$
@@ -207,7 +208,9 @@ as $$
             where l.company_id = $1 and l.id = last.id and l.id between $2 and $3
                 and l.created_at > transaction_timestamp() - interval '1 day'
                 and l.operation <> 'delete' and l.actor = $4 and l.change_set_id is not distinct from $5
-        $statement$ using company, (select c.first_id from bds.clocks c where c.company_id = company), base, actor, change_set;
+        $statement$ using company, (select c.first_id from bds.clocks c where c.company_id = company),
+            coalesce((nullif(current_setting('bds.nested', true), '')::jsonb #>> array[depth::text, company])::bigint, base),
+            actor, change_set;
         get diagnostics settled = row_count;
         perform set_config('enable_nestloop', 'on', true);
         if settled <> changes then
@@ -221,8 +224,9 @@ as $$
     );
 $$;
 comment on function bds_change_log.settle_statement(bds.entities) is
-    'The statements of the update trigger''s function that, while the session has set bds.settling, add what an update does to the change '
-    'records that this transaction has already written of its rows: one record then says what the transaction did to a row';
+    'The statements of the update trigger''s function that, at the depth of triggers that the session has set as bds.settling, add what an '
+    'update does to the change records that this transaction has already written of its rows: one record then says what the transaction '
+    'did to a row';
 
 create function bds_change_log.touch_statement(child bds.entities, operation text)
     returns text

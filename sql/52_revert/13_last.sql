@@ -100,7 +100,7 @@ begin
                 'alone', s.alone::text, 'table', this.table_name::text, 'rows', 'revert_' || this.name,
                 'changes', this.changes
             )
-            from (values ('on', false), ('', true)) as s (settling, alone)
+            from (values ((pg_trigger_depth() + 1)::text, false), ('', true)) as s (settling, alone)
             where waits;
     end loop;
 end

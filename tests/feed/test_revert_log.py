@@ -183,7 +183,7 @@ def test_a_parent_and_its_children_are_one_change_of_the_parent(feed: Feed) -> N
 def test_a_session_that_settles_changes_hides_nothing(feed: Feed) -> None:
     feed.good(units=[{"code": "A", "name": "a"}, {"code": "B", "name": "b"}])
     log, own = feed.log(), f"where company_id = '{feed.company}'"
-    on = "select set_config('bds.settling', 'on', true)"
+    on = "select set_config('bds.settling', '1', true)"
     for statements in (
         (on, f"update data.units set name = 'forged' {own}"),
         # of B the transaction has no record
@@ -191,7 +191,7 @@ def test_a_session_that_settles_changes_hides_nothing(feed: Feed) -> None:
         # the record is another actor's
         (
             f"update data.units set name = 'y' {own} and code = 'B'",
-            f"select bds.set_context('{feed.company}', 'somebody else'), set_config('bds.settling', 'on', true)",
+            f"select bds.set_context('{feed.company}', 'somebody else'), set_config('bds.settling', '1', true)",
             f"update data.units set name = 'z' {own} and code = 'B'",
         ),
     ):
@@ -203,6 +203,66 @@ def test_a_session_that_settles_changes_hides_nothing(feed: Feed) -> None:
     )
     assert [old for *_, old in records(feed, change_set)] == [{"name": "a", "code": "A"}]
     assert not feed.operator.rows("select * from bds.compare_log(%s)", (feed.company,))
+
+
+NOTES = f"""
+create table data.notes ({ROW}, code text not null, seen int not null, unique (company_id, code));
+select bds.register('data.notes', singular => 'note');
+create table data.marks ({ROW}, code text not null, place int, tries int, unique (company_id, code), unique (company_id, place));
+select bds.register('data.marks', singular => 'mark');
+create function data.note() returns trigger language plpgsql as $$
+begin
+    insert into data.notes (company_id, code, seen) values (new.company_id, new.code || clock_timestamp(), new.place);
+    update data.notes set seen = seen + 1 where company_id = new.company_id and code in ('all', new.code);
+    return null;
+end $$;
+-- only for values that a revert writes last
+create trigger note after update on data.marks for each row when (new.place > 0) execute function data.note();
+alter table data.marks disable trigger note;
+create function data.retry() returns trigger language plpgsql as $$
+begin
+    update data.marks set tries = coalesce(tries, 0) + 1 where company_id = new.company_id and id <> new.id and place > 0;
+    return null;
+end $$;
+create trigger retry after update on data.marks for each row when (pg_trigger_depth() = 0) execute function data.retry();
+alter table data.marks disable trigger retry;
+"""
+
+
+@pytest.fixture
+def notes(database_url: str) -> Iterator[Feed]:
+    yield from with_tables(database_url, NOTES)
+
+
+@pytest.mark.parametrize("trigger", ["note", "retry"])
+def test_what_triggers_of_others_write_meanwhile_has_records_of_its_own(notes: Feed, trigger: str) -> None:
+    notes.write("insert into data.marks (company_id, code, place) values ('acme', 'A', 1), ('acme', 'B', 2), ('acme', 'C', 3)")
+    notes.write("insert into data.notes (company_id, code, seen) values ('acme', 'all', 0), ('acme', 'A', 0)")
+    change_set = change(
+        notes,
+        "update data.marks set place = -1 where code = 'A'",
+        "update data.marks set place = 1 where code = 'B'",
+        "update data.marks set place = 2 where code = 'A'",
+    )
+    last = len(notes.log())
+    past = f"select r from bds.rows_at('acme', 'marks', {last}) r union all select r from bds.rows_at('acme', 'notes', {last}) r order by 1"
+    before = notes.ask(past)
+    notes.operator.connection.execute(f"alter table data.marks enable trigger {trigger}".encode())
+    undone = revert(notes, change_set)
+    assert (undone["state"], undone["errors"]) == ("completed", [])
+    assert notes.rows("marks", "code", "place", order="code") == [("A", 1), ("B", 2), ("C", 3)]
+    assert notes.ask("select seen from data.notes where code in ('all', 'A') order by id") == (
+        [(2,), (1,)] if trigger == "note" else [(0,), (0,)]
+    )
+    assert not notes.operator.rows("select * from bds.compare_log('acme')")
+    assert notes.ask(past) == before
+    for version, row, old in notes.ask(
+        """
+        select h.version, h.row, h.old || coalesce(lag(h.row) over w, '{}') = coalesce(lag(h.row) over w, '{}')
+        from data.marks m cross join bds.row_history('acme', 'marks', m.id) h window w as (partition by m.id order by h.version)
+        """
+    ):
+        assert old is not False, (version, row)
 
 
 # What others changed, and changed back ----------------------------------------------------------------------------------------------
