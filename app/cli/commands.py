@@ -92,7 +92,13 @@ def revoke_key(options: argparse.Namespace, config: Config) -> int:
     return fail(f"key {options.id} was revoked at {row[0]}" if row else f"no key has the id {options.id}")
 
 
+def _require_access(options: argparse.Namespace) -> None:
+    if not (options.company or options.administrator):
+        raise ValueError("expected --company ID, or --administrator: another user without a company has nothing to see")
+
+
 def create_user(options: argparse.Namespace, config: Config) -> int:
+    _require_access(options)
     with _connect(config) as connection, connection.transaction():  # a password that could not be printed is not kept
         made = accounts.create_user(connection, options.email, options.company, options.administrator)
         if made:
@@ -116,6 +122,7 @@ def list_users(options: argparse.Namespace, config: Config) -> int:
 
 
 def set_access(options: argparse.Namespace, config: Config) -> int:
+    _require_access(options)
     with _connect(config) as connection:
         accounts.set_access(connection, options.email, options.company, options.administrator)
     return 0

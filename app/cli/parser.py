@@ -54,7 +54,13 @@ PORT = argument("--port", type=read_port, default=8080, help="port to listen on,
 EMAIL = argument("email", metavar="EMAIL", help="the email address the person signs in with")
 USER = (
     EMAIL,
-    argument("--company", required=True, action="append", metavar="ID", help="a company of the user; may be repeated"),
+    argument(
+        "--company",
+        action="append",
+        default=[],
+        metavar="ID",
+        help="a company of the user; may be repeated; only an administrator can be without",
+    ),
     argument("--administrator", action="store_true", help="creates and deletes companies and users on the pages, too"),
 )
 

@@ -249,4 +249,6 @@ def _error(url: str, response: http.client.HTTPResponse) -> ServiceError:
         code, message, target = None, "", None
     if code not in ERRORS:
         return ServiceError("internal", f"{url} answered {response.status} {response.reason}: expected the address of a service")
+    if code == "unauthorized":
+        message = f"{url} does not accept the key of BDS_KEY or --key-file: it is unknown, revoked or expired"
     return ServiceError(code, message, target=target)

@@ -107,6 +107,8 @@ async def build_filter(page: PageRequest, form: Form) -> str:
             form.add_problem("entity", f"No such entity: {form['entity']}")
         parts.append(f"entity = {parse_where.quoted(form['entity'])}")
     if form["operation"]:
+        if form["operation"] not in OPERATIONS:
+            form.add_problem("operation", f"No such operation: {form['operation']}")
         parts.append(f"operation = {parse_where.quoted(form['operation'])}")
     if form["row"]:
         parts.append(await row_condition(page, form))

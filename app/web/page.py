@@ -124,6 +124,12 @@ class PageRequest:
         return "/" + self.request.path.split("/")[1]
 
     @property
+    def switch_path(self) -> str:
+        """The page that the choice of another company leads to: the rows of the same entity, else the section."""
+        entity = self.path_variables.get("entity", "")
+        return f"/data/{entity}" if self.section == "/data" and entity in self.database.catalog else self.section
+
+    @property
     def companies(self) -> list[str]:
         return sorted(self.identity.companies)
 

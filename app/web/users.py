@@ -26,6 +26,8 @@ async def create(page: PageRequest) -> web.StreamResponse:
         form.add_problem("email", "Enter an email address")
     elif not (form.all("companies") or form.has("administrator", "yes")):
         form.add_problem("companies", "Choose one company or more")
+    elif gone := set(form.all("companies")) - set(await administration.all_companies(page.database)):
+        form.add_problem("companies", f"No such company: {min(gone)}")
     else:
         rights = {"administrator": form.has("administrator", "yes")}
         with form.collect_problems("email", "companies", targets={"": "email"}):

@@ -49,6 +49,14 @@ def test_a_company_and_its_keys(environment: dict[str, str]) -> None:
     assert (again.returncode, f"key {key_id} was revoked at 2" in again.stderr) == (1, True)
 
 
+def test_the_first_administrator_needs_no_company(environment: dict[str, str], operator: Operator) -> None:
+    made = bds(environment, "user", "create", "first@example.com", "--administrator", input="a long password\n")
+    assert (made.returncode, made.stderr) == (0, "")
+    found = "select companies, is_administrator from bds.users where email = 'first@example.com'"
+    assert operator.rows(found) == [([], True)]
+    assert bds(environment, "user", "delete", "first@example.com").returncode == 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
@@ -71,6 +79,8 @@ def test_a_company_and_its_keys(environment: dict[str, str]) -> None:
             1,
             "no key has the id 00000000-0000-0000-0000-000000000000",
         ),
+        (("user", "create", "anna@example.com"), 1, "expected --company ID, or --administrator"),
+        (("user", "access", "anna@example.com"), 1, "expected --company ID, or --administrator"),
         (("import", "-", "--company", "acme", "--mapper", ""), 2, "argument --mapper: expected a name, got an empty one"),
     ],
 )

@@ -156,7 +156,7 @@ def test_a_wrong_key_or_address_says_so(
 ) -> None:
     large = {"units": [{"code": f"U{n:09}", "name": "x" * 100} for n in range(100_000)]}
     for key, message in (
-        ("bds_" + "x" * 43, "expected an API key, a token"),
+        ("bds_" + "x" * 43, "does not accept the key of BDS_KEY or --key-file"),
         ("", "expected an API key in the variable BDS_KEY"),
         ("a b", "expected an API key"),
     ):

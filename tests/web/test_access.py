@@ -155,6 +155,19 @@ def test_a_user_chooses_among_their_companies(anna: Visitor) -> None:
     assert page.all("//nav//a[@aria-current='page']") == ["Changes"]
 
 
+@pytest.mark.parametrize(
+    ("path", "leads_to"),
+    [
+        ("/data/products?filter=id%20=%201&company=demo", "/data/products"),
+        ("/data/products/4711?company=demo", "/data/products"),
+        ("/data/nothing?company=demo", "/data"),
+        ("/changes/products/4711?company=demo", "/changes"),
+    ],
+)
+def test_another_company_is_chosen_for_the_same_entity(anna: Visitor, path: str, leads_to: str) -> None:
+    assert anna.get(path).one("//form[@class='switch']/@action") == leads_to
+
+
 def with_key(service: Service, *scopes: str) -> Visitor:
     return Visitor(service, bearer(service.operator.key("demo", scopes=scopes)), "")
 

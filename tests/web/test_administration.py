@@ -120,6 +120,7 @@ def test_a_user_is_created_with_a_password_that_is_shown_once(boss: Visitor, ser
 @pytest.mark.parametrize(("email", "companies", "problem"), [
     ("", ["demo"], "Email: Enter an email address"), ("nobody", ["demo"], "Email: 'nobody' is not a valid email address"),
     ("x@example.com", [], "Companies: Choose one company or more"),
+    ("x@example.com", ["demo", "gone"], "Companies: No such company: gone"),
     ("anna@example.com", ["demo"], "Email: user 'anna@example.com' already exists"),
 ])  # fmt: skip
 def test_a_problem_of_a_user_is_shown_at_its_field(boss: Visitor, email: str, companies: list[str], problem: str) -> None:

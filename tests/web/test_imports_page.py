@@ -74,6 +74,14 @@ def test_errors_are_listed_and_escaped(anna: Visitor) -> None:
     assert not page.tree.xpath("//table//b | //script[not(@src)]")
 
 
+def test_a_record_with_a_long_code_is_cut_in_the_list_of_errors(anna: Visitor) -> None:
+    code = "Y" * 500
+    page = report(anna, anna.upload("/imports?company=demo", {}, "units.json", dump({"units": [{"code": code}]})))
+    [shown] = page.all("//table[.//th='Where']/tbody/tr[1]/td[@data-label='Record']")
+    assert shown.startswith("code:YYY") and shown.endswith("…") and len(shown) <= 101
+    assert code in anna.get(page.one("//a[@id='errors-csv']/@href")).reply.body.decode()
+
+
 def test_a_dry_run_writes_nothing(anna: Visitor, service: Service) -> None:
     page = report(
         anna, anna.upload("/imports?company=demo", {"dryRun": "true"}, "u.json", dump({"units": [{"code": "DRY", "name": "dry"}]}))
