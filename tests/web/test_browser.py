@@ -604,6 +604,25 @@ def test_a_form_of_an_ended_session_asks_for_the_login_in_place(page: Any) -> No
     assert "company=second" in page.url and page.inner_text("h1").endswith("kept")
 
 
+def test_a_login_in_place_that_the_service_does_not_answer_can_be_tried_again(page: Any) -> None:
+    page.goto("/mappers/_new?company=second")
+    page.fill("#name", "again")
+    page.context.clear_cookies()
+    page.click("button:has-text('Save')")
+    page.fill("dialog #email", EMAIL)
+    page.fill("dialog #password", PASSWORD)
+    answers = [lambda route: route.abort(), lambda route: route.fulfill(status=503, body="no service")]
+    for answer in answers:
+        page.route("**/login", answer)
+        page.keyboard.press("Enter")
+        page.wait_for_selector("dialog [role=status]:has-text('The service does not answer')")
+        page.unroute("**/login")
+        assert page.input_value("dialog #email") == EMAIL and page.input_value("#name") == "again"
+        page.evaluate("document.querySelector('dialog [role=status]').textContent = ''")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("text=Mapper saved.")
+
+
 def test_a_file_of_an_ended_session_is_sent_after_the_login_in_place(page: Any, tmp_path: Path) -> None:
     document = tmp_path / "again.json"
     document.write_text('{"units": [{"code": "AGAIN", "name": "again"}]}')

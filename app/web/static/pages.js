@@ -119,7 +119,11 @@ async function isSignedIn() {
 
 // Shows the form of the login in a dialog until it succeeds or is closed.
 async function signIn() {
+    const first = await fetch("/login?next=/account");
+    if (!first.ok) throw new Error(`the login answered ${first.status}`);
     const dialog = document.createElement("dialog");
+    const say = document.createElement("p");
+    say.setAttribute("role", "status");
     const show = async (answer) => {
         const page = new DOMParser().parseFromString(await answer.text(), "text/html");
         const login = page.querySelector("form[action='/login']")?.closest(".login");
@@ -130,7 +134,6 @@ async function signIn() {
             return dialog.close("in");
         }
         dialog.replaceChildren(login);
-        const say = document.createElement("p");
         say.textContent = "Your session has ended. Sign in to send what you entered; nothing has been sent yet.";
         dialog.querySelector("h1").after(say);
         const cancel = document.createElement("button");
@@ -144,11 +147,15 @@ async function signIn() {
     dialog.setAttribute("aria-label", "Sign in");
     document.body.append(dialog);
     dialog.showModal();
-    show(await fetch("/login?next=/account"));
+    show(first);
     dialog.addEventListener("submit", async (event) => {
         event.preventDefault();
         event.stopPropagation();
-        show(await fetch("/login", { method: "POST", body: new URLSearchParams(new FormData(event.target)) }));
+        try {
+            await show(await fetch("/login", { method: "POST", body: new URLSearchParams(new FormData(event.target)) }));
+        } catch {
+            say.textContent = "The service does not answer. Nothing has been sent yet: try again.";
+        }
     });
     const isIn = await ended;
     dialog.remove();
