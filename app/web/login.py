@@ -12,7 +12,7 @@ from app.auth.login import delete_cookie, set_cookie
 from app.auth.tokens import COOKIE, secrets_equal
 from app.errors import ServiceError
 from app.web.forms import Form, initial_form, read_form
-from app.web.page import FLASH_MESSAGES, PageRequest, Site, see_other
+from app.web.page import FLASH_MESSAGES, PageRequest, Site, check_parameters, see_other
 from app.web.view import local_url, render
 
 # Before the login there is no session to derive a CSRF token from, so the form has one in a cookie of its own.  Without it another
@@ -24,6 +24,7 @@ LOCAL_URL = re.compile(r"/(?![/\\])[\x21-\x5b\x5d-\x7e]{0,2000}")  # nothing tha
 
 async def show(site: Site, request: web.Request) -> web.StreamResponse:
     """The form; a user who is logged in is redirected."""
+    check_parameters(request, ("next", "flash"))
     query = request.query
     if COOKIE in request.cookies:
         try:

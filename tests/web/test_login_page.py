@@ -104,6 +104,15 @@ def test_a_login_never_leads_to_another_site(service: Service, url: str) -> None
     assert send(service, token, next=url).location == "/"
 
 
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [("?next=/data&next=/keys", "next is given twice"), ("?to=/data", "this page has no parameter to: expected next")],
+)
+def test_parameters_that_are_unknown_or_given_twice_are_refused(service: Service, query: str, said: str) -> None:
+    page = anonymous(service).get("/login" + query)
+    assert page.status == 400 and said in page.text.replace("Next is", "next is").replace("This page", "this page")
+
+
 def test_the_login_page_redirects_with_a_session(service: Service) -> None:
     page = visitor(service).get("/login?next=%2Fhooks")
     assert (page.status, page.location) == (303, "/hooks")
