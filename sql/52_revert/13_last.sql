@@ -1,6 +1,96 @@
 -- Reverting: values that have to wait.  A row gets another value for the moment, which is logged as its change; the true one is written
 -- last and settles that record, so that the log has one change of each row, from the old value to the new one.
 
+-- A value for the moment is one that no row has: the first of these that the table's checks accept of the row.
+create function bds_revert.candidates(table_name regclass, column_name name, type text, sql_type text)
+    returns table (place int, tries int, expression text)
+    language sql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
+    with ranges (type, middle, step, lowest, highest) as (values
+        ('int2', '0', 'u."@n"', '-32768', '32767'),
+        ('int4', '0', 'u."@n"', '-2147483648', '2147483647'),
+        ('int8', '0', 'u."@n"::numeric', '-9223372036854775808', '9223372036854775807'),
+        ('numeric', '0', 'u."@n"', 'null', 'null'),
+        ('date', 'date ''2000-01-01''', 'u."@n"::int', 'null', 'null'),
+        ('timestamptz', 'timestamptz ''2000-01-01''', 'u."@n" * interval ''1 second''', 'null', 'null')
+    )
+    select c.place, c.tries, format(c.template, table_name, column_name, sql_type)
+    from (
+        select 1, 1, format(
+            'greatest((select least(min(t.%%2$I), %s) from %%1$s t where t.company_id = $1) - %s, %s)', r.middle, r.step, r.lowest)
+        from ranges r where r.type = candidates.type
+        union all
+        select 2, 1, format(
+            'least((select greatest(max(t.%%2$I), %s) from %%1$s t where t.company_id = $1) + %s, %s)', r.middle, r.step, r.highest)
+        from ranges r where r.type = candidates.type
+        union all
+        select 1, 1, 'gen_random_uuid()' where type = 'uuid'
+        union all
+        select 1, 1, 'md5(random()::text || u.id)::%3$s' where type = 'text'
+        union all
+        select 2, 1, '(u.%2$I || lpad(floor(random() * 1e8)::text, 8, ''0''))::%3$s' where type = 'text'
+        union all
+        -- the value with other letters and digits
+        select 3, 20, $sql$(
+            select string_agg(
+                case
+                    when x.c ~ '[0-9]' then floor(random() * 10)::text
+                    when x.c ~ '[a-z]' then chr(97 + floor(random() * 26)::int)
+                    when x.c ~ '[A-Z]' then chr(65 + floor(random() * 26)::int)
+                    else x.c
+                end,
+                '' order by x.n)
+            from string_to_table(u.%2$I, null) with ordinality x (c, n) where g.n > 0
+        )::%3$s$sql$ where type = 'text'
+    ) as c (place, tries, template);
+$$;
+comment on function bds_revert.candidates(regclass, name, text, text) is
+    'Values that a column may have for the moment, in their order, with the number of tries of a random one';
+
+create function bds_revert.stand_in(entity_name text, table_name regclass, this record)
+    returns text
+    language plpgsql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    return (select case
+            when this.target is not null or e.expressions is null then case when not this.required then 'null' end
+            when k.checks is null then e.expressions[1]
+            else bds_impl.fill(
+                $sql$coalesce((
+                    select c.{column:I} from ({candidates}) c ({column:I}, "@place")
+                    where ({checks}) is not false
+                        and not exists (select from {table} t where t.company_id = $1 and t.{column:I} = c.{column:I})
+                    order by c."@place" limit 1
+                ), {first})$sql$,
+                'candidates', e.candidates, 'checks', k.checks, 'table', table_name::text, 'column', this.column_name,
+                'first', e.expressions[1])
+        end
+    from (
+        select array_agg(c.expression order by c.place) as expressions,
+            string_agg(
+                format('select %s, %s + g.n from generate_series(1, %s) g (n)', c.expression, c.place, c.tries),
+                ' union all ' order by c.place
+            ) as candidates
+        from bds_revert.candidates(table_name, this.column_name, this.type, this.sql_type) c
+    ) e
+    cross join (
+        select string_agg(pg_get_expr(k.conbin, k.conrelid), ' and ') as checks
+        from pg_constraint k
+        cross join lateral (
+            select array_agg(a.attname) as columns from pg_attribute a where a.attrelid = k.conrelid and a.attnum = any (k.conkey)
+        ) a
+        where k.conrelid = table_name and k.contype = 'c' and this.column_name = any (a.columns)
+            and a.columns <@ array(select c.column_name from bds_revert.columns_of(entity_name) c)
+    ) k);
+end
+$$;
+comment on function bds_revert.stand_in(text, regclass, record) is
+    'The SQL of a value that a column may have for the moment, $1 being the company; null if there is none';
+
 create function bds_revert.make_way(company text)
     returns void
     language plpgsql
@@ -15,14 +105,7 @@ begin
         cross join lateral bds_revert.columns_of(e.name) c
         left join pg_temp.revert_entities x on x.name = c.target and x.place > e.place and x.creates
         cross join lateral (
-            select case
-                    when c.target is not null then case when not c.required then 'null' end
-                    when c.type = 'text' then format('md5(random()::text || u.id)::%s', c.sql_type)
-                    when c.type in ('int4', 'int8', 'numeric') then format(
-                        '(select least(min(t.%I), 0) from %s t where t.company_id = $1) - u."@n"', c.column_name, e.table_name)
-                    when c.type = 'uuid' then 'gen_random_uuid()'
-                    when not c.required then 'null'
-                end,
+            select bds_revert.stand_in(e.name, e.table_name, c),
                 concat_ws(
                     ' or ',
                     case when c.is_unique then

@@ -171,6 +171,57 @@ def test_unique_numbers_texts_of_a_length_and_uuids_are_swapped_back(boxes: Feed
     assert_undone(boxes, change_set)
 
 
+SHELVES = f"""
+create table data.shelves ({ROW}, code text not null check (code ~ '^[A-Z][0-9]{{3}}$'), mail text not null check (mail like '%@%'),
+    place smallint not null check (place > 0), slot bigint not null, price numeric(6, 2) not null, day date not null,
+    since timestamptz not null, "From" date not null, "to" date not null, check (slot > 0 and price > slot), check ("From" < "to"),
+    unique (company_id, code), unique (company_id, mail), unique (company_id, place), unique (company_id, slot),
+    unique (company_id, price), unique (company_id, day), unique (company_id, since),
+    unique (company_id, "From"), unique (company_id, "to"));
+select bds.register('data.shelves', singular => 'shelf');
+"""
+
+
+@pytest.fixture
+def shelves(database_url: str) -> Iterator[Feed]:
+    yield from with_tables(database_url, SHELVES)
+
+
+def fill_shelves(feed: Feed, rows: int) -> None:
+    feed.write(
+        'insert into data.shelves (company_id, code, mail, place, slot, price, day, since, "From", "to")'
+        " select 'acme', 'A10' || n, n || '@b', n, n, n + 9, d + n, d + n, d + n, d + n + 300"
+        f" from generate_series(1, {rows}) n, (values (date '2026-01-01')) d (d)"
+    )
+
+
+def test_values_with_checks_and_required_dates_are_swapped_back(shelves: Feed) -> None:
+    fill_shelves(shelves, 3)
+    values = (
+        "code = 'A10' || {n}, mail = {n} || '@b', place = {n}, slot = {n}, price = {n} + 9, day = {d}, since = {d}, \"From\" = {d},"
+    )
+    values += ' "to" = {d} + 300'
+    change_set = change(
+        shelves,
+        *(
+            "update data.shelves set " + values.format(n=n, d=f"(date '2026-01-01' + {n})") + f" where code = 'A10{of}'"
+            for of, n in ((1, 9), (2, 1), (3, 2), (9, 3))
+        ),
+    )
+    assert_undone(shelves, change_set)
+
+
+def test_values_that_leave_no_room_are_refused_by_their_check(shelves: Feed) -> None:
+    fill_shelves(shelves, 2)
+    change_set = change(
+        shelves, *(f"update data.shelves set place = {to} where place = {of}" for of, to in ((1, 3), (2, 1), (3, 2)))
+    )
+    shelves.operator.connection.execute("alter table data.shelves add constraint low check (place < 3)")
+    before = content(shelves)
+    assert [code for *_, code in problems(revert(shelves, change_set))] == ["invalid_value", "invalid_value"]
+    assert content(shelves) == before
+
+
 def test_a_parent_and_its_children_are_one_change_of_the_parent(feed: Feed) -> None:
     feed.good(orders=[{"code": "O", "orderDate": "2026-01-01", "note": "old", "items": [{"quantity": 1}, {"quantity": 2}]}])
     change_set = feed.send(orders=[{"code": "O", "note": "new", "items": [{"quantity": 1, "description": "x"}]}])["importId"]
