@@ -18,8 +18,8 @@ import psutil
 import psycopg
 from psycopg.conninfo import make_conninfo
 
-from app.database import places
 from app.database.directory import HOME
+from app.places import administration
 from bench.place import COMPANY, Place, Service, service
 from bench.table import Result, say, timed
 
@@ -60,7 +60,7 @@ def _all(where: Place, companies: int, number: int) -> dict[str, tuple[str, floa
                 _run(home, CREATE, *limits)
                 continue
             url = stack.enter_context(where.database())
-            places.add(home, name, make_conninfo(url))
+            administration.add(home, name, make_conninfo(url))
             _run(url, CREATE, *limits)
             _run(home, ELSEWHERE, *limits, name)
         _run(home, "analyze")

@@ -12,8 +12,8 @@ from typing import Any, BinaryIO
 
 import psycopg
 
-from app.database import dump
 from app.database.connections import connect
+from app.places import dump
 from bench.place import Place
 from bench.table import Result, rate, say, timed
 

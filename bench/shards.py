@@ -18,7 +18,8 @@ from typing import Any
 import psycopg
 from psycopg.conninfo import make_conninfo
 
-from app.database import cluster, migrate
+from app.database import migrate
+from app.places import cluster
 from bench.company import PRODUCTS
 from bench.place import COMPANY, Place, load, settle
 from bench.table import Result, rate, say, timed

@@ -21,7 +21,8 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from pytest_postgresql.janitor import DatabaseJanitor
 
 from app import logs
-from app.database import cluster, embedded, migrate
+from app.database import embedded, migrate
+from app.places import cluster
 
 TEMPLATE = "bds_template"
 SHARED = Path(__file__).resolve().parent.parent.parent / "shared"

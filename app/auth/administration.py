@@ -15,10 +15,10 @@ from psycopg.rows import class_row
 
 from app.auth.gate import Identity
 from app.auth.passwords import Passwords, make_password
-from app.database import places
 from app.database.database import Database
 from app.database.directory import HOME
 from app.errors import ServiceError
+from app.places import administration
 from app.tasks import in_daemon
 
 
@@ -116,13 +116,13 @@ async def create_company(
     """Create a company; mine: the administrator gets access to it.  Raises ServiceError(conflict), psycopg.Error: BD004, BD005."""
     access = (identity.email, sorted(identity.companies | {company}), True) if mine else None
     urls, session = database.urls(), identity.session
-    await in_daemon(lambda: places.create_company(urls, company, tenant, place, session=session, access=access))
+    await in_daemon(lambda: administration.create_company(urls, company, tenant, place, session=session, access=access))
 
 
 async def delete_company(database: Database, identity: Identity, company: str) -> None:
     """Delete everything of a company.  Raises ServiceError(conflict), psycopg.Error: BD002, BD004."""
     urls, session = database.urls(), identity.session
-    await in_daemon(lambda: places.delete_company(urls, company, session=session))
+    await in_daemon(lambda: administration.delete_company(urls, company, session=session))
 
 
 async def create_user(database: Database, identity: Identity, email: str, companies: Sequence[str], *, administrator: bool) -> str:

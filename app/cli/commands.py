@@ -20,8 +20,9 @@ from app.cli.imports import run_import, showing
 from app.cli.progress import Progress
 from app.cli.remote import given_service
 from app.config import Config
-from app.database import cluster, connections, embedded, migrate, places
+from app.database import connections, embedded, migrate
 from app.export.request import FORMATS
+from app.places import administration, cluster
 from app.tasks import interruptible
 
 QUERY = ("filter", "select", "orderby", "expand", "top", "skip")  # options of an export, as OData has them
@@ -209,7 +210,7 @@ def load_demo(options: argparse.Namespace, config: Config) -> int:
     url = connections.resolve(config)
     with connections.connect(url) as connection:
         if connection.execute("select 1 from bds.companies where id = %s", (demo.COMPANY,)).fetchone() is None:
-            places.create_company(connections.urls_of_places(config), demo.COMPANY)
+            administration.create_company(connections.urls_of_places(config), demo.COMPANY)
         with showing(None) as show:
             run_import(connections.resolve_company(config, demo.COMPANY), config, demo.COMPANY, demo.open_document(), show)
         with connection.transaction():

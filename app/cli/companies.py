@@ -18,8 +18,9 @@ from app.cli.command import Command, argument
 from app.cli.exports import output
 from app.cli.progress import Progress
 from app.config import Config
-from app.database import connections, dump, places
+from app.database import connections
 from app.errors import ServiceError
+from app.places import administration, dump
 
 COMPANIES = """
     select c.id, coalesce(c.tenant_id, ''), to_char(c.created_at, 'YYYY-MM-DD HH24:MI'), k.last_id::text,
@@ -30,7 +31,7 @@ COMPANIES = """
 
 
 def create_company(options: argparse.Namespace, config: Config) -> int:
-    places.create_company(connections.urls_of_places(config), options.id, options.tenant, options.place)
+    administration.create_company(connections.urls_of_places(config), options.id, options.tenant, options.place)
     return 0
 
 
@@ -54,7 +55,7 @@ def require_company(connection: psycopg.Connection[Any], company: str) -> None:
 def delete_company(options: argparse.Namespace, config: Config) -> int:
     if not options.yes:
         options.refuse(f"everything of {options.id} would be deleted, its change log too: expected --yes")
-    rows = places.delete_company(connections.urls_of_places(config), options.id)
+    rows = administration.delete_company(connections.urls_of_places(config), options.id)
     for table, count in rows:
         stdio.message(f"{table}: {count:,} rows deleted")
     return 0

@@ -8,7 +8,8 @@ from app.cli import stdio
 from app.cli.arguments import read_port
 from app.cli.command import Command, argument
 from app.config import Config
-from app.database import cluster, connections, rebalance
+from app.database import connections
+from app.places import cluster, rebalance
 
 
 def add_node(options: argparse.Namespace, config: Config) -> int:

@@ -11,30 +11,34 @@ from app.cli import stdio, tables
 from app.cli.arguments import read_name
 from app.cli.command import Command, argument
 from app.config import Config
-from app.database import connections, everywhere, places, rebalance
+from app.database import connections
 from app.database.directory import HOME
-from app.database.move import Move
+from app.places import administration, everywhere, rebalance
+from app.places.move import Move
 
 
 def add_place(options: argparse.Namespace, config: Config) -> int:
-    for name in places.add(connections.resolve(config), options.name, options.url):
+    for name in administration.add(connections.resolve(config), options.name, options.url):
         stdio.message(f"entity {name}" if ": " in name else f"sql/{name}")
     return 0
 
 
 def list_places(options: argparse.Namespace, config: Config) -> int:
-    rows = places.describe(connections.urls_of_places(config))
+    rows = administration.describe(connections.urls_of_places(config))
     stdio.write(tables.table(("name", "companies", "size", "state"), rows))
     return 0
 
 
 def drain_place(options: argparse.Namespace, config: Config) -> int:
     urls = connections.urls_of_places(config)
+    if options.end:
+        (rebalance if rebalance.is_worker(urls, options.name) else administration).end_drain(urls, options.name)
+        return 0
     if rebalance.is_worker(urls, options.name):
         rebalance.drain(urls, options.name, stdio.message)
         return 0
-    for company in places.drain(urls, options.name):
-        target = places.choose(urls, company, but=options.name)
+    for company in administration.drain(urls, options.name):
+        target = administration.choose(urls, company, but=options.name)
         stdio.message(f"{company} goes to {target}")
         with Move.of(urls, company, lambda _: None) as move:
             if move.phase:
@@ -59,7 +63,7 @@ def move_company(options: argparse.Namespace, config: Config) -> int:
 
 def run_sql(options: argparse.Namespace, config: Config) -> int:
     text = sys.stdin.read() if options.file == "-" else Path(options.file).read_text(encoding="utf-8")
-    places.run_file(connections.urls_of_places(config), text)
+    administration.run_file(connections.urls_of_places(config), text)
     return 0
 
 
@@ -98,8 +102,13 @@ also to the servers, which replicate from each other.""",
         "place drain",
         drain_place,
         "move all companies away from a place, which gets no further ones",
-        "  bds place drain west                         one after the other; may be repeated after an interruption",
-        (argument("name", metavar="NAME", help="the place"),),
+        """\
+  bds place drain west                         one after the other; may be repeated after an interruption
+  bds place drain west --end                   the place gets companies again""",
+        (
+            argument("name", metavar="NAME", help="the place"),
+            argument("--end", action="store_true", help="let the place get companies again; moves none"),
+        ),
     ),
     Command(
         "company move",

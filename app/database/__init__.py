@@ -22,11 +22,4 @@ What commands and operators use:
     connections   connections outside the pools, for imports, too
     embedded      the embedded PostgreSQL
     migrate       applies migrations, and functions that have changed
-    places        administration of places
-    move          moves a company to another place, with replication
-    replication   the logical replication of a company's rows
-    cluster       the workers of a Citus cluster as places
-    rebalance     gives each worker of a cluster its share of the companies
-    everywhere    a read-only statement over the companies of all places
-    dump          a company as a stream of bytes
 """

@@ -1,5 +1,5 @@
 -- Places: the directory at home, and what a move calls at the place that a company leaves and at the one where it arrives.  Rows are
--- carried by PostgreSQL's logical replication between the two calls; app/database/move.py has the steps.  Only the owner may call them.
+-- carried by PostgreSQL's logical replication between the two calls; app/places/move.py has the steps.  Only the owner may call them.
 
 create function bds_operation.become_place(name text)
     returns uuid

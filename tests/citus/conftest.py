@@ -13,8 +13,9 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from app.config import Config
-from app.database import cluster, connections, migrate, places, rebalance
+from app.database import connections, migrate
 from app.database.directory import HOME
+from app.places import administration, cluster, rebalance
 from tests.conftest import CITUS_URL, Operator
 
 COMPANY = "demo"
@@ -51,8 +52,8 @@ class Cluster:
 
     def company(self, company: str = COMPANY) -> str:
         """Create a company; returns its place."""
-        place = places.choose(self.urls, company)
-        places.create_company(self.urls, company, None, place)
+        place = administration.choose(self.urls, company)
+        administration.create_company(self.urls, company, None, place)
         return place
 
     def rows(self, place: str, query: str) -> list[tuple[Any, ...]]:

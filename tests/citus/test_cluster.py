@@ -10,10 +10,10 @@ from typing import Any
 import psycopg
 import pytest
 
-from app.database import cluster, places, rebalance
 from app.database.directory import HOME
-from app.database.move import GRACE, Move
 from app.errors import ServiceError
+from app.places import administration, cluster, rebalance
+from app.places.move import GRACE, Move
 from tests.auth.client import make_user
 from tests.citus.conftest import COMPANY, Cluster, made
 from tests.conftest import Operator
@@ -94,7 +94,7 @@ def test_an_administrator_creates_and_deletes_a_company_where_its_shard_is(pair:
             home.execute("select bds.set_access('boss@example.com', %s, true)", ([COMPANY],))
         boss = visitor(service, "boss@example.com")
         wait_until(lambda: len(boss.get("/companies").tree.xpath("//select[@id='place']/option")) == 4)
-        place = places.choose(pair.urls, "acme")
+        place = administration.choose(pair.urls, "acme")
         [other] = [name for name in pair.names if name != place]
         refused = boss.post("/companies", {"id": "acme", "place": other})
         assert f"expected {place}, not {other}" in refused.problems[0]
@@ -111,7 +111,7 @@ def test_companies_move_between_workers_under_load(pair: Cluster, monkeypatch: p
     monkeypatch.setattr(rebalance, "GRACE", GRACE)
     pair.company()
     with running(pair.url, company=None, webhook_window=0.1, webhook_allow_private=True) as service, receiving() as receiver:
-        wait_until(lambda: all(state == "serves" for *_, state in places.describe(pair.urls)))
+        wait_until(lambda: all(state == "serves" for *_, state in administration.describe(pair.urls)))
         hook = send(service, "POST", f"/c/{COMPANY}/hooks", {"entity": "units", "url": receiver.url(), "allowInChangeSet": True})
         assert hook.status == 201, hook.body
         with working(pair.url):
@@ -138,7 +138,7 @@ def test_webhooks_of_other_companies_go_on_during_a_move(pair: Cluster, monkeypa
     shown: list[int] = []
     with running(pair.url, company=None, webhook_allow_private=True) as service, receiving() as receiver, working(pair.url):
         receiver.answers["/hang"] = ["hang"]
-        wait_until(lambda: all(state == "serves" for *_, state in places.describe(pair.urls)))
+        wait_until(lambda: all(state == "serves" for *_, state in administration.describe(pair.urls)))
         client = replace(service, key=service.operator.key(COMPANY, other))
         for company, path in ((COMPANY, "/hang"), (other, "/ok")):
             hook = send(client, "POST", f"/c/{company}/hooks", {"entity": "units", "url": receiver.url(path)})
@@ -171,7 +171,7 @@ def test_an_import_whose_document_is_being_received_is_ended_by_a_move(pair: Clu
     rows = [{"code": f"U{n}", "name": "x" * 1000} for n in range(20_000)]  # more than is collected in memory
     document = json.dumps({"units": rows}).encode()
     with running(pair.url, company=None) as service:
-        wait_until(lambda: all(state == "serves" for *_, state in places.describe(pair.urls)))
+        wait_until(lambda: all(state == "serves" for *_, state in administration.describe(pair.urls)))
         connection = http.client.HTTPConnection(service.host, service.port)
         connection.putrequest("POST", f"/api/{COMPANY}/import")
         for name, value in {
@@ -206,7 +206,7 @@ def two_of_one_worker(there: Cluster) -> str:
             for name in (COMPANY, *(f"other-{n}" for n in range(40)))
         }
     for name, shard in shards.items():
-        if shard != shards[COMPANY] and places.choose(there.urls, name) == there.place():
+        if shard != shards[COMPANY] and administration.choose(there.urls, name) == there.place():
             there.company(name)
             return name
     raise AssertionError(shards)
@@ -279,7 +279,7 @@ def test_a_company_of_home_moves_to_the_worker_that_has_its_shard(pair: Cluster)
     with psycopg.connect(pair.url, autocommit=True) as home:
         operator = Operator(home)
         operator.write(operator.company(COMPANY), "insert into data.units (code, name) values ('KG', 'kilogram')")
-    place = places.choose(pair.urls, COMPANY)
+    place = administration.choose(pair.urls, COMPANY)
     [other] = [name for name in pair.names if name != place]
     with Move.of(pair.urls, COMPANY, lambda _: None) as move, pytest.raises(ServiceError, match=f"expected {place}"):
         move.start(other)
@@ -302,9 +302,9 @@ PARTS = """
 
 def test_tables_and_columns_of_a_dba_are_distributed(pair: Cluster) -> None:
     place = pair.company()
-    places.run_file(pair.urls, PARTS)
+    administration.run_file(pair.urls, PARTS)
     pair.write(place, "insert into data.parts (code) values ('A')")
-    places.run_file(pair.urls, "alter table data.parts add column weight numeric(9, 2) check (weight > 0); " + PARTS)
+    administration.run_file(pair.urls, "alter table data.parts add column weight numeric(9, 2) check (weight > 0); " + PARTS)
     pair.write(place, "update data.parts set weight = 1.5")
     place = move(pair)
     assert pair.rows(place, "select code, weight::text from data.parts") == [("A", "1.50")]

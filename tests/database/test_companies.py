@@ -12,8 +12,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from app.database import dump
 from app.errors import ServiceError
+from app.places import dump
 from tests.conftest import Operator, _database
 from tests.database.aging import age
 from tests.upgrade.snapshot import HASH, WAREHOUSES, run_import, stage

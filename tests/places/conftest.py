@@ -16,9 +16,10 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from app.database import embedded, migrate, places
+from app.database import embedded, migrate
 from app.database.directory import HOME
-from app.database.move import Move
+from app.places import administration
+from app.places.move import Move
 from tests.conftest import TEMPLATE, Operator
 
 COMPANY = "demo"
@@ -65,7 +66,7 @@ class Places:
         return self.home if place == HOME else self.west
 
     def company(self, place: str, company: str = COMPANY) -> None:
-        places.create_company(self.urls, company, None, place)
+        administration.create_company(self.urls, company, None, place)
 
     def move(self, target: str, company: str = COMPANY, say: Callable[[str], None] = lambda _: None) -> None:
         with Move.of(self.urls, company, say) as move:
@@ -85,7 +86,7 @@ class Places:
 @pytest.fixture(autouse=True)
 def no_grace(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows at the source are deleted at once; tests of readers that are behind say how long they need."""
-    monkeypatch.setattr("app.database.move.GRACE", 0.0)
+    monkeypatch.setattr("app.places.move.GRACE", 0.0)
 
 
 @pytest.fixture
@@ -98,7 +99,7 @@ def pair(servers: tuple[str, str]) -> Iterator[Places]:
         _run(server, "grant create on database {} to bds_owner", name)  # as bds migrate does; a copy has not got it
         urls.append(make_conninfo(server, dbname=name))
     home, west = urls
-    places.add(home, "west", west)
+    administration.add(home, "west", west)
     with psycopg.connect(home, autocommit=True) as first, psycopg.connect(west, autocommit=True) as second:
         yield Places(Operator(first), Operator(second), {HOME: home, "west": west})
         for url in (west, home):

@@ -17,10 +17,11 @@ import pytest
 from psycopg import sql
 
 from app.cli.main import main
-from app.database import embedded, places
+from app.database import embedded
 from app.database.directory import HOME
-from app.database.move import Move
 from app.errors import ServiceError
+from app.places import administration
+from app.places.move import Move
 from tests.auth.client import make_user
 from tests.places.conftest import COMPANY, Places
 from tests.service.serving import running, wait_until
@@ -197,6 +198,9 @@ def test_a_place_is_drained(pair: Places, bds: Any) -> None:
     assert "draining" in bds("place", "list")[1]
     assert bds("company", "create", "three")[0] == 0
     assert pair.directory("three")[0] == HOME
+    assert bds("place", "drain", "west", "--end")[0] == 0
+    assert "draining" not in bds("place", "list")[1]
+    assert bds("place", "drain", "east", "--end")[0] == 1
 
 
 def test_a_file_runs_at_every_place_and_an_error_names_the_place(pair: Places, bds: Any, tmp_path: Any) -> None:
@@ -211,20 +215,18 @@ def test_a_file_runs_at_every_place_and_an_error_names_the_place(pair: Places, b
 
 def test_a_database_is_a_place_once(pair: Places) -> None:
     with pytest.raises(ServiceError, match="place 'west' already"):
-        places.add(pair.urls[HOME], "east", pair.urls["west"])
+        administration.add(pair.urls[HOME], "east", pair.urls["west"])
     pair.company(HOME)
     with pytest.raises(ServiceError, match="without companies"):
-        places.add(pair.urls[HOME], "east", pair.urls[HOME])
+        administration.add(pair.urls[HOME], "east", pair.urls[HOME])
 
 
-def test_two_moves_of_a_company_at_once(pair: Places) -> None:
+def test_two_moves_of_a_company_at_once(pair: Places, monkeypatch: pytest.MonkeyPatch) -> None:
     pair.company(HOME)
-    with (
-        Move.of(pair.urls, COMPANY, lambda _: None),
-        pytest.raises(ServiceError, match="another process"),
-        Move.of(pair.urls, COMPANY, lambda _: None),
-    ):
-        pass
+    with Move.of(pair.urls, COMPANY, lambda _: None), monkeypatch.context() as hasty:
+        hasty.setattr("app.places.move.TURN", 0.1)
+        with pytest.raises(ServiceError, match="another process"), Move.of(pair.urls, COMPANY, lambda _: None):
+            pass
     interrupt(pair, "copied")
     with Move.of(pair.urls, COMPANY, lambda _: None) as move:
         with pytest.raises(ServiceError, match="--resume or --abort"):
@@ -357,7 +359,7 @@ def test_a_full_disk_at_the_target_leaves_the_company_where_it_is(pair: Places, 
 
 
 def test_a_writer_in_its_turn_delays_the_departure(pair: Places, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.database.move.PATIENCE", 0.0)
+    monkeypatch.setattr("app.places.move.PATIENCE", 0.0)
     pair.company(HOME)
     with psycopg.connect(pair.urls[HOME]) as writer:
 
@@ -378,7 +380,7 @@ def test_a_writer_in_its_turn_delays_the_departure(pair: Places, monkeypatch: py
 
 
 def test_an_import_under_way_delays_the_departure(pair: Places, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.database.move.PATIENCE", 0.0)
+    monkeypatch.setattr("app.places.move.PATIENCE", 0.0)
     pair.company(HOME)
     [(number,)] = pair.home.write(COMPANY, "select bds.import_begin(%s, 'me')", (COMPANY,))
     with pytest.raises(ServiceError, match="imports under way") as refused:

@@ -10,8 +10,8 @@ import sys
 import pytest
 
 from app.database.directory import HOME
-from app.database.move import Move
 from app.errors import ServiceError
+from app.places.move import Move
 from tests.places.conftest import COMPANY, Places
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.processes, pytest.mark.slow]
 # moves a company and kills itself after a step
 MOVER = """
 import json, os, sys
-from app.database import move
+from app.places import move
 move.GRACE = 0.0
 urls, company, target, last = json.loads(sys.argv[1])
 def say(step):

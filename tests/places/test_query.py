@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from app.database import everywhere
 from app.database.directory import HOME
 from app.errors import ServiceError
+from app.places import everywhere
 from tests.places.conftest import Places
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]

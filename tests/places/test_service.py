@@ -17,10 +17,10 @@ import psycopg
 import pytest
 
 from app.config import Config
-from app.database import places
 from app.database.database import Database
 from app.database.directory import HOME, Directory, Entry
-from app.database.move import Move
+from app.places import administration
+from app.places.move import Move
 from tests.changes.following import following
 from tests.places.conftest import COMPANY, Places
 from tests.service.serving import ANSWER, Reply, Service, running, wait_until
@@ -59,7 +59,7 @@ PARTS = """
 def service(pair: Places) -> Iterator[Service]:
     pair.company(HOME)
     with running(pair.urls[HOME], company=None, webhook_window=0.1, webhook_allow_private=True) as service:
-        wait_until(lambda: places.describe(pair.urls)[1][3] == "serves")
+        wait_until(lambda: administration.describe(pair.urls)[1][3] == "serves")
         yield service
 
 
@@ -265,7 +265,7 @@ def test_an_import_that_begins_while_its_company_departs_goes_to_the_new_place(
 
 
 def test_imports_go_on_while_a_long_one_keeps_the_company(pair: Places, service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.database.move.WINDOW", 0.0)  # every import is a long one
+    monkeypatch.setattr("app.places.move.WINDOW", 0.0)  # every import is a long one
     steps: list[str] = []
     [(number,)] = pair.home.write(COMPANY, "select bds.import_begin(%s, 'me')", (COMPANY,))
     mover = threading.Thread(target=pair.move, args=("west",), kwargs={"say": steps.append})
@@ -290,7 +290,7 @@ def test_a_place_with_other_entities_is_not_served(pair: Places, service: Servic
     wait_until(lambda: service.odata("/units").status == 503)
     detail = service.odata("/units").json["error"]["message"]
     assert "other entities than home" in detail
-    assert "other entities" in places.describe(pair.urls)[1][3]
+    assert "other entities" in administration.describe(pair.urls)[1][3]
     assert service.ask("/readyz", authorization=None).status == 200
     metrics = service.ask("/metrics", authorization=None).body.decode()
     assert 'bds_place_up{place="west"} 0.0' in metrics
@@ -334,7 +334,7 @@ def test_a_place_is_added_while_the_service_runs(pair: Places) -> None:
     pair.company(HOME)
     with running(pair.urls[HOME], company=None) as service:
         assert 'bds_place_up{place="west"}' not in service.ask("/metrics", authorization=None).body.decode()
-        places.add(pair.urls[HOME], "west", pair.urls["west"])
+        administration.add(pair.urls[HOME], "west", pair.urls["west"])
         wait_until(lambda: 'bds_place_up{place="west"} 1.0' in service.ask("/metrics", authorization=None).body.decode())
         sampled = service.ask("/metrics", authorization=None).body.decode()
         assert 'bds_pool_limit_connections{pool="bds_service@west"} 4.0' in sampled
@@ -352,7 +352,7 @@ def test_a_place_that_never_answers_holds_up_no_other(pair: Places, monkeypatch:
         url = f"postgresql://nobody@127.0.0.1:{silent.getsockname()[1]}/bds"
         pair.home.connection.execute("insert into bds.places (name, url) values ('silent', %s)", (url,))
         with running(pair.urls[HOME], company=None) as service:
-            places.add(pair.urls[HOME], "west", pair.urls["west"])
+            administration.add(pair.urls[HOME], "west", pair.urls["west"])
             wait_until(lambda: 'bds_place_up{place="west"} 1.0' in service.ask("/metrics", authorization=None).body.decode())
             pair.move("west")
             assert unit(service, "A").status == 200

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from app.database import dump
+from app.places import dump
 from tests.service.serving import Service, running, wait_until
 from tests.webhooks.conftest import working
 from tests.webhooks.receiving import Receiver, receiving

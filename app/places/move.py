@@ -25,12 +25,12 @@ from typing import Any, LiteralString
 
 import psycopg
 
-from app.database import cluster
 from app.database.connections import connect
 from app.database.directory import HOME, REFRESH
 from app.database.place import STATE, difference
-from app.database.replication import POLL, Replication
 from app.errors import ServiceError
+from app.places import cluster
+from app.places.replication import POLL, Replication
 
 LOOK = 0.2  # seconds between two looks otherwise
 PATIENCE = 600.0  # seconds to wait for a moment without an import under way
@@ -38,11 +38,13 @@ WINDOW = 0.3  # seconds to wait in departing for imports that have begun
 # Seconds in which the rest has to be replicated, else the company goes on at the source for a while; then twice as many.
 CATCH_UP = 0.5
 TRIES = 8
+TURN = 5.0  # seconds to wait for the process that has the move: the server may not have noticed yet that it has ended
 BATCH = 50_000  # rows that are deleted in one transaction
 NEAR = 1 << 20  # bytes of the write-ahead log that the target may lack when the company departs
 GRACE = 2 * REFRESH + 1  # seconds in which each process of the service has read the directory again
 
 ENTRY: LiteralString = "select place, source, target, phase, changed_at from bds.directory where company_id = %s"
+LIMIT: LiteralString = "select set_config('lock_timeout', %s, true)"
 NOTE: LiteralString = "select bds_operation.note_place(%s, %s, %s, %s, %s)"
 IS_IMPORTING: LiteralString = """
     select exists (
@@ -75,8 +77,12 @@ class Move:
         """Take the company's move; one process at a time has it.  Raises ServiceError, psycopg.Error."""
         self = cls(urls, company, say)
         with self._stack:
-            if not self._value(self._home, "select pg_try_advisory_lock(hashtextextended('bds.move:' || %s, 0))", company):
-                raise ServiceError("conflict", f"another process is moving {company}")
+            try:
+                with self._home.transaction():
+                    self._home.execute(LIMIT, (f"{TURN}s",))
+                    self._home.execute("select pg_advisory_lock(hashtextextended('bds.move:' || %s, 0))", (company,))
+            except psycopg.errors.LockNotAvailable:
+                raise ServiceError("conflict", f"another process is moving {company}") from None
             if not self._value(self._home, "select exists (select 1 from bds.companies where id = %s)", company):
                 raise ServiceError("not_found", f"no such company: {company!r}")
             self._read()
@@ -226,7 +232,7 @@ class Move:
 
     def _limit_locks(self, seconds: float) -> None:
         """Let the transaction at the source wait for no lock longer than that."""
-        self._source.execute("select set_config('lock_timeout', %s, true)", (f"{seconds}s",))
+        self._source.execute(LIMIT, (f"{seconds}s",))
 
     def _has_caught_up(self, patience: float) -> bool:
         """Wait for writers that need no turn, and for what they wrote; whether all of it arrived in time."""

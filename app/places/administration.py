@@ -6,12 +6,13 @@ from typing import Any, LiteralString
 
 import psycopg
 
-from app.database import cluster, migrate
-from app.database.cluster import ADD, BECOME
+from app.database import migrate
 from app.database.connections import connect
 from app.database.directory import HOME
 from app.database.place import STATE, difference
 from app.errors import ServiceError
+from app.places import cluster
+from app.places.cluster import ADD, BECOME
 
 SIZE: LiteralString = "select pg_database_size(current_database())"
 COMPANIES: LiteralString = "select count(*) from bds.clocks where departed_at is null"
@@ -73,7 +74,7 @@ def choose(urls: dict[str, str], company: str, *, but: str | None = None) -> str
     if len(urls) == 1:
         return HOME
     with connect(urls[HOME]) as home:
-        if not but and (of_citus := cluster.place_of(home, company)):
+        if (of_citus := cluster.place_of(home, company)) and of_citus != but:
             return of_citus
         rows = home.execute("select name from bds.places where not is_draining and name is distinct from %s", (but,)).fetchall()
     sizes = {}
@@ -84,7 +85,9 @@ def choose(urls: dict[str, str], company: str, *, but: str | None = None) -> str
         except psycopg.OperationalError:
             continue
     if not sizes:
-        raise ServiceError("conflict", "no place can take a company: add one, or end the draining of one")
+        raise ServiceError(
+            "conflict", "no place can take a company: add one, or let one get companies again with bds place drain NAME --end"
+        )
     return str(min(sizes, key=lambda name: sizes[name]))
 
 
@@ -95,6 +98,14 @@ def drain(urls: dict[str, str], name: str) -> list[str]:
     with connect(urls[HOME], "bds_owner") as home:
         home.execute("update bds.places set is_draining = true where name = %s", (name,))
         return [company for (company,) in home.execute(RESIDENTS, {"name": name})]
+
+
+def end_drain(urls: dict[str, str], name: str) -> None:
+    """Let a place get companies again.  Raises ServiceError if there is no such place."""
+    if name not in urls:
+        raise ServiceError("not_found", f"no such place: {name!r}")
+    with connect(urls[HOME], "bds_owner") as home:
+        home.execute("update bds.places set is_draining = false where name = %s", (name,))
 
 
 def create_company(

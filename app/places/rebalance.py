@@ -14,18 +14,18 @@ from typing import Any, LiteralString
 
 import psycopg
 
-from app.database import cluster
 from app.database.connections import connect
 from app.database.directory import HOME
-from app.database.move import GRACE
 from app.errors import ServiceError
+from app.places import administration, cluster
+from app.places.move import GRACE
 
 PLAN: LiteralString = """
     select shardid, sourcename, sourceport, targetname, targetport from get_rebalance_table_shards_plan('shards.bds_clocks')
     where table_name = 'shards.bds_clocks'::regclass
 """
-AWAY: LiteralString = """
-    select citus_set_node_property(nodename, nodeport, 'shouldhaveshards', false) from pg_dist_node
+TAKES_SHARDS: LiteralString = """
+    select citus_set_node_property(nodename, nodeport, 'shouldhaveshards', %s) from pg_dist_node
     where nodename = %s and nodeport = %s
 """
 NOTE: LiteralString = """
@@ -75,9 +75,17 @@ def drain(urls: dict[str, str], name: str, say: Say) -> int:
     with connect(urls[HOME]) as home:
         nodes = cluster.find_nodes(home)
         home.execute("set citus.enable_ddl_propagation = on")
-        home.execute(AWAY, nodes[name][1:])
+        home.execute(TAKES_SHARDS, (False, *nodes[name][1:]))
         home.execute("update bds.places set is_draining = true where name = %s", (name,))
     return rebalance(urls, say)
+
+
+def end_drain(urls: dict[str, str], name: str) -> None:
+    """Let a worker get shards again."""
+    with connect(urls[HOME]) as home:
+        home.execute("set citus.enable_ddl_propagation = on")
+        home.execute(TAKES_SHARDS, (True, *cluster.find_nodes(home)[name][1:]))
+    administration.end_drain(urls, name)
 
 
 def _mend(urls: dict[str, str], home: psycopg.Connection[Any], nodes: dict[str, cluster.Node]) -> None:

@@ -1,7 +1,7 @@
 """A Citus cluster behind places: each worker is a place, and the partitions of its tables are shards (sql/02_shards).
 
 The coordinator is home.  A worker is migrated like any place, except that its tables are divided: Citus does not know them, but has
-tables of its own with the same columns in schema shards, whose shards it places and moves (app/database/rebalance.py).  A company
+tables of its own with the same columns in schema shards, whose shards it places and moves (app/places/rebalance.py).  A company
 is served by the worker that has its shard, which the directory says, as it does for any place.
 """
 

@@ -1,0 +1,11 @@
+"""Places beside home: what commands and administrators do with them.  The service finds places through app/database.
+
+Modules:
+    administration   adding, describing and draining places; creating and deleting companies at them
+    move             moves a company to another place
+    replication      the logical replication of a company's rows
+    cluster          the workers of a Citus cluster as places
+    rebalance        gives each worker of a cluster its share of the companies
+    everywhere       a read-only statement over the companies of all places
+    dump             a company as a stream of bytes
+"""
