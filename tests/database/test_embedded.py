@@ -6,7 +6,9 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import psycopg
 import pytest
@@ -14,6 +16,14 @@ import pytest
 from app.database import embedded
 
 pytestmark = pytest.mark.processes
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """Not in pytest's own folder: each session of pytest that begins closes that to others, and so to the user of root's server."""
+    with TemporaryDirectory(prefix="bds-embedded-") as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
 
 
 def killed(data_dir: Path) -> str:
@@ -30,7 +40,6 @@ def killed(data_dir: Path) -> str:
 @pytest.mark.parametrize("pid", [None, 1])
 def test_a_killed_server_starts_again_with_its_data(tmp_path: Path, pid: int | None) -> None:
     """Another process may have got its pid."""
-    tmp_path.chmod(0o755)
     url = killed(tmp_path)
     if pid is not None:
         file = tmp_path / "postgres" / "postmaster.pid"
@@ -44,7 +53,6 @@ def test_a_killed_server_starts_again_with_its_data(tmp_path: Path, pid: int | N
 
 
 def test_two_concurrent_first_commands_use_one_server(tmp_path: Path) -> None:
-    tmp_path.chmod(0o755)
     code = "import sys; from pathlib import Path; from app.database import embedded; print(embedded.start(Path(sys.argv[1])))"
     both = [subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True) for _ in range(2)]
     try:
@@ -74,7 +82,6 @@ def test_a_path_that_postgresql_cannot_use_is_refused_at_once(tmp_path: Path, na
 
 
 def test_the_start_after_a_kill_says_what_it_waits_for(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    tmp_path.chmod(0o755)
     killed(tmp_path)
     assert not caplog.messages
     try:
