@@ -90,6 +90,8 @@ def read_choice(page: PageRequest) -> tuple[Form, Entity]:
         form.add_problem("entity", f"No such entity: {entity}")
         entity = next(iter(catalog.entities))
     form.values["entity"] = [entity]
+    if form["format"] and form["format"] not in (names := [name for name, *_ in FORMATS]):
+        form.add_problem("format", f"Expected one of {', '.join(names)}, got {form['format']}")
     form.values.setdefault("format", ["csv"])
     return form, catalog[entity]
 

@@ -45,6 +45,7 @@ OTHER_PATHS = frozenset(("api", "c", "auth", "healthz", "readyz", "metrics", "op
 
 COMMON = ("company", "flash")  # parameters of every page
 LISTS = ("columns",)  # parameters that may be given several times
+VALUES = {"do": ("download", "url"), "view": ("single",)}  # parameters with few values
 
 # Shown once after an action, by the name in the URL's parameter `flash`.
 FLASH_MESSAGES = {
@@ -223,14 +224,18 @@ class Site:
 
 
 def check_parameters(request: web.Request, known: Collection[str]) -> None:
-    """Raise malformed_request for a parameter of the URL that is unknown, or given twice though it is not a list."""
-    names = [name for name, _ in urls.decode_query(request.rel_url.raw_path_qs)]
-    for name in names:
+    """Raise malformed_request for a parameter of the URL that is unknown, is none of its few values, or is given twice."""
+    given = urls.decode_query(request.rel_url.raw_path_qs)
+    names = [name for name, _ in given]
+    for name, value in given:
         if name not in known:
             expected = ", ".join(sorted({*known} - {"flash"}))
             raise ServiceError("malformed_request", f"this page has no parameter {name}: expected {expected}", target=name)
         if name not in LISTS and names.count(name) > 1:
             raise ServiceError("malformed_request", f"{name} is given twice", target=name)
+        if value not in VALUES.get(name, (value,)):
+            expected = " or ".join(VALUES[name])
+            raise ServiceError("malformed_request", f"{name}: expected {expected}, got {value!r}", target=name)
 
 
 def is_page(request: web.Request) -> bool:

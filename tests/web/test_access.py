@@ -121,6 +121,12 @@ def test_parameters_that_a_page_does_not_have_are_refused(anna: Visitor) -> None
     assert anna.get("/data/products?company=demo&columns=prize").problems == ["Columns: products has no column prize"]
 
 
+@pytest.mark.parametrize("path", ["/export?entity=units&do=nope", "/changes?view=nope", "/changes?view="])
+def test_a_parameter_with_none_of_its_values_is_refused(anna: Visitor, path: str) -> None:
+    page = anna.get(f"{path}&company=demo")
+    assert page.status == 400 and ": expected " in page.text
+
+
 def test_a_parameter_that_is_given_twice_is_refused(anna: Visitor) -> None:
     for path, name in (
         ("/?company=demo&company=second", "company"),

@@ -130,3 +130,10 @@ def test_the_rows_of_an_entity_lead_to_their_export(anna: Visitor) -> None:
     assert page.status == 200 and page.typed("entity") == "products" and page.typed("orderby") == "categoryId desc"
     assert page.all("//input[@name='columns'][@checked]/@value") == ["code", "category"]
     assert page.typed("filter") == "id gt 0"
+
+
+def test_an_unknown_format_stands_at_its_field(anna: Visitor) -> None:
+    page = anna.get("/export?company=demo&entity=units&format=nope")
+    assert page.status == 400 and page.problems == [
+        "Format: Expected one of csv, excel, json, xml, pdf, html, parquet, mapper, got nope"
+    ]
