@@ -31,13 +31,14 @@ def list_places(options: argparse.Namespace, config: Config) -> int:
 
 def drain_place(options: argparse.Namespace, config: Config) -> int:
     urls = connections.urls_of_places(config)
+    is_worker = rebalance.is_worker(urls, options.name)
+    (rebalance if is_worker else administration).set_draining(urls, options.name, not options.end)
     if options.end:
-        (rebalance if rebalance.is_worker(urls, options.name) else administration).end_drain(urls, options.name)
         return 0
-    if rebalance.is_worker(urls, options.name):
-        rebalance.drain(urls, options.name, stdio.message)
+    if is_worker:
+        rebalance.rebalance(urls, stdio.message)
         return 0
-    for company in administration.drain(urls, options.name):
+    for company in administration.find_residents(urls, options.name):
         target = administration.choose(urls, company, but=options.name)
         stdio.message(f"{company} goes to {target}")
         with Move.of(urls, company, lambda _: None) as move:

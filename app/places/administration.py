@@ -91,21 +91,18 @@ def choose(urls: dict[str, str], company: str, *, but: str | None = None) -> str
     return str(min(sizes, key=lambda name: sizes[name]))
 
 
-def drain(urls: dict[str, str], name: str) -> list[str]:
-    """Note that a place gets no further companies; returns those that it has, and that move from or to it."""
+def set_draining(urls: dict[str, str], name: str, is_draining: bool) -> None:
+    """Note whether a place gets no further companies.  Raises ServiceError if there is no such place."""
     if name not in urls:
         raise ServiceError("not_found", f"no such place: {name!r}")
     with connect(urls[HOME], "bds_owner") as home:
-        home.execute("update bds.places set is_draining = true where name = %s", (name,))
+        home.execute("update bds.places set is_draining = %s where name = %s", (is_draining, name))
+
+
+def find_residents(urls: dict[str, str], name: str) -> list[str]:
+    """The companies that a place has, and those that move from or to it."""
+    with connect(urls[HOME]) as home:
         return [company for (company,) in home.execute(RESIDENTS, {"name": name})]
-
-
-def end_drain(urls: dict[str, str], name: str) -> None:
-    """Let a place get companies again.  Raises ServiceError if there is no such place."""
-    if name not in urls:
-        raise ServiceError("not_found", f"no such place: {name!r}")
-    with connect(urls[HOME], "bds_owner") as home:
-        home.execute("update bds.places set is_draining = false where name = %s", (name,))
 
 
 def create_company(

@@ -70,22 +70,12 @@ def is_worker(urls: dict[str, str], name: str) -> bool:
         return cluster.version(home) is not None and name in cluster.find_nodes(home)
 
 
-def drain(urls: dict[str, str], name: str, say: Say) -> int:
-    """Move everything away from a worker, which gets no further shards; returns how many were moved."""
-    with connect(urls[HOME]) as home:
-        nodes = cluster.find_nodes(home)
-        home.execute("set citus.enable_ddl_propagation = on")
-        home.execute(TAKES_SHARDS, (False, *nodes[name][1:]))
-        home.execute("update bds.places set is_draining = true where name = %s", (name,))
-    return rebalance(urls, say)
-
-
-def end_drain(urls: dict[str, str], name: str) -> None:
-    """Let a worker get shards again."""
+def set_draining(urls: dict[str, str], name: str, is_draining: bool) -> None:
+    """Note whether a worker gets no further shards; those that it has are moved by `rebalance`."""
     with connect(urls[HOME]) as home:
         home.execute("set citus.enable_ddl_propagation = on")
-        home.execute(TAKES_SHARDS, (True, *cluster.find_nodes(home)[name][1:]))
-    administration.end_drain(urls, name)
+        home.execute(TAKES_SHARDS, (not is_draining, *cluster.find_nodes(home)[name][1:]))
+    administration.set_draining(urls, name, is_draining)
 
 
 def _mend(urls: dict[str, str], home: psycopg.Connection[Any], nodes: dict[str, cluster.Node]) -> None:
