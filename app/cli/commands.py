@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import contextlib
 import sys
 from datetime import datetime
@@ -142,7 +143,7 @@ def examine_database(options: argparse.Namespace, config: Config) -> int:
 
 
 def explain_request(options: argparse.Namespace, config: Config) -> int:
-    stdio.write(explain(config, options.path) + "\n")
+    stdio.write(asyncio.run(explain(config, options.path)) + "\n")
     return 0
 
 

@@ -120,8 +120,12 @@ def past_of(row: tuple[Any, ...] | None, moment: Moment) -> Past:
 
 
 async def open_past(connection: psycopg.AsyncConnection[Any], company: str, moment: Moment) -> Past:
-    """Set the version of a moment for a transaction that has just begun; no later change is dropped until it ends."""
-    await connection.execute("lock table bds.changes in access share mode")  # no month is dropped from now on
+    """Set the version of a moment for a transaction that has just begun; no later change is dropped until it ends.
+
+    Its cursors are planned to be read to the end: a plan for their first rows would look for the rows that are related to each row
+    among all rebuilt ones.
+    """
+    await connection.execute("lock table bds.changes in access share mode; set local cursor_tuple_fraction = 1")
     return await name_version(connection, company, moment)
 
 

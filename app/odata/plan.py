@@ -15,6 +15,7 @@ from functools import cached_property, partial
 from urllib.parse import quote
 
 from aiohttp import web
+from multidict import MultiMapping
 
 from app.database.catalog import Catalog
 from app.errors import ServiceError
@@ -180,9 +181,17 @@ async def get_plan(catalog: Catalog, request: web.Request, *, extended: bool) ->
 
 
 def _make(catalog: Catalog, request: web.Request, path: str, extended: bool) -> Plan:
-    parsed = read_request(catalog, request.method, path, request.headers, extended=extended)
-    root = quote(decode_path(path)[2], safe="@:+")
-    base, catalog = f"{request.scheme}://{_host(request)}/api/odata/{root}/", parsed.catalog
+    origin = f"{request.scheme}://{_host(request)}"
+    return make_plan(catalog, request.method, path, request.headers, origin, extended=extended)
+
+
+def make_plan(catalog: Catalog, method: str, path: str, headers: MultiMapping[str], origin: str, *, extended: bool) -> Plan:
+    """Parse, check and compile a request for a path with its query, to a service at `origin`, such as https://localhost.
+
+    Raises ServiceError.
+    """
+    parsed = read_request(catalog, method, path, headers, extended=extended)
+    base, catalog = f"{origin}/api/odata/{quote(decode_path(path)[2], safe='@:+')}/", parsed.catalog
     resource = parsed.resource
     query = None
     if resource.entity is not None:

@@ -81,6 +81,7 @@ create function bds_change_log.state_at(state jsonb, names jsonb)
     returns jsonb
     language sql
     immutable
+    parallel safe
     return case
         when names is null or state is null then state
         else (select jsonb_object_agg(n.value, state -> n.value) from jsonb_each_text(names) n)

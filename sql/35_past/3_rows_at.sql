@@ -67,6 +67,8 @@ create or replace function bds.rows_at(company text, entity text, version bigint
     -- the settings with which the log triggers store old values
     set timezone = 'UTC'
     set extra_float_digits = 1
+    -- a row costs far more to write as JSON than to pass between processes
+    set parallel_tuple_cost = 0.01
 as $$
 #variable_conflict use_variable
 declare

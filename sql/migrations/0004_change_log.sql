@@ -114,7 +114,7 @@ create policy own_company on bds.change_months to bds_reader, bds_writer
 create policy every_company on bds.change_months to bds_dispatcher, bds_operator using (true);
 
 -- Views of schema past need it, and views outlive the schemas of internals.
-create aggregate past.merge(jsonb) (sfunc = jsonb_concat, stype = jsonb);
+create aggregate past.merge(jsonb) (sfunc = jsonb_concat, stype = jsonb, parallel = safe);
 comment on aggregate past.merge(jsonb) is 'Objects as one: of a key that several of them have, the value of the last one';
 
 -- Retention ----------------------------------------------------------------------------------------------------------------------
