@@ -3,18 +3,19 @@
 Processes that share an address keep their counts in files that all of them read, so that each answers for all (prometheus_client's
 multiprocess mode).  No label holds a value that a client can choose.
 
-Private parts of prometheus_client in use: MetricWrapperBase._labelnames and _metric_init; tests/service/test_private_names.py fails
-if they change.
+Private parts of prometheus_client in use: MetricWrapperBase._labelnames and _metric_init; Histogram._sum, _buckets, _upper_bounds.
+tests/service/test_private_names.py fails if they change.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+from bisect import bisect_left
+from collections import Counter as Tally
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
@@ -144,20 +145,21 @@ class RequestCounter:
     def settle(self) -> None:
         """Count the collected requests."""
         waiting, self._waiting = self._waiting, []
-        sizes: dict[tuple[str, str, int], list[int]] = defaultdict(list)
+        alike: dict[tuple[str, str, int], list[AccessRecord]] = defaultdict(list)
         for request in waiting:
             method = request.method if request.method in METHODS else "other"
-            sizes[request.area, method, request.status].append(request.size)
-            _duration(request.area, method).observe(request.seconds)
-        for (room, method, status), each in sizes.items():
+            alike[request.area, method, request.status].append(request)
+        for (room, method, status), each in alike.items():
             requests.labels(room, method, str(status)).inc(len(each))
-            sent.labels(room).inc(sum(each))
+            sent.labels(room).inc(sum(request.size for request in each))
+            _observe(durations.labels(room, method), [request.seconds for request in each])
 
 
-@cache
-def _duration(room: str, method: str) -> Histogram:
-    """The histogram of such requests; looking it up by labels takes longer than observing."""
-    return durations.labels(room, method)
+def _observe(histogram: Histogram, values: Sequence[float]) -> None:
+    """Observe many values: a histogram's own method writes two numbers for each of them, where processes share a file."""
+    histogram._sum.inc(sum(values))
+    for bucket, number in Tally(bisect_left(histogram._upper_bounds, each) for each in values).items():
+        histogram._buckets[bucket].inc(number)
 
 
 http = RequestCounter()

