@@ -1,6 +1,6 @@
 """The input: import documents of any size, and the same rows as files for COPY, which the floors read.
 
-The same numbers give the same bytes.  A changed document differs from its first version in one row of a hundred.
+The same numbers give the same bytes.  In a changed document one row of so many differs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ UNITS, CATEGORIES = 20, 500
 VARIANTS_EVERY = 25  # one product of so many has variants
 VARIANTS = ("S", "M", "L")
 ITEMS = 20  # of an invoice
-CHANGED_EVERY = 100
 WORDS = ("white", "heart", "metal", "cream", "cupid", "flag", "retro", "wool", "spot", "red", "glass", "blue", "tin", "lace")
 
 MAKER = Path(__file__).resolve().parents[2] / "shared" / "tools" / "make_feed.py"  # of the real data
@@ -49,25 +48,25 @@ def write_basis(directory: Path) -> Path:
     return path
 
 
-def write_products(directory: Path, rows: int, *, changed: bool = False) -> Document:
-    """rows products, some with variants."""
-    name = f"products{'_changed' * changed}"
-    return _write(directory, name, "products", (product(n, changed) for n in range(rows)), _product_lines)
+def write_products(directory: Path, rows: int, *, every: int = 0) -> Document:
+    """rows products, some with variants; one in `every` is changed."""
+    return _write(directory, f"products_{every}", "products", (product(n, every) for n in range(rows)), _product_lines)
 
 
-def write_invoices(directory: Path, items: int, products: int, *, changed: bool = False) -> Document:
-    """Invoices with so many items together, of so many products."""
-    name = f"invoices{'_changed' * changed}"
-    return _write(directory, name, "invoices", (invoice(n, products, changed) for n in range(items // ITEMS)), _invoice_lines)
+def write_invoices(directory: Path, items: int, products: int, *, every: int = 0) -> Document:
+    """Invoices with so many items together, of so many products; one item in `every` is changed."""
+    return _write(
+        directory, f"invoices_{every}", "invoices", (invoice(n, products, every) for n in range(items // ITEMS)), _invoice_lines
+    )
 
 
-def write_everything(path: Path, scale: int, entities: Collection[str] = ENTITIES, *, changed: bool = False) -> None:
+def write_everything(path: Path, scale: int, entities: Collection[str] = ENTITIES, *, every: int = 0) -> None:
     """One document of so many times the real data; `entities` are left of it.
 
     Where the real data is not at hand, the basis with `scale` times 3,000 products and 50,000 items, about 5.4 MB each.
     """
     if MAKER.exists():
-        options = ["--scale", str(scale), "--only", ",".join(entities), *(["--change", "1"] if changed else [])]
+        options = ["--scale", str(scale), "--only", ",".join(entities), *(["--change", str(100 // every)] if every else [])]
         subprocess.run([sys.executable, MAKER, *options, "-o", path], check=True)
         return
     products, invoices = 3_000 * scale, 2_500 * scale
@@ -75,22 +74,22 @@ def write_everything(path: Path, scale: int, entities: Collection[str] = ENTITIE
         out.write(write_basis(path.parent).read_text()[:-1] if "units" in entities else "{")
         if "products" in entities:
             out.write("," if "units" in entities else "")
-            _write_collection(out, "products", (product(n, changed) for n in range(products)))
+            _write_collection(out, "products", (product(n, every) for n in range(products)))
         if "invoices" in entities:
             out.write("," if "products" in entities else "")
-            _write_collection(out, "invoices", (invoice(n, products, changed) for n in range(invoices)))
+            _write_collection(out, "invoices", (invoice(n, products, every) for n in range(invoices)))
         out.write("}")
 
 
-def product(n: int, changed: bool) -> Record:
-    """The product number n; a changed one has another price."""
+def product(n: int, every: int = 0) -> Record:
+    """The product number n; one in `every` is changed, it has another price."""
     name = " ".join(WORDS[(n // step) % len(WORDS)] for step in (1, 14, 196)).upper()
     price = (n * 37 % 9_000 + 100) / 100
     record: Record = {
         "code": f"P{n:07}",
         "name": name,
         "description": f"{name.capitalize()}. Stock code P{n:07}.",
-        "price": price + (changed and n % CHANGED_EVERY == 0),
+        "price": price + (every > 0 and n % every == 0),
         "active": n % 10 != 0,
         "category": f"code:C{n % CATEGORIES}",
         "unit": f"code:U{n % UNITS}",
@@ -100,24 +99,25 @@ def product(n: int, changed: bool) -> Record:
     return record
 
 
-def invoice(n: int, products: int, changed: bool) -> Record:
-    """The invoice number n, of ITEMS different products; in a changed one an item may have another quantity."""
-    items = [item(n * ITEMS + i, (n * 131 + i) % products, changed) for i in range(ITEMS)]
+def invoice(n: int, products: int, every: int = 0) -> Record:
+    """The invoice number n, of ITEMS different products; one item in `every` is changed."""
+    items = [item(n * ITEMS + i, (n * 131 + i) % products, every) for i in range(ITEMS)]
     return {
         "code": f"I{n:07}",
         "invoiceDate": f"2026-{n % 12 + 1:02}-{n % 28 + 1:02}",
         "status": "posted",
         "currency": "GBP",
-        "total": n % 1_000 + 0.5,  # the same in a changed one, so that only items differ
+        "total": n % 1_000 + 0.5,  # does not change with the items
         "items": items,
     }
 
 
-def item(n: int, product_number: int, changed: bool) -> Record:
-    sold = product(product_number, False)
+def item(n: int, product_number: int, every: int = 0) -> Record:
+    """The item number n of all invoices; a changed one has another quantity."""
+    sold = product(product_number)
     return {
         "product": f"code:{sold['code']}",
-        "quantity": n % 12 + 1 + (changed and n % CHANGED_EVERY == 0),
+        "quantity": n % 12 + 1 + (every > 0 and n % every == 0),
         "price": sold["price"],
         "description": sold["name"],
     }

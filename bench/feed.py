@@ -1,4 +1,4 @@
-"""How fast a feed goes in: new rows, the same rows again, and the same with one row of a hundred changed.
+"""How fast a feed goes in: new rows, the same rows again, and the same with some rows changed.
 
 Each round has a fresh database, in which the same tables see new, unchanged and changed documents one after the other, and another
 for the floor that writes the new ones into the real tables.  Reading and decoding the document is part of ours; the floors' rows come
@@ -24,11 +24,11 @@ Times = dict[tuple[str, str, str], list[float]]  # document, phase, who -> secon
 
 @dataclass(frozen=True, slots=True)
 class Feed:
-    """A kind of document: as it is first, and as it is with one row of a hundred changed."""
+    """A kind of document: as it is first, and how it changes, phase by phase."""
 
     name: str
     first: Document
-    changed: Document
+    changed: dict[str, Document]
 
 
 def measure(place: Place, rows: int, items: int) -> Iterator[Result]:
@@ -43,15 +43,16 @@ def measure(place: Place, rows: int, items: int) -> Iterator[Result]:
                 floor.prepare(each)
             say(f"feed: round {number + 1} of {ROUNDS}")
             _round(url, plain, feeds, times)
-    for phase in ("new", "unchanged", "1 % changed"):
-        for feed in feeds:
+    for feed in feeds:
+        for phase in ("new", "unchanged", *feed.changed):
             yield from _results(feed, phase, times)
 
 
 def _feeds(directory: Path, rows: int, items: int) -> list[Feed]:
+    invoices = {every: write_invoices(directory, items, rows, every=every) for every in (0, 100, 5)}
     return [
-        Feed("products", write_products(directory, rows), write_products(directory, rows, changed=True)),
-        Feed("invoices", write_invoices(directory, items, rows), write_invoices(directory, items, rows, changed=True)),
+        Feed("products", write_products(directory, rows), {"1 % changed": write_products(directory, rows, every=100)}),
+        Feed("invoices", invoices[0], {"1 % changed": invoices[100], "20 % changed": invoices[5]}),
     ]
 
 
@@ -64,9 +65,12 @@ def _round(url: str, plain: str, feeds: list[Feed], times: Times) -> None:
         times[feed.name, "new", "real"].append(_floor(plain, floor.insert, feed.first, "data", rows))
     settle(url, vacuum=True)
     for feed in feeds:
-        for phase, document, changes in (("unchanged", feed.first, 0), ("1 % changed", feed.changed, _changes(feed))):
+        before = feed.first
+        for phase, document in {"unchanged": feed.first, **feed.changed}.items():
+            changes = _changes(before, document)
             times[feed.name, phase, "ours"].append(_import(url, document, "updated", changes))
             times[feed.name, phase, "bare"].append(_floor(url, floor.merge, document, "floor", changes))
+            before = document
 
 
 def _import(url: str, document: Document, counted: str, expected: int) -> float:
@@ -87,12 +91,12 @@ def _floor(url: str, write: floor.Write, document: Document, schema: str, expect
     return took
 
 
-def _changes(feed: Feed) -> int:
-    """How many rows differ between the two documents."""
+def _changes(before: Document, after: Document) -> int:
+    """How many rows differ between two documents."""
     changes = 0
-    for table, path in feed.first.copies.items():
-        with path.open() as before, feed.changed.copies[table].open() as after:
-            changes += sum(b != a for b, a in zip(before, after, strict=True))
+    for table, path in before.copies.items():
+        with path.open() as olds, after.copies[table].open() as news:
+            changes += sum(old != new for old, new in zip(olds, news, strict=True))
     return changes
 
 

@@ -91,7 +91,7 @@ def _write(directory: Path, name: str, rows: int) -> Path:
 
 
 def _product(n: int) -> dict[str, Any]:
-    return {name: value for name, value in product(n, False).items() if name in FIELDS}
+    return {name: value for name, value in product(n).items() if name in FIELDS}
 
 
 def _write_json(out: TextIO, rows: int, make: Callable[[int], dict[str, Any]]) -> None:

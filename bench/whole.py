@@ -33,7 +33,7 @@ def measure(place: Place, scale: int) -> Iterator[Result]:
 def _write(directory: Path, phase: str, scale: int) -> dict[str, Path]:
     paths = {part: directory / f"whole_{phase}_{number}.json" for number, part in enumerate(PARTS)}
     for part, path in paths.items():
-        write_everything(path, scale, PARTS[part], changed=phase == "changed")
+        write_everything(path, scale, PARTS[part], every=100 if phase == "changed" else 0)
     return paths
 
 

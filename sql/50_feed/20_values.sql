@@ -18,8 +18,8 @@ create function bds_feed.is_value(given text, type text, sql_type text)
         when 'text' then pg_input_is_valid(bds_feed.staged_text(given), sql_type)
         when 'bool' then pg_input_is_valid(given, sql_type)
         when 'uuid' then pg_input_is_valid(given, sql_type)
-        -- pg_input_is_valid('1e-400000000', 'numeric(19,4)') is true, and the cast raises
-        when 'numeric' then pg_input_is_valid(given, sql_type) and given !~ '[a-df-zA-DF-Z_]|[eE][+-]?[0-9]{6}'
+        -- with more than 16,383 decimals pg_input_is_valid('1e-16384', 'numeric(19,4)') is true, and the cast raises
+        when 'numeric' then pg_input_is_valid(given, sql_type) and given !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(given, 'numeric')
         when 'float8' then pg_input_is_valid(given, sql_type) and given !~ '[a-df-zA-DF-Z_]'
         when 'date' then pg_input_is_valid(given, sql_type) and given ~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.Z+-]*)?$'
         when 'timestamptz' then pg_input_is_valid(given, sql_type) and given ~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.Z +-]*)?$'

@@ -7,6 +7,9 @@
 -- with company_id = (select $1): of a company that its statistics do not know the planner expects one row, and then every index seems
 -- as good as the right one; so it is not told which company it is.
 --
+-- `offset 0` keeps a subquery apart.  Row level security lets no index search for an expression that calls functions, only for its
+-- result; and what is both compared and selected is worked out once.
+--
 -- A template is text with holes and blocks, which are filled from what bds_feed.scope_of tells of the entity:
 --     {name}, {name:I}, {name:L}                a value as it is, as an identifier, as a literal
 --     {each keys|, } ... {end keys}               repeats the text for each member of a set, with its values; ", " comes between them

@@ -40,7 +40,7 @@ id text {storage}, id_kind text {storage}  -- the record's own lookup
 , {key:I} {type} {storage}
 {end keys}
 {else has_keys}
-, home bigint, place bigint, shape bigint  -- the parent's row, the place among its items, a bit for each field given
+, home bigint, shape bigint  -- the parent's row, a bit for each field given
 {end has_keys}$sql$),
 
 ('diff_{entity}', null, 'a table', 'the rows to be written: every column as it is to become', $sql$
@@ -51,19 +51,19 @@ id text {storage}, id_kind text {storage}  -- the record's own lookup
 
 -- of linkage (35_link.sql)
 ('named_{entity}', 'linked', 'a table', 'items that carry the id of a row', 'ordinal bigint, id bigint'),
+('home_{entity}', 'linked', 'a table', 'parents'' rows that have items without a row; is_whole: all their rows are looked at',
+    'id bigint, is_whole boolean'),
 -- key: equal for items that agree with the same rows; was: a target that another may want more
 ('item_{entity}', 'linked', 'a table',
     'items without a row, of homes with rows left, and where they may want another''s row all items of the home',
-    'ordinal bigint, home bigint, place bigint, shape bigint, key bigint, target bigint, was bigint{each links}, h{n} bigint{end links}'),
+    'ordinal bigint, home bigint, shape bigint, key bigint, target bigint, was bigint{each links}, h{n} bigint{end links}'),
 -- filled: a bit for each field that is not as null leaves it
-('row_{entity}', 'linked', 'a table', 'all rows of the homes of such items',
-    'id bigint, home bigint, place bigint, is_free boolean, filled bigint{each links}, h{n} bigint{end links}'),
+('row_{entity}', 'linked', 'a table', 'free rows of homes, and of whole homes the others',
+    'id bigint, home bigint, is_free boolean, filled bigint{each links}, h{n} bigint{end links}'),
 ('fit_{entity}', 'linked', 'a table', 'rows that agree with items of the key; more: fields they fill beside those given',
     'key bigint, id bigint, more int'),
 ('way_{entity}', 'linked', 'a table',
     'keys of rows that can be had: of a free one at level 0, or that of an item of one level less', 'key bigint, level int'),
-('term_{entity}', 'linked', 'a table', 'values of items; n of the home''s total rows have it',
-    'hash bigint, n bigint, total bigint, gain float8'),
 ('pair_{entity}', 'linked', 'a table', 'pairs of an item and a row', 'ordinal bigint, id bigint, weight float8, tie bigint');
 
 create table bds_feed.tables (

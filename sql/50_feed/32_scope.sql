@@ -102,7 +102,7 @@ as $$
         'name', c.name, 'field', (select f.name from bds.fields f where f.entity = c.entity and f.column_name = c.column_name),
         'column', c.column_name, 'type', c.sql_type, 'n', n, 'flag', 1::bigint << (least(n, 63) - 1)::int,
         'key', 'key_' || c.name, 'unique', c.is_unique, 'is_parent', c.is_parent, 'expected', bds_feed.expected_value(c.type, c.sql_type),
-        'given', r.given, 'valid', r.valid, 'value', r.value, 'named', r.named, 'cleared', format('(%s)::%s', r.cleared, c.sql_type),
+        'given', r.given, 'valid', r.valid, 'sound', format($sql$(%1$s is null or %1$s = e'\x01' or %2$s)$sql$, r.given, r.valid), 'value', r.value, 'named', r.named, 'cleared', format('(%s)::%s', r.cleared, c.sql_type),
         'is_constant', r.cleared !~ '\w\(',  -- what a function gives now is not what it gave then
         -- a nested record names its parent even where no record does
         'gives', case
@@ -134,20 +134,6 @@ as $$
 $$;
 comment on function bds_feed.column_scope(bds.import_columns, bigint, bds_feed.entities) is 'What templates may say of a column; n numbers those of the entity';
 
-create function bds_feed.numbered(this bds_feed.entities)
-    returns text
-    language sql
-    stable
-    return format(
-        'o.ordinal, o.parent, o.position, o.phase, o.operation, coalesce(o.target, case when o.phase = 1 then nextval(%L) end), '
-        'o.is_new, o.is_ambiguous, o.is_same, o.failed, o.id, o.id_kind%s',
-        pg_get_serial_sequence(this.table_name::text, 'id'),
-        coalesce(
-            (select string_agg(format(', o.%I', 'key_' || c.name), '' order by c.ordinal)
-            from bds.import_columns c where c.entity = this.name and c.is_unique),
-            ', o.home, o.place, o.shape'));
-comment on function bds_feed.numbered(bds_feed.entities) is 'The columns of the map, o, where new rows without an id take one';
-
 create function bds_feed.scope_of(this bds_feed.entities)
     returns jsonb
     language sql
@@ -176,7 +162,7 @@ as $$
     )
     select to_jsonb(sets) || jsonb_build_object(
         'entity', this.name, 'collection', (select e.collection from bds.entities e where e.name = this.name),
-        'table', this.table_name::text, 'numbered', bds_feed.numbered(this), 'sequence', pg_get_serial_sequence(this.table_name::text, 'id'),
+        'table', this.table_name::text, 'sequence', pg_get_serial_sequence(this.table_name::text, 'id'),
         'has_keys', this.has_keys, 'linked', not this.has_keys, 'parent', case when sets.upward is not null then this.parent end,
         'container', (select c.entity from bds.import_columns c where c.entity = this.parent and c.entity <> this.name limit 1),
         'is_nested', this.parent is not distinct from this.name, 'parent_column', coalesce(sets.upward -> 0 ->> 'column', 'id'),

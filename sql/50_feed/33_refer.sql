@@ -21,10 +21,10 @@ end$sql$),
 begin
     insert into pg_temp."staged_{entity}" ("@ordinal", "@parent", "@position", "@id", "@operation"
         {each columns}, {name:I}{end columns}{each children}, {whole:I}{end children})
-    select $1 + u.n - 1, u.parent, u.position, bds_feed.staged_text(nullif(u.r -> 'id', 'null'), false),
+    select $1 + u.n - 1, u.parent, u.position, bds_feed.to_stage(nullif(u.r -> 'id', 'null'), false),
         case jsonb_typeof(u.r -> '@operation') when 'string' then u.r ->> '@operation' end
         {each columns}
-        , bds_feed.staged_text(coalesce(u.r -> {field:L}, u.r -> {name:L}), {type:L} = 'boolean')  -- categoryId beside category
+        , bds_feed.to_stage(coalesce(u.r -> {field:L}, u.r -> {name:L}), {type:L} = 'boolean')  -- categoryId beside category
         {end columns}
         {each children}
         , case when u.r ? {collection:L} then coalesce(bds_feed.switch(u.r -> '{collection}@removeAll'),
@@ -39,11 +39,7 @@ begin
     update pg_temp.feed_entities f set columns = l.columns, is_valid = l.is_valid, rows = l.rows
     from (
         select count(*) as rows,
-            bool_and(true
-                {each checked}
-                and ({given} is null or {given} = e'\x01' or {valid})
-                {end checked}
-            ) is not false as is_valid,
+            bool_and(true{each checked} and {sound}{end checked}) is not false as is_valid,
             array_remove(array[case when count(s."@id") > 0 then '@id' end, case when count(s."@operation") > 0 then '@operation' end,
                 case when count(s."@where") > 0 then '@where' end
                 {each columns}
@@ -72,29 +68,6 @@ begin
     ) m
     cross join (select count(*) as rows, count(*) filter (where o."@new") as created from pg_temp."diff_{entity}" o) d
     where f.name = '{entity}';
-end$sql$),
-
-('number_{entity}(is_small boolean)', 'linked', 'void', 'takes the ids ahead of new rows that are not new for sure before they are linked', $sql$
-begin
-    if not exists (select from pg_temp."map_{entity}" m where m.target is null and m.phase = 1) then
-        return;
-    elsif is_small then
-        update pg_temp."map_{entity}" m set target = n.id
-        from (
-            select o.ordinal, nextval('{sequence}') as id
-            from (select o.ordinal from pg_temp."map_{entity}" o where o.target is null and o.phase = 1 order by o.ordinal) o
-        ) n
-        where n.ordinal = m.ordinal;
-    else
-        -- an update would leave every row twice; ids follow the document
-        alter table pg_temp."map_{entity}" rename to feed_unnumbered;
-        create temporary table "map_{entity}" (like pg_temp.feed_unnumbered including storage) on commit delete rows;
-        insert into pg_temp."map_{entity}"
-        select {numbered}
-        from (select * from pg_temp.feed_unnumbered order by ordinal) o;
-        drop table pg_temp.feed_unnumbered;
-        perform bds_feed.sample('pg_temp."map_{entity}"');
-    end if;
 end$sql$),
 
 ('refer_{entity}(import bds.imports, given text[])', null, 'void',

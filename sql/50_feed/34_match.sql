@@ -10,17 +10,15 @@ declare
         from unnest(array[{each keys|, }'{name}'{end keys}]) k where k = any ($2));
 begin
     -- the ids of new rows are taken ahead, so that references to them are known before they are written; they follow the document
-    if sole is null then
+    {each ways}
+    if {if sole}sole = '{sole}'{else sole}sole is null{end sole} then
         insert into pg_temp."map_{entity}"
-        select {numbered}
-        from (select * from bds_import."matched_{entity}"(import.company_id, $2, $3, $4) order by ordinal) o;
-    {each keys}
-    elsif sole = '{name}' then
-        insert into pg_temp."map_{entity}"
-        select {numbered}
-        from (select * from bds_import."matched_{entity}_by_{name}"(import.company_id, $2, $3, $4) order by ordinal) o;
-    {end keys}
+        select o.ordinal, o.parent, o.position, o.phase, o.operation,
+            coalesce(o.target, case when o.phase = 1 then nextval('{sequence}') end),
+            o.is_new, o.is_ambiguous, o.is_same, o.failed, o.id, o.id_kind{each keys}, o.{key:I}{end keys}
+        from (select * from bds_import."matched_{entity}{by}"(import.company_id, $2, $3, $4) order by ordinal) o;
     end if;
+    {end ways}
     perform bds_feed.filled(import, 'map_{entity}');
     perform bds_import."check_keys_{entity}"(
         import, $2, sole is not null, exists (select from pg_temp."map_{entity}" m where m.is_new and m.phase = 1));
@@ -37,7 +35,6 @@ select s."@ordinal", s."@parent", coalesce(s."@position", s."@ordinal"), s."@pha
     else false end,
     false, s."@id", s."@kind"{each keys}, m.{key:I}{end keys}
 from (
-    -- behind a fence, because row level security keeps expressions that might tell what they see from the index
     select s.*, case when s."@operation" = 'delete' then 3 when s."@where" is not null then 2 else 1 end as "@phase",
         l.kind as "@kind", case when '@id' = any ($2) then bds_feed.lookup_id(s."@id") end as "@find_id"
         {each keys}
@@ -75,7 +72,7 @@ left join pg_temp."ref_{ref}" "ref_{name}" on $4 and '{name}' = any ($2) and "re
 {end references}
 $sql$),
 
-('check_keys_{entity}(import bds.imports, given text[], says_one boolean, has_new boolean)', 'has_keys', 'void',
+('check_keys_{entity}(import bds.imports, given text[], says_one boolean, has_new boolean)', null, 'void',
 'finds records whose lookup is wrong, ambiguous or unknown, and rows that are named twice', $sql$
 begin
     if not $3 then
@@ -94,9 +91,9 @@ begin
         {each keys}
         insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
         select '{entity}', m.ordinal, '{name}', 'already_exists', format('row %s has %s %L', t.id, '{name}', m.{key:I})
-        from (select * from pg_temp."map_{entity}" where id is not null and phase <> 3 offset 0) m
+        from pg_temp."map_{entity}" m
         join {table} t on t.company_id = (select import.company_id) and t.{column:I} = m.{key:I}
-        where t.id <> m.target;
+        where m.id is not null and m.phase <> 3 and t.id <> m.target;
         {end keys}
         update pg_temp."map_{entity}" m set failed = true  -- at once: what they do not come to be called is left to others
         from pg_temp.feed_errors e where e.entity = '{entity}' and e.ordinal = m.ordinal and m.id is not null;

@@ -5,21 +5,23 @@
 --     equals   of parents with items and rows left, items take rows that agree in all that they give; an item that finds them taken gets
 --              one whose item can do with another (augmenting paths), so that as many as possible have such a row
 --     weights  of the others pairs are scored: a field that agrees adds log2(m/u), one that differs log2((1-m)/(1-u)), one that the item
---              does not give nothing; pairs that are the best of both sides are linked, until none weighs more than 0
+--              does not give nothing; pairs that are the best of both sides are linked, until none weighs more than 0; then the same
+--              again with values counting for more that are rare among the parent's rows
 --
 -- home is the id of the parent's row.  Values are compared by hashes of home and value, h1, h2 ... in the order of the fields.
 
 create function bds_feed.weights_of(entity_name text, fields text[])
-    returns table (field bigint, m float8, u float8)
+    returns table (field bigint, u float8, agrees float8, differs float8)
     language sql
     stable
     begin atomic
-        select distinct on (f.n) f.n, w.m, w.u
+        select distinct on (f.n) f.n, w.u, ln(w.m / w.u) / ln(2), ln((1 - w.m) / (1 - w.u)) / ln(2)
         from unnest(fields) with ordinality as f (name, n)
         join bds.linkage_weights w on w.entity in (entity_name, '*') and w.field in (f.name, '*')
         order by f.n, w.field = '*', w.entity = '*';
     end;
-comment on function bds_feed.weights_of(text, text[]) is 'The weights of fields, which are numbered';
+comment on function bds_feed.weights_of(text, text[]) is
+    'The weights of fields, which are numbered, when they agree and when they differ; u is that of bds.linkage_weights';
 
 insert into bds_feed.templates (signature, of, result, purpose, body) values
 ('link_{entity}(import bds.imports, given text[], is_valid boolean)', 'linked', 'void', 'maps items to stored rows', $sql$
@@ -27,61 +29,71 @@ begin
     if '@id' = any ($2) then
         perform bds_import."link_named_{entity}"(import);
     end if;
-    insert into pg_temp."map_{entity}"
-    select i."@ordinal", i."@parent", coalesce(i."@position", i."@ordinal"),
-        case when i."@operation" = 'delete' then 3 when i."@where" is not null then 2 else 1 end, coalesce(i."@operation", 'upsert'),
-        coalesce(n.id, r.id, i."@id of new"), n.id is null and r.id is null and i."@where" is null, false,
-        r.id is not null and i."@operation" is distinct from 'delete', false, i."@id", null,
-        i."@home", i."@place", 0{each links} | case when i."{name}" is null then 0 else {flag} end{end links}
-    from (
-        -- an item of a new parent is new, and its id is taken ahead: these rows come in the order of the document
-        select s.*, h.id as "@home", row_number() over (partition by h.id order by s."@ordinal") as "@place",
-            case when u.id is null and s."@id" is null and s."@where" is null and s."@operation" is distinct from 'delete' then nextval('{sequence}') end as "@id of new"
-            {each links}
-            , case when h.id is not null then {linked} end as "={column}"
-            {end links}
-        from pg_temp."staged_{entity}" s
-        {if parent}
-        left join pg_temp."map_{parent}" p on p.ordinal = s."@parent"
-        {end parent}
-        {each references}
-        left join pg_temp."ref_{ref}" "ref_{name}" on '{name}' = any ($2) and "ref_{name}".lookup = {given}
-        {end references}
-        cross join lateral (select {if parent}{each upward}coalesce(case when not p.is_new then p.target end, "ref_{name}".id)
-            {end upward}{else parent}null::bigint{end parent} as id) u
-        -- what is to be created, carries an id or is a condition is like no row
-        cross join lateral (select case when s."@id" is null and s."@where" is null and s."@operation" is distinct from 'create' then u.id end as id) h
-    ) i
-    left join (
-        select t.*, row_number() over (partition by t.{parent_column:I} order by t.id) as "@place"
-        from (
-            {if parent}
-            select p.target as id from pg_temp."map_{parent}" p
-            where not p.is_new and p.ordinal in (select s."@parent" from pg_temp."staged_{entity}" s)
-            {each upward}
-            union
-            select r.id from pg_temp."ref_{ref}" r where r.id is not null
-            {end upward}
-            {else parent}
-            select null::bigint as id where false
-            {end parent}
-        ) h
-        join {table} t on t.company_id = (select import.company_id) and t.{parent_column:I} = h.id
-        where not exists (select from pg_temp."named_{entity}" n where n.id = t.id)
-    -- + 0: both sides are sorted by parent, and a merge would compare each item of a parent with all of its rows
-    ) r on r.{parent_column:I} + 0 = i."@home" and r."@place" = i."@place"
-        {each links}
-        and (i."{name}" is null or i."={column}" is not distinct from r.{column:I})
-        {end links}
-    left join pg_temp."named_{entity}" n on '@id' = any ($2) and n.ordinal = i."@ordinal";
+    insert into pg_temp."map_{entity}" select * from bds_import."placed_{entity}"(import.company_id, $2, $3);
     perform bds_feed.filled(import, 'map_{entity}');
+    if '@id' = any ($2) then
+        perform bds_import."check_keys_{entity}"(import, $2, false, false);
+    end if;
     if exists (select from pg_temp."map_{entity}" m where m.is_new and m.home is not null) then
         perform bds_import."link_equals_{entity}"(import, $2, $3);
         update pg_temp."map_{entity}" m set target = i.target, is_new = i.target is null, is_same = false
         from pg_temp."item_{entity}" i where i.ordinal = m.ordinal and i.target is distinct from m.target;
     end if;
-    perform bds_import."number_{entity}"(import.is_small);
+    update pg_temp."map_{entity}" m set target = n.id  -- ids follow the document
+    from (
+        select o.ordinal, nextval('{sequence}') as id
+        from (select o.ordinal from pg_temp."map_{entity}" o where o.target is null and o.phase = 1 order by o.ordinal) o
+    ) n
+    where n.ordinal = m.ordinal;
 end$sql$),
+
+('placed_{entity}(company text, given text[], is_valid boolean)', 'linked', 'map_{entity}', 'the row at its place that each item agrees with', $sql$
+select i."@ordinal", i."@parent", coalesce(i."@position", i."@ordinal"),
+    case when i."@operation" = 'delete' then 3 when i."@where" is not null then 2 else 1 end, coalesce(i."@operation", 'upsert'),
+    coalesce(n.id, r.id, i."@id of new"), n.id is null and r.id is null and i."@where" is null, false,
+    r.id is not null and i."@operation" is distinct from 'delete', false, i."@id", bds_feed.lookup_kind(i."@id"),
+    i."@home", 0::bigint{each links} | case when i."{name}" is null then 0 else {flag} end{end links}
+from (
+    -- an item of a new parent is new, and its id is taken ahead: these rows come in the order of the document
+    select s.*, h.id as "@home", row_number() over (partition by h.id order by s."@ordinal") as "@place",
+        case when u.id is null and s."@id" is null and s."@where" is null and s."@operation" is distinct from 'delete' then nextval('{sequence}') end as "@id of new"
+        {each links}
+        , case when h.id is not null then {linked} end as "={column}"
+        {end links}
+    from pg_temp."staged_{entity}" s
+    {if parent}
+    left join pg_temp."map_{parent}" p on p.ordinal = s."@parent"
+    {end parent}
+    {each references}
+    left join pg_temp."ref_{ref}" "ref_{name}" on '{name}' = any ($2) and "ref_{name}".lookup = {given}
+    {end references}
+    cross join lateral (select {if parent}{each upward}coalesce(case when not p.is_new then p.target end, "ref_{name}".id)
+        {end upward}{else parent}null::bigint{end parent} as id) u
+    -- what is to be created, carries an id or is a condition is like no row
+    cross join lateral (select case when s."@id" is null and s."@where" is null and s."@operation" is distinct from 'create' then u.id end as id) h
+) i
+left join (
+    select t.*, row_number() over (partition by t.{parent_column:I} order by t.id) as "@place"
+    from (
+        {if parent}
+        select p.target as id from pg_temp."map_{parent}" p
+        where not p.is_new and p.ordinal in (select s."@parent" from pg_temp."staged_{entity}" s)
+        {each upward}
+        union
+        select r.id from pg_temp."ref_{ref}" r where r.id is not null
+        {end upward}
+        {else parent}
+        select null::bigint as id where false
+        {end parent}
+    ) h
+    join {table} t on t.company_id = (select $1) and t.{parent_column:I} = h.id
+    where not exists (select from pg_temp."named_{entity}" n where n.id = t.id)
+-- + 0: both sides are sorted by parent, and a merge would compare each item of a parent with all of its rows
+) r on r.{parent_column:I} + 0 = i."@home" and r."@place" = i."@place"
+    {each links}
+    and (i."{name}" is null or i."={column}" is not distinct from r.{column:I})
+    {end links}
+left join pg_temp."named_{entity}" n on '@id' = any ($2) and n.ordinal = i."@ordinal"$sql$),
 
 ('link_named_{entity}(import bds.imports)', 'linked', 'void', 'finds the rows of items that carry an id', $sql$
 begin
@@ -92,28 +104,30 @@ begin
     ) n
     join {table} t on t.company_id = (select import.company_id) and t.id = n.id;
     perform bds_feed.filled(import, 'named_{entity}');
-    insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
-    select '{entity}', s.ordinal, 'id', e.code, e.message
-    from (
-        select s."@ordinal" as ordinal, s."@id" as lookup, l.id, s."@operation" is not distinct from 'delete' as may_be_gone,
-            row_number() over (partition by l.id order by s."@ordinal") as n
-        from pg_temp."staged_{entity}" s cross join lateral (select bds_feed.lookup_id(s."@id")) as l (id) where s."@id" is not null
-    ) s
-    cross join lateral (values
-        (s.id is null, 'invalid_value', format('expected a lookup (id:...), got %L', left(bds_feed.staged_text(s.lookup), 100))),
-        (s.id is not null and s.n > 1, 'duplicate_record', 'an earlier record of this document names the same row'),
-        (s.id is not null and s.n = 1, 'not_found', format('no such row: %s', s.lookup))
-    ) as e (is_so, code, message)
-    where e.is_so and (s.n > 1 or (s.id is null or not s.may_be_gone)
-        and not exists (select from pg_temp."named_{entity}" n where n.ordinal = s.ordinal));
 end$sql$),
 
 ('link_equals_{entity}(import bds.imports, given text[], is_valid boolean)', 'linked', 'void', 'links items to rows that agree in all that they give', $sql$
-declare
-    is_rest boolean;
+begin
+    -- of items that give the same fields none wants the row of another: both agree with the same rows
+    insert into pg_temp."home_{entity}"
+    select m.home, min(m.shape) <> max(m.shape) from pg_temp."map_{entity}" m where m.home is not null
+    group by m.home having bool_or(m.is_new);
+    perform bds_feed.filled(import, 'home_{entity}');
+    perform bds_import."link_rows_{entity}"(import);
+    if not exists (select from pg_temp."row_{entity}" r where r.is_free) then
+        return;
+    end if;
+    perform bds_import."link_items_{entity}"(import, $2, $3);
+    perform bds_import."link_paths_{entity}"(import);
+    if exists (select from pg_temp."item_{entity}" i where i.target is null) then
+        perform bds_import."link_weights_{entity}"(import);
+    end if;
+end$sql$),
+
+('link_rows_{entity}(import bds.imports)', 'linked', 'void', 'reads the free rows of homes, and of whole homes all others', $sql$
 begin
     insert into pg_temp."row_{entity}"
-    select t.id, h.id, row_number() over (partition by h.id order by t.id), m.target is null, 0
+    select t.id, h.id, m.target is null, 0
         {each links}
         {if is_constant}
         | case when t.{column:I} is distinct from {cleared} then {flag} else 0 end
@@ -122,36 +136,27 @@ begin
         {each links}
         , coalesce({hash}(t.{column:I}, h.id * 64 + {n}), hashint8extended({n}, -h.id))
         {end links}
-    from (select distinct m.home as id from pg_temp."map_{entity}" m where m.is_new) h
+    from pg_temp."home_{entity}" h
     join {table} t on t.company_id = (select import.company_id) and t.{parent_column:I} = h.id
     left join pg_temp."map_{entity}" m on m.target = t.id
-    where not exists (select from pg_temp."named_{entity}" n where n.id = t.id);
-    if not exists (select from pg_temp."row_{entity}" r where r.is_free) then
-        return;
-    end if;
+    where (m.target is null or h.is_whole)
+        and not exists (select from pg_temp."named_{entity}" n where n.id = t.id)
+        and not exists (select from pg_temp."row_{entity}" r where r.id = t.id);
     perform bds_feed.filled(import, 'row_{entity}');
-    foreach is_rest in array '{f,t}'::boolean[] loop
-        exit when not bds_import."link_items_{entity}"(import, $2, $3, is_rest);
-    end loop;
-    perform bds_import."link_paths_{entity}"(import);
-    if exists (select from pg_temp."item_{entity}" i where i.target is null) then
-        perform bds_import."link_weights_{entity}"(import);
-        perform bds_import."link_pairs_{entity}"(import);
-    end if;
 end$sql$),
 
-('link_items_{entity}(import bds.imports, given text[], is_valid boolean, is_rest boolean, out has_any boolean)', 'linked', 'boolean',
-'finds the rows that agree with items without a row, or with others of the same homes that have one', $sql$
+('link_items_{entity}(import bds.imports, given text[], is_valid boolean)', 'linked', 'void',
+'reads the items without a row, of whole homes all others too, and finds the rows that agree with them', $sql$
 begin
-    insert into pg_temp."item_{entity}" (ordinal, target, home, place, shape{each links}, h{n}{end links}, key)
+    insert into pg_temp."item_{entity}" (ordinal, target, home, shape{each links}, h{n}{end links}, key)
     select i.*, hashint8extended(i."@shape", i."@home"){each links} # coalesce(h{n}, 0){end links}
     from (
-        select x."@ordinal", x."@target", x."@home", x."@place", x."@shape"
+        select x."@ordinal", x."@target", x."@home", x."@shape"
             {each links}
             , case when x."{name}" is not null then coalesce({hash}(x."={column}", x."@home" * 64 + {n}), hashint8extended({n}, -x."@home")) end as h{n}
             {end links}
         from (
-            select s.*, m.target as "@target", m.home as "@home", m.place as "@place", m.shape as "@shape"
+            select s.*, m.target as "@target", m.home as "@home", m.shape as "@shape"
                 {each links}
                 , {linked} as "={column}"
                 {end links}
@@ -159,27 +164,18 @@ begin
             {each references}
             left join pg_temp."ref_{ref}" "ref_{name}" on '{name}' = any ($2) and "ref_{name}".lookup = {given}
             {end references}
-            where m.is_new <> is_rest and case when is_rest then m.home in (
-                -- an item may want the row of one that gives the same, or that gives less
-                select i.home from pg_temp."item_{entity}" i
-                join pg_temp."fit_{entity}" f on f.key = i.key join pg_temp."row_{entity}" r on r.id = f.id where not r.is_free
-                union all
-                select i.home from (select distinct i.home, i.shape from pg_temp."item_{entity}" i) i
-                join pg_temp."map_{entity}" o on o.home = i.home and o.shape & i.shape = o.shape and o.shape <> i.shape where not o.is_new
-            ) else m.home in (select r.home from pg_temp."row_{entity}" r where r.is_free) end
+            where m.home in (select r.home from pg_temp."row_{entity}" r where r.is_free)
+                and (m.is_new or m.home in (select h.id from pg_temp."home_{entity}" h where h.is_whole))
         ) x
     ) i;
-    has_any := found;
-    if has_any then
-        perform bds_feed.filled(import, 'item_{entity}');
-        insert into pg_temp."fit_{entity}"
-        select k.key, r.id, bit_count((r.filled & ~s.shape)::bit(64))
-        from (select distinct i.home, i.shape from pg_temp."item_{entity}" i) s join pg_temp."row_{entity}" r on r.home = s.home
-        cross join lateral (
-            select hashint8extended(s.shape, s.home){each links} # case when s.shape & {flag} <> 0 then r.h{n} else 0 end{end links} as key) k
-        where k.key in (select i.key from pg_temp."item_{entity}" i) and k.key not in (select f.key from pg_temp."fit_{entity}" f);
-        perform bds_feed.filled(import, 'fit_{entity}');
-    end if;
+    perform bds_feed.filled(import, 'item_{entity}');
+    insert into pg_temp."fit_{entity}"
+    select k.key, r.id, bit_count((r.filled & ~s.shape)::bit(64))
+    from (select distinct i.home, i.shape from pg_temp."item_{entity}" i) s join pg_temp."row_{entity}" r on r.home = s.home
+    cross join lateral (
+        select hashint8extended(s.shape, s.home){each links} # case when s.shape & {flag} <> 0 then r.h{n} else 0 end{end links} as key) k
+    where k.key in (select i.key from pg_temp."item_{entity}" i);
+    perform bds_feed.filled(import, 'fit_{entity}');
 end$sql$),
 
 ('link_paths_{entity}(import bds.imports)', 'linked', 'void', 'links as many items as can be to rows that agree, by augmenting paths', $sql$
@@ -227,9 +223,7 @@ begin
     end loop;
 end$sql$),
 
-('link_weights_{entity}(import bds.imports)', 'linked', 'void', 'scores pairs of the others', $sql$
-declare
-    fields constant text[] := array[{each links|, }'{name}'{end links}]::text[];
+('link_weights_{entity}(import bds.imports)', 'linked', 'void', 'links the others by weight', $sql$
 begin
     -- an item that gives less than another, which still has no row, is open with it: that one may want the row more
     update pg_temp."item_{entity}" i set target = null, was = i.target
@@ -238,69 +232,109 @@ begin
         where o.home = i.home and o.target is null and o.shape & i.shape = i.shape and o.shape <> i.shape
             and not exists (select from pg_temp.feed_errors e where e.entity = '{entity}' and e.ordinal = o.ordinal)
     );
-    insert into pg_temp."term_{entity}"
-    select v.hash, v.n, h.total,
-        -- u: how many of the other rows have the value; at most what the table says, at least an eighth of it
-        ln(w.m * (1 - w.u) / (1 - w.m) / greatest(w.u / 8, least(w.u, coalesce((v.n - 1) / nullif(h.total - 1, 0)::float8, 0)))) / ln(2)
-    from (
-        select null::bigint as home, 0 as field, null::bigint as hash, 0 as n
-        {each links}
-        union all select min(r.home), {n}, r.h{n}, count(*) from pg_temp."row_{entity}" r
-        where r.h{n} in (select i.h{n} from pg_temp."item_{entity}" i where i.target is null) group by r.h{n}
-        {end links}
-    ) v
-    join (select r.home, count(*) as total from pg_temp."row_{entity}" r group by r.home) h on h.home = v.home
-    join bds_feed.weights_of('{entity}', fields) w on w.field = v.field;
-    perform bds_feed.filled(import, 'term_{entity}');
+    perform bds_import."weigh_{entity}"(import);
+    perform bds_import."link_pairs_{entity}"(import);
+    if exists (select from pg_temp."pair_{entity}") then
+        perform bds_import."weigh_rare_{entity}"(import);
+        perform bds_import."link_pairs_{entity}"(import);
+    end if;
+end$sql$),
+
+('weigh_{entity}(import bds.imports)', 'linked', 'void', 'scores pairs of an item and a row without one another, by the table of weights', $sql$
+declare
+    agrees  float8[];
+    differs float8[];
+begin
+    select array_agg(w.agrees order by w.field), array_agg(w.differs order by w.field) into agrees, differs
+    from bds_feed.weights_of('{entity}', array[{each links|, }'{name}'{end links}]::text[]) w;
     insert into pg_temp."pair_{entity}"
     with i as materialized (
-        select i.*, case when i.shape = 0 then 1e-9 else 0 end  -- an item that gives nothing may be any row
-            {each links}
-            + case when i.shape & {flag} <> 0 then w.differs[{n}] else 0 end
-            {end links}
-            as base{each links}, t{n}.gain as g{n}{end links}
-        from pg_temp."item_{entity}" i cross join (
-            select array_agg(ln((1 - w.m) / (1 - w.u)) / ln(2) order by w.field) as differs from bds_feed.weights_of('{entity}', fields) w
-        ) w
-        {each links}
-        left join pg_temp."term_{entity}" t{n} on t{n}.hash = i.h{n}
-        {end links}
-        where i.target is null
+        select i.*, row_number() over (partition by i.home order by i.ordinal) - 1 as place
+        from pg_temp."item_{entity}" i where i.target is null
     ),
     r as materialized (
-        select * from pg_temp."row_{entity}" r
+        select r.*, row_number() over (partition by r.home order by r.id) - 1 as place
+        from pg_temp."row_{entity}" r
         where (r.is_free or r.id in (select i.was from i))
             and r.id not in (select i.target from pg_temp."item_{entity}" i where i.target is not null)
-    )
+    ),
+    crowded as materialized (select i.home from i where i.place >= 32 union select r.home from r where r.place >= 32)
     select s.ordinal, s.id, s.weight,
-        case when s.was = s.id then -2 when s.is_placed then -1 else abs(hashint8extended(s.ordinal, s.id) / 2) end
+        case when s.was = s.id then -2 when s.place = s.place_of_row then -1 else abs(hashint8extended(s.ordinal, s.id) / 2) end
     from (
-        -- rows about the same place, and those that agree in a value that few rows of the parent have
-        select i.ordinal, r.id, i.was, i.place = r.place as is_placed, i.base{each links} + case when i.h{n} = r.h{n} then i.g{n} else 0 end{end links} as weight
-        from i cross join (values (-1), (0), (1)) as d (part) join r on r.home = i.home and (r.place - 1) / 32 = (i.place - 1) / 32 + d.part
-        union all
-        select distinct i.ordinal, r.id, i.was, i.place = r.place, i.base{each links} + case when i.h{n} = r.h{n} then i.g{n} else 0 end{end links}
-        from (select * from i x cross join lateral (values (0, null::bigint){each links}, ({n}, x.h{n}){end links}) as v (field, hash)) i
-        join pg_temp."term_{entity}" t on t.hash = i.hash and t.n <= 100 and t.total > 32
-        join (select * from r x cross join lateral (values (0, null::bigint){each links}, ({n}, x.h{n}){end links}) as v (field, hash)) r on r.hash = i.hash
-        where abs((r.place - 1) / 32 - (i.place - 1) / 32) > 1
+        select p.*, case when p.shape = 0 then 1e-9 else 0 end  -- an item that gives nothing may be any row
+            {each links}
+            + case p.h{n} = p.r{n} when true then agrees[{n}] when false then differs[{n}] else 0 end
+            {end links}
+            as weight, 0{each links} + case when p.h{n} = p.r{n} then 3 else 0 end{end links} as if_rare
+        from (
+            -- rows about the same place, and those that agree in a value that few of the others have
+            select i.ordinal, i.was, i.shape, i.place, r.id, r.place as place_of_row{each links}, i.h{n}, r.h{n} as r{n}{end links}
+            from i cross join (values (-1), (0), (1)) as d (part) join r on r.home = i.home and r.place / 32 = i.place / 32 + d.part
+            union all
+            select distinct i.ordinal, i.was, i.shape, i.place, r.id, r.place{each links}, i.h{n}, r.h{n}{end links}
+            from (
+                select i.*, v.hash from i cross join lateral (values (null::bigint){each links}, (i.h{n}){end links}) as v (hash)
+                where i.home in (select c.home from crowded c)
+            ) i
+            join (
+                select r.*, v.hash, count(*) over (partition by v.hash) as others
+                from r cross join lateral (values (null::bigint){each links}, (r.h{n}){end links}) as v (hash)
+                where r.home in (select c.home from crowded c)
+            ) r on r.hash = i.hash and r.others <= 100
+            where abs(r.place / 32 - i.place / 32) > 1
+        ) p
     ) s
-    where s.weight > 0;
+    where s.weight + s.if_rare > 0;
+    perform bds_feed.filled(import, 'pair_{entity}');
+end$sql$),
+
+('weigh_rare_{entity}(import bds.imports)', 'linked', 'void', 'adds to the weights of pairs what their common values say, if few rows of the home have them', $sql$
+begin
+    update pg_temp."home_{entity}" h set is_whole = true
+    where h.id in (select i.home from pg_temp."pair_{entity}" p join pg_temp."item_{entity}" i on i.ordinal = p.ordinal);
+    perform bds_import."link_rows_{entity}"(import);
+    with agreed as materialized (
+        select p.ordinal, p.id, i.home, v.field, v.hash
+        from pg_temp."pair_{entity}" p
+        join pg_temp."item_{entity}" i on i.ordinal = p.ordinal
+        join pg_temp."row_{entity}" r on r.id = p.id
+        cross join lateral (values (0, 0::bigint, null::bigint){each links}, ({n}, i.h{n}, r.h{n}){end links}) as v (field, hash, of_row)
+        where v.hash = v.of_row
+    ),
+    term as (
+        select v.hash, count(*) as n
+        from pg_temp."row_{entity}" r cross join lateral (values (null::bigint){each links}, (r.h{n}){end links}) as v (hash)
+        where v.hash in (select a.hash from agreed a) group by v.hash
+    ),
+    home as (select r.home, count(*) as total from pg_temp."row_{entity}" r group by r.home)
+    update pg_temp."pair_{entity}" p set weight = p.weight + g.bits
+    from (
+        select a.ordinal, a.id,
+            -- in place of u: how many of the other rows have the value, at most u and at least an eighth of it
+            sum(-ln(greatest(0.125, least(1, coalesce((t.n - 1) / nullif(h.total - 1, 0)::float8, 0) / w.u))) / ln(2)) as bits
+        from agreed a
+        join term t on t.hash = a.hash
+        join home h on h.home = a.home
+        join bds_feed.weights_of('{entity}', array[{each links|, }'{name}'{end links}]::text[]) w on w.field = a.field
+        group by a.ordinal, a.id
+    ) g
+    where g.ordinal = p.ordinal and g.id = p.id;
 end$sql$),
 
 ('link_pairs_{entity}(import bds.imports)', 'linked', 'void', 'links the pairs that are the best of both sides', $sql$
 begin
     loop
-        perform bds_feed.filled(import, 'pair_{entity}');
         update pg_temp."item_{entity}" i set target = b.id
         from (
             select p.*, row_number() over (partition by p.ordinal order by p.weight desc, p.tie, p.id) as of_item,
                 row_number() over (partition by p.id order by p.weight desc, p.tie, p.ordinal) as of_row
-            from pg_temp."pair_{entity}" p
+            from pg_temp."pair_{entity}" p where p.weight > 0
         ) b
         where b.of_item = 1 and b.of_row = 1 and i.ordinal = b.ordinal;
         exit when not found;
         delete from pg_temp."pair_{entity}" p using pg_temp."item_{entity}" i where i.ordinal = p.ordinal and i.target is not null;
         delete from pg_temp."pair_{entity}" p using pg_temp."item_{entity}" i where i.target = p.id;
+        perform bds_feed.filled(import, 'pair_{entity}');
     end loop;
 end$sql$);

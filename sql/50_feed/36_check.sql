@@ -13,11 +13,7 @@ begin
         , ('{name}', {given}, {valid}, {expected:L}, {unique})
         {end checked}
     ) as v (field, given, is_valid, expected, identifies)
-    where not (true
-            {each checked}
-            and ({given} is null or {given} = e'\x01' or {valid})
-            {end checked}
-        ) and v.given <> e'\x01' and not v.is_valid and (v.identifies or not {only_identifies});
+    where not (true{each checked} and {sound}{end checked}) and v.given <> e'\x01' and not v.is_valid and (v.identifies or not {only_identifies});
 end$sql$),
 
 ('check_operations_{entity}()', null, 'void', 'finds wrong directives, and rows that exist or do not exist against them', $sql$

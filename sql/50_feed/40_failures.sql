@@ -45,6 +45,15 @@ begin
     where not exists (select from pg_temp.feed_errors e where e.entity = '{entity}' and e.ordinal = b.first and e.code = 'batch_failed');
 end$sql$),
 
+('fail_late_{entity}(import bds.imports)', null, 'void', 'fails the records whose errors were found while writing, and in batch mode their batches', $sql$
+begin
+    perform bds_import."mark_{entity}"();
+    if import.atomic = 'batch' then
+        perform bds_import."fail_batches_{entity}"(true);
+    end if;
+    update pg_temp.feed_entities f set failed = (select count(*) from pg_temp."map_{entity}" m where m.failed) where f.name = '{entity}';
+end$sql$),
+
 ('fail_orphans_{entity}(import bds.imports, members text[])', null, 'void',
 'fails records that refer to a failed record of the same family by a name that it would only have got', $sql$
 begin
@@ -85,23 +94,6 @@ from staged s
 left join bds_import."places_{container}"() p on p.ordinal = s.parent
 {end container}
 {end is_nested}$sql$);
-
-create function bds_feed.fail_late(import bds.imports, entity_name text)
-    returns void
-    language plpgsql
-as $$
-begin
-    execute format('select bds_import.%I()', 'mark_' || entity_name);
-    if import.atomic = 'batch' then
-        execute format('select bds_import.%I(true)', 'fail_batches_' || entity_name);
-    end if;
-    execute format(
-        'update pg_temp.feed_entities set failed = (select count(*) from pg_temp.%I m where m.failed) where name = $1',
-        'map_' || entity_name
-    ) using entity_name;
-end
-$$;
-comment on function bds_feed.fail_late(bds.imports, text) is 'Fails the records whose errors were found while writing, and in batch mode their batches';
 
 create function bds_feed.mark_failed(import bds.imports, members text[])
     returns void

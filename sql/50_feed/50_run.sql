@@ -1,20 +1,12 @@
 -- The run of an import: everything is compared, family by family, those first on which others depend; then everything is written.
 
-create function bds_feed.begin_run(import bds.imports)
+create function bds_feed.open_staged(import bds.imports)
     returns void
     language plpgsql
 as $$
 declare
     staged record;
 begin
-    -- A row that is looked up costs four microseconds, one of an index or table that is read whole a third of one.  The defaults, made
-    -- for disks, tell the planner a ratio of a hundred and more; these tell it seventeen.
-    perform set_config('seq_page_cost', '0.1', true), set_config('random_page_cost', '0.1', true), set_config('cpu_operator_cost', '0.001', true);
-    if import.is_small then
-        return;  -- its tables are open
-    end if;
-    perform set_config('work_mem', case
-        when pg_size_bytes(current_setting('work_mem')) < 96 << 20 then '96MB' else current_setting('work_mem') end, true);
     perform bds_feed.open_tables(import, bds_feed.staged_entities(import));
     for staged in select f.name, bds_feed.staging_table(import.number, f.name) as stage from pg_temp.feed_entities f loop
         perform bds_feed.sample(staged.stage);
@@ -23,7 +15,7 @@ begin
     end loop;
 end
 $$;
-comment on function bds_feed.begin_run(bds.imports) is 'Sets the planner for an import, until the end of the transaction, and notes what is staged';
+comment on function bds_feed.open_staged(bds.imports) is 'Opens what a large import has staged, with its statistics';
 
 create function bds_feed.compare(import bds.imports)
     returns void

@@ -78,7 +78,7 @@ begin
                 coalesce(nullif(p -> 'known', 'null'), jsonb_build_array(bds_feed.refusal(p, false))),
                 jsonb_build_object('entity', entity_name, 'ordinal', p -> 'key', 'is_late', true))
             from unnest(problems) as p;
-            perform bds_feed.fail_late(import, entity_name);
+            execute format('select bds_import.%I($1)', 'fail_late_' || entity_name) using import;
         end if;
     end loop;
     execute format(

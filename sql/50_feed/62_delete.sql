@@ -95,7 +95,7 @@ begin
     from pg_temp.feed_gone g
     left join {table} t on g.kind = 'collection' and t.company_id = (select import.company_id) and t.id = g.ticket
     where g.cause = '{entity}' and g.code is not null;
-    perform bds_feed.fail_late(import, '{entity}');
+    perform bds_import."fail_late_{entity}"(import);
     delete from pg_temp.feed_gone g
     where g.cause = '{entity}' and (g.code is not null or g.kind = 'record' and exists (
         select from pg_temp."map_{entity}" m where m.ordinal = g.ticket and m.failed));

@@ -52,23 +52,32 @@ create or replace function bds.import_fail(
 as $$
 declare
     import bds.imports := bds_feed.open_import(company, import_id);
-    now_at timestamptz;
 begin
-    if import.finished_at is not null then
-        return;
+    if import.finished_at is null then
+        perform 1 from bds.imports i where i.company_id = company and i.id = import_id for update;
+        perform bds_feed.abandon(import, new_state, code, message);
     end if;
-    perform 1 from bds.imports i where i.company_id = company and i.id = import_id for update;
-    perform bds_feed.drop_staging(import);
-    insert into bds.import_errors (company_id, import_id, n, path, code, message)
-    select company, import_id, import.error_count + 1, 'document', import_fail.code, import_fail.message
-    where import_fail.code is not null;
-    now_at := clock_timestamp();
-    update bds.imports i
-    set state = new_state, finished_at = now_at, error_count = i.error_count + (import_fail.code is not null)::int
-    where i.company_id = company and i.id = import_id;
 end
 $$;
 comment on function bds.import_fail(text, uuid, text, text, text) is 'Ends an import without a result, notes why, and drops what it staged';
+
+create function bds_feed.abandon(import bds.imports, new_state text, code text, message text)
+    returns void
+    language plpgsql
+as $$
+declare
+    now_at timestamptz;
+begin
+    perform bds_feed.drop_staging(import);
+    insert into bds.import_errors (company_id, import_id, n, path, code, message)
+    select import.company_id, import.id, import.error_count + 1, 'document', abandon.code, abandon.message where abandon.code is not null;
+    now_at := clock_timestamp();
+    update bds.imports i
+    set state = new_state, finished_at = now_at, error_count = i.error_count + (abandon.code is not null)::int
+    where i.company_id = import.company_id and i.id = import.id;
+end
+$$;
+comment on function bds_feed.abandon(bds.imports, text, text, text) is 'Drops what an import staged, and notes its end with an error, if there is one';
 
 create or replace function bds.import_report(company text, import_id uuid, with_errors boolean default true)
     returns json
@@ -139,22 +148,16 @@ create or replace function bds.reap_imports(silence interval default '20 seconds
 as $$
 declare
     dead   bds.imports;
-    now_at timestamptz := clock_timestamp();
     reaped bigint := 0;
 begin
     for dead in
         select * from bds.imports i
-        where i.finished_at is null and i.heartbeat_at < now_at - silence
+        where i.finished_at is null and i.heartbeat_at < statement_timestamp() - silence
         for update skip locked
     loop
         begin
-            perform bds_feed.drop_staging(dead);
-            insert into bds.import_errors (company_id, import_id, n, path, code, message)
-            values (dead.company_id, dead.id, dead.error_count + 1, 'document', 'aborted', 'the process that ran the import stopped responding');
-            update bds.imports i
-            set state = case when i.is_cancelled then 'cancelled' else 'failed' end, finished_at = now_at,
-                error_count = i.error_count + 1
-            where i.company_id = dead.company_id and i.id = dead.id;
+            perform bds_feed.abandon(dead, case when dead.is_cancelled then 'cancelled' else 'failed' end,
+                'aborted', 'the process that ran the import stopped responding');
             reaped := reaped + 1;
         exception when lock_not_available then
             null;  -- it lives after all, or dies more slowly: the next call sees

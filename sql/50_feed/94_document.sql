@@ -1,7 +1,7 @@
 -- A document as one jsonb: what the program does with the bytes of a document (app/feed/rows.py), done in SQL.  What it lacks is the
 -- language of "@where"; and jsonb keeps neither the order of members nor the first of those with the same name.
 
-create function bds_feed.staged_text(value jsonb, is_boolean boolean)
+create function bds_feed.to_stage(value jsonb, is_boolean boolean)
     returns text
     language sql
     immutable
@@ -11,7 +11,7 @@ create function bds_feed.staged_text(value jsonb, is_boolean boolean)
         when 'number' then value #>> '{}'
         when 'boolean' then case when is_boolean then value #>> '{}' end
     end;
-comment on function bds_feed.staged_text(jsonb, boolean) is 'A value as it is staged: chr(1) is the document''s null; null is a value that is absent or wrong';
+comment on function bds_feed.to_stage(jsonb, boolean) is 'A value as it is staged: chr(1) is the document''s null; null is a value that is absent or wrong';
 
 create function bds_feed.listed(value jsonb)
     returns jsonb

@@ -21,11 +21,6 @@ create function bds_revert.run(import bds.imports)
     returns json
     language plpgsql
     set search_path = pg_catalog, pg_temp
-    -- what a row costs that is in memory, see bds_feed.begin_run
-    set seq_page_cost = 0.1
-    set random_page_cost = 0.1
-    set cpu_operator_cost = 0.001
-    set work_mem = '96MB'
 as $$
 declare
     since timestamptz := bds_revert.require(import.company_id, import.reverts);

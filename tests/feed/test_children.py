@@ -98,7 +98,7 @@ def test_a_child_is_identified_by_its_id(feed: Feed) -> None:
     assert feed.good(orders=[{"code": "P", "items": [{"id": one}]}]) == {"orders": {"unchanged": 1}, "orderItems": {"updated": 1}}
     report = feed.send(orders=[{"code": "O", "items": [{"id": 999999999}, {"id": two}, {"id": two}, {"id": "code:x"}]}])
     assert errors(report) == [
-        ("orders[0].items[0].id", "not_found"), ("orders[0].items[2].id", "duplicate_record"), ("orders[0].items[3].id", "invalid_value"),
+        ("orders[0].items[0].id", "not_found"), ("orders[0].items[2]", "duplicate_record"), ("orders[0].items[3].id", "invalid_value"),
     ]  # fmt: skip
 
 

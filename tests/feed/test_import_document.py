@@ -170,9 +170,11 @@ def test_what_is_not_a_document_is_raised(feed: Feed, document: Any, state: str,
 
 
 def test_it_is_part_of_the_transaction(feed: Feed) -> None:
+    settings = "select current_setting('bds.actor'), current_setting('work_mem'), current_setting('random_page_cost')"
     with psycopg.connect(feed.url) as connection:
         connection.execute("set role bds_writer")
         connection.execute("select bds.set_context(%s, 'anna')", (feed.company,))
+        before = connection.execute(settings).fetchone()
         connection.execute("insert into data.units (company_id, code, name) values (%s, 'U', 'before')", (feed.company,))
         row = connection.execute(
             "select bds.import_document(%s, %s, 'erp')", (feed.company, Jsonb({"units": [{"code": "U", "name": "x"}]}))
@@ -181,6 +183,7 @@ def test_it_is_part_of_the_transaction(feed: Feed) -> None:
             "select bds.import_document(%s, %s)", (feed.company, Jsonb({"units": [{"code": "V", "name": "v"}]}))
         ).fetchone()
         connection.execute("insert into data.units (company_id, code, name) values (%s, 'W', 'after')", (feed.company,))
+        assert connection.execute(settings).fetchone() == before
         connection.commit()
     assert row and second and row[0]["entities"]["units"]["updated"] == 1 and second[0]["entities"]["units"]["created"] == 1
     assert feed.ask("select actor, change_set_id::text from bds.changes where company_id = %s order by id", feed.company) == [

@@ -180,6 +180,16 @@ def test_many_changed_items_of_one_parent_are_matched(feed: Feed) -> None:
     }
 
 
+def test_a_few_changed_items_are_matched_behind_many_new_ones(feed: Feed) -> None:
+    old = [{"description": f"item {n}", "quantity": 1, "price": n} for n in range(3)]
+    feed.good(invoices=[{"code": "I", "invoiceDate": "2024-01-01", "items": old}])
+    new = [{"description": f"new {n}", "quantity": 3, "price": 9 + n} for n in range(97)]
+    assert feed.good(invoices=[{"code": "I", "items": [*new, *({**item, "quantity": 2} for item in old)]}]) == {
+        "invoices": {"unchanged": 1},
+        "invoiceItems": {"created": 97, "updated": 3},
+    }
+
+
 @pytest.mark.parametrize("items", [
     [{"product": "code:P1"}, {"quantity": 1, "price": None}], [{"quantity": 2}, {"description": None}],
     [{"quantity": 1, "price": 1}, {"quantity": 1, "description": None}], [{"quantity": 2}, {"price": None}],

@@ -24,6 +24,7 @@ ACCEPTED = [
     ("products", "price", "0.00005", Decimal("0.0001")),  # half away from zero
     ("products", "price", "-0.00005", Decimal("-0.0001")),
     ("products", "price", "0.00004999999999999999999999", Decimal(0)),
+    ("products", "price", "1e-16383", Decimal(0)),
     ("products", "price", "999999999999999.9999", Decimal("999999999999999.9999")),
     ("products", "price", "999999999999999.99994", Decimal("999999999999999.9999")),
     ("products", "price", "null", None),
@@ -67,6 +68,9 @@ REFUSED = [
             '"1,5"',
             "1e15",
             "1e99999",
+            "1e-16384",
+            "1e-400000000",
+            f"0.{'0' * 17_000}1",
             "999999999999999.99995",
             "true",
             "{}",
