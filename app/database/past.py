@@ -122,10 +122,11 @@ def past_of(row: tuple[Any, ...] | None, moment: Moment) -> Past:
 async def open_past(connection: psycopg.AsyncConnection[Any], company: str, moment: Moment) -> Past:
     """Set the version of a moment for a transaction that has just begun; no later change is dropped until it ends.
 
-    Its cursors are planned to be read to the end: a plan for their first rows would look for the rows that are related to each row
-    among all rebuilt ones.
+    Its statements join many rows, and the planner does not know how many are rebuilt: if rows are looked for one by one, among all
+    that may be related to them, they take minutes.
     """
-    await connection.execute("lock table bds.changes in access share mode; set local cursor_tuple_fraction = 1")
+    await connection.execute("lock table bds.changes in access share mode")
+    await connection.execute("set local enable_nestloop = off; set local cursor_tuple_fraction = 1")
     return await name_version(connection, company, moment)
 
 

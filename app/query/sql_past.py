@@ -16,17 +16,20 @@ from psycopg.sql import SQL, Composable, Composed, Identifier
 from app.database.catalog import Navigation
 from app.query.sql_parameters import COMPANY
 
+FEW = 500  # rebuilt rows that are looked for by their ids
+
 
 def past_rows(entity: str, name: str = "id", values: Composable | None = None, parent: str | None = None) -> Composed:
-    """The rows as of the version: with values, an array, only those that have one of them in the field `name`.
+    """The rows as of the version: with values, an array, only those that have one of them in the field `name`, and maybe others.
 
     parent: the entity to whose rows this field refers, if these rows are its children.
     """
-    sides = past_sides(entity, name, values, parent)
+    unchanged, changed = past_sides(entity, name, values, parent)
     if values is None:
-        return SQL("(table {} union all table {})").format(*sides)
-    both = (SQL("select v.* from {} as v where v.{} = any({})").format(side, Identifier(name), values) for side in sides)
-    return SQL("({})").format(SQL(" union all ").join(both))
+        return SQL("(table {} union all table {})").format(unchanged, changed)
+    return SQL("(select v.* from {} as v where v.{} = any({}) union all select v.* from {} as v)").format(
+        unchanged, Identifier(name), values, changed
+    )
 
 
 def past_sides(
@@ -34,29 +37,36 @@ def past_sides(
 ) -> tuple[Composable, Composable]:
     """The rows without a later change, and those with one; with values, without some that have none of them in the field `name`.
 
-    A rebuilt row has such a value if it has it now, or if a later change has replaced it.  A change of a child
-    is logged for its parent, too, in the same transaction; the version may lie between the two.
+    A rebuilt row has such a value if it has it now, or if a later change has replaced it.  A change of a child is logged for its
+    parent, too, in the same transaction; the version may lie between the two.  From FEW such rows on all rows are rebuilt: the log
+    is searched for each of few ids, and would be compared with each of many.
     """
     unchanged, changed = Identifier("past", f"{entity}_unchanged"), Identifier("past", f"{entity}_changed")
-    if values is None or name == "id":
+    if values is None:
         return unchanged, changed
+    ids = values
+    if name != "id":
+        condition = " and (current_setting('bds.version_is_whole') <> 'true' or exists (select from {} as p where p.id = any({})))"
+        ids = SQL(
+            "array(select n.id from {present} as n where n.company_id = {company} and n.{key} = any({values})"
+            " union all select o.id from {replaced} as o where o.{key} = any({values}){condition} limit {few})"
+        ).format(
+            present=Identifier("api", entity),
+            replaced=Identifier("past", f"{entity}_replaced"),
+            condition=SQL(condition if parent else "").format(
+                *([Identifier("past", f"{parent}_replaced"), values] if parent else ())
+            ),
+            company=COMPANY,
+            key=Identifier(name),
+            values=values,
+            few=SQL(str(FEW)),
+        )
     return unchanged, SQL(
-        "(select v.* from {} as v where v.id = any(array("
-        "select n.id from {} as n where n.company_id = {company} and n.{key} = any({values})"
-        " union all select o.id from {} as o where o.{key} = any({values}){})))"
-    ).format(
-        changed,
-        Identifier("api", entity),
-        Identifier("past", f"{entity}_replaced"),
-        SQL("")
-        if parent is None
-        else SQL(
-            " and (current_setting('bds.version_is_whole') <> 'true' or exists (select from {} as p where p.id = any({})))"
-        ).format(Identifier("past", f"{parent}_replaced"), values),
-        company=COMPANY,
-        key=Identifier(name),
-        values=values,
-    )
+        "(with found as materialized (select {ids} as ids)"
+        " select v.* from {changed} as v where cardinality((select f.ids from found as f)) < {few}"
+        " and v.id = any((select f.ids from found as f)::int8[])"
+        " union all select v.* from {changed} as v where cardinality((select f.ids from found as f)) >= {few})"
+    ).format(ids=ids, changed=changed, few=SQL(str(FEW)))
 
 
 @dataclass(slots=True)

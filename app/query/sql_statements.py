@@ -25,8 +25,8 @@ from app.query.tree import Constant, Membership
 # anew for each execution.
 FEW = 200
 
+PAGE = 1_000  # rows up to which those of a past state are picked before what is related to them is read
 PAGES = ("page", "paged", "cut", "complete")  # kinds of statements of few rows
-
 MANY = 100  # expressions of a query from which its text is not cached
 
 
@@ -85,10 +85,11 @@ def statement(query: Query, company: str, style: Style, kind: Hashable, compile:
         compiler = Compiler({constant.serial: index for index, constant in enumerate(constants)}, query.catalog.is_past)
         top = TOP if literal_top is None else SQL(str(literal_top))
         if query.groups is None and query.catalog.is_past:
-            return render(compile(PastSelect(query, style, compiler, top, is_page=kind in PAGES)))
+            return render(compile(PastSelect(query, style, compiler, top, is_page=is_page)))
         return render(compile((Select if query.groups is None else GroupSelect)(query, style, compiler, top)))
 
-    shape = (kind, query.shape, replace(style, base="" if style.base else None), len(constants), literal_top)
+    is_page = kind in PAGES or (query.top is not None and query.top <= PAGE)
+    shape = (kind, query.shape, replace(style, base="" if style.base else None), len(constants), literal_top, is_page)
     rendered = text() if len(query.parts) > MANY else _texts.get(shape, text)
     values: dict[Name, Value] = {"company": company, "base": style.base or ""}
     for path, each in [((), query), *((path, expansion.query) for path, expansion in query.expansions)]:
