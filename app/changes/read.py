@@ -51,6 +51,10 @@ NEWEST: LiteralString = """
     where m.company_id = %s
 """
 
+FIRST: LiteralString = """
+    select bds.first_change(%s), (select extract(epoch from p.begun_at)::text from bds.company_positions p where p.company_id = %s)
+"""
+
 ID = re.compile(r"0|-?[1-9]\d{0,18}", re.ASCII)
 
 
@@ -82,13 +86,14 @@ ID_COLUMN = Column(0, "int8", (), CHANGES.fields["id"])
 class Answer(NamedTuple):
     """The answer to a read.
 
-    body: JSON; None if there is no such row.  position: of the data, a number as text.  first: for the change log, the first change
-    that is kept.
+    body: JSON; None if there is no such row.  position: of the data; of the change log its last change, and
+    first: the first change that is kept, begun: when the company was created or restored.
     """
 
     body: bytes | None
     position: int | str
     first: int = 1
+    begun: str = ""
 
 
 async def read_rows(database: Database, company: str, entity: Entity, params: Sequence[tuple[str, str]]) -> Answer:
@@ -134,12 +139,12 @@ async def read_changes(database: Database, company: str, params: Sequence[tuple[
         statement = _listing(query, company, RECORDS)
         answer = _listed(await read_row_on(connection, statement.text, statement.values))
         # read after the page, so that it counts every change that was dropped before the page was read
-        row = await (await connection.execute("select bds.first_change(%s)", (company,))).fetchone()
+        row = await (await connection.execute(FIRST, (company, company))).fetchone()
     assert row is not None
-    first = row[0]
+    first, begun = row
     if lowest is not None:
         require_change_kept(lowest, first, "filter")
-    return answer._replace(first=first)
+    return answer._replace(first=first, begun=begun)
 
 
 def require_change_kept(lowest: int, first: int, target: str) -> None:
@@ -313,7 +318,7 @@ def _listed(row: Row) -> Answer:
 
 
 def _position(column: bytes | None) -> int | str:
-    """The position of data: a number, or for a moment of the past a text."""
+    """The position of data: a text, for the change log a number."""
     text = (column or b"0").decode()
     return int(text) if text.isdigit() else text
 

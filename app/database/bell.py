@@ -7,6 +7,7 @@ or hangs stops prolonging it, and writers ring again after LEASE.
 
 A writer looks at the bell before it commits, so a silent one may commit when the keeper has gone to sleep.  Every writer holds a
 turn from before its look until its changes can be seen: the keeper goes on reading until the holders of that moment have ended.
+The bell is 1 meanwhile: a keeper that comes after one that was killed then, or while it was awake, notifies of every company.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ TRY = 0.25  # seconds between two attempts to become the keeper: the next one re
 WAKE: LiteralString = """
     select pg_current_snapshot()::text, setval('bds.bell', (extract(epoch from clock_timestamp()) * 1000)::bigint + %s)
 """
-SLEEP: LiteralString = "select setval('bds.bell', 0)"
+REST: LiteralString = "select setval('bds.bell', least(b.last_value, 1)) from bds.bell b"  # writers ring, silent ones may be open
+SLEEP: LiteralString = "select setval('bds.bell', 0)"  # none is open
 RELAY: LiteralString = """
     select pg_current_snapshot()::text, (
         select count(pg_notify('bds_changes', c.company_id))
@@ -39,11 +41,9 @@ RELAY: LiteralString = """
         where not pg_visible_in_snapshot(c.transaction_id, %s::pg_snapshot)
     ), case when %s > 0 then setval('bds.bell', (extract(epoch from clock_timestamp()) * 1000)::bigint + %s) end
 """
-# what a keeper that died awake may not have relayed
+# What a keeper that did not fall asleep may not have relayed: a silent transaction may have committed long after its last change.
 RECOVER: LiteralString = """
-    select count(pg_notify('bds_changes', c.company_id))
-    from bds.bell b join bds.clocks c on c.last_updated_at > to_timestamp(b.last_value / 1000) - interval '10 seconds'
-    where b.last_value > 0
+    select count(pg_notify('bds_changes', c.company_id)) from bds.bell b cross join bds.clocks c where b.last_value > 0
 """
 HOLDERS: LiteralString = """
     select distinct l.virtualtransaction
@@ -89,7 +89,7 @@ class Keeper:
                 await self._sleep()
         finally:
             with contextlib.suppress(psycopg.Error, OSError):
-                await self._connection.execute(SLEEP)
+                await self._connection.execute(REST)
 
     async def _relay_while_busy(self) -> None:
         quiet = 0
@@ -100,13 +100,14 @@ class Keeper:
 
     async def _sleep(self) -> None:
         """Return awake, as soon as a writer rings."""
-        await self._connection.execute(SLEEP)
+        await self._connection.execute(REST)
         silent: set[str] | None = None  # writers that may have looked while the keeper was awake
         while True:
             holders = {row[0] for row in await (await self._connection.execute(HOLDERS)).fetchall()}
             silent = holders if silent is None else silent & holders
             await self._relay()  # after the look at the holders: the changes of those that have ended can be seen
             if not silent:
+                await self._connection.execute(SLEEP)
                 await self._rung(None)
                 self._seen = await _value(self._connection, WAKE, (LEASE,))
                 return

@@ -124,12 +124,15 @@ def other_places(url: str) -> dict[str, str]:
 
 
 def plan(url: str) -> list[str]:
-    """Return what `migrate` would return, and change nothing: everything is applied in one transaction, which is rolled back."""
+    """Return what `migrate` would return, and change nothing: units are applied in one transaction, which is rolled back.
+
+    Views and tables of entities are not touched: their locks would stop all readers and writers until the end.
+    """
     names: list[str] = []
 
     def work() -> None:
         connection.execute(PREPARE)
-        names[:] = _apply_due(connection, lambda step: step())
+        names[:] = _apply_due(connection, lambda step: step(), is_plan=True)
 
     with _connect(url) as connection:
         _patiently(connection, work, force_rollback=True)
@@ -174,9 +177,16 @@ def _units() -> Iterator[Unit]:
 
 
 def _apply_due(
-    connection: psycopg.Connection[Any], attempt: Callable[[Callable[[], object]], object], shards: int | None = None
+    connection: psycopg.Connection[Any],
+    attempt: Callable[[Callable[[], object]], object],
+    shards: int | None = None,
+    *,
+    is_plan: bool = False,
 ) -> Iterator[str]:
-    """Apply what is due, one step after the other, each by `attempt`; yields the names."""
+    """Apply what is due, one step after the other, each by `attempt`; yields the names.
+
+    is_plan: views and tables of entities are only named.
+    """
     applied, units = _applied(connection), list(_units())
     unknown = sorted(name for name in applied if name.startswith("migrations/") and name not in {unit.name for unit in units})
     if unknown:
@@ -198,7 +208,8 @@ def _apply_due(
     yield from (unit.name for unit in functions)
     yield from generated
     for entity, part in _due_parts(connection):
-        attempt(partial(_install_part, connection, entity, part))
+        if not is_plan:
+            attempt(partial(_install_part, connection, entity, part))
         yield f"{entity}: {part}"
     attempt(partial(_record, connection, functions[-1]))
 

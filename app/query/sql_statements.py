@@ -36,7 +36,7 @@ def rows(query: Query, company: str, style: Style = ODATA) -> Statement:
 
 
 def page(query: Query, company: str, style: Style = ODATA) -> Statement:
-    """One row: (body text, count int8, position int8), all from one snapshot.
+    """One row: (body text, count int8, position text), all from one snapshot.
 
     body: the JSON objects joined by commas, null if there are none.
     count: the number of rows without the page; null unless the query asks for it.
@@ -46,7 +46,7 @@ def page(query: Query, company: str, style: Style = ODATA) -> Statement:
 
 
 def paged(query: Query, company: str, style: Style = ODATA) -> Statement:
-    """One row: (body text, count int8, position int8, keys text), for a query with `page`.
+    """One row: (body text, count int8, position text, keys text), for a query with `page`.
 
     keys: the sort keys of the last row as a JSON array of texts; null if no rows follow.
     """
@@ -54,7 +54,7 @@ def paged(query: Query, company: str, style: Style = ODATA) -> Statement:
 
 
 def listing(query: Query, company: str, style: Style, *, ties: bool) -> Statement:
-    """One row: (body text, more boolean, position int8), for a query with `top`.
+    """One row: (body text, more boolean, position text), for a query with `top`.
 
     more: whether rows follow after the page.
     ties: the page is extended by the rows whose first sort key equals that of its last row, so that a reader who continues after
@@ -64,12 +64,12 @@ def listing(query: Query, company: str, style: Style, *, ties: bool) -> Statemen
 
 
 def count(query: Query, company: str) -> Statement:
-    """One row: (count int8, position int8).  count: the number of rows without the page."""
+    """One row: (count int8, position text).  count: the number of rows without the page."""
     return statement(query, company, ODATA, "count", lambda select: select.total())
 
 
 def position(query: Query, company: str) -> Statement:
-    """One row: (position int8).  It rises with every change of data that the query reads; null if the query's origin is missing."""
+    """One row: (position text).  It rises with every change of data that the query reads; null if the query's origin is missing."""
     return statement(query, company, ODATA, "position", lambda select: SQL('select ({}) as "position"').format(select.position()))
 
 

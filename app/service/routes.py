@@ -381,7 +381,8 @@ async def send_data(request: web.Request, answer: changes.Answer) -> web.StreamR
     """An answer of /c: JSON with an entity tag made from the data's position, or 304."""
     if answer.body is None:
         raise ServiceError("not_found", "no such row")
-    tag = answers.weak_tag(request.app[DATABASE].catalog.version, request.rel_url.raw_path_qs, answer.position, answer.first)
+    state = (answer.position, answer.first, answer.begun)
+    tag = answers.weak_tag(request.app[DATABASE].catalog.version, request.rel_url.raw_path_qs, *state)
     headers = {"Content-Type": "application/json", "ETag": tag, "Cache-Control": "private, no-cache", "Vary": "Accept-Encoding"}
     if answers.matches(request.headers, tag):
         return answers.Answer(304, headers)

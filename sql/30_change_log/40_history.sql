@@ -192,7 +192,7 @@ create or replace function bds.row_at(company text, entity text, id bigint, vers
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    at timestamptz := bds_past.time_of(company, version);
+    at timestamptz := bds_past.time_of(company, version);  -- locks the log: no month goes after the check
 begin
     perform bds.require_company(company), bds_past.check_version(company, version);
     return (

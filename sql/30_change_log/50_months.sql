@@ -50,13 +50,30 @@ alter table bds.{parent:I} attach partition bds.{name:I} for values from ({start
     from pg_index i join pg_class c on c.oid = i.indexrelid join pg_am a on a.oid = c.relam
     where i.indrelid = to_regclass('bds.' || name) and a.amname = 'brin';
     if parent = 'change_log' then
-        delete from bds.change_months m where m.month = make_month.month;  -- of a partition that was dropped
+        perform bds_change_log.forget_month(month);
     end if;
 end
 $$;
 comment on function bds_change_log.make_month(timestamptz, text) is
     'Creates the partition of a month, given its first moment in UTC, of the change log or of its archive, unless there is a table '
     'of its name';
+
+create function bds_change_log.forget_month(month timestamptz)
+    returns void
+    language sql
+    set search_path = pg_catalog, pg_temp
+as $$
+    -- in the month that lasts no change was written since its partition is gone
+    update bds.change_months m set first_id = c.last_id + 1
+    from bds.clocks c
+    where m.month = forget_month.month and c.company_id = m.company_id and c.month = m.month;
+    delete from bds.change_months m
+    using bds.change_months lost join bds.clocks c on c.company_id = lost.company_id
+    where lost.month = forget_month.month and m.company_id = lost.company_id and m.month <= lost.month
+        and not (m.month = lost.month and c.month = lost.month);
+$$;
+comment on function bds_change_log.forget_month(timestamptz) is
+    'A month whose partition was dropped begins anew: of companies that had changes in it neither these are kept nor any before them';
 
 create function bds_change_log.make_months(ahead int default 3)
     returns bigint
@@ -133,10 +150,11 @@ declare
     first bigint;
 begin
     perform bds.require_company(company);
+    -- The partitions of now, whatever the snapshot: a reader that waited for a lock may have one from before a month was dropped.
     select max(m.month) into lost
     from bds.change_months m
-    where m.company_id = company
-        and bds_change_log.partition_of(m.month) <> all (array(select p.name from bds_change_log.partitions() p));
+    where m.company_id = company and not bds_shards.is_divided('bds.change_log')
+        and pg_partition_root(to_regclass('bds.' || bds_change_log.partition_of(m.month))) is distinct from 'bds.change_log'::regclass;
     select min(m.first_id) into first
     from bds.change_months m
     where m.company_id = company and m.month > coalesce(lost, '-infinity');
@@ -145,4 +163,5 @@ begin
 end
 $$;
 comment on function bds.first_change(text) is
-    'The id of the first change from which on every change is kept: 1, unless months were dropped, archived or detached';
+    'The id of the first change from which on every change is kept: 1, unless months were dropped, archived or detached. Who reads the '
+    'log asks afterwards, or with the log locked: a month may go in between';

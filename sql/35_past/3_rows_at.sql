@@ -73,7 +73,7 @@ as $$
 #variable_conflict use_variable
 declare
     this bds.entities;
-    at   timestamptz;
+    at   timestamptz := bds_past.time_of(company, version);  -- locks the log: no month goes after the check
 begin
     perform bds.require_company(company);
     perform bds_past.check_version(company, version);
@@ -81,7 +81,6 @@ begin
     if not found then
         raise exception using errcode = 'BD002', message = format('no such entity: %s', coalesce(quote_literal(entity), 'null'));
     end if;
-    at := bds_past.time_of(company, version);
     return query execute bds_past.objects(
         this, case when at < bds_change_log.altered_at(entity) then bds_change_log.names_at(entity, at) end
     )

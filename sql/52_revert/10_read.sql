@@ -39,7 +39,7 @@ as $$
 declare
     import bds.imports;
     first  record;
-    kept   bigint := bds.first_change(company);
+    kept   bigint;
 begin
     select * into import from bds.imports i where i.company_id = company and i.id = change_set;
     if import.id is not null and import.finished_at is null then
@@ -49,6 +49,7 @@ begin
     select min(l.id) as id, min(l.created_at) as at into first
     from bds.change_log l
     where l.company_id = company and l.change_set_id = change_set;
+    kept := bds.first_change(company);  -- with the log locked: no month goes until the end of the transaction
     if first.id is null and import.id is null then
         raise exception using errcode = 'BD002', message = format('company %s has no change set %s', company, change_set);
     elsif first.id is null and bds_revert.has_written(import)

@@ -40,7 +40,7 @@ as $$
     select bds_registry.renumber_columns(e.name) from bds.entities e where exists (select from pg_class c where c.oid = e.table_name);
     with forgotten as (
         update bds.clocks c
-        set transaction_id = null
+        set transaction_id = null, begun_at = default  -- readers may have seen changes that the dump does not have
         where c.transaction_id >= pg_snapshot_xmax(pg_current_snapshot())
         returning 1
     )

@@ -244,7 +244,8 @@ declare
     company text := header ->> 'company';
 begin
     perform bds_operation.rename_restored(header);
-    update bds.clocks k set transaction_id = null, departed_at = null where k.company_id = company;  -- of another server
+    -- the transaction is of another server, and readers may have seen other changes under these ids
+    update bds.clocks k set transaction_id = null, departed_at = null, begun_at = default where k.company_id = company;
     -- what the other server no longer kept, and what came before it, is not kept here
     delete from bds.change_months m
     where m.company_id = company and m.month <= (

@@ -168,6 +168,54 @@ as $$
 $$;
 comment on function bds_operation.invalid_objects() is 'Problems of constraints and indexes that were never completed';
 
+create function bds_operation.lagging_sequences()
+    returns table (kind text, entity text, object text, detail text, mend text)
+    language plpgsql
+    stable
+    set search_path = pg_catalog, pg_temp
+    -- a probe of the index for each company, whatever the statistics are
+    set enable_seqscan = off
+    set enable_bitmapscan = off
+as $$
+declare
+    this  record;
+    last  bigint;
+    given bigint;
+begin
+    for this in
+        select e.name, a.attname, a.attrelid::regclass as table_name, s.seqrelid::regclass as sequence, s.seqstart, s.seqincrement
+        from pg_attribute a
+        join pg_depend d on d.refclassid = 'pg_class'::regclass and d.refobjid = a.attrelid and d.refobjsubid = a.attnum
+            and d.classid = 'pg_class'::regclass and d.deptype in ('a', 'i')
+        join pg_sequence s on s.seqrelid = d.objid
+        left join bds.entities e on e.table_name = a.attrelid
+        where (e.name is not null or a.attrelid in ('bds.imports'::regclass, 'bds.erasures'::regclass))
+            and s.seqincrement > 0 and has_sequence_privilege(s.seqrelid, 'select') and has_table_privilege(a.attrelid, 'select')
+        order by e.ordinal, a.attrelid
+    loop
+        execute format(
+            'select max(m.last) from bds.clocks c cross join lateral ('
+            'select t.%1$I as last from %2$s t where t.company_id = c.company_id order by t.%1$I desc limit 1) m',
+            this.attname, this.table_name
+        ) into last;
+        given := pg_sequence_last_value(this.sequence);
+        if last >= coalesce(given + this.seqincrement, this.seqstart) then
+            entity := this.name;
+            kind := 'lagging sequence';
+            object := this.sequence;
+            detail := format(
+                'it gives %s next, and %s has %s up to %s: new rows can meet it', coalesce(given + this.seqincrement, this.seqstart),
+                this.table_name, this.attname, last
+            );
+            mend := format('select setval(%L, %s)', this.sequence, last);
+            return next;
+        end if;
+    end loop;
+end
+$$;
+comment on function bds_operation.lagging_sequences() is
+    'Problems of sequences that give numbers which rows have already, as after logical replication or a restore of rows alone';
+
 create or replace function bds.table_problems()
     returns table (kind text, entity text, object text, detail text, mend text)
     language sql
@@ -181,7 +229,9 @@ as $$
     union all
     select * from bds_operation.altered_objects()
     union all
-    select * from bds_operation.invalid_objects();
+    select * from bds_operation.invalid_objects()
+    union all
+    select * from bds_operation.lagging_sequences();
 $$;
 comment on function bds.table_problems() is
     'The problems of registered tables in bds.problems: the kind of problem, the entity, the object that has it, what was found, and '

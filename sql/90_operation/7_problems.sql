@@ -7,14 +7,34 @@ with partitions as (
     from pg_inherits i join pg_class c on c.oid = i.inhrelid
     where i.inhparent = 'bds.change_log'::regclass and not i.inhdetachpending
 )
-select 'missing partition' as kind, null::text as company_id, null::text as entity, 'bds.' || m.name as object,
-    'the first change of that month will have to make it' as detail, 'select * from bds.maintain()' as mend
+select case when t.partition is null then 'missing partition' else 'detached partition' end as kind, null::text as company_id,
+    null::text as entity, 'bds.' || m.name as object,
+    case
+        when t.partition is null then 'the first change of that month will have to make it'
+        else 'no change of that month can be written'
+    end as detail,
+    case
+        when t.partition is null then 'select * from bds.maintain()'
+        else format(
+            'alter table bds.change_log attach partition %s for values from (%L) to (%L)',
+            t.partition, to_char(m.starts, 'YYYY-MM-DD"Z"'), to_char(m.starts + interval '1 month', 'YYYY-MM-DD"Z"')
+        )
+    end as mend
 from (
-    select 'change_log_' || to_char(date_trunc('month', now() at time zone 'UTC') + make_interval(months => n), 'YYYY_MM') as name
+    select s.starts, 'change_log_' || to_char(s.starts, 'YYYY_MM') as name
     from generate_series(0, 1) n
+    cross join lateral (select date_trunc('month', now() at time zone 'UTC') + make_interval(months => n)) s (starts)
 ) m
+cross join lateral to_regclass('bds.' || m.name) as t (partition)
 where not exists (select from partitions p where p.relname = m.name)
+    and not exists (select from pg_inherits i where i.inhrelid = t.partition and i.inhdetachpending)
     and exists (select from pg_partitioned_table t where t.partrelid = 'bds.change_log'::regclass and t.partstrat = 'r')
+union all
+select 'half-detached partition', null, null, i.inhrelid::regclass::text,
+    'detach partition concurrently was interrupted: nobody sees its changes, and no other partition can be detached so',
+    format('alter table bds.change_log detach partition %s finalize', i.inhrelid::regclass)
+from pg_inherits i
+where i.inhparent = 'bds.change_log'::regclass and i.inhdetachpending
 union all
 select 'partition without key', null, null, p.name, 'ids of this partition may not be unique, and a publication cannot update them',
     format('alter table %s add primary key (company_id, id)', p.name)

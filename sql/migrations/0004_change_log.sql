@@ -20,7 +20,8 @@ create table bds.clocks (
     month_id         bigint not null default 1,
     positions        jsonb not null default '{}',
     -- of a company that has moved to another place; until its rows are deleted they can be read here
-    departed_at      timestamptz
+    departed_at      timestamptz,
+    begun_at         timestamptz not null default clock_timestamp()
 ) with (fillfactor = 20);
 comment on table bds.clocks is 'The clock of each company: its last change id, its last updatedAt, and the position of each entity';
 comment on column bds.clocks.company_id is 'The company';
@@ -32,6 +33,8 @@ comment on column bds.clocks.floor is 'The earliest updatedAt that the transacti
 comment on column bds.clocks.month is 'The month (UTC) of its last change';
 comment on column bds.clocks.month_id is 'The first change id of that month';
 comment on column bds.clocks.departed_at is 'When it moved to another place, after which it takes no writes here; null: it lives here';
+comment on column bds.clocks.begun_at is
+    'When it was created or restored: tells it from one that had its id, and the same positions, before';
 comment on column bds.clocks.positions is 'The last change id of each entity, by its name: {"units": 17}; it never decreases';
 
 -- A time in milliseconds, until which the keeper of the bell is awake.  A sequence is read as it is now, whatever the transaction's

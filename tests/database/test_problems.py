@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable
 from typing import Any
 
 import psycopg
@@ -210,11 +212,61 @@ def test_partitions_are_looked_after(acme: Operator) -> None:
     assert [(p[0], p[3]) for p in problems(acme)] == [("missing partition", following)]
     mend(acme)
     assert problems(acme) == []
+    acme.connection.execute(f"alter table bds.change_log detach partition {this}".encode())
+    assert [(p[0], p[3]) for p in problems(acme)] == [("detached partition", this)]
+    mend(acme)
+    assert problems(acme) == []
     [(key,)] = acme.rows("select conname from pg_constraint where conrelid = %s::regclass and contype = 'p'", (this,))
     acme.connection.execute(f"alter table {this} drop constraint {key}".encode())
     assert [(p[0], p[3]) for p in problems(acme)] == [("partition without key", this)]
     mend(acme)
     assert problems(acme) == []
+
+
+def test_a_partition_whose_detachment_was_interrupted_is_listed(
+    acme: Operator, connect: Callable[..., psycopg.Connection[Any]]
+) -> None:
+    reader = connect()
+    reader.execute("begin isolation level repeatable read")
+    reader.execute("select from bds.change_log")
+    acme.connection.execute(
+        "create table bds.change_log_2020_01 (like bds.change_log including constraints, primary key (company_id, id))"
+    )
+    acme.connection.execute("alter table bds.change_log_2020_01 owner to bds_owner")
+    acme.connection.execute(
+        "alter table bds.change_log attach partition bds.change_log_2020_01 for values from ('2020-01-01Z') to ('2020-02-01Z')"
+    )
+    acme.connection.execute("set statement_timeout = '200ms'")
+    while not problems(acme):  # a slow machine is interrupted before it has begun
+        with contextlib.suppress(psycopg.errors.QueryCanceled):
+            acme.connection.execute("alter table bds.change_log detach partition bds.change_log_2020_01 concurrently")
+    acme.connection.execute("set statement_timeout = 0")
+    assert [(p[0], p[3]) for p in problems(acme)] == [("half-detached partition", "bds.change_log_2020_01")]
+    reader.execute("rollback")
+    mend(acme)
+    assert problems(acme) == []
+
+
+def test_a_sequence_that_gives_ids_which_rows_have_is_listed(acme: Operator) -> None:
+    acme.company("beta")
+    acme.write("beta", "insert into data.stores (id, code) values (17, 'b')")  # as logical replication or a restore of rows does
+    acme.write("acme", "insert into data.units (id, code, name) values (-1, 'c', 'C')")
+    [problem] = problems(acme)
+    assert problem == (
+        "lagging sequence", None, "stores", "data.stores_id_seq",
+        "it gives 2 next, and data.stores has id up to 17: new rows can meet it", "select setval('data.stores_id_seq', 17)",
+    )  # fmt: skip
+    mend(acme)
+    assert problems(acme) == []
+    assert acme.write("beta", "insert into data.stores (code) values ('c') returning id") == [(18,)]
+    acme.write("acme", "delete from data.units")
+    acme.connection.execute("alter sequence data.units_id_seq restart")
+    assert problems(acme) == []
+    acme.connection.execute(
+        "insert into bds.erasures (company_id, number, entity, row_id, columns, records, actor, db_user)"
+        " overriding system value values ('acme', 1, 'units', 1, '{code}', 0, 'me', 'me')"
+    )
+    assert [p[3] for p in problems(acme)] == ["bds.erasures_number_seq"]
 
 
 def test_constraints_and_indexes_that_prove_nothing_are_listed(acme: Operator) -> None:

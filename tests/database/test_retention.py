@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
@@ -12,6 +13,7 @@ from tests.database.aging import age
 
 pytestmark = pytest.mark.slow
 
+Connect = Callable[..., "psycopg.Connection"]
 PARTITIONS = "select inhrelid::regclass::text from pg_inherits where inhparent = 'bds.{}'::regclass order by 1"
 NEW = "insert into data.units (code, name) values ('{}', 'x') returning id"
 
@@ -70,6 +72,28 @@ def test_the_past_is_gone_when_a_month_is_detached_or_dropped_by_hand(acme: Oper
         assert acme.rows("select bds.first_change('acme')") == [(1,)]
 
 
+def test_a_month_that_was_dropped_while_it_lasted_begins_anew(acme: Operator) -> None:
+    age(acme, "2020_01", "id = 1")
+    acme.company("beta")
+    [this] = {name for name in partitions(acme) if acme.rows(f"select from {name} where id = 2")}
+    acme.connection.execute(f"drop table {this}".encode())
+    assert maintain(acme)["make months of the log"] == 1
+    assert acme.rows("select bds.first_change('acme'), bds.first_change('beta')") == [(4, 1)]
+    for code in "de":
+        acme.write("acme", NEW.format(code))
+        acme.write("beta", NEW.format(code))
+    assert acme.rows("select bds.first_change('acme'), bds.first_change('beta')") == [(4, 1)], "what is before the gap is of no use"
+    assert acme.rows("select id from bds.changes where company_id = 'acme' and id >= 4 order by id") == [(4,), (5,)]
+
+
+def test_a_month_that_is_made_for_another_company_does_not_bring_a_lost_one_back(acme: Operator) -> None:
+    age(acme, "2020_01", "id = 1")
+    age(acme, "2020_02", "id = 2")
+    acme.connection.execute("drop table bds.change_log_2020_02")
+    acme.connection.execute("select bds_change_log.make_month('2020-02-01Z')")  # as a restore does
+    assert acme.rows("select bds.first_change('acme')") == [(3,)]
+
+
 def test_a_log_of_which_every_month_is_gone_begins_with_the_next_change(acme: Operator) -> None:
     age(acme, "2020_01")
     acme.connection.execute("select bds.set_retention('1 year')")
@@ -94,6 +118,27 @@ def test_a_month_is_archived_if_the_operator_wants_that(acme: Operator) -> None:
     acme.connection.execute("update bds.change_log set id = 20 where id = 2")
     assert maintain(acme)["expire months of the log"] == 1
     assert acme.rows("select id from bds.change_archive order by id") == [(1,), (2,), (20,)]
+
+
+@pytest.mark.parametrize(
+    "read", ["bds.row_at('acme', 'units', %s, 1)", "count(*) from bds.rows_at('acme', 'units', 1) r where %s > 0"]
+)
+def test_a_reader_that_waits_while_a_month_goes_is_told(acme: Operator, connect: Connect, read: str) -> None:
+    age(acme, "2020_01", "id = 1")
+    age(acme, "2020_02", "id = 2")
+    [(row_id,)] = acme.rows("select id from data.units where code = 'a'")
+    acme.connection.execute("select bds.set_retention('1 year')")
+    reader = connect()
+    with ThreadPoolExecutor() as threads:
+        with acme.connection.transaction():
+            maintain(acme)
+            answer = threads.submit(reader.execute, f"select {read}".encode(), (row_id,))
+            waits = "select from pg_stat_activity where pid = %s and wait_event_type = 'Lock'"
+            while not acme.rows(waits, (reader.info.backend_pid,)):
+                acme.rows("select pg_stat_clear_snapshot()")
+        with pytest.raises(psycopg.Error) as caught:
+            answer.result()
+    assert caught.value.sqlstate == "BD006"
 
 
 def test_a_company_keeps_its_changes_for_its_own_time(acme: Operator) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
 import json
 
@@ -133,6 +134,20 @@ def test_a_tag_depends_on_data_request_and_format(service: Service) -> None:
     service.operator.write("demo", "update data.units set name = name || '!' where code = 'U1'")
     assert service.odata("/units", If_None_Match=before).status == 200
     assert service.odata("/products?$top=1", If_None_Match=products).status == 304
+
+
+def test_a_tag_of_a_company_that_was_deleted_does_not_fit_the_next_one_of_its_id(service: Service) -> None:
+    paths = ("/api/odata/twice/units", "/api/odata/twice@1/units", "/c/twice/units", "/c/twice/units?version=1", "/c/twice/changes")
+    tags = []
+    for code in ("A", "B"):
+        service.operator.company("twice")
+        basic = "Basic " + base64.b64encode(f"api:{service.operator.key('twice')}".encode()).decode()
+        service.operator.write("twice", "insert into data.units (code, name) values (%s, 'unit')", (code,))
+        replies = [service.ask(path, authorization=basic) for path in paths]
+        assert [reply.status for reply in replies] == [200] * len(paths)
+        tags += [reply.headers["ETag"] for reply in replies]
+        service.operator.rows("select bds.delete_company('twice')")
+    assert len({*tags}) == 2 * len(paths)
 
 
 def test_a_missing_row_is_never_a_304(service: Service) -> None:
