@@ -11,7 +11,7 @@ from typing import Any
 
 import psycopg
 
-from app.changes.read import read_changes
+from app.changes.log import read_changes
 from app.config import Config
 from app.database.connections import connect
 from app.database.database import Database

@@ -44,7 +44,7 @@ grant select on my.changes to bds_analyst;
 grant usage on schema data, staging to bds_operator, bds_writer;
 grant select on bds.import_columns to bds_operator, bds_writer;
 grant execute on function
-    bds.import_begin, bds.import_cancel, bds.import_document, bds.import_fail, bds.import_note_places, bds.import_progress, bds.import_received,
+    bds.import_begin, bds.import_cancel, bds.import_document, bds.import_fail, bds.import_note_positions, bds.import_progress, bds.import_received,
     bds.import_rows, bds.import_run, bds.import_stage, bds.lock_company, bds.revert, bds.set_context
     to bds_operator, bds_writer;
 
@@ -121,7 +121,7 @@ alter function bds.import_begin owner to bds_importer;
 alter function bds.import_cancel owner to bds_importer;
 alter function bds.import_document owner to bds_importer;
 alter function bds.import_fail owner to bds_importer;
-alter function bds.import_note_places owner to bds_importer;
+alter function bds.import_note_positions owner to bds_importer;
 alter function bds.import_progress owner to bds_importer;
 alter function bds.import_received owner to bds_importer;
 alter function bds.import_report owner to bds_importer;

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import LiteralString
 
-from app.changes.read import reading, row_key
+from app.changes.rows import reading, row_key
 from app.database.catalog import Catalog, Entity
 from app.database.database import Database
 from app.database.past import Moment, model_of
@@ -31,21 +31,24 @@ HISTORY: LiteralString = f"""
         'version', h.version, 'operation', h.operation, 'at', bds.api_time(h.at), 'actor', h.actor, 'user', c.db_user,
         'changeSetId', h.change_set_id,
         'old', case when h.operation <> 'create' then (
-            select coalesce(json_object_agg(f.name, f.value order by f.n), '{{}}')
+            select coalesce(json_object_agg(f.name, f.value order by f.n, f.name), '{{}}')
             from ({VALUES} from (select e.key, e.value, e.value #>> '{{}}' as text from jsonb_each(h.old) e) k) f
         ) end,
         'new', case when h.operation <> 'delete' then (
-            select coalesce(json_object_agg(f.name, f.value order by f.n), '{{}}')
+            select coalesce(json_object_agg(f.name, f.value order by f.n, f.name), '{{}}')
             from ({VALUES} from (
                 select e.key, h."row" -> e.key as value, h."row" ->> e.key as text
                 from jsonb_object_keys(case h.operation when 'create' then h."row" else h.old end) e (key)
             ) k) f
         ) end
     )::text
-    from bds.row_history(%(company)s, %(entity)s, %(id)s) h
+    from (
+        select v.* from bds.row_history(%(company)s, %(entity)s, %(id)s) v
+        order by v.version desc
+        limit %(limit)s + 1 offset %(offset)s
+    ) h
     join bds.changes c on c.company_id = %(company)s and c.id = h.version
     order by h.version desc
-    limit %(limit)s + 1 offset %(offset)s
 """
 
 
@@ -60,18 +63,26 @@ async def read_history(
     async with reading(database, company, moment) as connection:
         found = await _find(connection, catalog, company, catalog[entity.name], id)
         number = int(id) if found is None and id.isdigit() and len(id) < 19 else found
-        parameters = {
-            **{"company": company, "entity": entity.name, "id": number, "limit": limit, "offset": offset},
-            "names": list(entity.fields),
-            "ids": [field.name for field in entity.fields.values() if field.name == "id" or field.reference],
-            "times": [field.name for field in entity.fields.values() if field.type == "timestamptz"],
-        }
-        rows = [] if number is None else await (await connection.execute(HISTORY, parameters)).fetchall()
-    if not rows and found is None and not offset:
+        none: tuple[list[str], bool] = ([], False)
+        versions, more = none if number is None else await read_versions(connection, company, entity, number, limit, offset)
+    if not versions and found is None and not offset:
         hint = "" if moment or number is not None else "; version or at resolve the lookup as of then"
         raise ServiceError("not_found", f"no such row{hint}")
-    listed = ",".join(text for (text,) in rows[:limit])
-    return f'{{"data":[{listed}],"hasMore":{str(len(rows) > limit).lower()}}}'.encode()
+    return f'{{"data":[{",".join(versions)}],"hasMore":{str(more).lower()}}}'.encode()
+
+
+async def read_versions(
+    connection: Session, company: str, entity: Entity, id: int, limit: int, offset: int
+) -> tuple[list[str], bool]:
+    """Versions of a row, newest first, each as JSON, and whether there are more; none if the log has no change of it."""
+    parameters = {
+        **{"company": company, "entity": entity.name, "id": id, "limit": limit, "offset": offset},
+        "names": list(entity.fields),
+        "ids": [field.name for field in entity.fields.values() if field.name == "id" or field.reference],
+        "times": [field.name for field in entity.fields.values() if field.type == "timestamptz"],
+    }
+    rows = await (await connection.execute(HISTORY, parameters)).fetchall()
+    return [text for (text,) in rows[:limit]], len(rows) > limit
 
 
 async def _find(connection: Session, catalog: Catalog, company: str, entity: Entity, text: str) -> int | None:

@@ -11,7 +11,7 @@ from typing import LiteralString, NamedTuple
 
 from psycopg.sql import SQL, Composed
 
-from app.changes.read import CHANGES, ID_COLUMN, MONTHS, between, list_query, require_change_kept
+from app.changes.log import CHANGES, ID_COLUMN, between, find_months, log_query, require_change_kept
 from app.database.catalog import Catalog
 from app.database.session import Session
 from app.errors import ServiceError
@@ -54,7 +54,7 @@ class Elsewhere(ServiceError):
 
 def condition(catalog: Catalog, filter: str) -> Expression | None:
     """The condition of a filter of /changes; None if it is empty.  Raises QueryError."""
-    return list_query(catalog, CHANGES, [("filter", filter)]).filter
+    return log_query(catalog, [("filter", filter)]).filter
 
 
 async def read_position(connection: Session, company: str) -> tuple[int, int]:
@@ -84,7 +84,7 @@ async def read_start(connection: Session, company: str, after: int | None, targe
 async def read_page(connection: Session, catalog: Catalog, company: str, after: int, filter: Expression | None = None) -> Page:
     """Read the changes after an id that satisfy a condition.  Raises ServiceError(gone) if some of them are no longer kept."""
     upper = after + (SPAN if filter else PAGE)
-    since, until = await _months(connection, company, after, upper)
+    since, until = await find_months(connection, company, after + 1, upper)
     below = Comparison(0, "bool", "le", ID_COLUMN, Constant(0, "int8", str(upper)), False)
     query = _query(catalog, after, (below, filter) if filter else (below,), ())
     page = await fetch(connection, _statement(between(query, since, until), company), after)
@@ -98,7 +98,7 @@ async def tail_statement(
     connection: Session, catalog: Catalog, company: str, after: int, conditions: Sequence[Expression]
 ) -> Statement:
     """A statement for `fetch`, to be used again with later ids: the next changes, and which conditions each satisfies."""
-    since, _ = await _months(connection, company, after, after)
+    since, _ = await find_months(connection, company, after + 1, after)
     return _statement(between(_query(catalog, after, (), conditions), since, None), company)
 
 
@@ -108,13 +108,6 @@ async def fetch(connection: Session, statement: Statement, after: int) -> Page:
     rows: list[tuple[int, int | None, str, list[bool]]] = await cursor.fetchall()
     records = [Record(id, text.encode(), matches) for _, id, text, matches in rows if id is not None]
     return Page(records, records[-1].id if records else after, rows[0][0])
-
-
-async def _months(connection: Session, company: str, after: int, upper: int) -> tuple[str | None, str | None]:
-    row = await (await connection.execute(MONTHS, (after + 1, upper, company))).fetchone()
-    assert row is not None
-    since, until = row
-    return since, until
 
 
 def _query(catalog: Catalog, after: int, filters: Sequence[Expression], conditions: Sequence[Expression]) -> Query:

@@ -28,7 +28,7 @@ from app.query.sql_parameters import Statement
 
 log = logging.getLogger("bds.changes")
 
-LOOK = 10.0  # seconds after which a tail reads the log without a notification
+UNNOTIFIED_POLL = 10.0  # seconds after which a tail reads the log without a notification
 REFRESH = 3600.0  # seconds for which a statement keeps its bound by month
 KEEP = 2 * PAGE  # records that a tail keeps for slower followers
 FILTERS = 64 << 10  # characters of the different filters of a company's followers
@@ -78,10 +78,10 @@ class Batch:
 
     def events(self, after: int, filter: str) -> Events:
         """The records after an id that satisfy the filter.  Those of a whole batch are encoded once, for all followers."""
-        place = self.filters[filter] if filter else None
+        column = self.filters[filter] if filter else None
         if after <= self.after and filter in self._encoded:
             return self._encoded[filter]
-        records = [each for each in self.records if each.id > after and (place is None or each.matches[place])]
+        records = [each for each in self.records if each.id > after and (column is None or each.matches[column])]
         events = encode(records, self.through)
         if after <= self.after:
             self._encoded[filter] = events
@@ -161,7 +161,7 @@ class Tail:
                     pass
                 is_failing = False
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(LOOK):
+                    async with asyncio.timeout(UNNOTIFIED_POLL):
                         await self._woken.wait()
             except Broken:
                 self.is_over = True
@@ -201,7 +201,7 @@ class Tail:
     async def _prepared(self, connection: Session) -> tuple[Statement, dict[str, int]]:
         now = asyncio.get_running_loop().time()
         if self._statement is None or self._statement[2] < now:
-            catalog, filters = self._database.catalog, {filter: place for place, filter in enumerate(self._filters)}
+            catalog, filters = self._database.catalog, {filter: column for column, filter in enumerate(self._filters)}
             conditions = [each for each in (condition(catalog, filter) for filter in filters) if each]
             statement = await tail_statement(connection, catalog, self._company, self.position, conditions)
             self._statement = statement, filters, now + REFRESH

@@ -18,7 +18,7 @@ from app.database.session import Session
 from app.errors import ServiceError
 from app.tasks import cancel_and_wait, interruptible
 
-LOOK = 10.0  # seconds after which it looks for changes without a notification
+UNNOTIFIED_POLL = 10.0  # seconds after which it looks for changes without a notification
 WATCH = 1.0  # seconds between two checks that standard output has a reader
 
 
@@ -86,7 +86,7 @@ class Follower:
                         self._woken.clear()
                         await self._print_new(connection, catalog)
                         with contextlib.suppress(TimeoutError):
-                            async with asyncio.timeout(LOOK):
+                            async with asyncio.timeout(UNNOTIFIED_POLL):
                                 await self._woken.wait()
             except psycopg.Error:
                 if not is_away:

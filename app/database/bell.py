@@ -1,9 +1,9 @@
 """The bell: NOTIFY bds_changes after each commit, without making the commits wait for one another.
 
 PostgreSQL serialises all commits that notify.  So writers ring only if nobody else does: one process of the service, the keeper,
-relays the changes of all companies every PAUSE seconds while there are any, and writers are silent meanwhile.  The sequence
-bds.bell tells them, whatever their snapshot: it is the time, in milliseconds, until which the keeper is awake.  A keeper that dies
-or hangs stops prolonging it, and writers ring again after LEASE.
+relays the changes of all companies every RELAY_INTERVAL seconds while there are any, and writers are silent meanwhile.  The
+sequence bds.bell tells them, whatever their snapshot: it is the time, in milliseconds, until which the keeper is awake.  A keeper
+that dies or hangs stops prolonging it, and writers ring again after LEASE.
 
 A writer looks at the bell before it commits, so a silent one may commit when the keeper has gone to sleep.  Every writer holds a
 turn from before its look until its changes can be seen: the keeper goes on reading until the holders of that moment have ended.
@@ -23,7 +23,7 @@ from app.database.pools import parameters
 
 log = logging.getLogger("bds.db")
 
-PAUSE = 0.015  # seconds between two reads of an awake keeper
+RELAY_INTERVAL = 0.015  # seconds between two reads of an awake keeper
 QUIET = 4  # reads without a change after which it goes to sleep
 LEASE = 250  # milliseconds
 TRY = 0.25  # seconds between two attempts to become the keeper: the next one relays what a killed one has not
@@ -94,7 +94,7 @@ class Keeper:
     async def _relay_while_busy(self) -> None:
         quiet = 0
         while quiet < QUIET:
-            async for _ in self._connection.notifies(timeout=PAUSE):
+            async for _ in self._connection.notifies(timeout=RELAY_INTERVAL):
                 pass  # its own, or of writers that ring although it is awake
             quiet = 0 if await self._relay(LEASE) else quiet + 1
 
@@ -111,7 +111,7 @@ class Keeper:
                 await self._rung(None)
                 self._seen = await _value(self._connection, WAKE, (LEASE,))
                 return
-            if await self._rung(PAUSE):
+            if await self._rung(RELAY_INTERVAL):
                 await self._relay(LEASE)
                 return
 

@@ -30,7 +30,7 @@ ENTRY: LiteralString = """
 """
 RECONNECT = 0.5  # seconds between attempts of a listener
 DEPARTURE = 10.0  # seconds that a write waits for a company that is between two places
-LOOK = 0.05  # seconds between two looks at it
+DIRECTORY_POLL = 0.05  # seconds between two looks at the directory meanwhile
 STARTING = "the database is starting or recovering from a crash; waiting for it"
 
 
@@ -62,8 +62,7 @@ def resolve_company(config: Config, company: str) -> str:
     """The connection string of the place where a company lives; that of home if there is no such company."""
     home = resolve(config)
     with connect(home) as connection:
-        row = connection.execute(URL, (company,)).fetchone()
-    return (row and row[0]) or home
+        return one_value(connection, URL, company) or home
 
 
 def resolve_again(config: Config, company: str, former: str, error: psycopg.Error) -> str:
@@ -83,7 +82,7 @@ def resolve_again(config: Config, company: str, former: str, error: psycopg.Erro
             if time.monotonic() > deadline:
                 raise still_moving()
             has_waited = True
-            time.sleep(LOOK)
+            time.sleep(DIRECTORY_POLL)
     if (url or home) == former and not has_waited:
         raise error
     return url or home
@@ -116,6 +115,19 @@ def connect(url: str, role: LiteralString | None = None) -> psycopg.Connection[A
     if role:
         connection.execute(f"set role {role}")
     return connection
+
+
+def one_row(connection: psycopg.Connection[Any], statement: LiteralString, *values: Any, **named: Any) -> tuple[Any, ...]:
+    """The row of a statement that gives one."""
+    row = connection.execute(statement, named or values or None).fetchone()
+    assert row is not None
+    return tuple(row)
+
+
+def one_value(connection: psycopg.Connection[Any], statement: LiteralString, *values: Any, **named: Any) -> Any:
+    """The first column of the first row; None if there is none."""
+    row = connection.execute(statement, named or values or None).fetchone()
+    return row[0] if row else None
 
 
 def is_starting(url: str) -> bool:

@@ -18,7 +18,7 @@ import psycopg
 from app.config import Config
 from app.database import pooler
 from app.database.catalog import Catalog
-from app.database.connections import DEPARTURE, LOOK, RECONNECT, load_catalog, resolve, still_moving
+from app.database.connections import DEPARTURE, DIRECTORY_POLL, RECONNECT, load_catalog, resolve, still_moving
 from app.database.directory import HOME, REFRESH, Directory, Entry
 from app.database.place import Place
 from app.database.session import Row, Session, Value
@@ -28,7 +28,7 @@ from app.tasks import cancel_and_wait, in_daemon
 log = logging.getLogger("bds.db")
 
 CHANNELS: tuple[LiteralString, ...] = ("bds_catalog", "bds_keys", "bds_places")
-HOLD = 1.0  # seconds that an import waits before it begins, while its company is about to leave its place
+DEPARTURE_HOLD = 1.0  # seconds that an import waits before it begins, while its company is about to leave its place
 START = 2.0  # seconds to wait for places when the process starts
 
 
@@ -118,11 +118,14 @@ class Database:
         return {place.name: place.url for place in self.places()}
 
     async def wait_for_departure(self, company: str) -> None:
-        """Wait while a company is about to leave its place, where an import that begins would keep it; HOLD seconds at most."""
+        """Wait while a company is about to leave its place, where an import that begins would keep it.
+
+        Waits DEPARTURE_HOLD seconds at most.
+        """
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(HOLD):
+            async with asyncio.timeout(DEPARTURE_HOLD):
                 while self._directory.find(company).is_departing:
-                    await asyncio.sleep(LOOK)
+                    await asyncio.sleep(DIRECTORY_POLL)
 
     async def moved(self, company: str, former: Place, error: psycopg.Error) -> Place:
         """The place of a company that `former` has refused with `error`, as one does that the company has left.
@@ -137,7 +140,7 @@ class Database:
             async with asyncio.timeout(DEPARTURE):
                 while (await self.find_again(company)).is_departing:
                     has_waited = True
-                    await asyncio.sleep(LOOK)
+                    await asyncio.sleep(DIRECTORY_POLL)
         except TimeoutError:
             raise still_moving() from None
         place = self.place(company)

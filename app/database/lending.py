@@ -18,7 +18,7 @@ from app.database.session import Row, Session, Value
 from app.database.standing import StandingConnection
 from app.tasks import cancel_and_wait
 
-LOOK = 1.0  # seconds between two looks at how long reads have waited
+LATE_CHECK = 1.0  # seconds between two looks at how long reads have waited
 
 Shared = tuple[str, bytes, tuple[Value, ...]]  # company, statement, values
 
@@ -168,7 +168,7 @@ class StandingConnections:
         while self._is_wanted() and loop.time() - self._waiting[0][1] >= patience:
             self._counts["requests_errors"] += 1
             self._waiting.popleft()[0].set_exception(PoolTimeout("no connection became free in time"))
-        self._looking = loop.call_later(min(LOOK, patience), self._refuse_late) if self._waiting else None
+        self._looking = loop.call_later(min(LATE_CHECK, patience), self._refuse_late) if self._waiting else None
 
     def _borrow_for_waiting(self) -> None:
         """See that connections are borrowed while reads wait."""

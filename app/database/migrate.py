@@ -34,8 +34,8 @@ from app import resources
 SQL = resources.folder("sql")
 LOCK = 20261120  # advisory lock of the runner
 LOCK_TIMEOUT = "2s"  # in which other sessions queue behind a lock that is waited for
-PAUSE = 2.0  # seconds between two tries, in which these sessions go on
-TRIES = 60
+LOCK_PAUSE = 2.0  # seconds between two tries, in which these sessions go on
+LOCK_TRIES = 60
 BUSY = {"55P03", "40P01"}  # SQLSTATEs of a lock that was not given in time, and a deadlock
 FIRST = "migrations/0001_roles_and_schemas.sql"  # the only file that runs as the caller, who creates the roles
 SHARDS = "02_shards"  # divides tables
@@ -221,7 +221,7 @@ def _prepare_shards(connection: psycopg.Connection[Any], number: int) -> None:
 
 def _patiently(connection: psycopg.Connection[Any], work: Callable[[], object], *, force_rollback: bool = False) -> None:
     """Do the work in a transaction, and again if another session held a lock; raises MigrationError after the last try."""
-    for left in reversed(range(TRIES)):
+    for left in reversed(range(LOCK_TRIES)):
         try:
             with connection.transaction(force_rollback=force_rollback):
                 work()
@@ -231,8 +231,8 @@ def _patiently(connection: psycopg.Connection[Any], work: Callable[[], object], 
             if not isinstance(cause, psycopg.Error) or cause.sqlstate not in BUSY:
                 raise
             if not left:
-                raise MigrationError(f"another session held a lock in each of {TRIES} tries, end it first: {error}") from error
-        time.sleep(PAUSE)
+                raise MigrationError(f"another session held a lock in each of {LOCK_TRIES} tries, end it first: {error}") from error
+        time.sleep(LOCK_PAUSE)
 
 
 def _apply_migration(connection: psycopg.Connection[Any], unit: Unit) -> None:

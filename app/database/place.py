@@ -37,11 +37,21 @@ from app.tasks import cancel_and_wait
 FOLLOWERS = 3  # connections that read the change log for its followers
 SERVICES = 4  # connections for accounts, hooks and maintenance
 WORKERS = 4  # connections of the webhook worker
-LOOK = 5.0  # seconds between two looks at the model of a place
+STATE_POLL = 5.0  # seconds between two looks at the model of a place
 
 State = tuple[str, str, str]
-# of what is written without the company's turn; bds_operation.depart waits for its holders
-HOLD: LiteralString = "select pg_advisory_xact_lock_shared(hashtextextended('bds.place:' || %s, 0))"
+# Hooks, deliveries and mappers are written without the company's turn, so bds_operation.depart does not wait for transactions that
+# do.  What they write has to reach the target all the same, so the mover waits for them after the departure (Move._has_caught_up):
+#
+#     STAY, EMPTY                       transactions of the service that have found the company here, and may be about to write:
+#                                       each holds STAY from before it looks, and EMPTY waits for all of them
+#     bds_operation.writers_of_others   those that have written already, such as workers and sessions of psql: found by their
+#                                       locks of these tables
+#
+# On a Citus cluster Citus moves the rows, and uses neither: there shards.hold, a trigger of every divided table, makes Citus wait
+# for each transaction that has written, with the turn or without it.
+STAY: LiteralString = "select pg_advisory_xact_lock_shared(hashtextextended('bds.place:' || %s, 0))"
+EMPTY: LiteralString = "select pg_advisory_xact_lock(hashtextextended('bds.place:' || %s, 0))"
 # the name of the place, what migrations were applied to it, its model
 STATE: LiteralString = f"""
     select s.place,
@@ -145,10 +155,10 @@ class Place:
         self._model_changed.set()
 
     async def _watch(self) -> None:
-        """Read the state at each change of the model, and every LOOK seconds."""
+        """Read the state at each change of the model, and every STATE_POLL seconds."""
         while True:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(LOOK if self.state else RECONNECT):
+                async with asyncio.timeout(STATE_POLL if self.state else RECONNECT):
                     await self._model_changed.wait()
             self._model_changed.clear()
             with contextlib.suppress(psycopg.Error):  # the pulse logs that it does not answer
@@ -197,7 +207,7 @@ class Place:
         Raises psycopg.Error BD002 if the company does not live here; it does not move away before the transaction has ended.
         """
         async with self._services.use() as connection, connection.transaction():
-            await connection.execute(HOLD, (company,))
+            await connection.execute(STAY, (company,))
             await connection.execute("select bds.set_context(%s)", (company,))
             yield connection
 

@@ -220,17 +220,17 @@ class ParquetWriter:
         """Return a column's chunk, which begins at `start` in the file, with the ColumnChunk that describes it."""
         present = [value for value in values if value is not None]
         nulls = len(values) - len(present)
-        chunk, places = _Chunk(bytearray()), {}
+        chunk, offsets = _Chunk(bytearray()), {}
         distinct = dict.fromkeys(present) if type.physical is Physical.BYTE_ARRAY else {}
         if 0 < len(distinct) <= min(MOST_DISTINCT, len(present) // 2):
             page = _texts(list(distinct))
-            places[11] = i64(start + chunk.add(DICTIONARY_PAGE, 7, {1: i32(len(distinct)), 2: i32(PLAIN)}, page))
+            offsets[11] = i64(start + chunk.add(DICTIONARY_PAGE, 7, {1: i32(len(distinct)), 2: i32(PLAIN)}, page))
             numbers = {value: number for number, value in enumerate(distinct)}
             encoding, data = RLE_DICTIONARY, indexes([numbers[value] for value in present], len(distinct))
         else:
             encoding, data = PLAIN, ENCODERS[type.physical](present)
         about = {1: i32(len(values)), 2: i32(encoding), 3: i32(RLE), 4: i32(RLE)}
-        places = {9: i64(start + chunk.add(DATA_PAGE, 5, about, levels(values, nulls) + data))} | places
+        offsets = {9: i64(start + chunk.add(DATA_PAGE, 5, about, levels(values, nulls) + data))} | offsets
         metadata = {
             1: i32(type.physical),
             2: array([i32(each) for each in sorted({PLAIN, RLE, encoding})]),
@@ -239,7 +239,7 @@ class ParquetWriter:
             5: i64(len(values)),
             6: i64(chunk.uncompressed),
             7: i64(len(chunk.data)),
-            **places,
+            **offsets,
             12: record({3: i64(nulls)}),
         }
         return record({2: i64(start), 3: record(metadata)}), chunk

@@ -8,6 +8,7 @@
     document.py        the document's bytes -> directives and blocks of records (buffer.py, cutter.py, decoding.py)
     directives.py      @atomic, @mode, @removeAll
     rows.py            records -> lines of text and errors of structure (shapes.py: a generated writer for each shape)
+    revert.py        Revert: an import whose records come from the change log (undone.py: which imports were undone)
     heartbeat.py     signs of life, and the cancel that they notice (idle_connection.py: no session for a slow client)
 
 The SQL function bds.import_run does the rest: match, compare, check, write, report.

@@ -23,12 +23,12 @@ class Converter(Protocol):
     def close(self) -> None:
         """Release threads and files.  Nothing more will be read."""
 
-    def place(self, collection: str, position: int, child: int | None = None) -> str | None:
-        """Where the source has the record at a position (from 0) of a collection, or one of its children: "line 17"."""
+    def source_position(self, collection: str, number: int, child: int | None = None) -> str | None:
+        """Where the source has the record of a number (from 0) in a collection, or one of its children: "line 17"."""
         ...
 
 
-def note_places(connection: psycopg.Connection[Any], company: str, import_id: UUID | None, converter: Converter) -> bool:
+def note_positions(connection: psycopg.Connection[Any], company: str, import_id: UUID | None, converter: Converter) -> bool:
     """Add to every error of an import where its record is in the source.  Returns whether there were errors."""
     last = 0
     while True:
@@ -40,13 +40,13 @@ def note_places(connection: psycopg.Connection[Any], company: str, import_id: UU
         if not rows:
             return last > 0
         last = rows[-1][0]
-        found = [(n, place) for n, path, is_batch in rows if not is_batch and (place := _place(path, converter))]
+        found = [(n, position) for n, path, is_batch in rows if not is_batch and (position := _position(path, converter))]
         connection.execute(
-            "select bds.import_note_places(%s, %s, %s, %s)",
-            (company, import_id, [n for n, _ in found], [place for _, place in found]),
+            "select bds.import_note_positions(%s, %s, %s, %s)",
+            (company, import_id, [n for n, _ in found], [position for _, position in found]),
         )
 
 
-def _place(path: str, converter: Converter) -> str | None:
+def _position(path: str, converter: Converter) -> str | None:
     match = PATH.match(path)
-    return converter.place(match[1], int(match[2]), int(match[3]) if match[3] else None) if match else None
+    return converter.source_position(match[1], int(match[2]), int(match[3]) if match[3] else None) if match else None

@@ -35,7 +35,7 @@ import psycopg
 from app.database import connections
 from app.database.catalog import Catalog
 from app.errors import SQLSTATES, ServiceError
-from app.feed.converter import Converter, note_places
+from app.feed.converter import Converter, note_positions
 from app.feed.heartbeat import Heartbeat, Progress, show_progress
 from app.feed.idle_connection import IdleConnection
 from app.feed.origin import UNKNOWN, Origin
@@ -141,13 +141,13 @@ class Import:
     def _begin_here(self) -> tuple[UUID, int]:
         with self._connection.use() as connection, connection.transaction():
             connection.execute("select bds.set_context(%s, %s)", (self.company, self._origin.actor))
-            import_id = self.id or _value(
+            import_id = self.id or connections.one_value(
                 connection,
                 "select bds.import_begin(%s, %s, %s, file => %s, mapper => %s)",
-                (self.company, self._origin.actor, self.dry_run, self._origin.file, self._origin.mapper),
+                *(self.company, self._origin.actor, self.dry_run, self._origin.file, self._origin.mapper),
             )
             query: LiteralString = "select number from bds.imports where company_id = %s and id = %s"
-            number = _value(connection, query, (self.company, import_id))
+            number = connections.one_value(connection, query, self.company, import_id)
         if self.id is None:
             self.id = import_id
             self._heartbeat.start(import_id)
@@ -232,9 +232,11 @@ class Import:
                 connection.execute("set client_connection_check_interval = '2s'")
                 with self._heartbeat.watch(connection), connection.transaction():
                     self.raise_if_ended()
-                    report: dict[str, Any] = _value(connection, "select bds.import_run(%s, %s)", (self.company, self.id))
-                    if self._converter and note_places(connection, self.company, self.id, self._converter):
-                        report = _value(connection, "select bds.import_report(%s, %s)", (self.company, self.id))
+                    report: dict[str, Any] = connections.one_value(
+                        connection, "select bds.import_run(%s, %s)", self.company, self.id
+                    )
+                    if self._converter and note_positions(connection, self.company, self.id, self._converter):
+                        report = connections.one_value(connection, "select bds.import_report(%s, %s)", self.company, self.id)
                     return report
         finally:
             self._connection.close()
@@ -333,9 +335,3 @@ def connect_writer(url: str, company: str) -> psycopg.Connection[Any]:
         connection.close()
         raise
     return connection
-
-
-def _value(connection: psycopg.Connection[Any], query: LiteralString, arguments: tuple[Any, ...]) -> Any:
-    row = connection.execute(query, arguments).fetchone()
-    assert row is not None
-    return row[0]

@@ -14,7 +14,7 @@ from uuid import UUID
 
 import psycopg
 
-from app.feed.converter import Converter, note_places
+from app.feed.converter import Converter, note_positions
 from app.feed.heartbeat import Heartbeat
 from app.feed.origin import Origin
 from app.feed.staging import Staging, changed
@@ -63,7 +63,7 @@ def import_small(
                 stack.enter_context(connection.transaction())
             stack.enter_context(heartbeat.watch(connection))
             report = _report(connection, RUN, parameters)
-            if converter and note_places(connection, company, UUID(report["importId"]), converter):
+            if converter and note_positions(connection, company, UUID(report["importId"]), converter):
                 report = _report(connection, "select bds.import_report(%s, %s)", (company, report["importId"]))
             return report
     except psycopg.errors.UndefinedColumn:

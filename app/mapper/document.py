@@ -43,11 +43,11 @@ class SourceConverter:
         """Release the reader's resources."""
         self._source.close()
 
-    def place(self, collection: str, position: int, child: int | None = None) -> str | None:
+    def source_position(self, collection: str, number: int, child: int | None = None) -> str | None:
         """Return the source position of a collection's record (counted from 0), or of its child: "line 17"."""
         numbers = self._numbers.get(collection)
-        number = numbers.get(position, child) if numbers is not None else None
-        return None if number is None else f"{self._source.unit} {number}"
+        found = numbers.get(number, child) if numbers is not None else None
+        return None if found is None else f"{self._source.unit} {found}"
 
     def _add(self, collection: str, record: dict[str, Any], number: int, child_numbers: Sequence[int]) -> None:
         self._records[collection].append(record)

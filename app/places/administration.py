@@ -7,7 +7,7 @@ from typing import Any, LiteralString
 import psycopg
 
 from app.database import migrate
-from app.database.connections import connect
+from app.database.connections import connect, one_row, one_value
 from app.database.directory import HOME
 from app.database.place import STATE, difference
 from app.errors import ServiceError
@@ -38,12 +38,12 @@ def add(home_url: str, name: str, url: str) -> list[str]:
             raise ServiceError("conflict", f"there is a place {name!r} already")
         applied = migrate.migrate(url)
         with connect(url, "bds_owner") as place, place.transaction():
-            called, companies = _row(place, f"select s.place, ({COMPANIES}) from bds.settings s for update")
+            called, companies = one_row(place, f"select s.place, ({COMPANIES}) from bds.settings s for update")
             if called not in (HOME, name):
                 raise ServiceError("conflict", f"this database is the place {called!r} already")
             if companies and called == HOME:
                 raise ServiceError("conflict", f"expected a database without companies, this one has {companies}")
-            secret = cluster.value(place, BECOME, name)
+            secret = one_value(place, BECOME, name)
         home.execute(ADD, (name, url, secret))
     return applied
 
@@ -51,7 +51,7 @@ def add(home_url: str, name: str, url: str) -> list[str]:
 def describe(urls: dict[str, str]) -> list[tuple[str, ...]]:
     """A line for each place: name, companies, size, state."""
     with connect(urls[HOME]) as home:
-        expected = _row(home, STATE)
+        expected = one_row(home, STATE)
         draining = {name for (name,) in home.execute("select name from bds.places where is_draining")}
     return [_describe(name, url, expected, name in draining) for name, url in urls.items()]
 
@@ -59,8 +59,8 @@ def describe(urls: dict[str, str]) -> list[tuple[str, ...]]:
 def _describe(name: str, url: str, home: tuple[Any, ...], is_draining: bool) -> tuple[str, ...]:
     try:
         with connect(url) as place:
-            problem = difference(name, _row(place, STATE), home)
-            companies, size = _row(place, f"select ({COMPANIES}), ({SIZE})")
+            problem = difference(name, one_row(place, STATE), home)
+            companies, size = one_row(place, f"select ({COMPANIES}), ({SIZE})")
     except psycopg.Error as error:
         return name, "", "", f"does not answer: {type(error).__name__}"
     return name, f"{companies:,}", f"{size / 1e6:,.0f} MB", problem or ("draining" if is_draining else "serves")
@@ -81,7 +81,7 @@ def choose(urls: dict[str, str], company: str, *, but: str | None = None) -> str
     for (name,) in rows:
         try:
             with connect(urls[name]) as place:
-                sizes[name] = _row(place, SIZE)[0]
+                sizes[name] = one_value(place, SIZE)
         except psycopg.OperationalError:
             continue
     if not sizes:
@@ -129,7 +129,7 @@ def create_company(
             home.execute("select bds.set_access(%s, %s, %s)", access)
         if place != HOME:
             with _at(urls, place, session) as there:
-                if problem := difference(place, _row(there, STATE), _row(home, STATE)):
+                if problem := difference(place, one_row(there, STATE), one_row(home, STATE)):
                     raise ServiceError("conflict", f"the place {place} {problem}", target="place")
                 there.execute(CREATE, (company, tenant, None))
     return place
@@ -145,7 +145,7 @@ def delete_company(urls: dict[str, str], company: str, *, session: str | None = 
         place = home.execute("select place from bds.directory where company_id = %s", (company,)).fetchone() or (HOME,)
         rows = home.execute(DELETE, (company,)).fetchall()
         if place[0] != HOME:
-            (release,) = _row(home, "select current_setting('bds.release')")
+            release = one_value(home, "select current_setting('bds.release')")
             with _at(urls, place[0], session) as there:
                 there.execute(SETTING, ("bds.release", release))
                 try:
@@ -183,9 +183,3 @@ def run_file(urls: dict[str, str], text: str) -> None:
     if cluster.is_coordinator(urls[HOME]):  # tables that are new, columns of others
         for _ in cluster.arrange(urls[HOME]):
             pass
-
-
-def _row(connection: psycopg.Connection[Any], query: str) -> tuple[Any, ...]:
-    row = connection.execute(query.encode()).fetchone()
-    assert row is not None
-    return tuple(row)

@@ -17,7 +17,7 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from app.database import migrate
-from app.database.connections import connect
+from app.database.connections import connect, one_value
 from app.database.directory import HOME
 from app.errors import ServiceError
 
@@ -25,8 +25,8 @@ SHARDS = 32  # into which the tables of a new cluster are divided, a power of 2
 OLDEST = 14  # version of Citus that the tests run with
 
 LOCK_TIMEOUT: LiteralString = "200ms"  # less than deadlock_timeout
-PAUSE = 0.2  # seconds between two tries
-TRIES = 300
+LOCK_PAUSE = 0.2  # seconds between two tries
+LOCK_TRIES = 300
 
 BECOME: LiteralString = "select bds_operation.become_place(%s)"  # at the place
 ADD: LiteralString = "select bds_operation.add_place(%s, %s, %s)"  # at home
@@ -85,7 +85,8 @@ def is_coordinator(home_url: str) -> bool:
             return False
         if found < OLDEST:
             raise ServiceError("conflict", f"expected Citus {OLDEST} or newer, this is {found}")
-        if value(home, "select groupid from pg_dist_local_group") != 0:  # citus_is_coordinator() is false before a node is added
+        # citus_is_coordinator() is false before a node is added
+        if one_value(home, "select groupid from pg_dist_local_group") != 0:
             raise ServiceError("conflict", "this database is a worker of Citus: expected BDS_DATABASE_URL to name the coordinator")
         return True
 
@@ -98,7 +99,7 @@ def require(home_url: str) -> None:
 
 def version(connection: psycopg.Connection[Any]) -> int | None:
     """The version of Citus in the database, None without it."""
-    return value(connection, VERSION)  # type: ignore[no-any-return]
+    return one_value(connection, VERSION)  # type: ignore[no-any-return]
 
 
 def find_nodes(home: psycopg.Connection[Any]) -> dict[str, Node]:
@@ -113,7 +114,7 @@ def place_name(host: str, port: int) -> str:
 
 def place_of(home: psycopg.Connection[Any], company: str) -> str | None:
     """The place where Citus has the shard of a company; None without Citus."""
-    if version(home) is None or value(home, "select to_regclass('shards.bds_clocks')") is None:
+    if version(home) is None or one_value(home, "select to_regclass('shards.bds_clocks')") is None:
         return None
     host, port = home.execute(NODE_OF, (company,)).fetchone() or ("", 0)
     return place_name(host, port)
@@ -154,7 +155,7 @@ def add_node(home_url: str, host: str, port: int) -> Iterator[str]:
 
 def _name_coordinator(home: psycopg.Connection[Any]) -> None:
     """Tell Citus the coordinator's address, unless it was told."""
-    if value(home, COORDINATOR):
+    if one_value(home, COORDINATOR):
         return
     host = home.info.host
     if host.startswith("/") or host in ("localhost", "::1"):
@@ -187,20 +188,20 @@ def arrange(home_url: str) -> Iterator[str]:
 def plan(home_url: str) -> Iterator[str]:
     """Yield which nodes `arrange` would make places, and which tables of now it would distribute."""
     with connect(home_url) as home:
-        is_known = value(home, "select to_regclass('bds.places')") is not None
+        is_known = one_value(home, "select to_regclass('bds.places')") is not None
         places = {name for (name,) in home.execute("select name from bds.places")} if is_known else set()
         yield from (f"{name}: becomes a place" for name in find_nodes(home).keys() - places)
-        if value(home, "select to_regnamespace('bds_shards')") is not None:
+        if one_value(home, "select to_regnamespace('bds_shards')") is not None:
             yield from (f"distributed {name}" for name, *_ in home.execute(UNKNOWN))
 
 
 def _make_place(home: psycopg.Connection[Any], name: str, url: str) -> Iterator[str]:
     """Make a worker a place, unless it is one."""
-    if value(home, "select 1 from bds.places where name = %s", name):
+    if one_value(home, "select 1 from bds.places where name = %s", name):
         return
     yield from _prepare(home, name, url)
     with connect(url) as place:
-        secret = value(place, BECOME, name)
+        secret = one_value(place, BECOME, name)
     home.execute(ADD, (name, url, secret))
 
 
@@ -210,25 +211,25 @@ def _prepare(home: psycopg.Connection[Any], name: str, url: str) -> Iterator[str
         with connect(url) as place:
             if version(place) is None:
                 raise ServiceError("conflict", f"{name} has no Citus: expected create extension citus in its database")
-            if value(place, "select to_regclass('public.bds_migrations') is null and to_regnamespace('bds') is not null"):
+            if one_value(place, "select to_regclass('public.bds_migrations') is null and to_regnamespace('bds') is not null"):
                 message = f"{name} has a schema bds that bds migrate has not made: expected a new database, and bds node add"
                 raise ServiceError("conflict", f"{message} instead of citus_add_node (undone by citus_remove_node)")
             place.execute(NO_PROPAGATION)
     except psycopg.OperationalError as error:
         raise ServiceError("conflict", f"{name} cannot be reached with {url}: {error}") from error
-    yield from (f"sql/{step}" for step in migrate.migrate(url, value(home, NUMBER) or SHARDS))
+    yield from (f"sql/{step}" for step in migrate.migrate(url, one_value(home, NUMBER) or SHARDS))
 
 
 def distribute(home: psycopg.Connection[Any]) -> Iterator[str]:
     """Let Citus make and place shards of the tables that it does not have; yields their names."""
     home.execute(NO_PROPAGATION)
     home.execute("set client_min_messages = warning; set citus.enable_ddl_propagation = on; create schema if not exists shards")
-    number = value(home, "select bds_shards.number_of_shards()") or SHARDS
+    number = one_value(home, "select bds_shards.number_of_shards()") or SHARDS
     for table, store, column, options in home.execute(UNKNOWN).fetchall():
         target = sql.Identifier("shards", store)
         with home.transaction():
             home.execute(sql.SQL(COLUMNS).format(target, sql.SQL(table)) + sql.SQL(f" with ({options})" if options else ""))
-            if table == "bds.change_log" and not value(home, "select bds_shards.is_divided('bds.change_log')"):
+            if table == "bds.change_log" and not one_value(home, "select bds_shards.is_divided('bds.change_log')"):
                 home.execute("alter table shards.bds_change_log add primary key (company_id, id)")  # each month has its own
             beside = ("none", number) if table == "bds.clocks" else ("shards.bds_clocks", None)
             home.execute(DISTRIBUTE, (target.as_string(home), column, *beside))
@@ -246,15 +247,15 @@ def briefly(connection: psycopg.Connection[Any], statement: LiteralString) -> An
 
     It gives up before others, which may wait for its locks, look for a deadlock.
     """
-    for left in reversed(range(TRIES)):
+    for left in reversed(range(LOCK_TRIES)):
         try:
             with connection.transaction():
                 connection.execute(f"set local lock_timeout = '{LOCK_TIMEOUT}'")
-                return value(connection, statement)
+                return one_value(connection, statement)
         except (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected):
             if not left:
                 raise
-            time.sleep(PAUSE)
+            time.sleep(LOCK_PAUSE)
 
 
 def follow(home: psycopg.Connection[Any], nodes: dict[str, Node]) -> None:
@@ -269,12 +270,6 @@ def of_node(url: str) -> psycopg.Connection[Any]:
     for name, setting in OF_NODE.items():
         connection.execute(f"set citus.{name} = {setting}".encode())
     return connection
-
-
-def value(connection: psycopg.Connection[Any], statement: LiteralString, *values: Any, **named: Any) -> Any:
-    """The first column of the first row; None if there is none."""
-    row = connection.execute(statement, named or values or None).fetchone()
-    return row[0] if row else None
 
 
 def _url(home_url: str, host: str, port: int) -> str:

@@ -54,7 +54,18 @@ MERGERS: dict[str, Callable[[Any, Any], Any]] = {
     "bool_or": lambda one, other: one or other,
 }
 # accounts and the directory, which home alone has
-OF_HOME = {"api_keys", "companies", "company_logins", "directory", "places", "sessions", "tenants", "users", "wrong_credentials"}
+OF_HOME = {
+    "api_keys",
+    "companies",
+    "company_logins",
+    "directory",
+    "places",
+    "secrets",
+    "sessions",
+    "tenants",
+    "users",
+    "wrong_credentials",
+}
 OF_COMPANIES = """
     select c.relname from pg_class c join pg_attribute a on a.attrelid = c.oid and a.attname = 'company_id' and not a.attisdropped
     where c.relkind in ('r', 'p') and c.relname <> all (%s)

@@ -25,26 +25,26 @@ from typing import Any, LiteralString
 
 import psycopg
 
-from app.database.connections import connect
+from app.database.connections import connect, one_row, one_value
 from app.database.directory import HOME, REFRESH
-from app.database.place import STATE, difference
+from app.database.place import EMPTY, STATE, difference
 from app.errors import ServiceError
 from app.places import cluster
 from app.places.replication import POLL, Replication
 
-LOOK = 0.2  # seconds between two looks otherwise
-PATIENCE = 600.0  # seconds to wait for a moment without an import under way
+COPY_POLL = 0.2  # seconds between two looks whether rows have arrived, or imports ended
+LEAVE_TIMEOUT = 600.0  # seconds to wait for a moment without an import under way
 WINDOW = 0.3  # seconds to wait in departing for imports that have begun
 # Seconds in which the rest has to be replicated, else the company goes on at the source for a while; then twice as many.
 CATCH_UP = 0.5
-TRIES = 8
+DEPARTURES = 8  # of one move, at most
 TURN = 5.0  # seconds to wait for the process that has the move: the server may not have noticed yet that it has ended
 BATCH = 50_000  # rows that are deleted in one transaction
 NEAR = 1 << 20  # bytes of the write-ahead log that the target may lack when the company departs
 GRACE = 2 * REFRESH + 1  # seconds in which each process of the service has read the directory again
 
 ENTRY: LiteralString = "select place, source, target, phase, changed_at from bds.directory where company_id = %s"
-LIMIT: LiteralString = "select set_config('lock_timeout', %s, true)"
+LOCK_LIMIT: LiteralString = "select set_config('lock_timeout', %s, true)"
 NOTE: LiteralString = "select bds_operation.note_place(%s, %s, %s, %s, %s)"
 IS_IMPORTING: LiteralString = """
     select exists (
@@ -79,11 +79,11 @@ class Move:
         with self._stack:
             try:
                 with self._home.transaction():
-                    self._home.execute(LIMIT, (f"{TURN}s",))
+                    self._home.execute(LOCK_LIMIT, (f"{TURN}s",))
                     self._home.execute("select pg_advisory_lock(hashtextextended('bds.move:' || %s, 0))", (company,))
             except psycopg.errors.LockNotAvailable:
                 raise ServiceError("conflict", f"another process is moving {company}") from None
-            if not self._value(self._home, "select exists (select 1 from bds.companies where id = %s)", company):
+            if not one_value(self._home, "select exists (select 1 from bds.companies where id = %s)", company):
                 raise ServiceError("not_found", f"no such company: {company!r}")
             self._read()
             yield self
@@ -164,13 +164,13 @@ class Move:
             if problem := difference(name, self._state(name), home):
                 raise ServiceError("conflict", f"the place {name} {problem}")
         source = self._login(self._source_name)
-        if (level := self._value(source, "show wal_level")) != "logical":
+        if (level := one_value(source, "show wal_level")) != "logical":
             hint = "alter system set wal_level = logical, and restart it"
             raise ServiceError("conflict", f"wal_level is {level} at {self._source_name}, expected logical: {hint}")
-        if not self._value(source, MAY_REPLICATE):
+        if not one_value(source, MAY_REPLICATE):
             raise ServiceError("forbidden", f"the login may not replicate from {self._source_name}: alter role ... replication")
         tables = [row[0] for row in self._source.execute("select table_name from bds_operation.moved_tables()")]
-        if hidden := self._value(source, IS_HIDDEN, tables):
+        if hidden := one_value(source, IS_HIDDEN, tables):
             raise ServiceError("forbidden", f"row level security hides rows of {hidden} from the login: alter role ... bypassrls")
 
     def _copy(self) -> None:
@@ -185,22 +185,23 @@ class Move:
             self._replication.subscribe(self._urls[self._source_name])
             self._say("subscribed")
         self._replication.enable()
-        self._replication.wait_for_rows(NEAR, LOOK)
+        self._replication.wait_for_rows(NEAR, COPY_POLL)
         self._say("copied")
 
     def _depart(self) -> None:
         """Let the company leave the source, at a moment without an import, and wait until the target has its last row."""
         self._header()  # known before a writer waits
         self._replication.enable()
-        deadline = time.monotonic() + PATIENCE
-        for number in range(TRIES):
+        deadline = time.monotonic() + LEAVE_TIMEOUT
+        for number in range(DEPARTURES):
             while not self._leave():
                 if time.monotonic() > deadline:
                     raise ServiceError(
                         "busy",
-                        f"{self._company} had imports under way, or a writer in its turn, for {PATIENCE:.0f} s: try --resume later",
+                        f"{self._company} had imports under way, or a writer in its turn, for {LEAVE_TIMEOUT:.0f} s:"
+                        " try --resume later",
                     )
-                time.sleep(LOOK)
+                time.sleep(COPY_POLL)
             if self._has_caught_up(CATCH_UP * 2**number):
                 self._say("caught up")
                 return
@@ -209,7 +210,7 @@ class Move:
 
     def _leave(self) -> bool:
         """Let the company leave the source; False if an import is under way, or another writer has the turn for long."""
-        if self._value(self._source, IS_IMPORTING, self._company, WINDOW):
+        if one_value(self._source, IS_IMPORTING, self._company, WINDOW):
             return False
         self._note("departing")
         self._say("departing")
@@ -232,20 +233,20 @@ class Move:
 
     def _limit_locks(self, seconds: float) -> None:
         """Let the transaction at the source wait for no lock longer than that."""
-        self._source.execute(LIMIT, (f"{seconds}s",))
+        self._source.execute(LOCK_LIMIT, (f"{seconds}s",))
 
     def _has_caught_up(self, patience: float) -> bool:
-        """Wait for writers that need no turn, and for what they wrote; whether all of it arrived in time."""
+        """Wait for writers without a turn (see EMPTY), and for what they wrote; whether all of it arrived in time."""
         deadline = time.monotonic() + patience
         source = self._source
         try:
             with source.transaction():
                 self._limit_locks(patience)
-                source.execute("select pg_advisory_xact_lock(hashtextextended('bds.place:' || %s, 0))", (self._company,))
+                source.execute(EMPTY, (self._company,))
         except psycopg.errors.LockNotAvailable:
             return False
-        writers: set[str] = set(self._value(source, "select bds_operation.writers_of_others()"))
-        while writers & set(self._value(source, "select bds_operation.writers_of_others()")):
+        writers: set[str] = set(one_value(source, "select bds_operation.writers_of_others()"))
+        while writers & set(one_value(source, "select bds_operation.writers_of_others()")):
             if time.monotonic() > deadline:
                 return False
             time.sleep(POLL)
@@ -255,7 +256,7 @@ class Move:
         """Let the company take writes at the source again; the target, if it has the clock already, loses it first."""
         clock = "select last_id from bds.clocks where company_id = %s"
         there = self._target.execute(clock, (self._company,)).fetchone()
-        if there and there[0] != self._value(self._source, clock, self._company):
+        if there and there[0] != one_value(self._source, clock, self._company):
             raise ServiceError("conflict", f"{self._company} was written at {self._target_name}: expected --resume")
         self._target.execute("delete from bds.clocks where company_id = %s", (self._company,))
         self._source.execute("select bds_operation.stay(%s)", (self._company,))
@@ -268,7 +269,7 @@ class Move:
     def _arrive(self) -> None:
         """Let the company live at the target."""
         header = json.dumps(self._header())
-        clock = self._value(self._source, "select to_jsonb(c) from bds.clocks c where c.company_id = %s", self._company)
+        clock = one_value(self._source, "select to_jsonb(c) from bds.clocks c where c.company_id = %s", self._company)
         if clock["departed_at"] is None:
             raise ServiceError("conflict", f"{self._company} takes writes at {self._source_name}: expected --resume")
         self._replication.disable()
@@ -280,7 +281,7 @@ class Move:
         """Delete the rows at the source, once no process of the service reads them any more."""
         self._replication.end()
         self._say("unsubscribed")
-        passed = self._value(self._home, "select extract(epoch from clock_timestamp() - %s)::float8", self._changed_at())
+        passed = one_value(self._home, "select extract(epoch from clock_timestamp() - %s)::float8", self._changed_at())
         time.sleep(max(0.0, GRACE - passed))
         self._delete_rows(self._source)
         self._say("cleared")
@@ -289,7 +290,7 @@ class Move:
 
     def _delete_rows(self, place: psycopg.Connection[Any]) -> None:
         """Delete the company's rows where it does not live, in transactions of a second or so, so that vacuum is not held up."""
-        while self._value(place, "select bds_operation.clear_company(%s, %s)", self._company, BATCH) >= BATCH:
+        while one_value(place, "select bds_operation.clear_company(%s, %s)", self._company, BATCH) >= BATCH:
             pass
 
     # Connections
@@ -319,21 +320,13 @@ class Move:
         return self._connections[place, role]
 
     def _state(self, place: str) -> tuple[str, str, str]:
-        name, version, model = self._row(self._login(place), STATE)
+        name, version, model = one_row(self._login(place), STATE)
         return name, version, model
 
     def _header(self) -> dict[str, Any]:
         if self._known_header is None:
-            self._known_header = self._value(self._source, "select bds_operation.dump_header(%s)", self._company)
+            self._known_header = one_value(self._source, "select bds_operation.dump_header(%s)", self._company)
         return self._known_header
 
     def _changed_at(self) -> Any:
-        return self._row(self._home, ENTRY, self._company)[4]
-
-    def _row(self, connection: psycopg.Connection[Any], query: LiteralString, *values: Any) -> tuple[Any, ...]:
-        row = connection.execute(query, values).fetchone()
-        assert row is not None
-        return tuple(row)
-
-    def _value(self, connection: psycopg.Connection[Any], query: LiteralString, *values: Any) -> Any:
-        return self._row(connection, query, *values)[0]
+        return one_row(self._home, ENTRY, self._company)[4]

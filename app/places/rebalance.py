@@ -14,7 +14,7 @@ from typing import Any, LiteralString
 
 import psycopg
 
-from app.database.connections import connect
+from app.database.connections import connect, one_value
 from app.database.directory import HOME
 from app.errors import ServiceError
 from app.places import administration, cluster
@@ -28,7 +28,7 @@ TAKES_SHARDS: LiteralString = """
     select citus_set_node_property(nodename, nodeport, 'shouldhaveshards', %s) from pg_dist_node
     where nodename = %s and nodeport = %s
 """
-NOTE: LiteralString = """
+NOTE_SHARD: LiteralString = """
     select count(bds_operation.note_place(d.company_id, %(place)s, %(source)s, %(target)s, %(phase)s)::text)
     from bds.directory d
     where d.place = %(of)s and get_shard_id_for_distribution_column('shards.bds_clocks', d.company_id) = %(shard)s
@@ -91,22 +91,22 @@ def _mend(urls: dict[str, str], home: psycopg.Connection[Any], nodes: dict[str, 
 def move(urls: dict[str, str], home: psycopg.Connection[Any], shard: int, source: str, target: str, ends: tuple[Any, ...]) -> int:
     """Move a shard with those of the same companies; returns the number of companies."""
     names = {"shard": shard, "of": source, "place": source, "source": source, "target": target, "phase": "departing"}
-    companies = int(cluster.value(home, NOTE, **names))
+    companies = int(one_value(home, NOTE_SHARD, **names))
     with cluster.of_node(urls[source]) as keeper, keeper.transaction():
         for (name,) in keeper.execute(SHARDS, (shard,)).fetchall():
             keeper.execute(f"lock table {name} in access share mode".encode())  # Citus drops a table that no session reads
         try:
             home.execute(MOVE, (shard, *ends))
         except psycopg.Error:
-            home.execute(NOTE, {**names, "source": None, "target": None, "phase": None})
+            home.execute(NOTE_SHARD, {**names, "source": None, "target": None, "phase": None})
             raise
         _run(urls[source], "select bds_shards.note_departed()")
         cluster.attach(urls[target])
-        home.execute(NOTE, {**names, "place": target, "phase": "clearing"})
+        home.execute(NOTE_SHARD, {**names, "place": target, "phase": "clearing"})
         if companies:
             time.sleep(GRACE)
     _drop_departed(urls[source])
-    home.execute(NOTE, {**names, "of": target, "place": target, "source": None, "target": None, "phase": None})
+    home.execute(NOTE_SHARD, {**names, "of": target, "place": target, "source": None, "target": None, "phase": None})
     home.execute("call citus_cleanup_orphaned_resources()")
     return companies
 

@@ -17,7 +17,7 @@ from psycopg.conninfo import make_conninfo
 from app.errors import ServiceError
 
 POLL = 0.01  # seconds between two looks in the last moment
-PATIENCE = 0.2  # seconds for a worker to end by itself
+WORKER_EXIT = 0.2  # seconds for a worker to end by itself
 
 READY: LiteralString = """
     select coalesce(bool_and(r.srsubstate = 'r'), false), coalesce(max(s.apply_error_count + s.sync_error_count), 0)
@@ -75,7 +75,7 @@ class Replication:
         self._alter("alter subscription {} disable")
         since = time.monotonic()
         while workers := self.target.execute(WORKERS, (self.name,)).fetchall():
-            if time.monotonic() > since + PATIENCE:
+            if time.monotonic() > since + WORKER_EXIT:
                 self.target.execute("select pg_terminate_backend(%s::int)", workers[0])
             time.sleep(POLL)
 

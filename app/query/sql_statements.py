@@ -100,7 +100,7 @@ def statement(query: Query, company: str, style: Style, kind: Hashable, compile:
     if query.groups is not None:
         values |= ((alias(number).name, each.alias) for number, each in enumerate(query.groups.aggregates))
     key = None if query.key is None else [constant.serial for constant in constants].index(query.key.serial)
-    keys = tuple(place for place, name in enumerate(rendered.names) if name == key)
+    keys = tuple(n for n, name in enumerate(rendered.names) if name == key)
     return Statement(rendered, tuple(values[name] for name in rendered.names), keys, not query.catalog.is_past)
 
 

@@ -12,8 +12,9 @@ from aiohttp import web
 from app.auth import Gate, Identity
 from app.auth.login import Login, identify
 from app.changes import history, stream
-from app.changes import read as changes
 from app.changes.hub import Hub
+from app.changes.log import read_changes
+from app.changes.rows import Answer, read_row, read_rows, split_moment
 from app.database import replicas
 from app.database.catalog import Entity
 from app.errors import ServiceError
@@ -75,22 +76,20 @@ async def odata(request: web.Request) -> web.StreamResponse:
 async def rows(request: web.Request) -> web.StreamResponse:
     company, entity = await require_read(request), entity_of(request)
     options = urls.decode_query(request.rel_url.raw_path_qs)
-    return await send_data(request, await changes.read_rows(request.app[DATABASE], company, entity, options))
+    return await send_data(request, await read_rows(request.app[DATABASE], company, entity, options))
 
 
 @with_current_catalog
 async def row(request: web.Request) -> web.StreamResponse:
     company, entity = await require_read(request), entity_of(request)
     options = urls.decode_query(request.rel_url.raw_path_qs)
-    return await send_data(
-        request, await changes.read_row(request.app[DATABASE], company, entity, request.match_info["id"], options)
-    )
+    return await send_data(request, await read_row(request.app[DATABASE], company, entity, request.match_info["id"], options))
 
 
 @with_current_catalog
 async def row_history(request: web.Request) -> web.StreamResponse:
     company, entity = await require_read(request), entity_of(request)
-    moment, rest = changes.split_moment(urls.decode_query(request.rel_url.raw_path_qs))
+    moment, rest = split_moment(urls.decode_query(request.rel_url.raw_path_qs))
     page = urls.read_page(rest)
     body = await history.read_history(request.app[DATABASE], company, entity, request.match_info["id"], moment, *page)
     return await answers.send(request, body, JSON)
@@ -98,7 +97,7 @@ async def row_history(request: web.Request) -> web.StreamResponse:
 
 async def change_log(request: web.Request) -> web.StreamResponse:
     company, options = await require_read(request), urls.decode_query(request.rel_url.raw_path_qs)
-    return await send_data(request, await changes.read_changes(request.app[DATABASE], company, options))
+    return await send_data(request, await read_changes(request.app[DATABASE], company, options))
 
 
 async def change_stream(request: web.Request) -> web.StreamResponse:
@@ -110,16 +109,16 @@ async def change_stream(request: web.Request) -> web.StreamResponse:
 async def index(request: web.Request) -> web.StreamResponse:
     company = await require_read(request)
     urls.refuse_options(request.rel_url.raw_path_qs)
-    place, catalog = quote(company), request.app[DATABASE].catalog
+    id, catalog = quote(company), request.app[DATABASE].catalog
     found = {
-        "entities": [{"name": name, "url": f"/c/{place}/{name}"} for name in catalog.entities],
+        "entities": [{"name": name, "url": f"/c/{id}/{name}"} for name in catalog.entities],
         "links": {
-            "odata": f"{ODATA}/{place}",
-            "changes": f"/c/{place}/changes",
-            "hooks": f"/c/{place}/hooks",
-            "import": f"/api/{place}/import",
-            "imports": f"/api/{place}/imports",
-            "mappers": f"/api/{place}/mappers",
+            "odata": f"{ODATA}/{id}",
+            "changes": f"/c/{id}/changes",
+            "hooks": f"/c/{id}/hooks",
+            "import": f"/api/{id}/import",
+            "imports": f"/api/{id}/imports",
+            "mappers": f"/api/{id}/mappers",
             "openapi": "/openapi.json",
             "docs": "/docs",
         },
@@ -377,7 +376,7 @@ def entity_of(request: web.Request) -> Entity:
     return catalog[name]
 
 
-async def send_data(request: web.Request, answer: changes.Answer) -> web.StreamResponse:
+async def send_data(request: web.Request, answer: Answer) -> web.StreamResponse:
     """An answer of /c: JSON with an entity tag made from the data's position, or 304."""
     if answer.body is None:
         raise ServiceError("not_found", "no such row")

@@ -43,9 +43,9 @@ def _rows(page: PageRequest, entity: Entity, form: Form) -> str:
 
 
 def _odata(page: PageRequest, entity: Entity, form: Form, filter: str) -> str:
-    place = f"@{quote(form['asof'], safe=':')}" if form["asof"] else ""
+    past = f"@{quote(form['asof'], safe=':')}" if form["asof"] else ""
     fields = ",".join(field_of(entity, name) for name in form.all("columns"))
-    return f"/api/odata/{page.company}{place}/{entity.name}" + _query(
+    return f"/api/odata/{page.company}{past}/{entity.name}" + _query(
         ("$filter", filter), ("$orderby", orderby(entity, form["sort"])), ("$select", fields)
     )
 

@@ -14,18 +14,13 @@ from uuid import UUID
 
 from psycopg.rows import dict_row
 
+from app.changes.log import find_months
 from app.web.page import PageRequest
 from app.web.row_names import Row
 
 GROUPS = 25  # on a page
 WINDOWS = (1_000, 10_000, 100_000, 1_000_000)  # changes that are read for a page
 NEWEST = "select max(p.last_id), bds.first_change(%s) from bds.positions p where p.company_id = %s"
-MONTHS = """
-    select coalesce((max(m.month) filter (where m.first_id <= %s))::text, '-infinity'),
-        coalesce((min(m.month) filter (where m.first_id > %s))::text, 'infinity')
-    from bds.change_months m
-    where m.company_id = %s
-"""
 # Counted first by group, entity and operation, so that a long import is a few rows.
 WINDOW = """
     with log as (
@@ -36,14 +31,14 @@ WINDOW = """
     ), marked as (
         select l.*, l.key is distinct from lag(l.key) over (order by l.id desc) as is_first from log l
     ), grouped as (
-        select m.*, count(*) filter (where m.is_first) over (order by m.id desc) as place from marked m
+        select m.*, count(*) filter (where m.is_first) over (order by m.id desc) as number from marked m
     )
-    select g.place, g.entity, g.operation::text, count(*) as count, min(g.id) as first, max(g.id) as last, max(g.created_at) as at,
+    select g.number, g.entity, g.operation::text, count(*) as count, min(g.id) as first, max(g.id) as last, max(g.created_at) as at,
         min(g.actor) as actor, min(g.change_set_id::text) as change_set, max(g.row_id) as row_id
     from grouped g
-    group by g.place, g.entity, g.operation
-    having min(g.place) <= %s
-    order by g.place
+    group by g.number, g.entity, g.operation
+    having min(g.number) <= %s
+    order by g.number
 """
 
 
@@ -74,8 +69,8 @@ async def read_groups(page: PageRequest, before: int | None) -> tuple[list[Group
         groups: list[Group] = []
         for window in WINDOWS:
             low = max(top - window, first - 1)
-            since, until = await (await connection.execute(MONTHS, (low + 1, top, page.company))).fetchone() or (None, None)
-            await cursor.execute(WINDOW, (page.company, low, top, since, until, GROUPS + 1))
+            since, until = await find_months(connection, page.company, low + 1, top)
+            await cursor.execute(WINDOW, (page.company, low, top, since or "-infinity", until or "infinity", GROUPS + 1))
             groups = grouped(await cursor.fetchall())
             if low <= first - 1 or len(groups) > GROUPS:  # the last group of a window may be cut
                 break
@@ -89,11 +84,11 @@ async def read_groups(page: PageRequest, before: int | None) -> tuple[list[Group
 
 
 def grouped(rows: list[dict[str, Any]]) -> list[Group]:
-    """Groups of counts by place, entity and operation."""
-    places: dict[int, list[dict[str, Any]]] = defaultdict(list)
+    """The groups from counts by group, entity and operation."""
+    groups: dict[int, list[dict[str, Any]]] = defaultdict(list)
     for row in rows:
-        places[row["place"]].append(row)
-    return [_group(each) for each in places.values()]
+        groups[row["number"]].append(row)
+    return [_group(each) for each in groups.values()]
 
 
 def _group(rows: list[dict[str, Any]]) -> Group:

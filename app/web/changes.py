@@ -1,23 +1,19 @@
-"""The change log by change sets or change by change, with filters; and the history of a row, old and new values side by side."""
+"""The change log by change sets or change by change, with filters."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 from urllib.parse import urlencode
 from uuid import UUID
 
 from aiohttp import web
-from psycopg.rows import dict_row
 
-from app.changes.read import CHANGES, ID, list_query, read_changes
-from app.database.catalog import Entity
+from app.changes.log import log_query, read_changes
+from app.changes.log_filter import OPERATIONS
+from app.changes.rows import ID
 from app.errors import ServiceError
-from app.export.row_formats import shown_decimal
 from app.query import parse_where
 from app.query.literals import INT8
 from app.web.actors import display_names
@@ -27,19 +23,11 @@ from app.web.page import PageRequest
 from app.web.row_names import row_names, rows_named
 
 PAGE = 50  # changes
-VERSIONS = 20  # on a page of a row's history
-OPERATIONS = ("create", "update", "delete")
 FIELDS = ("entity", "operation", "row", "changeSet", "filter")
 DETAILS = """
     select c.id, c.actor, c.columns
     from bds.changes c
     where c.company_id = %s and c.id = any (%s) and c.created_at between %s and %s
-"""
-HISTORY = """
-    select h.version, h.operation, h.at, h.actor, h.change_set_id, h.row::text, h.old::text
-    from bds.row_history(%s, %s, %s) h
-    order by h.version desc
-    limit %s offset %s
 """
 CURSOR = re.compile(r"[1-9][0-9]{0,17}")
 
@@ -119,7 +107,7 @@ async def build_filter(page: PageRequest, form: Form) -> str:
             form.add_problem("changeSet", "Enter the id of a change set: a UUID")
     if form["filter"]:
         with form.collect_problems("filter"):
-            list_query(page.database.catalog, CHANGES, [("filter", form["filter"])])
+            log_query(page.database.catalog, [("filter", form["filter"])])
         parts.append(f"({form['filter']})")
     return " and ".join(parts)
 
@@ -165,119 +153,3 @@ def read_cursor(page: PageRequest, name: str) -> int | None:
     if not CURSOR.fullmatch(text):
         raise ServiceError("malformed_request", f"{name}: expected the id of a change, got {text!r}", target=name)
     return int(text)
-
-
-# A row's history ------------------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class FieldChange:
-    """A field's value before and after a change."""
-
-    name: str
-    before: Any
-    after: Any
-    refers_to: str | None  # entity of the row that the value refers to
-
-
-@dataclass(frozen=True, slots=True)
-class Version:
-    """A change of a row with its fields."""
-
-    id: int
-    operation: str
-    at: datetime
-    actor: str
-    change_set: UUID | None
-    fields: tuple[FieldChange, ...]
-
-
-async def history(page: PageRequest) -> web.StreamResponse:
-    """The versions of a row, newest first."""
-    name, row_id = page.path_variables["entity"], page.path_variables["row"]
-    catalog = page.database.catalog
-    if name not in catalog:
-        raise ServiceError("not_found", f"no such entity: {name}")
-    if not ID.fullmatch(row_id) or int(row_id) not in INT8:
-        raise ServiceError("not_found", f"no such row: {row_id}")
-    offset = page.offset()
-    found = await read_versions(page, name, int(row_id), VERSIONS + 1, offset)
-    if not found and not offset:
-        raise ServiceError("not_found", f"{name} has no row {row_id}, and the log has no changes of it")
-    versions, row = found[:VERSIONS], (name, int(row_id))
-    names = await row_names(page, [row, *references(versions)])
-    newest = found[0] if found and not offset else next(iter(await read_versions(page, name, int(row_id), 1, 0)), None)
-    return page.render(
-        "history.html",
-        entity=name,
-        row_id=row[1],
-        versions=versions,
-        names=names if row in names else {**names, row: last_name(catalog[name], versions, row[1])},
-        exists=newest.operation != "delete" if newest else row in names,
-        actors=await display_names(page, (each.actor for each in found)),
-        more=len(found) > VERSIONS,
-        offset=offset,
-        page_size=VERSIONS,
-    )
-
-
-async def read_versions(page: PageRequest, entity: str, id: int, limit: int, offset: int) -> list[Version]:
-    """Versions of a row, newest first; none if the log has no changes of it."""
-    async with page.database.session(page.company) as connection, connection.cursor(row_factory=dict_row) as cursor:
-        await cursor.execute(HISTORY, (page.company, entity, id, limit, offset))
-        return [read_version(page.database.catalog[entity], each) for each in await cursor.fetchall()]
-
-
-def references(versions: Iterable[Version]) -> Iterator[tuple[str, int]]:
-    """The rows that values of the versions refer to."""
-    for field in (field for version in versions for field in version.fields if field.refers_to):
-        assert field.refers_to is not None
-        yield from ((field.refers_to, int(value)) for value in (field.before, field.after) if value is not None)
-
-
-def last_name(entity: Entity, versions: Iterable[Version], id: int) -> tuple[str, str]:
-    """Code and name of a row that no longer exists, as its newest version that has them says; without one, the id."""
-    code = entity.identifying_field.name if entity.identifying_field else "id"
-    for version in versions:
-        values = {field.name: field.before or field.after for field in version.fields}
-        if values.get(code):
-            return str(values[code]), str(values.get("name") or "")
-    return str(id), ""
-
-
-def read_version(entity: Entity, row: Mapping[str, Any]) -> Version:
-    """Return the fields that an update changed; for a create or delete, all fields with a value."""
-    old, new = _values(row["old"]), _values(row["row"])
-    names = [*(name for name in entity.fields if name in old or name in new), *(name for name in old if name not in entity.fields)]
-    if row["operation"] == "update":
-        names = [name for name in names if name in old]
-    else:
-        values = old if row["operation"] == "delete" else new
-        names = [name for name in names if values.get(name) is not None and name != "updatedAt"]
-    fields = tuple(
-        FieldChange(
-            name,
-            _shown(entity, name, old.get(name)) if row["operation"] != "create" else None,
-            _shown(entity, name, new.get(name)) if row["operation"] != "delete" else None,
-            _referenced_entity(entity, name),
-        )
-        for name in names
-    )
-    return Version(row["version"], row["operation"], row["at"], row["actor"], row["change_set_id"], fields)
-
-
-def _values(document: str | None) -> dict[str, Any]:
-    """Return the values by field; numbers stay text, because a decimal may have more digits than a float."""
-    values: dict[str, Any] = json.loads(document or "{}", parse_float=str, parse_int=str)
-    return values
-
-
-def _shown(entity: Entity, name: str, value: Any) -> Any:
-    field = entity.fields.get(name)
-    return shown_decimal(value) if field and field.type == "numeric" and isinstance(value, str) else value
-
-
-def _referenced_entity(entity: Entity, name: str) -> str | None:
-    field = entity.fields.get(name)
-    step = entity.navigations.get(field.reference) if field and field.reference else None
-    return step.target if step else None

@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 import psycopg
 from aiohttp import web
 
-from app.changes.read import ID, list_query, reading
+from app.changes.rows import ID, list_query, reading
 from app.database.catalog import Catalog, Entity, Field, Navigation
 from app.database.past import Moment, model_of
 from app.database.session import Session
@@ -27,8 +27,8 @@ from app.query.sql_rows import Style
 from app.query.tree import Column, Comparison, Constant, Expression, Junction
 from app.web import addresses
 from app.web.actors import display_names
-from app.web.changes import last_name, read_versions
 from app.web.forms import Form
+from app.web.history import find_newest, last_name, unknown_row
 from app.web.page import PageRequest
 
 FIELDS = ("q", "filter", "sort", "asof")  # of the form
@@ -37,7 +37,7 @@ COUNT_TIMEOUT = 1_000  # milliseconds
 CHILDREN = 200  # child rows of each kind that the page of a row shows
 WIDE = 8  # columns that are shown unless the user chooses others
 EXACT = Style(numbers_as_strings=True, ids_as_strings=True)  # JSON numbers would lose digits of decimals
-ROWS = "select c.entity, c.rows, c.is_estimate from bds.count_rows(%s) c"
+COUNT = "select c.entity, c.rows, c.is_estimate from bds.count_rows(%s) c"
 DAMAGED = "The address of this page is damaged, or belongs to another condition or order: these are the first rows"
 OR = re.compile(r"\bor\b", re.IGNORECASE)
 NUMBERS = frozenset({"int2", "int4", "int8", "numeric", "float8"})
@@ -58,10 +58,15 @@ class Cell:
 
 async def index(page: PageRequest) -> web.StreamResponse:
     """All entities with their numbers of rows."""
-    async with page.database.session(page.company) as connection:
-        rows = await (await connection.execute(ROWS, (page.company,))).fetchall()
     catalog = page.database.catalog
+    rows = await count_rows(page)
     return page.render("data.html", rows=[(catalog[name], count, estimate) for name, count, estimate in rows if name in catalog])
+
+
+async def count_rows(page: PageRequest) -> list[tuple[str, int, bool]]:
+    """The number of rows of each entity, and whether it is an estimate."""
+    async with page.database.session(page.company) as connection:
+        return await (await connection.execute(COUNT, (page.company,))).fetchall()
 
 
 async def show(page: PageRequest) -> web.StreamResponse:
@@ -149,7 +154,7 @@ async def row(page: PageRequest) -> web.StreamResponse:
     if found is None:
         return await missing_row(page, entity, int(id), form, moment)
     asof = form["asof"] if moment else None
-    place, given = (f"@{asof}", "?" + urlencode(addresses.as_of(asof))) if asof else ("", "")
+    past, given = (f"@{asof}", "?" + urlencode(addresses.as_of(asof))) if asof else ("", "")
     return page.render(
         "row.html",
         form.status,
@@ -163,7 +168,7 @@ async def row(page: PageRequest) -> web.StreamResponse:
         base=f"{page.request.scheme}://{page.request.host}",
         asof=asof,
         addresses=[
-            ("OData", f"/api/odata/{page.company}{place}/{entity.name}({id})"),
+            ("OData", f"/api/odata/{page.company}{past}/{entity.name}({id})"),
             ("/c", f"/c/{page.company}/{entity.name}/{id}{given}"),
         ],
     )
@@ -197,17 +202,16 @@ async def read_row(page: PageRequest, entity: Entity, id: str, moment: Moment | 
 
 async def missing_row(page: PageRequest, entity: Entity, id: int, form: Form, moment: Moment | None) -> web.Response:
     """What has become of a row that is not there, now or at the moment.  Raises not_found if there never was one."""
-    versions = await read_versions(page, entity.name, id, 1, 0)
-    if not versions:
-        raise ServiceError("not_found", f"{entity.name} has no row {id}, and the log has no changes of it")
-    last = versions[0]
+    last = await find_newest(page, entity, id)
+    if last is None:
+        raise unknown_row(entity, id)
     return page.render(
         "missing.html",
         404,
         form=form,
         entity=entity,
         row_id=id,
-        name=last_name(entity, versions, id),
+        name=last_name(entity, [last], id),
         last=last,
         asof=form["asof"] if moment else None,
         actors=await display_names(page, [last.actor]),

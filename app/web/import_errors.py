@@ -15,7 +15,7 @@ from app.wire.streams import STREAMS, stream
 
 BLOCK = 1_000  # errors that are read at a time
 COLUMNS = ("path", "record", "code", "message")
-COUNTS = """
+BY_CODE = """
     select e.code, count(*)
     from bds.import_errors e
     where e.company_id = %s and e.import_id = %s
@@ -25,7 +25,7 @@ COUNTS = """
 # A spreadsheet would run a text that begins with one of these characters as a formula.
 ERRORS = """
     select e.n, e.path, e.record, e.code, e.message,
-        array(select case when v ~ '^[-=+@\t\r]' then '''' || v else v end from unnest(array[e.path, e.record, e.code, e.message]) with ordinality u (v, place) order by place)
+        array(select case when v ~ '^[-=+@\t\r]' then '''' || v else v end from unnest(array[e.path, e.record, e.code, e.message]) with ordinality u (v, n) order by n)
     from bds.import_errors e
     where e.company_id = %s and e.import_id = %s and e.n > %s and (e.code = %s or %s = '')
     order by case when %s then e.code = 'batch_failed' end, e.n
@@ -36,7 +36,7 @@ ERRORS = """
 async def count_by_code(page: PageRequest, id: str) -> list[tuple[str, int]]:
     """The number of errors of each code, of those that are kept; causes first, the most frequent before others."""
     async with page.database.session(page.company) as connection:
-        return await (await connection.execute(COUNTS, (page.company, id))).fetchall()
+        return await (await connection.execute(BY_CODE, (page.company, id))).fetchall()
 
 
 async def read_errors(page: PageRequest, id: str, code: str, limit: int, offset: int) -> list[dict[str, Any]]:

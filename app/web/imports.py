@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any
 
 from aiohttp import web
 
 from app.errors import ServiceError
-from app.feed import receive
+from app.feed import receive, undone
 from app.feed.origin import Origin, file_name
 from app.mapper import store
 from app.mapper.document import SourceConverter
@@ -29,23 +29,7 @@ SETTLED = timedelta(seconds=2)  # of an import, before its pace tells anything
 CHUNK = 256 << 10  # bytes of the file that are read at a time
 CODINGS = {".gz": "gzip", ".zst": "zstd"}  # by extension
 EXPORTED = "entity:"  # before an entity's name, in the choice of what reads a file; a mapper's name has no colon
-COUNTS = ("created", "updated", "deleted", "unchanged", "failed")
-# The newest revert of each import that had something to undo.
-UNDONE = """
-    select distinct on (i.reverts) i.reverts::text, i.id::text, i.state = 'partial'
-    from bds.imports i
-    where i.company_id = %s and i.reverts = any (%s) and not i.dry_run and i.state in ('completed', 'partial')
-        and jsonb_path_exists(i.entities, '$.*.keyvalue() ? (@.key != "unchanged" && @.key != "failed" && @.value > 0)')
-    order by i.reverts, i.number desc
-"""
-NAMES = "select i.id::text, i.file, i.started_at from bds.imports i where i.company_id = %s and i.id = any (%s::uuid[])"
-
-
-class Undone(NamedTuple):
-    """The revert that undid an import."""
-
-    id: str
-    is_partial: bool
+OUTCOMES = ("created", "updated", "deleted", "unchanged", "failed")
 
 
 async def show(page: PageRequest) -> web.StreamResponse:
@@ -109,10 +93,10 @@ async def report(page: PageRequest) -> web.StreamResponse:
         offset=offset,
         page_size=ERRORS,
         totals=_totals(found),
-        undone=(await find_undone(page, [found["importId"]])).get(found["importId"]),
-        reverted=await find_reverted(page, [found]),
+        undone=(await undone.find_reverts(page.database, page.company, [found["importId"]])).get(found["importId"]),
+        reverted=await undone.find_reverted(page.database, page.company, [found]),
         actors=await display_names(page, [found["actor"]]),
-        kinds=COUNTS,
+        kinds=OUTCOMES,
         duration=_duration(found),
         time_left=time_left(found),
         refresh=found["finishedAt"] is None,
@@ -145,9 +129,9 @@ async def list_page(page: PageRequest, form: Form) -> web.Response:
         form.status,
         imports=[{**each, "totals": _totals(each), "duration": _duration(each)} for each in imports["data"]],
         actors=await display_names(page, (each["actor"] for each in imports["data"])),
-        undone=await find_undone(page, [each["importId"] for each in imports["data"]]),
-        reverted=await find_reverted(page, imports["data"]),
-        kinds=COUNTS[:-1],
+        undone=await undone.find_reverts(page.database, page.company, [each["importId"] for each in imports["data"]]),
+        reverted=await undone.find_reverted(page.database, page.company, imports["data"]),
+        kinds=OUTCOMES[:-1],
         more=imports["hasMore"],
         offset=offset,
         page_size=PAGE,
@@ -156,20 +140,6 @@ async def list_page(page: PageRequest, form: Form) -> web.Response:
         form=form,
         is_live=any(each["finishedAt"] is None for each in imports["data"]),
     )
-
-
-async def find_undone(page: PageRequest, imports: Sequence[str]) -> dict[str, Undone]:
-    """The reverts of those imports that were undone."""
-    async with page.database.session(page.company) as connection:
-        cursor = await connection.execute(UNDONE, (page.company, list(imports)))
-        return {undone: Undone(*rest) for undone, *rest in await cursor.fetchall()}
-
-
-async def find_reverted(page: PageRequest, reports: Iterable[dict[str, Any]]) -> dict[str, tuple[str | None, datetime]]:
-    """File and start of the imports that these ones undo; other change sets have none."""
-    async with page.database.session(page.company) as connection:
-        cursor = await connection.execute(NAMES, (page.company, [each["reverts"] for each in reports if each.get("reverts")]))
-        return {id: (file, started) for id, file, started in await cursor.fetchall()}
 
 
 async def import_mappers(page: PageRequest) -> list[str]:
@@ -184,7 +154,7 @@ def content_coding(name: str) -> str:
 
 
 def _totals(report: dict[str, Any]) -> dict[str, int]:
-    return {kind: sum(counts[kind] for counts in report["entities"].values()) for kind in COUNTS}
+    return {kind: sum(counts[kind] for counts in report["entities"].values()) for kind in OUTCOMES}
 
 
 def _duration(report: dict[str, Any], now: datetime | None = None) -> timedelta:

@@ -8,6 +8,7 @@ from aiohttp import web
 
 from app.errors import ServiceError
 from app.web.chart import SPANS, bounds, draw
+from app.web.data import count_rows
 from app.web.page import PageRequest
 
 PAGE = 50  # companies
@@ -18,7 +19,6 @@ COMPANIES = """
     order by k.company_id
     limit %s offset %s
 """
-ROWS = "select c.entity, c.rows, c.is_estimate from bds.count_rows(%s) c"
 # Problems concern the whole database, so only users of all of its companies see their number.
 PROBLEMS = """
     select coalesce(sum(n.value::int), 0)::int
@@ -39,7 +39,6 @@ async def show(page: PageRequest) -> web.StreamResponse:
         companies = await cursor.fetchall()
         problems = await (await connection.execute(PROBLEMS, (page.companies,))).fetchone() if page.may("account") else None
     async with page.database.session(company) as connection:
-        rows = await (await connection.execute(ROWS, (company,))).fetchall()
         counted = await (await connection.execute(CHANGES, (company, steps))).fetchall()
     return page.render(
         "overview.html",
@@ -48,7 +47,7 @@ async def show(page: PageRequest) -> web.StreamResponse:
         more=len(companies) > PAGE,
         offset=offset,
         page_size=PAGE,
-        rows=rows,
+        rows=await count_rows(page),
         spans=SPANS.values(),
         chart=draw(span, steps[:-1], [count for (count,) in counted]),
     )

@@ -2,8 +2,8 @@
 
 All state is in the database: a worker that dies loses nothing, and any number of workers share the work.  Three tasks do most of
 it: one listens, one routes changes to hooks in a task for each company, one claims batches, sends them and records the outcomes.
-Notifications are hints: a worker that misses one finds the work within LOOK seconds.  While no company has an enabled hook, the
-worker listens for hooks alone, and sleeps whatever is written.
+Notifications are hints: a worker that misses one finds the work within UNNOTIFIED_POLL seconds.  While no company has an enabled
+hook, the worker listens for hooks alone, and sleeps whatever is written.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from app.webhooks.send import Delivery, Outcome, Sender
 
 log = logging.getLogger("bds.webhooks")
 
-LOOK = 5.0  # seconds after which a worker looks for work without a notification
-PAUSE = 0.02  # seconds between two starts of routing: changes committed meanwhile are matched together
+UNNOTIFIED_POLL = 5.0  # seconds after which a worker looks for work without a notification
+ROUTING_PAUSE = 0.02  # seconds between two starts of routing: changes committed meanwhile are matched together
 LONG_PAUSE = 0.25  # the same for hooks that collect changes for a longer window
 BREATH = 0.01  # seconds between two claims while attempts are ending
 CLAIM = 100  # deliveries claimed at once
@@ -77,7 +77,7 @@ class Worker:
         self._changed = asyncio.Event()  # a company is behind, or a routing task has ended
         self._looked = 0.0  # time of the last look without a notification
         self._looking = asyncio.Lock()  # one after the other: an earlier look must not replace what a later one has found
-        self._pause = min(max(PAUSE, self._config.webhook_window / 10), LONG_PAUSE)
+        self._pause = min(max(ROUTING_PAUSE, self._config.webhook_window / 10), LONG_PAUSE)
         self._wake = asyncio.Event()  # a batch may be due
         self._refit = asyncio.Event()  # the model or a hook may have changed
         self._compared: Catalog | None = None  # the catalog with which all hooks were last compared
@@ -162,8 +162,8 @@ class Worker:
 
     async def _route(self) -> None:
         """Start a task for each company that is behind and has none."""
-        await _wait_for(self._changed, LOOK)
-        if time.monotonic() - self._looked > LOOK:  # even with many notifications, one may have been missed
+        await _wait_for(self._changed, UNNOTIFIED_POLL)
+        if time.monotonic() - self._looked > UNNOTIFIED_POLL:  # even with many notifications, one may have been missed
             await self._look()
         self._changed.clear()
         self._wake.set()  # a task that has ended may have made deliveries due, even if another worker did the matching
@@ -239,7 +239,7 @@ class Worker:
         if not room:
             await _wait_for(self._wake, YOUNG / 4)
         elif await self._claim(room) < room:
-            await _wait_for(self._wake, min(LOOK, max(BREATH, await self._due_in())))
+            await _wait_for(self._wake, min(UNNOTIFIED_POLL, max(BREATH, await self._due_in())))
 
     def _free_slots(self) -> int:
         now = time.monotonic()
@@ -285,7 +285,7 @@ class Worker:
 
     async def _due_in(self) -> float:
         rows = await self._call("select bds.next_due()")
-        return LOOK if rows[0][0] is None else float(rows[0][0])
+        return UNNOTIFIED_POLL if rows[0][0] is None else float(rows[0][0])
 
     # Leases
 

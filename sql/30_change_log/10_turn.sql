@@ -25,7 +25,7 @@ create function bds_change_log.take_turn(company text)
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    place tid;
+    clock_at tid;
     floor timestamptz;
     turns text := coalesce(current_setting('bds.turns', true), '');
 begin
@@ -36,13 +36,13 @@ begin
     if company is distinct from current_setting('bds.company', true) then
         perform bds.require_company(company);
     end if;
-    select c.ctid, c.last_updated_at + interval '1 microsecond' into place, floor
+    select c.ctid, c.last_updated_at + interval '1 microsecond' into clock_at, floor
     from bds.clocks c
     where c.company_id = company and c.departed_at is null
     for no key update skip locked;
-    if place is null then  -- another transaction has it locked, or there is no such company
-        select w.place, w.floor into place, floor from bds_change_log.wait_for_turn(company) w;
-        if place is null then
+    if clock_at is null then  -- another transaction has it locked, or there is no such company
+        select w.clock_at, w.floor into clock_at, floor from bds_change_log.wait_for_turn(company) w;
+        if clock_at is null then
             return false;
         end if;
     end if;
@@ -51,7 +51,7 @@ begin
     end if;
     -- ,acme@2026-11-20 08:15:30.123457+00,beta@,: the floor of new stamps, if it is in the future
     perform
-        set_config('bds.clock', place::text, true),
+        set_config('bds.clock', clock_at::text, true),
         set_config(
             'bds.turns',
             coalesce(nullif(turns, ''), ',') || company || '@' || case
@@ -92,7 +92,7 @@ create function bds_change_log.floor_of(company text)
 comment on function bds_change_log.floor_of(text) is
     'The earliest updatedAt that this transaction may stamp in a company whose turn it has; null if that time has passed';
 
-create function bds_change_log.wait_for_turn(company text, out place tid, out floor timestamptz)
+create function bds_change_log.wait_for_turn(company text, out clock_at tid, out floor timestamptz)
     language plpgsql
     set search_path = pg_catalog, pg_temp
 as $$
@@ -108,7 +108,7 @@ begin
             perform set_config(
                 'lock_timeout', case attempt when 1 then coalesce(least(nullif(patience, 0), 1000), 1000) else greatest(patience - 1000, 0) end::text, true
             );
-            select c.ctid, c.last_updated_at + interval '1 microsecond' into place, floor
+            select c.ctid, c.last_updated_at + interval '1 microsecond' into clock_at, floor
             from bds.clocks c
             where c.company_id = company and c.departed_at is null
             for no key update;

@@ -13,8 +13,8 @@ create function bds_change_log.advance(
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    -- The place of the clock's row when this transaction last read it: an index scan would visit all of its dead versions.
-    place tid := nullif(current_setting('bds.clock', true), '')::tid;
+    -- The ctid of the clock's row when this transaction last read it: an index scan would visit all of its dead versions.
+    clock_at tid := nullif(current_setting('bds.clock', true), '')::tid;
     now   timestamptz := greatest(clock_timestamp(), newest);
     ms    bigint := 1000 * extract(epoch from clock_timestamp());
     clock record;
@@ -35,7 +35,7 @@ begin
                 else c.last_id + 1
             end,
             positions = case when changes > 0 then c.positions || jsonb_build_object(entity_name, c.last_id + changes) else c.positions end
-        where c.ctid = place and c.company_id = company
+        where c.ctid = clock_at and c.company_id = company
         returning c.last_id - changes as base, c.last_updated_at as at, c.month, changes > 0 and c.month_id > c.last_id - changes as begins_month,
             -- Any session can set the settings.  A change out of turn, or with a time that the clock did not give, is refused.
             coalesce(oldest >= c.floor and newest <= greatest(clock_timestamp(), c.floor), true) as in_turn,
@@ -48,8 +48,8 @@ begin
             end
         into clock;
         exit when found;
-        -- the setting is the place of another company's clock, or is forged
-        select c.ctid into strict place from bds.clocks c where c.company_id = company for no key update;
+        -- the setting is the ctid of another company's clock, or is forged
+        select c.ctid into strict clock_at from bds.clocks c where c.company_id = company for no key update;
     end loop;
     if clock.in_turn then
         if clock.begins_month then

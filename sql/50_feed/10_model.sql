@@ -77,7 +77,7 @@ ranked (name, circle, reached, required) as (
 ordered as (
     select e.name,
         -- in a circle what is required comes first: what is not can wait
-        row_number() over (order by k.reached, k.circle, k.required, r.ordinal, u.depth, e.ordinal)::int as place,
+        row_number() over (order by k.reached, k.circle, k.required, r.ordinal, u.depth, e.ordinal)::int as rank,
         dense_rank() over (order by k.reached, k.circle)::int as family, u.name as root, u.depth, n.parent, e.table_name,
         array(select v.target from bds.navigations v where v.entity = e.name and (v.child or not v.many) group by v.target) as beside,
         array_prepend('id', i.keys) as kinds, i.keys <> '{}' as has_keys,
@@ -93,13 +93,13 @@ ordered as (
 )
 select e.*, array(
     select distinct o.name from bds.import_columns c join ordered o on o.name = c.target
-    where c.entity = e.name and not c.required and o.family = e.family and o.place > e.place
+    where c.entity = e.name and not c.required and o.family = e.family and o.rank > e.rank
 ) as waits
 from ordered e;
 create unique index on bds_feed.entities (name);
 comment on materialized view bds_feed.entities is 'Entities as imports see them: order, families, parents; bds_feed.install keeps it';
 comment on column bds_feed.entities.name is 'The entity';
-comment on column bds_feed.entities.place is 'In the order of writing: each after those that it refers to';
+comment on column bds_feed.entities.rank is 'In the order of writing: each after those that it refers to';
 comment on column bds_feed.entities.family is
     'Entities of one family are compared together: a root with its children, and roots that refer to one another in a circle';
 comment on column bds_feed.entities.root is 'The entity in whose records those of this one stand, itself if there is none';

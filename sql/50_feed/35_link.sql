@@ -1,7 +1,7 @@
 -- Record linkage: which stored row a staged item without a unique field means.
 --
 -- Fellegi and Sunter, within one parent and one to one, in three steps:
---     places   the n-th item of a parent and its n-th row are linked if all that the item gives agrees, as in a document that is sent again
+--     order    the n-th item of a parent and its n-th row are linked if all that the item gives agrees, as in a document that is sent again
 --     equals   of parents with items and rows left, items take rows that agree in all that they give; an item that finds them taken gets
 --              one whose item can do with another (augmenting paths), so that as many as possible have such a row
 --     weights  of the others pairs are scored: a field that agrees adds log2(m/u), one that differs log2((1-m)/(1-u)), one that the item
@@ -29,7 +29,7 @@ begin
     if '@id' = any ($2) then
         perform bds_import."link_named_{entity}"(import);
     end if;
-    insert into pg_temp."map_{entity}" select * from bds_import."placed_{entity}"(import.company_id, $2, $3);
+    insert into pg_temp."map_{entity}" select * from bds_import."in_order_{entity}"(import.company_id, $2, $3);
     perform bds_feed.filled(import, 'map_{entity}');
     if '@id' = any ($2) then
         perform bds_import."check_keys_{entity}"(import, $2, false, false);
@@ -47,7 +47,7 @@ begin
     where n.ordinal = m.ordinal;
 end$sql$),
 
-('placed_{entity}(company text, given text[], is_valid boolean)', 'linked', 'map_{entity}', 'the row at its place that each item agrees with', $sql$
+('in_order_{entity}(company text, given text[], is_valid boolean)', 'linked', 'map_{entity}', 'the row of its number that each item agrees with', $sql$
 select i."@ordinal", i."@parent", coalesce(i."@position", i."@ordinal"),
     case when i."@operation" = 'delete' then 3 when i."@where" is not null then 2 else 1 end, coalesce(i."@operation", 'upsert'),
     coalesce(n.id, r.id, i."@id of new"), n.id is null and r.id is null and i."@where" is null, false,
@@ -55,7 +55,7 @@ select i."@ordinal", i."@parent", coalesce(i."@position", i."@ordinal"),
     i."@home", 0::bigint{each links} | case when i."{name}" is null then 0 else {flag} end{end links}
 from (
     -- an item of a new parent is new, and its id is taken ahead: these rows come in the order of the document
-    select s.*, h.id as "@home", row_number() over (partition by h.id order by s."@ordinal") as "@place",
+    select s.*, h.id as "@home", row_number() over (partition by h.id order by s."@ordinal") as "@nth",
         case when u.id is null and s."@id" is null and s."@where" is null and s."@operation" is distinct from 'delete' then nextval('{sequence}') end as "@id of new"
         {each links}
         , case when h.id is not null then {linked} end as "={column}"
@@ -73,7 +73,7 @@ from (
     cross join lateral (select case when s."@id" is null and s."@where" is null and s."@operation" is distinct from 'create' then u.id end as id) h
 ) i
 left join (
-    select t.*, row_number() over (partition by t.{parent_column:I} order by t.id) as "@place"
+    select t.*, row_number() over (partition by t.{parent_column:I} order by t.id) as "@nth"
     from (
         {if parent}
         select p.target as id from pg_temp."map_{parent}" p
@@ -89,7 +89,7 @@ left join (
     join {table} t on t.company_id = (select $1) and t.{parent_column:I} = h.id
     where not exists (select from pg_temp."named_{entity}" n where n.id = t.id)
 -- + 0: both sides are sorted by parent, and a merge would compare each item of a parent with all of its rows
-) r on r.{parent_column:I} + 0 = i."@home" and r."@place" = i."@place"
+) r on r.{parent_column:I} + 0 = i."@home" and r."@nth" = i."@nth"
     {each links}
     and (i."{name}" is null or i."={column}" is not distinct from r.{column:I})
     {end links}
@@ -249,18 +249,18 @@ begin
     from bds_feed.weights_of('{entity}', array[{each links|, }'{name}'{end links}]::text[]) w;
     insert into pg_temp."pair_{entity}"
     with i as materialized (
-        select i.*, row_number() over (partition by i.home order by i.ordinal) - 1 as place
+        select i.*, row_number() over (partition by i.home order by i.ordinal) - 1 as nth
         from pg_temp."item_{entity}" i where i.target is null
     ),
     r as materialized (
-        select r.*, row_number() over (partition by r.home order by r.id) - 1 as place
+        select r.*, row_number() over (partition by r.home order by r.id) - 1 as nth
         from pg_temp."row_{entity}" r
         where (r.is_free or r.id in (select i.was from i))
             and r.id not in (select i.target from pg_temp."item_{entity}" i where i.target is not null)
     ),
-    crowded as materialized (select i.home from i where i.place >= 32 union select r.home from r where r.place >= 32)
+    crowded as materialized (select i.home from i where i.nth >= 32 union select r.home from r where r.nth >= 32)
     select s.ordinal, s.id, s.weight,
-        case when s.was = s.id then -2 when s.place = s.place_of_row then -1 else abs(hashint8extended(s.ordinal, s.id) / 2) end
+        case when s.was = s.id then -2 when s.nth = s.nth_row then -1 else abs(hashint8extended(s.ordinal, s.id) / 2) end
     from (
         select p.*, case when p.shape = 0 then 1e-9 else 0 end  -- an item that gives nothing may be any row
             {each links}
@@ -268,11 +268,11 @@ begin
             {end links}
             as weight, 0{each links} + case when p.h{n} = p.r{n} then 3 else 0 end{end links} as if_rare
         from (
-            -- rows about the same place, and those that agree in a value that few of the others have
-            select i.ordinal, i.was, i.shape, i.place, r.id, r.place as place_of_row{each links}, i.h{n}, r.h{n} as r{n}{end links}
-            from i cross join (values (-1), (0), (1)) as d (part) join r on r.home = i.home and r.place / 32 = i.place / 32 + d.part
+            -- rows of about the same number, and those that agree in a value that few of the others have
+            select i.ordinal, i.was, i.shape, i.nth, r.id, r.nth as nth_row{each links}, i.h{n}, r.h{n} as r{n}{end links}
+            from i cross join (values (-1), (0), (1)) as d (part) join r on r.home = i.home and r.nth / 32 = i.nth / 32 + d.part
             union all
-            select distinct i.ordinal, i.was, i.shape, i.place, r.id, r.place{each links}, i.h{n}, r.h{n}{end links}
+            select distinct i.ordinal, i.was, i.shape, i.nth, r.id, r.nth{each links}, i.h{n}, r.h{n}{end links}
             from (
                 select i.*, v.hash from i cross join lateral (values (null::bigint){each links}, (i.h{n}){end links}) as v (hash)
                 where i.home in (select c.home from crowded c)
@@ -282,7 +282,7 @@ begin
                 from r cross join lateral (values (null::bigint){each links}, (r.h{n}){end links}) as v (hash)
                 where r.home in (select c.home from crowded c)
             ) r on r.hash = i.hash and r.others <= 100
-            where abs(r.place / 32 - i.place / 32) > 1
+            where abs(r.nth / 32 - i.nth / 32) > 1
         ) p
     ) s
     where s.weight + s.if_rare > 0;

@@ -71,7 +71,7 @@ begin
     {end references}
 end$sql$),
 
-('places_{entity}()', null, 'table (ordinal bigint, path text, record text)',
+('paths_{entity}()', null, 'table (ordinal bigint, path text, record text)',
 'where staged records are in the document (products[3].variants[0]), and the lookup that they go by', $sql$
 -- a record without parent stands in the collection of its entity
 with {if is_nested}recursive {end is_nested}staged as (
@@ -91,7 +91,7 @@ select s.ordinal, format('%s[%s]', {if container}coalesce(p.path || '.{collectio
     {if container}coalesce(s.record, p.record){else container}s.record{end container}
 from staged s
 {if container}
-left join bds_import."places_{container}"() p on p.ordinal = s.parent
+left join bds_import."paths_{container}"() p on p.ordinal = s.parent
 {end container}
 {end is_nested}$sql$);
 
@@ -111,7 +111,7 @@ begin
         end loop;
         -- a failing child fails its parent: from the leaves up
         for child in
-            select * from bds_feed.entities e where e.name = any (members) and e.parent = any (members) order by e.place desc
+            select * from bds_feed.entities e where e.name = any (members) and e.parent = any (members) order by e.rank desc
         loop
             execute format(pairs, 'map_' || child.parent, 'map_' || child.name, 'a.ordinal = b.parent');
         end loop;
@@ -122,7 +122,7 @@ begin
         end if;
         -- and a failing parent its children: from the root down
         for child in
-            select * from bds_feed.entities e where e.name = any (members) and e.parent = any (members) order by e.place
+            select * from bds_feed.entities e where e.name = any (members) and e.parent = any (members) order by e.rank
         loop
             execute format(pairs, 'map_' || child.name, 'map_' || child.parent, 'a.parent = b.ordinal');
         end loop;
@@ -162,10 +162,10 @@ begin
                 left(coalesce(e.path, p.path || coalesce('.' || e.field, '')), 1000), left(coalesce(e.record, p.record), 1000), e.code,
                 left(e.message, 1000)
             from pg_temp.feed_errors e
-            left join bds_import.{places:I}() p on p.ordinal = e.ordinal
+            left join bds_import.{paths:I}() p on p.ordinal = e.ordinal
             where e.entity = {entity:L}
             $sql$,
-            'places', 'places_' || entity_name, 'entity', entity_name
+            'paths', 'paths_' || entity_name, 'entity', entity_name
         ) using import.company_id, import.id, problems;
         get diagnostics added = row_count;
         problems := problems + added;

@@ -30,7 +30,7 @@ begin
     perform set_config(
         'plan_cache_mode', case when import.is_small then 'force_generic_plan' else 'force_custom_plan' end, true);
     for members in
-        select array_agg(f.name order by f.place) from pg_temp.feed_entities f group by f.family order by f.family
+        select array_agg(f.name order by f.rank) from pg_temp.feed_entities f group by f.family order by f.family
     loop
         foreach entity_name in array members loop
             execute format('select bds_import.%I($1, $2)', 'name_' || entity_name) using import, members;
@@ -89,7 +89,7 @@ begin
     perform set_config('plan_cache_mode', case when import.is_small then 'force_generic_plan' else 'auto' end, true);
     for this in
         select f.*, e.table_name, array(select o.name from pg_temp.feed_entities o where o.name = any (e.waits)) as later
-        from pg_temp.feed_entities f join bds_feed.entities e on e.name = f.name order by f.place
+        from pg_temp.feed_entities f join bds_feed.entities e on e.name = f.name order by f.rank
     loop
         perform bds_feed.show_progress(import, 'writing', this.name);
         perform bds_feed.write(import, this.name, this.later);
@@ -103,7 +103,7 @@ begin
     if has_later then
         for this in  -- references that had to wait for the rows of others
             select f.name from pg_temp.feed_entities f join bds_feed.entities e on e.name = f.name
-            where exists (select from pg_temp.feed_entities o where o.name = any (e.waits)) order by f.place
+            where exists (select from pg_temp.feed_entities o where o.name = any (e.waits)) order by f.rank
         loop
             execute format('update pg_temp.%I set "@new" = false where "@new"', 'diff_' || this.name);
             perform bds_feed.write(import, this.name, '{}');
@@ -113,7 +113,7 @@ begin
         for this in
             select f.name, f.updates, f.updates + f.deletes >= 10 as are_many, e.table_name
             from pg_temp.feed_entities f join bds_feed.entities e on e.name = f.name
-            where '@where' = any (f.columns) order by f.place
+            where '@where' = any (f.columns) order by f.rank
         loop
             if this.are_many then  -- they need a plan by the rows that are there now
                 execute 'analyze (skip_locked) ' || this.table_name;

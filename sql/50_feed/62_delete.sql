@@ -110,7 +110,7 @@ declare
 begin
     for this in
         select f.name, f.deletes > 0 as has_deletes, e.children, f.name = any (import.remove_all) as is_whole
-        from pg_temp.feed_entities f join bds_feed.entities e on e.name = f.name order by f.place
+        from pg_temp.feed_entities f join bds_feed.entities e on e.name = f.name order by f.rank
     loop
         if this.has_deletes then
             perform bds_feed.show_progress(import, 'deleting', this.name);
@@ -264,7 +264,7 @@ begin
                 $sql$,
                 'gone', 'gone_' || e.name, 'table', e.table_name::text, 'entity', e.name
             ),
-            ', ' order by e.place desc
+            ', ' order by e.rank desc
         ), '') || ' select'
         from bds_feed.entities e where e.name in (select g.entity from pg_temp.feed_gone g)
     );
@@ -284,7 +284,7 @@ declare
 begin
     update pg_temp.feed_gone g set n = r.n
     from (
-        select t.kind, t.cause, t.ticket, row_number() over (order by f.place desc, t.ticket) as n
+        select t.kind, t.cause, t.ticket, row_number() over (order by f.rank desc, t.ticket) as n
         from (select distinct o.kind, o.cause, o.ticket from pg_temp.feed_gone o) t join pg_temp.feed_entities f on f.name = t.cause
     ) r
     where r.kind = g.kind and r.cause = g.cause and r.ticket = g.ticket;

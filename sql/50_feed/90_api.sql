@@ -111,7 +111,7 @@ end
 $$;
 comment on function bds.import_stage(text, uuid, text) is
     'Makes the staging table of an entity and returns its name: "@ordinal" numbers the rows, "@parent" is the parent row''s number, '
-    '"@position" the place in its array, "@ordinal" if it is null, "@id" the row''s own lookup';
+    '"@position" the number in its array, "@ordinal" if it is null, "@id" the row''s own lookup';
 
 create or replace function bds.import_received(
     company text, import_id uuid, atomic text, bytes bigint, records bigint, remove_all text[] default '{}'

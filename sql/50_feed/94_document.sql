@@ -18,7 +18,7 @@ create function bds_feed.listed(value jsonb)
     language sql
     immutable
     return case jsonb_typeof(value) when 'array' then value when 'null' then '[]' else jsonb_build_array(value) end;
-comment on function bds_feed.listed(jsonb) is 'The array that a document means: an object in its place is an array of one, null is empty';
+comment on function bds_feed.listed(jsonb) is 'The array that a document means: an object instead is an array of one, null is empty';
 
 create function bds_feed.switch(value jsonb)
     returns boolean
@@ -170,7 +170,7 @@ create function bds_feed.stage_records(
     language plpgsql
 as $$
 declare
-    at    bigint;  -- the first ordinal; before, the place of a record that is refused
+    at    bigint;  -- the first ordinal; before, the position of a record that is refused
     child record;
     items record;
 begin

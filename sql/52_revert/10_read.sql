@@ -5,7 +5,7 @@
 --                      old (the values before, by present API names), later and later_by (the last change by others), erased (fields
 --                      whose old values were erased); left_as, the values that it left and others changed, null if they did so before
 --                      its last record, and has_left, whether it left a row
---     revert_entities  their entities that are registered: name, place, table_name, touched (columns of which old values are known),
+--     revert_entities  their entities that are registered: name, rank, table_name, touched (columns of which old values are known),
 --                      creates (whether rows come back), updates (whether rows change), deletes (whether rows go)
 --     revert_errors    why rows stay as they are: entity, n, field, code, message
 --     revert_E         the rows of entity E (11_compare.sql)
@@ -100,7 +100,7 @@ begin
         old jsonb, later bigint, later_by text, has_left boolean, left_as jsonb, erased text[]
     ) on commit drop;
     create temporary table revert_entities (
-        name text, place int, table_name regclass, touched text[], creates boolean, updates boolean, deletes boolean
+        name text, rank int, table_name regclass, touched text[], creates boolean, updates boolean, deletes boolean
     ) on commit drop;
     create temporary table revert_errors (entity text, n bigint, field text, code text, message text) on commit drop;
 end
@@ -130,8 +130,8 @@ begin
             left join bds_feed.entities e on e.name = l.entity
             left join bds_revert.past_names() p on p.entity = l.entity and l.created_at >= p.since and l.created_at < p.until
             where l.company_id = $1 and l.change_set_id = $2 and l.created_at >= $3 and (l.operation <> 'update' or l.old <> '{}')
-            group by e.place, l.row_id, l.entity
-            order by e.place, l.row_id
+            group by e.rank, l.row_id, l.entity
+            order by e.rank, l.row_id
         ) c
     $sql$ using company, change_set, since;
     get diagnostics rows = row_count;

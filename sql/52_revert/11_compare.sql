@@ -38,10 +38,10 @@ declare
     known   text[];
 begin
     for this in
-        select e.name, e.place, e.table_name
+        select e.name, e.rank, e.table_name
         from bds_feed.entities e
         where e.name in (select r.entity from pg_temp.revert_rows r)
-        order by e.place
+        order by e.rank
     loop
         execute format(
             'select array_remove(array[%s]::text[], null) from pg_temp.revert_rows r where r.entity = $1 and r.existed',
@@ -50,7 +50,7 @@ begin
                 from bds_revert.columns_of(this.name) c
             )
         ) into known using this.name;
-        insert into pg_temp.revert_entities (name, place, table_name, touched) values (this.name, this.place, this.table_name, known);
+        insert into pg_temp.revert_entities (name, rank, table_name, touched) values (this.name, this.rank, this.table_name, known);
     end loop;
     -- of a table that is not registered any more, or was another one then, nothing can be undone
     insert into pg_temp.revert_errors (entity, n, code, message)

@@ -12,10 +12,10 @@ declare
 begin
     loop
         failed := 0;
-        for this in select * from pg_temp.revert_entities e order by e.place desc loop
+        for this in select * from pg_temp.revert_entities e order by e.rank desc loop
             failed := failed + bds_revert.find_used(company, this);
         end loop;
-        for this in select * from pg_temp.revert_entities e order by e.place loop
+        for this in select * from pg_temp.revert_entities e order by e.rank loop
             failed := failed + bds_revert.find_taken(company, this) + bds_revert.find_missing(company, this);
         end loop;
         exit when failed = 0;

@@ -3,7 +3,7 @@
 
 -- A value for the moment is one that no row has: the first of these that the table's checks accept of the row.
 create function bds_revert.candidates(table_name regclass, column_name name, type text, sql_type text)
-    returns table (place int, tries int, expression text)
+    returns table (n int, tries int, expression text)
     language sql
     stable
     set search_path = pg_catalog, pg_temp
@@ -16,7 +16,7 @@ as $$
         ('date', 'date ''2000-01-01''', 'u."@n"::int', 'null', 'null'),
         ('timestamptz', 'timestamptz ''2000-01-01''', 'u."@n" * interval ''1 second''', 'null', 'null')
     )
-    select c.place, c.tries, format(c.template, table_name, column_name, sql_type)
+    select c.n, c.tries, format(c.template, table_name, column_name, sql_type)
     from (
         select 1, 1, format(
             'greatest((select least(min(t.%%2$I), %s) from %%1$s t where t.company_id = $1) - %s, %s)', r.middle, r.step, r.lowest)
@@ -44,7 +44,7 @@ as $$
                 '' order by x.n)
             from string_to_table(u.%2$I, null) with ordinality x (c, n) where g.n > 0
         )::%3$s$sql$ where type = 'text'
-    ) as c (place, tries, template);
+    ) as c (n, tries, template);
 $$;
 comment on function bds_revert.candidates(regclass, name, text, text) is
     'Values that a column may have for the moment, in their order, with the number of tries of a random one';
@@ -61,19 +61,19 @@ begin
             when k.checks is null then e.expressions[1]
             else bds_impl.fill(
                 $sql$coalesce((
-                    select c.{column:I} from ({candidates}) c ({column:I}, "@place")
+                    select c.{column:I} from ({candidates}) c ({column:I}, "@n")
                     where ({checks}) is not false
                         and not exists (select from {table} t where t.company_id = $1 and t.{column:I} = c.{column:I})
-                    order by c."@place" limit 1
+                    order by c."@n" limit 1
                 ), {first})$sql$,
                 'candidates', e.candidates, 'checks', k.checks, 'table', table_name::text, 'column', this.column_name,
                 'first', e.expressions[1])
         end
     from (
-        select array_agg(c.expression order by c.place) as expressions,
+        select array_agg(c.expression order by c.n) as expressions,
             string_agg(
-                format('select %s, %s + g.n from generate_series(1, %s) g (n)', c.expression, c.place, c.tries),
-                ' union all ' order by c.place
+                format('select %s, %s + g.n from generate_series(1, %s) g (n)', c.expression, c.n, c.tries),
+                ' union all ' order by c.n
             ) as candidates
         from bds_revert.candidates(table_name, this.column_name, this.type, this.sql_type) c
     ) e
@@ -103,7 +103,7 @@ begin
         select e.name, c.column_name, w.value, w.condition
         from pg_temp.revert_entities e
         cross join lateral bds_revert.columns_of(e.name) c
-        left join pg_temp.revert_entities x on x.name = c.target and x.place > e.place and x.creates
+        left join pg_temp.revert_entities x on x.name = c.target and x.rank > e.rank and x.creates
         cross join lateral (
             select bds_revert.stand_in(e.name, e.table_name, c),
                 concat_ws(
@@ -116,7 +116,7 @@ begin
                 )
         ) as w (value, condition)
         where (e.creates or c.column_name = any (e.touched)) and w.value is not null and w.condition <> ''
-        order by e.place
+        order by e.rank
     loop
         execute format(
             $sql$
@@ -168,8 +168,8 @@ begin
         ) as changes
         from pg_temp.revert_entities e cross join lateral bds_revert.columns_of(e.name) c
         where c.is_unique or c.target is not null
-        group by e.place, e.name, e.table_name
-        order by e.place
+        group by e.rank, e.name, e.table_name
+        order by e.rank
     loop
         execute format('select exists (select from pg_temp.%I u where u."@last" is not null)', 'revert_' || this.name) into waits;
         return query

@@ -31,9 +31,9 @@ begin
                 'where t.company_id = (select $1) and t.id = u.id and u."@action" = ''update''',
                 array['changes', list.changes]
             )
-        ) as s (place, is_needed, template, holes)
+        ) as s (n, is_needed, template, holes)
         where s.is_needed
-        order by e.place, s.place;
+        order by e.rank, s.n;
 end
 $$;
 comment on function bds_revert.steps() is
@@ -60,7 +60,7 @@ begin
                 $sql$,
                 'gone', 'gone_' || e.name, 'table', e.table_name::text, 'rows', 'revert_' || e.name
             ),
-            ', ' order by e.place desc
+            ', ' order by e.rank desc
         ) || ' select'
         from pg_temp.revert_entities e where e.deletes
     );
@@ -156,7 +156,7 @@ begin
             return bds_revert.refusals(problems, false);
         end if;
     end loop;
-    select array_agg(n order by e.place desc, n desc) into numbers
+    select array_agg(n order by e.rank desc, n desc) into numbers
     from pg_temp.revert_entities e cross join lateral unnest(bds_revert.numbers(e.name, array['delete'])) n
     where e.deletes;
     loop

@@ -32,7 +32,7 @@ begin
     rows := bds_revert.read_log(import.company_id, import.reverts, coalesce(since, 'infinity'));
     perform bds_revert.read_later(import.company_id, import.reverts);
     perform bds_revert.note_entities();
-    for this in select * from pg_temp.revert_entities e order by e.place loop
+    for this in select * from pg_temp.revert_entities e order by e.rank loop
         raise notice 'comparing %: % of % rows done', this.name, 0, rows;
         perform bds_revert.compare(import.company_id, this, import.is_forced);
     end loop;
@@ -78,7 +78,7 @@ declare
     tally  jsonb;
     counts jsonb := '{}';
 begin
-    for this in select * from pg_temp.revert_entities e order by e.place loop
+    for this in select * from pg_temp.revert_entities e order by e.rank loop
         execute format(
             $sql$
             select jsonb_build_object(

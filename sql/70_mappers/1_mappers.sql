@@ -1,4 +1,4 @@
--- Mappers, stored by name; the service checks them first.  And the places of a mapped import's errors in its source.
+-- Mappers, stored by name; the service checks them first.  And the positions of a mapped import's errors in its source.
 
 create or replace function bds.put_mapper(
     company text, mapper_name text, mapper_format text, mapper_text text, actor text default null
@@ -50,7 +50,7 @@ end
 $$;
 comment on function bds.delete_mapper(text, text) is 'Deletes a mapper; false if there is none of that name';
 
-create or replace function bds.import_note_places(company text, import_id uuid, numbers bigint[], places text[])
+create or replace function bds.import_note_positions(company text, import_id uuid, numbers bigint[], positions text[])
     returns void
     language plpgsql
     security definer
@@ -59,10 +59,10 @@ as $$
 begin
     perform bds_feed.enter_company(company);
     update bds.import_errors e
-    set message = p.place || ': ' || e.message
-    from unnest(numbers, places) as p (n, place)
-    where e.company_id = company and e.import_id = import_note_places.import_id and e.n = p.n;
+    set message = p.position || ': ' || e.message
+    from unnest(numbers, positions) as p (n, position)
+    where e.company_id = company and e.import_id = import_note_positions.import_id and e.n = p.n;
 end
 $$;
-comment on function bds.import_note_places(text, uuid, bigint[], text[]) is
-    'Prefixes the messages of a mapped import''s errors with the place of their records in the source, such as line 17';
+comment on function bds.import_note_positions(text, uuid, bigint[], text[]) is
+    'Prefixes the messages of a mapped import''s errors with the position of their records in the source, such as line 17';

@@ -203,7 +203,7 @@ as $$
         );
 $$;
 comment on function bds_operation.writers_of_others() is
-    'Transactions that write what needs no turn: hooks, deliveries, mappers';
+    'Transactions that have written what needs no turn: hooks, deliveries, mappers; app/database/place.py tells who waits for them';
 
 create function bds_operation.arrive(header jsonb, clock jsonb)
     returns void

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from app.changes.read import Answer, read_changes, read_row, read_rows
+from app.changes.log import read_changes
+from app.changes.rows import Answer, read_row, read_rows
 from app.config import Config
 from app.database.database import Database
 from app.errors import QueryError

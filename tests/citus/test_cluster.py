@@ -10,6 +10,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from app.database.connections import one_value
 from app.database.directory import HOME
 from app.errors import ServiceError
 from app.places import administration, cluster, rebalance
@@ -38,7 +39,7 @@ def move(there: Cluster, company: str = COMPANY) -> str:
     [target] = [name for name in there.names if name != source]
     with psycopg.connect(there.url, autocommit=True) as home:
         nodes = cluster.find_nodes(home)
-        shard = cluster.value(home, "select get_shard_id_for_distribution_column('shards.bds_clocks', %s::text)", company)
+        shard = one_value(home, "select get_shard_id_for_distribution_column('shards.bds_clocks', %s::text)", company)
         rebalance.move(there.urls, home, shard, source, target, (*nodes[source][1:], *nodes[target][1:]))
     return target
 
@@ -202,7 +203,7 @@ def two_of_one_worker(there: Cluster) -> str:
     """Create a company on the worker of COMPANY, in another shard."""
     with psycopg.connect(there.url) as home:
         shards = {
-            name: cluster.value(home, "select get_shard_id_for_distribution_column('shards.bds_clocks', %s::text)", name)
+            name: one_value(home, "select get_shard_id_for_distribution_column('shards.bds_clocks', %s::text)", name)
             for name in (COMPANY, *(f"other-{n}" for n in range(40)))
         }
     for name, shard in shards.items():

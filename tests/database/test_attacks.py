@@ -72,7 +72,7 @@ ATTACKS: list[tuple[str, str, str]] = [
     (WRITER, "begin; lock table bds.imports in share mode", DENIED),
     (WRITER, "begin; lock table bds.import_errors in share mode", DENIED),
     (WRITER, "select bds.import_progress('beta', gen_random_uuid(), 1, 1, 1)", "BD001"),
-    (WRITER, "select bds.import_note_places('beta', gen_random_uuid(), '{1}', '{x}')", "BD001"),
+    (WRITER, "select bds.import_note_positions('beta', gen_random_uuid(), '{1}', '{x}')", "BD001"),
     (WRITER, "insert into bds.imports (company_id) values ('beta')", DENIED),
     (READER, "select bds.row_history('beta', 'products', 77)", "BD001"),
     (READER, "select bds.row_at('beta', 'products', 77, 1)", "BD001"),

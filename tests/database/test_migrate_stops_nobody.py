@@ -35,7 +35,7 @@ STATE = """
 
 @pytest.fixture
 def url(empty_url: str, own_sql: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    for name, value in (("LOCK_TIMEOUT", "200ms"), ("PAUSE", 0.2), ("TRIES", 1000)):
+    for name, value in (("LOCK_TIMEOUT", "200ms"), ("LOCK_PAUSE", 0.2), ("LOCK_TRIES", 1000)):
         monkeypatch.setattr(migrate, name, value)
     migrate.migrate(empty_url)
     with psycopg.connect(empty_url) as connection:
@@ -125,7 +125,7 @@ def test_a_change_to_a_table_that_is_read_waits_and_writers_go_on(reader: psycop
 def test_an_upgrade_that_gets_no_lock_gives_up_and_is_finished_by_the_next(
     reader: psycopg.Connection[Any], url: str, own_sql: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(migrate, "TRIES", 2)
+    monkeypatch.setattr(migrate, "LOCK_TRIES", 2)
     change_policies(own_sql)
     with pytest.raises(migrate.MigrationError, match=r"another session held a lock in each of 2 tries.*table of entity products"):
         migrate.migrate(url)

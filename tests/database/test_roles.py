@@ -103,7 +103,7 @@ COLUMNS = {
 DEFINERS = {
     "bds_analyst": "",
     "bds_reader": "change_values authenticate count_changes count_rows first_change import_report row_at row_history rows_at match_filters rows_where",
-    "bds_writer": """change_values first_change import_begin import_cancel import_document import_fail import_note_places import_progress import_received import_report
+    "bds_writer": """change_values first_change import_begin import_cancel import_document import_fail import_note_positions import_progress import_received import_report
         import_rows import_run import_stage lock_company revert
         row_at row_history rows_at set_context""",
     "bds_service": """authenticate backlog begin_attempt begin_session count_wrong create_company create_hook create_key create_user delete_company delete_hook delete_mapper delete_user
@@ -113,10 +113,10 @@ DEFINERS = {
         match_filters rows_where""",
     "bds_operator": """change_values backlog claim_deliveries compare_log count_changes count_rows create_company create_hook create_key create_user delete_company delete_hook
         delete_mapper delete_user erase first_change grant_company forget_deliveries import_begin import_cancel import_document import_fail
-        import_note_places import_progress import_received import_report import_rows import_run import_stage keys_of lock_company lock_hook maintain put_mapper reap_imports record_attempts
+        import_note_positions import_progress import_received import_report import_rows import_run import_stage keys_of lock_company lock_hook maintain put_mapper reap_imports record_attempts
         refit_hook release_leases renew_leases retry_delivery revert revoke_company revoke_key rotate_hook route_changes row_at row_history rows_at set_context
         set_access set_password set_retention table_problems test_hook turn_holders update_hook whole_tenants""",
-    "bds_importer": """change_values first_change import_begin import_cancel import_document import_fail import_note_places import_progress import_received import_report import_rows
+    "bds_importer": """change_values first_change import_begin import_cancel import_document import_fail import_note_positions import_progress import_received import_report import_rows
         import_run import_stage lock_company refuse_company revert row_at row_history rows_at rows_where set_context""",
     "bds_dispatcher": """change_values authenticate claim_deliveries count_changes count_rows create_hook delete_hook first_change forget_deliveries
         import_report lock_hook
@@ -130,7 +130,7 @@ AS = {
     "import_cancel": "bds_importer",
     "import_document": "bds_importer",
     "import_fail": "bds_importer",
-    "import_note_places": "bds_importer",
+    "import_note_positions": "bds_importer",
     "import_progress": "bds_importer",
     "import_received": "bds_importer",
     "import_report": "bds_importer",

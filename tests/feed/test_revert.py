@@ -184,24 +184,6 @@ class Changes:
         self.connection.execute(statement.encode(), values)
 
 
-@pytest.mark.parametrize("seed", range(40))
-def test_a_reverted_change_set_leaves_the_state_before_it_and_its_revert_the_state_after_it(feed: Feed, seed: int) -> None:
-    changes = Changes(feed, seed)
-    changes.make(60)
-    before = content(feed)
-    change_set = changes.make(changes.random.choice((5, 20, 60)))
-    after = content(feed)
-    if after == before:
-        return
-    undone = revert(feed, change_set)
-    assert undone["state"] == "completed", undone["errors"]
-    assert content(feed) == before
-    redone = revert(feed, undone["importId"])
-    assert redone["state"] == "completed", redone["errors"]
-    assert content(feed) == after
-    assert not feed.operator.rows("select * from bds.compare_log(%s)", (feed.company,))
-
-
 def problems(report: dict[str, Any]) -> list[tuple[str, str, str]]:
     """(path without the id, record, code) of a report's errors."""
     return [(re.sub(r"/\d+", "", e["path"]), e["record"], e["code"]) for e in report["errors"]]

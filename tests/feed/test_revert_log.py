@@ -10,7 +10,6 @@ import psycopg
 import pytest
 
 from tests.feed.conftest import Feed, counts, with_tables
-from tests.feed.test_cycles import TABLES as STAFF
 from tests.feed.test_revert import Changes, content, problems, revert
 from tests.feed.test_revert_tables import ROW, change
 
@@ -26,11 +25,6 @@ select bds.register('data.boxes', singular => 'box');
 @pytest.fixture
 def boxes(database_url: str) -> Iterator[Feed]:
     yield from with_tables(database_url, BOXES)
-
-
-@pytest.fixture
-def staff(database_url: str) -> Iterator[Feed]:
-    yield from with_tables(database_url, STAFF)
 
 
 def records(feed: Feed, change_set: str) -> list[tuple[Any, ...]]:
@@ -57,12 +51,16 @@ def assert_logged_once(feed: Feed, change_set: str, before: dict[str, Any], afte
     assert not feed.operator.rows("select * from bds.compare_log(%s)", (feed.company,))
 
 
-def assert_undone(feed: Feed, change_set: str) -> str:
-    """Undo a change set, undo that, and look at the log of both.  Returns the change set of the latter."""
+def assert_undone(feed: Feed, change_set: str, start: dict[str, Any] | None = None) -> str:
+    """Undo a change set, undo that, and look at the log of both.  Returns the change set of the latter.
+
+    start: the state before the change set, if it is what the first undoing has to give.
+    """
     after = content(feed)
     undone = revert(feed, change_set)
     assert undone["state"] == "completed", undone["errors"]
     before = content(feed)
+    assert start is None or before == start
     assert_logged_once(feed, undone["importId"], after, before)
     redone = revert(feed, undone["importId"])
     assert redone["state"] == "completed", redone["errors"]
@@ -110,14 +108,14 @@ def test_values_that_rows_took_from_one_another_are_one_change_of_each_row(
     assert content(feed) == start
 
 
-@pytest.mark.parametrize("seed", range(100, 120))
+@pytest.mark.parametrize("seed", range(40))
 def test_random_changes_are_undone_with_one_change_of_each_row(feed: Feed, seed: int) -> None:
     changes = Changes(feed, seed)
     changes.make(60)
     before = content(feed)
-    change_set = changes.make(60)
+    change_set = changes.make(changes.random.choice((5, 20, 60)))
     if content(feed) != before:
-        assert_undone(feed, change_set)
+        assert_undone(feed, change_set, start=before)
 
 
 def test_a_code_that_goes_from_a_row_to_a_new_one_leaves_no_trace_of_another(feed: Feed) -> None:

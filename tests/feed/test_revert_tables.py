@@ -11,7 +11,6 @@ import pytest
 
 from tests.database.aging import age
 from tests.feed.conftest import Feed, counts, with_tables
-from tests.feed.test_cycles import TABLES as STAFF
 from tests.feed.test_revert import content, problems, revert
 
 pytestmark = pytest.mark.slow
@@ -33,11 +32,6 @@ create table data.outside (company_id text, shop_id bigint, foreign key (company
 @pytest.fixture
 def shops(database_url: str) -> Iterator[Feed]:
     yield from with_tables(database_url, TABLES)
-
-
-@pytest.fixture
-def staff(database_url: str) -> Iterator[Feed]:
-    yield from with_tables(database_url, STAFF)
 
 
 def change(feed: Feed, *statements: str) -> str:

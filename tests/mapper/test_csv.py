@@ -183,7 +183,7 @@ def test_errors_are_placed_by_the_lines_of_records_and_children(catalog: Any) ->
     for piece in (b'no,note,who,what,many\n1,"a\nb",,p,1\n', b"1,,,q,2\n\n2,,,", b"p,3\n2,,,q,4"):
         mapped.feed(piece)
     b"".join(mapped.finish())
-    assert [mapped.place("invoices", n) for n in range(3)] == ["line 2", "line 6", None]
-    assert [mapped.place("invoices", 0, n) for n in range(3)] == ["line 2", "line 4", "line 2"]
-    assert [mapped.place("invoices", 1, n) for n in range(2)] == ["line 6", "line 7"]
-    assert mapped.place("products", 0) is None
+    assert [mapped.source_position("invoices", n) for n in range(3)] == ["line 2", "line 6", None]
+    assert [mapped.source_position("invoices", 0, n) for n in range(3)] == ["line 2", "line 4", "line 2"]
+    assert [mapped.source_position("invoices", 1, n) for n in range(2)] == ["line 6", "line 7"]
+    assert mapped.source_position("products", 0) is None

@@ -229,7 +229,7 @@ for block in range(100):
     mapped.feed(b"".join(record % (block * 2000 + n) + other for n in range(2000)))
 mapped.feed(b"</c>")
 b"".join(mapped.finish())
-assert mapped.place("products", 199_999) == "line 1199995", mapped.place("products", 199_999)
+assert mapped.source_position("products", 199_999) == "line 1199995", mapped.source_position("products", 199_999)
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
 
@@ -265,4 +265,4 @@ def test_line_numbers_are_right_beyond_65535(catalog: Catalog, body: str) -> Non
         mapped.feed(source[at : at + (1 << 20)])
     b"".join(mapped.finish())
     for number in (0, 1, records // 3, records // 2, records - 2):
-        assert mapped.place("products", number) == f"line {2 + number * lines}"
+        assert mapped.source_position("products", number) == f"line {2 + number * lines}"

@@ -359,7 +359,7 @@ def test_a_full_disk_at_the_target_leaves_the_company_where_it_is(pair: Places, 
 
 
 def test_a_writer_in_its_turn_delays_the_departure(pair: Places, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.places.move.PATIENCE", 0.0)
+    monkeypatch.setattr("app.places.move.LEAVE_TIMEOUT", 0.0)
     pair.company(HOME)
     with psycopg.connect(pair.urls[HOME]) as writer:
 
@@ -380,7 +380,7 @@ def test_a_writer_in_its_turn_delays_the_departure(pair: Places, monkeypatch: py
 
 
 def test_an_import_under_way_delays_the_departure(pair: Places, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.places.move.PATIENCE", 0.0)
+    monkeypatch.setattr("app.places.move.LEAVE_TIMEOUT", 0.0)
     pair.company(HOME)
     [(number,)] = pair.home.write(COMPANY, "select bds.import_begin(%s, 'me')", (COMPANY,))
     with pytest.raises(ServiceError, match="imports under way") as refused:

@@ -231,7 +231,7 @@ def test_writers_of_a_company_between_two_places_are_told_so(
 def test_an_import_that_begins_while_its_company_departs_goes_to_the_new_place(
     pair: Places, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.database.database.HOLD", 600.0)
+    monkeypatch.setattr("app.database.database.DEPARTURE_HOLD", 600.0)
     wait, waiting, waited = Database.wait_for_departure, list[str](), list[str]()
     replies: list[Reply] = []
 

@@ -7,7 +7,8 @@ import pytest
 from pglast import ast
 from pglast.visitors import Visitor
 
-from app.changes.read import CHANGES, list_query
+from app.changes.log import log_query
+from app.changes.rows import list_query
 from app.database.catalog import Catalog
 from app.query import sql_statements
 from app.query.options import parse_query
@@ -126,7 +127,7 @@ def test_a_listing_is_one_select(filter: str, catalog: Catalog) -> None:
 
 
 def test_the_change_log_is_one_select(catalog: Catalog) -> None:
-    check_syntax(sql_statements.listing(list_query(catalog, CHANGES, [("filter", "id > 5")]), "acme", ODATA, ties=False), catalog)
+    check_syntax(sql_statements.listing(log_query(catalog, [("filter", "id > 5")]), "acme", ODATA, ties=False), catalog)
 
 
 def test_values_of_a_client_are_not_part_of_the_text(catalog: Catalog) -> None:

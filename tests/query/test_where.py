@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from app.changes.read import CHANGES, list_query
+from app.changes.log import log_query
+from app.changes.rows import list_query
 from app.database.catalog import Catalog
 from app.errors import QueryError
 from app.query import sql_statements
@@ -127,7 +128,7 @@ def test_a_reserved_word_can_be_a_name(catalog: Catalog) -> None:
 
 
 def test_the_change_log_is_filtered_by_its_api_names(catalog: Catalog) -> None:
-    query = list_query(catalog, CHANGES, [("filter", "(entity = 'units' OR ENTITY = 'orders') and id > 7 and rowId = 12")])
+    query = log_query(catalog, [("filter", "(entity = 'units' OR ENTITY = 'orders') and id > 7 and rowId = 12")])
     assert condition(sql_statements.count(query, "acme")) == (
         "(((entity = $2::text) or (entity = $3::text)) and (id > $4::int8) and (rowId = $5::int8))",
         ["units", "orders", "7", "12"],

@@ -27,7 +27,7 @@ def test_a_worker_listens_to_changes_while_there_is_a_hook(
     queue: Queue, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It looks without a notification once in an hour: what is delivered here, notifications have told it."""
-    monkeypatch.setattr(worker, "LOOK", 3600.0)
+    monkeypatch.setattr(worker, "UNNOTIFIED_POLL", 3600.0)
     matched: list[str] = []
 
     async def match(each: worker.Worker, company: str) -> None:

@@ -88,9 +88,8 @@ class Evaluator:
             case "not":
                 condition = self._condition(arguments[0])
                 return lambda element: not condition(element)
-            case "and" | "or":
+            case _:  # and, or
                 return _junction([self._condition(argument) for argument in arguments], name == "or")
-        raise NotImplementedError(name)
 
     def _work(self, function: Signature, arguments: list[Getter]) -> Getter:
         """Converts the arguments and calls the function; gives null or ABSENT if an argument is."""

@@ -1,0 +1,167 @@
+"""The change log under /c, as an entity with the SQL-like filter.
+
+A reader that continues after the last id of a page misses no change: ids have no gaps.  The months that a page needs are looked up
+first, so that its statement is planned for few partitions of the log.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from decimal import Decimal
+from typing import Literal, LiteralString
+
+from app.changes.log_filter import LogChecker
+from app.changes.rows import Answer, list_query, listed, listing
+from app.database.catalog import Catalog, Entity, Field
+from app.database.database import Database
+from app.database.session import Session, read_row_on
+from app.errors import ServiceError
+from app.query.query import Query
+from app.query.sql_rows import RECORDS
+from app.query.tree import Column, Comparison, Constant, Expression, Junction, Membership
+
+# The month of a change, and the first month that begins after another one: ids and times rise together.
+MONTHS: LiteralString = """
+    select (max(m.month) filter (where m.first_id <= %s))::text, (min(m.month) filter (where m.first_id > %s::numeric))::text
+    from bds.change_months m
+    where m.company_id = %s
+"""
+
+# The same for the newest changes: the page begins at the last change, or at the filter's highest id, and ids have no gaps.
+NEWEST: LiteralString = """
+    select (max(m.month) filter (where m.first_id <= greatest(p.top - %s, %s::numeric)))::text,
+        (min(m.month) filter (where m.first_id > %s::numeric))::text
+    from bds.change_months m
+    cross join (select least(%s::numeric, max(last_id)) as top from bds.positions where company_id = %s) p
+    where m.company_id = %s
+"""
+FIRST: LiteralString = """
+    select bds.first_change(%s), (select extract(epoch from p.begun_at)::text from bds.company_positions p where p.company_id = %s)
+"""
+
+# The change log as an entity.
+CHANGES = Entity(
+    name="changes",
+    singular="change",
+    table="bds.changes",
+    parent=None,
+    parent_navigation=None,
+    collection=None,
+    fields={
+        field.name: field
+        for field in (
+            Field.computed("id", "int8"),
+            Field.computed("entity", "text"),
+            Field.computed("rowId", "int8", reference="row"),
+            Field.computed("operation", "text"),
+            Field.computed("changeSetId", "uuid", required=False),
+            Field.computed("createdAt", "timestamptz"),
+        )
+    },
+    navigations={},
+    description=None,
+)
+ID_COLUMN = Column(0, "int8", (), CHANGES.fields["id"])
+
+
+def log_query(catalog: Catalog, params: Sequence[tuple[str, str]]) -> Query:
+    """Check filter, sort and limit of the log.  Raises QueryError, also for any other parameter."""
+    return list_query(catalog, CHANGES, params, LogChecker)
+
+
+async def read_changes(database: Database, company: str, params: Sequence[tuple[str, str]]) -> Answer:
+    """Read `{"data": [change records], "hasMore": bool}` by filter, sort and limit.
+
+    Raises QueryError, or ServiceError(gone) if the filter begins at a change that is no longer kept.
+    """
+    query = log_query(database.catalog, params)
+    lowest = _lowest(query.filter)
+    async with database.session(company) as connection:
+        query = between(query, *await _months_of_page(connection, company, query, lowest))
+        statement = listing(query, company, RECORDS)
+        answer = listed(await read_row_on(connection, statement.text, statement.values))
+        # read after the page, so that it counts every change that was dropped before the page was read
+        row = await (await connection.execute(FIRST, (company, company))).fetchone()
+    assert row is not None
+    first, begun = row
+    if lowest is not None:
+        require_change_kept(lowest, first, "filter")
+    return answer._replace(first=first, begun=begun)
+
+
+def require_change_kept(lowest: int, first: int, target: str) -> None:
+    """Raises ServiceError(gone) if a reader that begins at change `lowest` needs changes before `first`, which are not kept."""
+    if lowest < first and first > 1:
+        message = f"changes before {first} are no longer kept; continue with id >= {first}"
+        raise ServiceError("gone", message, target=target, firstId=first)
+
+
+def between(query: Query, since: str | None, until: str | None) -> Query:
+    """The query, restricted to changes from `since` on and before `until`, both months; None: no bound."""
+    created = Column(0, "timestamptz", (), CHANGES.fields["createdAt"])
+    bounds: tuple[tuple[Literal["ge", "lt"], str | None], ...] = (("ge", since), ("lt", until))
+    parts = [Comparison(0, "bool", how, created, Constant(0, "timestamptz", month), False) for how, month in bounds if month]
+    given = (query.filter,) if query.filter else ()
+    return replace(query, filter=Junction(0, "bool", "and", (*given, *parts))) if parts else query
+
+
+async def find_months(connection: Session, company: str, lowest: int, beyond: int | None) -> tuple[str | None, str | None]:
+    """The month of change `lowest`, and the first one that begins after change `beyond`; None: no bound."""
+    return await _read_months(connection, MONTHS, lowest, beyond, company)
+
+
+async def _months_of_page(connection: Session, company: str, query: Query, lowest: int | None) -> tuple[str | None, str | None]:
+    """The bounds of the page: the month of its first change, and the month after its last one; None: no bound."""
+    limit, is_run = query.top or 0, _is_run(query)
+    if is_run and query.order and query.order[0].descending:
+        highest = _highest(query.filter)
+        return await _read_months(connection, NEWEST, limit, lowest, highest, highest, company, company)
+    if lowest is None:
+        return None, None
+    return await find_months(connection, company, lowest, lowest + limit if is_run else None)
+
+
+async def _read_months(connection: Session, query: LiteralString, *values: int | str | None) -> tuple[str | None, str | None]:
+    row = await (await connection.execute(query, values)).fetchone()
+    assert row is not None
+    return row[0], row[1]
+
+
+def _is_run(query: Query) -> bool:
+    """Whether the ids of the page follow one another without a gap: only comparisons with the id filter it, and it is the order."""
+    if query.order and query.order[0].key != ID_COLUMN:
+        return False
+    filter = query.filter
+    parts = filter.operands if isinstance(filter, Junction) and filter.operator == "and" else (filter,) if filter else ()
+    return all(isinstance(part, Comparison) and part.operator != "ne" and part.left == ID_COLUMN for part in parts)
+
+
+def _highest(condition: Expression | None) -> int | None:
+    """The highest change id for which comparisons with the id, joined by `and`, can be true; None if they set no bound."""
+    match condition:
+        case Junction(operator="and", operands=parts):
+            return min((bound for bound in map(_highest, parts) if bound is not None), default=None)
+        case Comparison(operator="lt", left=Column(field=Field(name="id")), right=Constant(value=str(value))):
+            return math.ceil(Decimal(value)) - 1
+        case Comparison(operator="le" | "eq", left=Column(field=Field(name="id")), right=Constant(value=str(value))):
+            return math.floor(Decimal(value))
+    return None
+
+
+def _lowest(condition: Expression | None) -> int | None:
+    """The lowest change id for which the condition can be true, by its comparisons with the id; None if they set no bound."""
+    match condition:
+        case Junction(operator="and", operands=parts):
+            return max((bound for bound in map(_lowest, parts) if bound is not None), default=None)
+        case Junction(operator="or", operands=parts):
+            bounds = [_lowest(part) for part in parts]
+            return None if None in bounds else min(bound for bound in bounds if bound is not None)
+        case Comparison(operator="gt", left=Column(field=Field(name="id")), right=Constant(value=str(value))):
+            return math.floor(Decimal(value)) + 1
+        case Comparison(operator="ge" | "eq", left=Column(field=Field(name="id")), right=Constant(value=str(value))):
+            return math.ceil(Decimal(value))
+        case Membership(operand=Column(field=Field(name="id")), values=values):
+            return min(math.ceil(Decimal(value)) for value in values)
+    return None

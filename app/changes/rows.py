@@ -1,0 +1,197 @@
+"""Reads under /c: the rows of an entity, one row.  Each is one statement, with the SQL-like filter.
+
+A reader that continues after the last `updatedAt` of a page misses no row: rows with the same timestamp are never split between two
+pages.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import NamedTuple
+
+from app.database.catalog import Catalog, Entity
+from app.database.database import Database
+from app.database.past import Moment, model_of, name_version, require_version_kept
+from app.database.replicas import require_position
+from app.database.session import Row, Session, read_row_on
+from app.errors import QueryError, about
+from app.query import literals, parse_where, sql_statements
+from app.query.cache import Cache
+from app.query.check_where import WhereChecker
+from app.query.literals import INT8
+from app.query.moments import moment_of
+from app.query.query import Query
+from app.query.sql_parameters import Statement
+from app.query.sql_rows import NESTED, Style
+from app.query.tree import Column, Comparison, Constant, Expression, Order
+
+DEFAULT_LIMIT = 1_000
+MAX_LIMIT = 10_000
+
+ID = re.compile(r"0|-?[1-9]\d{0,18}", re.ASCII)
+
+
+class Answer(NamedTuple):
+    """The answer to a read.
+
+    body: JSON; None if there is no such row.  position: of the data; of the change log its last change, and
+    first: the first change that is kept, begun: when the company was created or restored.
+    """
+
+    body: bytes | None
+    position: int | str
+    first: int = 1
+    begun: str = ""
+
+
+async def read_rows(database: Database, company: str, entity: Entity, params: Sequence[tuple[str, str]]) -> Answer:
+    """Read `{"data": [rows], "hasMore": bool}` by filter, sort and limit, now or as of `version` or `at`.  Raises QueryError."""
+    moment, rest = split_moment(params)
+    catalog = model_of(database.catalog) if moment else database.catalog
+    query = list_query(catalog, catalog[entity.name], rest)
+    return listed(await _fetch(database, company, moment, listing(query, company, NESTED)))
+
+
+def split_moment(params: Sequence[tuple[str, str]]) -> tuple[Moment | None, list[tuple[str, str]]]:
+    """The moment that parameters name, and the other parameters.  Raises QueryError."""
+    named = [(name, value) for name, value in params if name in ("version", "at")]
+    for name, _ in named:
+        if [each for each, _ in named].count(name) > 1:
+            raise QueryError(f"{name} is given twice", target=name)
+    return moment_of(dict(named)), [pair for pair in params if pair not in named]
+
+
+@asynccontextmanager
+async def reading(database: Database, company: str, moment: Moment | None) -> AsyncIterator[Session]:
+    """A reader's session, for the present or a moment of the past.  Raises ServiceError for a moment to come or no longer kept."""
+    if moment is None:
+        async with database.session(company) as connection:
+            yield connection
+        return
+    require_position(moment.version or 0)
+    async with database.session(company) as connection:
+        past = await name_version(connection, company, moment)
+        yield connection
+        await require_version_kept(connection, company, past)
+
+
+async def read_row(database: Database, company: str, entity: Entity, id: str, params: Sequence[tuple[str, str]] = ()) -> Answer:
+    """Read one row by its id or a lookup, as the path has it; now or as of `version` or `at`.  Raises QueryError."""
+    moment, rest = split_moment(params)
+    for name, _ in rest:
+        raise QueryError(f"expected version or at, got {name}", target=name)
+    catalog = model_of(database.catalog) if moment else database.catalog
+    statement = _row_statement(catalog, catalog[entity.name], company, id)
+    if statement is None:
+        if moment is not None:
+            async with reading(database, company, moment):  # an error of the moment comes first
+                pass
+        return Answer(None, 0)
+    body, _, position = await _fetch(database, company, moment, statement, id)
+    return Answer(body, _position(position))
+
+
+_statements: Cache[Statement] = Cache(1_000)  # for a row by its id; one serves all ids
+
+
+def _row_statement(catalog: Catalog, entity: Entity, company: str, text: str) -> Statement | None:
+    """The statement for a row by its id, for any id, or for a row by a lookup; None if no row can match.  Raises QueryError."""
+
+    def make() -> Statement:
+        key = row_key(catalog, entity, text)
+        constant = key.right if isinstance(key, Comparison) and isinstance(key.right, Constant) and is_id else None
+        return sql_statements.page(Query(catalog, entity, filter=key, single=True, nested=True, key=constant), company, NESTED)
+
+    is_id = ID.fullmatch(text) is not None
+    if is_id and int(text) in INT8:
+        return _statements.get((catalog.version, entity.name, company), make)
+    return make() if row_key(catalog, entity, text) is not None else None
+
+
+def row_key(catalog: Catalog, entity: Entity, text: str) -> Expression | None:
+    """The condition for the row with an id or a lookup, given as text; None if no row can match.
+
+    Raises QueryError for a lookup by a field that is not unique.
+    """
+    kind, colon, value = text.partition(":")
+    if not colon:
+        kind, value = "id", text
+    if kind == "id" and (not ID.fullmatch(value) or int(value) not in INT8):
+        return None
+    checker = WhereChecker(catalog, entity)
+    keys = {each.name.lower(): each for each in (entity.fields["id"], *entity.alternate_keys)}
+    field = keys.get(kind.strip().lower())
+    if field is None:
+        raise QueryError(f"{kind!r} is not a lookup of {entity.name}: expected one of {', '.join(f.name for f in keys.values())}")
+    try:
+        return checker.compare(0, "eq", Column(0, field.type, (), field), Constant(0, *literals.typed(value, field.type)))
+    except ValueError:
+        return None
+
+
+def list_query(
+    catalog: Catalog, entity: Entity, params: Sequence[tuple[str, str]], checks: type[WhereChecker] = WhereChecker
+) -> Query:
+    """Check filter, sort and limit.  Raises QueryError, also for any other parameter."""
+    given: dict[str, str] = {}
+    for name, value in params:
+        if name not in ("filter", "sort", "limit"):
+            raise QueryError(f"expected filter, sort or limit, got {name}", target=name)
+        if name in given:
+            raise QueryError(f"{name} is given twice", target=name)
+        given[name] = value
+    checker = checks(catalog, entity)
+    with about("limit"):
+        limit = _limit(given["limit"]) if "limit" in given else DEFAULT_LIMIT
+    with about("filter"):
+        filter = _filter(checker, given.get("filter", ""))
+    with about("sort"):
+        order = checker.order(parse_where.parse_sort(given["sort"])) if "sort" in given else ()
+    return Query(catalog, entity, filter=filter, order=order, top=limit, nested=True)
+
+
+def _filter(checker: WhereChecker, text: str) -> Expression | None:
+    node = parse_where.parse_filter(text)
+    return checker.condition(node) if node else None
+
+
+def _limit(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 5 and 1 <= int(text) <= MAX_LIMIT):
+        raise QueryError(f"expected a whole number from 1 to {MAX_LIMIT:,}", position=1)
+    return int(text)
+
+
+def _by_time(order: tuple[Order, ...]) -> bool:
+    """Whether a reader can continue after the last row's updatedAt: the rows are sorted by it first, ascending."""
+    if not order or order[0].descending:
+        return False
+    key = order[0].key
+    return isinstance(key, Column) and key.field.name == "updatedAt"
+
+
+def listing(query: Query, company: str, style: Style) -> Statement:
+    """The statement for a list."""
+    return sql_statements.listing(query, company, style, ties=_by_time(query.order))
+
+
+def listed(row: Row) -> Answer:
+    """The answer from the row that the statement for a list gives."""
+    body, more, position = row
+    return Answer(b'{"data":[%b],"hasMore":%b}' % (body or b"", b"true" if more == b"t" else b"false"), _position(position))
+
+
+def _position(column: bytes | None) -> int | str:
+    """The position of data: a text, for the change log a number."""
+    text = (column or b"0").decode()
+    return int(text) if text.isdigit() else text
+
+
+async def _fetch(database: Database, company: str, moment: Moment | None, statement: Statement, key: str | None = None) -> Row:
+    """The one row of a statement over the present, or over a moment of the past.  key: as of Statement.values_for."""
+    values = statement.values_for(key)
+    if moment is None:
+        return await database.read(company, statement.text, values)
+    async with reading(database, company, moment) as connection:
+        return await read_row_on(connection, statement.text, values, prepare=statement.prepare)

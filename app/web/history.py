@@ -1,0 +1,126 @@
+"""The history of a row: its versions, newest first, with old and new values side by side."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from aiohttp import web
+
+from app.changes.history import read_versions
+from app.changes.rows import ID
+from app.database.catalog import Entity
+from app.errors import ServiceError
+from app.export.row_formats import shown_decimal
+from app.query.literals import INT8
+from app.web.actors import display_names
+from app.web.page import PageRequest
+from app.web.row_names import row_names
+
+PAGE = 20  # versions
+
+
+@dataclass(frozen=True, slots=True)
+class FieldChange:
+    """A field's value before and after a change."""
+
+    name: str
+    before: Any
+    after: Any
+    refers_to: str | None  # entity of the row that the value refers to
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """A change of a row with its fields."""
+
+    id: int
+    operation: str
+    at: str
+    actor: str
+    change_set: str | None
+    fields: tuple[FieldChange, ...]
+
+
+async def show(page: PageRequest) -> web.StreamResponse:
+    """The versions of a row, newest first."""
+    name, row_id = page.path_variables["entity"], page.path_variables["row"]
+    catalog = page.database.catalog
+    if name not in catalog:
+        raise ServiceError("not_found", f"no such entity: {name}")
+    if not ID.fullmatch(row_id) or int(row_id) not in INT8:
+        raise ServiceError("not_found", f"no such row: {row_id}")
+    entity, row, offset = catalog[name], (name, int(row_id)), page.offset()
+    versions, more = await find_versions(page, entity, row[1], PAGE, offset)
+    if not versions and not offset:
+        raise unknown_row(entity, row[1])
+    names = await row_names(page, [row, *references(versions)])
+    newest = versions[0] if versions and not offset else await find_newest(page, entity, row[1])
+    return page.render(
+        "history.html",
+        entity=name,
+        row_id=row[1],
+        versions=versions,
+        names=names if row in names else {**names, row: last_name(entity, versions, row[1])},
+        exists=newest.operation != "delete" if newest else row in names,
+        actors=await display_names(page, (each.actor for each in versions)),
+        more=more,
+        offset=offset,
+        page_size=PAGE,
+    )
+
+
+def unknown_row(entity: Entity, id: int) -> ServiceError:
+    return ServiceError("not_found", f"{entity.name} has no row {id}, and the log has no changes of it")
+
+
+async def find_newest(page: PageRequest, entity: Entity, id: int) -> Version | None:
+    """The newest version of a row; None if the log has no changes of it."""
+    versions, _ = await find_versions(page, entity, id, 1, 0)
+    return versions[0] if versions else None
+
+
+async def find_versions(page: PageRequest, entity: Entity, id: int, limit: int, offset: int) -> tuple[list[Version], bool]:
+    """Versions of a row, newest first, and whether there are more."""
+    async with page.database.session(page.company) as connection:
+        found, more = await read_versions(connection, page.company, entity, id, limit, offset)
+    # numbers stay text, because a decimal may have more digits than a float
+    return [_version(entity, json.loads(each, parse_float=str, parse_int=str)) for each in found], more
+
+
+def references(versions: Iterable[Version]) -> Iterator[tuple[str, int]]:
+    """The rows that values of the versions refer to."""
+    for field in (field for version in versions for field in version.fields if field.refers_to):
+        assert field.refers_to is not None
+        yield from ((field.refers_to, int(value)) for value in (field.before, field.after) if value is not None)
+
+
+def last_name(entity: Entity, versions: Iterable[Version], id: int) -> tuple[str, str]:
+    """Code and name of a row that no longer exists, from its newest version that has them; without one, the id."""
+    code = entity.identifying_field.name if entity.identifying_field else "id"
+    for version in versions:
+        values = {field.name: field.before or field.after for field in version.fields}
+        if values.get(code):
+            return str(values[code]), str(values.get("name") or "")
+    return str(id), ""
+
+
+def _version(entity: Entity, document: Mapping[str, Any]) -> Version:
+    """A version with the fields that an update changed; for a create or delete, with all fields that have a value."""
+    old, new = document["old"] or {}, document["new"] or {}
+    fields = [_field_change(entity, name, old.get(name), new.get(name)) for name in (new or old)]
+    if document["operation"] != "update":
+        fields = [each for each in fields if each.name != "updatedAt" and (each.before, each.after) != (None, None)]
+    return Version(
+        int(document["version"]), document["operation"], document["at"], document["actor"], document["changeSetId"], tuple(fields)
+    )
+
+
+def _field_change(entity: Entity, name: str, before: Any, after: Any) -> FieldChange:
+    field = entity.fields.get(name)
+    if field and field.type == "numeric":
+        before, after = (shown_decimal(value) if isinstance(value, str) else value for value in (before, after))
+    step = entity.navigations.get(field.reference) if field and field.reference else None
+    return FieldChange(name, before, after, step.target if step else None)
