@@ -95,7 +95,7 @@ class DirectConnection:
         while not self._pq.is_busy():
             result = self._pq.get_result()
             if result is None:
-                self._settle(psycopg.OperationalError("the server sent no result"))
+                self._settle()
                 return
             self._received = result
 
@@ -116,7 +116,7 @@ class DirectConnection:
         except psycopg.OperationalError:
             self.detach()
 
-    def _settle(self, error: psycopg.OperationalError) -> None:
+    def _settle(self, error: psycopg.OperationalError | None = None) -> None:
         """End the wait for the result; with an error if the server has sent none."""
         self._answered = time.monotonic()
         waiter, self._waiter = self._waiter, None
@@ -125,7 +125,7 @@ class DirectConnection:
         if self._received is not None:
             waiter.set_result(self._received)
         else:
-            waiter.set_exception(error)
+            waiter.set_exception(error or psycopg.OperationalError("the server sent no result"))
             waiter.exception()  # seen, even if no caller takes it any more
 
     async def cancel(self) -> None:
