@@ -150,6 +150,9 @@ class Operator:
         self.connection.execute("select bds.create_company(%s, %s)", (name, tenant))
         return name
 
+    def delete_company(self, name: str) -> None:
+        self.connection.execute("select bds.delete_company(%s)", (name,))
+
     def key(self, *companies: str, tenant: str | None = None, scopes: tuple[str, ...] = ("read", "import", "hooks")) -> str:
         """An API key for the companies, or for all of the tenant's."""
         key = "bds_" + secrets.token_urlsafe(32)

@@ -95,7 +95,7 @@ def restore(connection: psycopg.Connection[Any], source: BinaryIO, hooks: bool, 
                 stack.close()  # ends the COPY before
                 table = content.decode()
                 copy = stack.enter_context(cursor.copy(statements[table])) if kind == b"T" else None
-        cursor.execute("select bds_operation.finish_restore(%s, %s)", (json.dumps(header), hooks))
+        cursor.execute("select bds_operation.finish_restore(%s, %s, false)", (json.dumps(header), hooks))
     return str(header["company"])
 
 

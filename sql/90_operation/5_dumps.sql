@@ -234,7 +234,7 @@ $$;
 comment on function bds_operation.rename_restored(jsonb) is
     'Gives old values of a restored log the present names of their columns, if columns were renamed there at other times than here';
 
-create function bds_operation.finish_restore(header jsonb, with_hooks boolean)
+create function bds_operation.finish_restore(header jsonb, with_hooks boolean, is_moved boolean)
     returns void
     language plpgsql
     set search_path = pg_catalog, pg_temp
@@ -244,8 +244,9 @@ declare
     company text := header ->> 'company';
 begin
     perform bds_operation.rename_restored(header);
-    -- the transaction is of another server, and readers may have seen other changes under these ids
-    update bds.clocks k set transaction_id = null, departed_at = null, begun_at = default where k.company_id = company;
+    if not is_moved then  -- the transaction is of another server, and readers may have seen other changes under these ids
+        update bds.clocks k set transaction_id = null, departed_at = null, begun_at = default where k.company_id = company;
+    end if;
     -- what the other server no longer kept, and what came before it, is not kept here
     delete from bds.change_months m
     where m.company_id = company and m.month <= (
@@ -267,8 +268,9 @@ begin
     perform pg_notify('bds_hooks', company);
 end
 $$;
-comment on function bds_operation.finish_restore(jsonb, boolean) is
-    'Fits a restored company to this server: clock, months and sequences; hooks are disabled unless they are wanted';
+comment on function bds_operation.finish_restore(jsonb, boolean, boolean) is
+    'Fits a company that was restored, or has moved with its clock, to this server: clock, months and sequences; hooks are disabled unless '
+    'they are wanted';
 
 create function bds_operation.advance_sequence(table_name regclass, column_name name, condition text, company text)
     returns void

@@ -185,12 +185,14 @@ begin
     for this in
         select e.name, a.attname, a.attrelid::regclass as table_name, s.seqrelid::regclass as sequence, s.seqstart, s.seqincrement
         from pg_attribute a
+        join pg_class t on t.oid = a.attrelid
         join pg_depend d on d.refclassid = 'pg_class'::regclass and d.refobjid = a.attrelid and d.refobjsubid = a.attnum
             and d.classid = 'pg_class'::regclass and d.deptype in ('a', 'i')
         join pg_sequence s on s.seqrelid = d.objid
         left join bds.entities e on e.table_name = a.attrelid
         where (e.name is not null or a.attrelid in ('bds.imports'::regclass, 'bds.erasures'::regclass))
-            and s.seqincrement > 0 and has_sequence_privilege(s.seqrelid, 'select') and has_table_privilege(a.attrelid, 'select')
+            and s.seqincrement > 0 and has_sequence_privilege(s.seqrelid, 'select')
+            and has_schema_privilege(t.relnamespace, 'usage') and has_table_privilege(a.attrelid, 'select')
         order by e.ordinal, a.attrelid
     loop
         execute format(

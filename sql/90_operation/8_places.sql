@@ -228,7 +228,7 @@ begin
     insert into bds.clocks select * from jsonb_populate_record(null::bds.clocks, clock || '{"departed_at": null, "transaction_id": null}');
     update bds.companies c set created_at = (header ->> 'created_at')::timestamptz, log_retention = (header ->> 'log_retention')::interval
     where c.id = company and header ? 'created_at';
-    perform bds_operation.finish_restore(header, true);
+    perform bds_operation.finish_restore(header, true, true);
     perform pg_notify('bds_changes', company);
 end
 $$;

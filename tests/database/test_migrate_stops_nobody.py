@@ -175,7 +175,7 @@ def test_a_plan_names_what_would_be_applied_and_changes_nothing(url: str, own_sq
 def test_a_plan_waits_for_no_reader_of_an_entity_and_stops_none(
     reader: psycopg.Connection[Any], url: str, own_sql: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(migrate, "TRIES", 1)
+    monkeypatch.setattr(migrate, "LOCK_TRIES", 1)
     change_policies(own_sql)
     assert migrate.plan(url) == ["20_registry", migrate.LAST, *(f"{name}: table" for name in ENTITIES)]
     assert reader.info.transaction_status == psycopg.pq.TransactionStatus.INTRANS

@@ -137,7 +137,13 @@ def test_a_tag_depends_on_data_request_and_format(service: Service) -> None:
 
 
 def test_a_tag_of_a_company_that_was_deleted_does_not_fit_the_next_one_of_its_id(service: Service) -> None:
-    paths = ("/api/odata/twice/units", "/api/odata/twice@1/units", "/c/twice/units", "/c/twice/units?version=1", "/c/twice/changes")
+    paths = (
+        "/api/odata/twice/units",
+        "/api/odata/twice@1/units",
+        "/c/twice/units",
+        "/c/twice/units?version=1",
+        "/c/twice/changes",
+    )
     tags = []
     for code in ("A", "B"):
         service.operator.company("twice")
@@ -146,7 +152,7 @@ def test_a_tag_of_a_company_that_was_deleted_does_not_fit_the_next_one_of_its_id
         replies = [service.ask(path, authorization=basic) for path in paths]
         assert [reply.status for reply in replies] == [200] * len(paths)
         tags += [reply.headers["ETag"] for reply in replies]
-        service.operator.rows("select bds.delete_company('twice')")
+        service.operator.delete_company("twice")
     assert len({*tags}) == 2 * len(paths)
 
 

@@ -44,6 +44,11 @@ class PlacedOperator(Operator):
             home.execute("select bds.create_company(%s, %s, 'west')", (name, tenant))
         return name
 
+    def delete_company(self, name: str) -> None:
+        super().delete_company(name)
+        with psycopg.connect(self.home_url, autocommit=True) as home:
+            Operator(home).delete_company(name)
+
     def key(self, *companies: str, tenant: str | None = None, scopes: tuple[str, ...] = ("read", "import", "hooks")) -> str:
         with psycopg.connect(self.home_url, autocommit=True) as home:
             return Operator(home).key(*companies, tenant=tenant, scopes=scopes)
