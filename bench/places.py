@@ -33,6 +33,7 @@ from bench.table import Result, rate, say, timed
 ROUNDS, REQUESTS = 5, 200
 ROWS = 30_000  # products, each with a change: 60,000 rows
 TARGET = 1.0  # second that a writer waits
+WRITE = "update data.products set price = coalesce(price, 0) + 1 where company_id = %s and code = 'P1'"
 
 
 def measure(_: Place) -> Iterator[Result]:
@@ -106,7 +107,7 @@ def _move(urls: dict[str, str]) -> Iterator[Result]:
         source = "west" if target == HOME else HOME
         floor.append(timed(_dump_and_restore, urls[source], urls[target])[0])
         heard, started = Heard(), time.perf_counter()
-        with _writing(urls) as longest, move.Move.of(urls, COMPANY, heard) as one:
+        with writing(urls) as longest, move.Move.of(urls, COMPANY, heard) as one:
             one.start(target)
         ours.append(heard.at["switched"] - started)
         waits.append(longest[0])
@@ -132,7 +133,7 @@ class Heard:
 
 
 @contextlib.contextmanager
-def _writing(urls: dict[str, str]) -> Iterator[list[float]]:
+def writing(urls: dict[str, str], company: str = COMPANY) -> Iterator[list[float]]:
     """One-row writes, wherever the company takes them, while the block lasts; its list gets the longest time from one to the next."""
     ended, longest = threading.Event(), [0.0]
 
@@ -143,8 +144,8 @@ def _writing(urls: dict[str, str]) -> Iterator[list[float]]:
             while not ended.is_set():
                 for connection in connections:
                     with contextlib.suppress(psycopg.errors.DatabaseError), connection.transaction():
-                        connection.execute("select bds.set_context(%s)", (COMPANY,))
-                        connection.execute("update data.products set price = coalesce(price, 0) + 1 where code = 'P1'")
+                        connection.execute("select bds.set_context(%s)", (company,))
+                        connection.execute(WRITE, (company,))
                         now = time.perf_counter()
                         longest[0], last = max(longest[0], now - last), now
 

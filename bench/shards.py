@@ -20,6 +20,7 @@ from psycopg.conninfo import make_conninfo
 
 from app.database import migrate
 from app.places import cluster
+from bench import rebalance
 from bench.company import PRODUCTS
 from bench.place import COMPANY, Place, load, settle
 from bench.table import Result, rate, say, timed
@@ -38,13 +39,14 @@ def measure_divided(where: Place) -> Iterator[Result]:
 
 
 def measure_citus(_: Place) -> Iterator[Result]:
-    """Statements and records a second; nothing without a cluster."""
+    """Statements and records a second, and how long writers wait for moves; nothing without a cluster."""
     url = os.environ.get("BDS_TEST_CITUS_URL")
     if not url:
         say("citus: skipped, because BDS_TEST_CITUS_URL names no cluster")
         return
     with _database(url, None) as whole, _database(url, cluster.SHARDS, of_citus=True) as placed:
         yield from _compare("citus", placed, whole)
+    yield from rebalance.measure(url)
 
 
 def _compare(name: str, ours: str, floor: str) -> Iterator[Result]:

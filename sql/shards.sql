@@ -45,6 +45,9 @@ declare
 begin
     if strpos(held, ',' || shard || ',') = 0 then
         perform lock_shard_metadata(5, array[shard]);  -- SHARE; until the end of the transaction
+        if current_setting('transaction_isolation') <> 'read committed' then  -- whose snapshot may be older than the move
+            perform from pg_dist_placement p where p.shardid = shard for key share;  -- raises 40001 then
+        end if;
         if not exists (
             select from pg_dist_placement p
             where p.shardid = shard and p.groupid = (select g.groupid from pg_dist_local_group g)

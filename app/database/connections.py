@@ -89,7 +89,7 @@ def resolve_again(config: Config, company: str, former: str, error: psycopg.Erro
 
 
 def still_moving() -> ServiceError:
-    message = "the company is being moved to another place; if it stays so: bds company move --resume"
+    message = "the company is being moved to another place; if it stays so: bds company move --resume, or bds node rebalance"
     return ServiceError("busy", message, headers={"Retry-After": "5"})
 
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, LiteralString
 
 import psycopg
@@ -46,7 +48,12 @@ NO_PROPAGATION: LiteralString = """
 NUMBER: LiteralString = "select count(*) from pg_dist_shard where logicalrelid = to_regclass('shards.bds_clocks')"
 # tables with rows of companies that Citus does not have yet, that of the clocks first
 UNKNOWN: LiteralString = """
-    select t.name, bds_shards.store_of(t.table_name), bds_shards.company_column(t.table_name), array_to_string(c.reloptions, ', ')
+    select t.name, bds_shards.store_of(t.table_name), bds_shards.company_column(t.table_name), array_to_string(c.reloptions, ', '),
+        exists (
+            select from pg_attribute a
+            where a.attrelid = t.table_name and a.attname = bds_shards.company_column(t.table_name)
+                and (a.atttypid, a.attcollation) = ('text'::regtype, 'pg_catalog."C"'::regcollation)
+        )
     from bds_operation.company_tables() with ordinality t (name, table_name, condition, columns, is_dumped, n)
     join pg_class c on c.oid = t.table_name
     where (t.table_name in (select bds_shards.whole_tables()) or bds_shards.is_divided(t.table_name))
@@ -60,6 +67,10 @@ NODE_OF: LiteralString = """
     from pg_dist_placement p join pg_dist_node n on n.groupid = p.groupid and n.noderole = 'primary'
     where p.shardid = get_shard_id_for_distribution_column('shards.bds_clocks', %s::text)
 """
+ATTACH: LiteralString = """
+    select count(bds_shards.attach(s.divided, s.shard, s.number)::text)
+    from unnest(%s::regclass[], %s::text[], %s::bigint[]) s (divided, shard, number)
+"""
 # companies of workers that are not where the directory has them, or whose move was interrupted
 FOLLOW: LiteralString = """
     with nodes (name, groupid) as (select * from unnest(%s::text[], %s::int[])),
@@ -72,7 +83,13 @@ FOLLOW: LiteralString = """
     )
     select count(bds_operation.note_place(company_id, name)::text) from placed where place <> name or phase is not null
 """
-OF_NODE = {"enable_ddl_propagation": "off", "enable_manual_changes_to_shards": "on", "override_table_visibility": "off"}
+LEFTOVER: LiteralString = "select place, shards from bds.settings"  # of a node that has been migrated before
+OF_NODE = {
+    "citus.enable_ddl_propagation": "off",
+    "citus.enable_manual_changes_to_shards": "on",
+    "citus.override_table_visibility": "off",
+    "idle_in_transaction_session_timeout": "0",  # locks are held while Citus copies
+}
 
 Node = tuple[int, str, int]  # Citus' number of it, host, port
 
@@ -120,14 +137,13 @@ def place_of(home: psycopg.Connection[Any], company: str) -> str | None:
     return place_name(host, port)
 
 
-def require_movable(home_url: str, company: str, source: str, target: str) -> None:
-    """Raise ServiceError if Citus has a company at the source, or would have it at another place than the target."""
+def require_elsewhere(home_url: str, company: str, source: str) -> None:
+    """Raise ServiceError if a place that a company leaves is a worker, which Citus moves it from."""
     with connect(home_url) as home:
         if version(home) is not None and source in find_nodes(home):
             raise ServiceError(
                 "conflict", f"{company} is where Citus has its shard: expected bds node rebalance or bds place drain"
             )
-    require_placement(home_url, company, target)
 
 
 def require_placement(home_url: str, company: str, place: str) -> None:
@@ -170,6 +186,7 @@ def arrange(home_url: str) -> Iterator[str]:
     """
     urls = {}
     with connect(home_url) as home:
+        home.execute(NO_PROPAGATION)
         nodes = find_nodes(home)
         for name, (_, host, port) in nodes.items():
             urls[name] = _url(home_url, host, port)
@@ -207,17 +224,34 @@ def _make_place(home: psycopg.Connection[Any], name: str, url: str) -> Iterator[
 
 def _prepare(home: psycopg.Connection[Any], name: str, url: str) -> Iterator[str]:
     """Migrate a worker, with tables that are divided."""
+    number = one_value(home, NUMBER) or SHARDS
     try:
         with connect(url) as place:
-            if version(place) is None:
-                raise ServiceError("conflict", f"{name} has no Citus: expected create extension citus in its database")
-            if one_value(place, "select to_regclass('public.bds_migrations') is null and to_regnamespace('bds') is not null"):
-                message = f"{name} has a schema bds that bds migrate has not made: expected a new database, and bds node add"
-                raise ServiceError("conflict", f"{message} instead of citus_add_node (undone by citus_remove_node)")
+            _require_suitable(place, name, version(home), number)
             place.execute(NO_PROPAGATION)
     except psycopg.OperationalError as error:
         raise ServiceError("conflict", f"{name} cannot be reached with {url}: {error}") from error
-    yield from (f"sql/{step}" for step in migrate.migrate(url, one_value(home, NUMBER) or SHARDS))
+    yield from (f"sql/{step}" for step in migrate.migrate(url, number))
+
+
+def _require_suitable(place: psycopg.Connection[Any], name: str, of_home: int | None, number: int) -> None:
+    """Raise ServiceError unless a node can become a worker of this cluster, whose tables have so many shards."""
+    found = version(place)
+    if found is None:
+        raise ServiceError("conflict", f"{name} has no Citus: expected create extension citus in its database")
+    if found != of_home:
+        raise ServiceError("conflict", f"{name} has Citus {found}: expected {of_home}, as on the coordinator")
+    if one_value(place, "select to_regnamespace('bds') is null"):
+        return
+    if one_value(place, "select to_regclass('public.bds_migrations') is null"):
+        message = f"{name} has a schema bds that bds migrate has not made: expected a new database, and bds node add"
+        raise ServiceError("conflict", f"{message} instead of citus_add_node (undone by citus_remove_node)")
+    if one_value(place, "select to_regnamespace('bds_shards') is null"):
+        return  # an earlier attempt was interrupted
+    called, shards = place.execute(LEFTOVER).fetchone() or (HOME, None)
+    if called not in (HOME, name) or shards != number:
+        what = f"{shards} shards" if shards else "tables that are not divided"
+        raise ServiceError("conflict", f"{name} has a database that is the place {called!r}, with {what}: expected a new database")
 
 
 def distribute(home: psycopg.Connection[Any]) -> Iterator[str]:
@@ -225,7 +259,10 @@ def distribute(home: psycopg.Connection[Any]) -> Iterator[str]:
     home.execute(NO_PROPAGATION)
     home.execute("set client_min_messages = warning; set citus.enable_ddl_propagation = on; create schema if not exists shards")
     number = one_value(home, "select bds_shards.number_of_shards()") or SHARDS
-    for table, store, column, options in home.execute(UNKNOWN).fetchall():
+    for table, store, column, options, is_suitable in home.execute(UNKNOWN).fetchall():
+        if not is_suitable:
+            mend = f'alter table {table} alter {column} type text collate "C"'
+            raise ServiceError("conflict", f'{table}.{column} is not text collate "C", by which rows are distributed: {mend}')
         target = sql.Identifier("shards", store)
         with home.transaction():
             home.execute(sql.SQL(COLUMNS).format(target, sql.SQL(table)) + sql.SQL(f" with ({options})" if options else ""))
@@ -239,10 +276,21 @@ def distribute(home: psycopg.Connection[Any]) -> Iterator[str]:
 def attach(url: str) -> tuple[int, int]:
     """Make the shards that Citus has placed on a node partitions; returns how many are new, and how many columns have changed."""
     with of_node(url) as place:
-        return briefly(place, "select bds_shards.attach()"), briefly(place, "select bds_shards.align()")
+        arrived = place.execute("select step, divided, shard, number from bds_shards.arrived()").fetchall()
+        for _, shards in groupby(arrived, itemgetter(0)):
+            briefly(place, ATTACH, *map(list, zip(*(shard[1:] for shard in shards), strict=True)))
+        return len(arrived), briefly(place, "select bds_shards.align()")
 
 
-def briefly(connection: psycopg.Connection[Any], statement: LiteralString) -> Any:
+def drop_departed(url: str) -> None:
+    """Drop the partitions whose shards Citus has moved to another node."""
+    with of_node(url) as place:
+        briefly(place, "select bds_shards.empty_departed()")
+        for departed in place.execute("select divided, shard from bds_shards.departed()").fetchall():
+            briefly(place, "select bds_shards.drop_departed(%s, %s)", *departed)
+
+
+def briefly(connection: psycopg.Connection[Any], statement: LiteralString, *values: Any) -> Any:
     """Run a statement that locks tables which others use, and return its value: tried again rather than waiting for a lock.
 
     It gives up before others, which may wait for its locks, look for a deadlock.
@@ -251,10 +299,12 @@ def briefly(connection: psycopg.Connection[Any], statement: LiteralString) -> An
         try:
             with connection.transaction():
                 connection.execute(f"set local lock_timeout = '{LOCK_TIMEOUT}'")
-                return one_value(connection, statement)
-        except (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected):
+                return one_value(connection, statement, *values)
+        except (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected) as error:
             if not left:
-                raise
+                where = f"{connection.info.host}:{connection.info.port}"
+                message = f"sessions at {where} held locks on tables in {LOCK_TRIES} tries: end them, then bds node rebalance"
+                raise ServiceError("busy", f"{message}; {error}") from error
             time.sleep(LOCK_PAUSE)
 
 
@@ -268,7 +318,7 @@ def of_node(url: str) -> psycopg.Connection[Any]:
     """A connection to one node that sees its shards and may alter them."""
     connection = connect(url)
     for name, setting in OF_NODE.items():
-        connection.execute(f"set citus.{name} = {setting}".encode())
+        connection.execute(f"set {name} = {setting}".encode())
     return connection
 
 

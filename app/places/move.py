@@ -99,7 +99,8 @@ class Move:
             raise ServiceError("not_found", f"no such place: {target!r}")
         if target == self.place:
             raise ServiceError("conflict", f"{self._company} is at {target} already")
-        cluster.require_movable(self._urls[HOME], self._company, self.place, target)
+        cluster.require_elsewhere(self._urls[HOME], self._company, self.place)
+        cluster.require_placement(self._urls[HOME], self._company, target)
         self._source_name, self._target_name = self.place, target
         self._check()
         self._note("copying")
@@ -109,6 +110,8 @@ class Move:
     def resume(self) -> None:
         """Go on with a move that was interrupted.  Raises ServiceError, psycopg.Error."""
         self._require_phase()
+        if self.phase != "clearing":
+            cluster.require_placement(self._urls[HOME], self._company, self._target_name)
         self._check()
         self._run()
 
@@ -154,6 +157,7 @@ class Move:
     def _require_phase(self) -> None:
         if not self.phase:
             raise ServiceError("conflict", f"{self._company} is not being moved; it is at {self.place}")
+        cluster.require_elsewhere(self._urls[HOME], self._company, self._source_name)
 
     # Steps
 

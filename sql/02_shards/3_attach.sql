@@ -20,54 +20,63 @@ $$;
 comment on function bds_shards.placed() is
     'The shards that Citus has placed on this node, each after those that its foreign keys refer to, with the tables that they belong to';
 
-create function bds_shards.attach()
-    returns bigint
+create function bds_shards.arrived()
+    returns table (step bigint, divided regclass, shard text, number bigint)
+    language sql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
+    -- the clock, without which a company takes no writes, with what is read without its name at last
+    select case when p.divided::text ^@ 'data.' or p.divided = 'bds.change_log'::regclass then p.n end, p.divided, p.shard, p.number
+    from bds_shards.placed() p
+    where not exists (select from pg_inherits i where i.inhrelid = p.shard::regclass)
+    order by 1, p.n;
+$$;
+comment on function bds_shards.arrived() is
+    'Shards that have come to this node and are not partitions yet, in the order in which they become that, step by step';
+
+create function bds_shards.attach(divided regclass, shard text, number bigint)
+    returns void
     language plpgsql
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    this    record;
     made    text;
-    arrived oid[];
-    done    bigint := 0;
+    is_used boolean;
 begin
-    for this in
-        select p.* from bds_shards.placed() p where not exists (select from pg_inherits i where i.inhrelid = p.shard::regclass) order by p.n
-    loop
-        if this.divided = 'bds.companies'::regclass then
-            execute format(
-                'insert into bds.tenants (id) select distinct c.tenant_id from %s c where c.tenant_id is not null on conflict do nothing',
-                this.shard
-            );
-        end if;
-        for made in
-            select format('alter table %s add constraint %I %s', this.shard, k.conname, pg_get_constraintdef(k.oid))
-            from pg_constraint k
-            where k.conrelid = this.divided and k.contype = 'c' and not exists (
-                select from pg_constraint o where o.conrelid = this.shard::regclass and o.contype = 'c' and o.conname = k.conname
-            )
-        loop
-            execute made;
-        end loop;
-        execute format('alter table %s owner to bds_owner', this.shard);
-        execute format('grant maintain on %s to bds_importer, bds_operator', this.shard);
+    lock table bds.clocks in exclusive mode;  -- the first lock of a writer: nobody who waits for one of the others holds it
+    perform set_config('citus.skip_constraint_validation', 'on', true);  -- the rows come from a partition with the same constraints
+    if divided = 'bds.companies'::regclass then
         execute format(
-            'alter table %s attach partition %s for values with (modulus %s, remainder %s)', this.divided, this.shard,
-            bds_shards.number_of_shards(), this.number
+            'insert into bds.tenants (id) select distinct c.tenant_id from %s c where c.tenant_id is not null on conflict do nothing', shard
         );
-        perform bds_shards.go_on_after(this.divided, this.shard::regclass);
-        arrived := case when this.divided = 'bds.imports'::regclass then arrived || this.shard::regclass::oid else arrived end;
-        done := done + 1;
-    end loop;
-    perform bds_shards.end_imports(arrived);
-    return done;
+    end if;
+    execute format('select exists (select from %s)', shard) into is_used;
+    select string_agg(format('add constraint %I %s', k.conname, pg_get_constraintdef(k.oid)), ', ' order by k.conname) into made
+    from pg_constraint k
+    where k.conrelid = divided and k.conparentid = 0 and (k.contype = 'c' or k.contype = 'f' and is_used) and not exists (
+        select from pg_constraint o where o.conrelid = shard::regclass and o.contype = k.contype and o.conname = k.conname
+    );
+    if made is not null then
+        execute format('alter table %s %s', shard, made);
+    end if;
+    execute format('alter table %s owner to bds_owner', shard);
+    execute format('grant maintain on %s to bds_importer, bds_operator', shard);
+    execute format(
+        'alter table %s attach partition %s for values with (modulus %s, remainder %s)', divided, shard, bds_shards.number_of_shards(), number
+    );
+    perform bds_shards.go_on_after(divided, shard::regclass);
+    if divided = 'bds.import_errors'::regclass then
+        perform bds_shards.end_imports(p.shard::regclass)
+        from bds_shards.placed() p
+        where p.divided = 'bds.imports'::regclass and p.number = attach.number;
+    end if;
 end
 $$;
-comment on function bds_shards.attach() is
-    'Makes shards that have come to this node partitions of their tables; returns how many. Writers of the node wait while foreign '
-    'keys are checked';
+comment on function bds_shards.attach(regclass, text, bigint) is
+    'Makes a shard that has come to this node a partition of its table; writers of the node wait meanwhile';
 
-create function bds_shards.end_imports(arrived oid[])
+create function bds_shards.end_imports(arrived regclass)
     returns void
     language sql
     set search_path = pg_catalog, pg_temp
@@ -75,15 +84,15 @@ as $$
     with ended as (
         update bds.imports i
         set state = 'failed', finished_at = clock_timestamp(), error_count = i.error_count + 1
-        where i.finished_at is null and i.tableoid = any (arrived)
+        where i.finished_at is null and i.tableoid = arrived
         returning i.company_id, i.id, i.error_count
     )
     insert into bds.import_errors (company_id, import_id, n, path, code, message)
     select e.company_id, e.id, e.error_count, 'document', 'aborted', 'the company was moved to another place before the import ran'
     from ended e;
 $$;
-comment on function bds_shards.end_imports(oid[]) is
-    'Ends imports that were being received when their shards came: what they staged is at the other node, and tables of their number '
+comment on function bds_shards.end_imports(regclass) is
+    'Ends imports that were being received when their shard came: what they staged is at the other node, and tables of their number '
     'may be those of an import here';
 
 create function bds_shards.go_on_after(divided regclass, shard regclass)
@@ -170,14 +179,20 @@ comment on function bds_shards.empty_departed() is
     'Deletes the rows of partitions that Citus has moved to another node, so that no foreign key keeps them, and what their imports have '
     'staged: locks no table of others';
 
-create function bds_shards.drop_departed()
-    returns bigint
-    language sql
+create function bds_shards.drop_departed(divided regclass, shard text)
+    returns void
+    language plpgsql
     set search_path = pg_catalog, pg_temp
 as $$
-    select bds_shards.on_departed('alter table %1$s detach partition %2$s; drop table %2$s');
+begin
+    lock table bds.clocks in exclusive mode;  -- as bds_shards.attach
+    execute format('alter table %s detach partition %s; drop table %2$s', divided, shard);
+exception when undefined_table then
+    null;  -- Citus drops those that nothing refers to
+end
 $$;
-comment on function bds_shards.drop_departed() is 'Drops partitions that Citus has moved to another node: locks the tables';
+comment on function bds_shards.drop_departed(regclass, text) is
+    'Drops a partition that Citus has moved to another node, which is empty: locks the table';
 
 create function bds_shards.align()
     returns bigint

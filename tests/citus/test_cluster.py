@@ -313,3 +313,5 @@ def test_tables_and_columns_of_a_dba_are_distributed(pair: Cluster) -> None:
     with pytest.raises(psycopg.errors.CheckViolation):
         pair.write(place, "update data.parts set weight = -1")
     assert pair.rows(HOME, "select code, weight::text from shards.data_parts") == [("A", "1.50")]
+    with pytest.raises(ServiceError, match="alter company_id type text collate"):
+        administration.run_file(pair.urls, "create table data.notes (company_id text, note text)")

@@ -25,7 +25,7 @@ select bds.register('data.shops');
 create table data.seats ({ROW}, shop_id bigint not null, number int not null, guest text, unique (company_id, shop_id, number),
     foreign key (company_id, shop_id) references data.shops (company_id, id) on delete cascade);
 select bds.register('data.seats', parent => 'shop_id');
-create table data.outside (company_id text, shop_id bigint, foreign key (company_id, shop_id) references data.shops (company_id, id));
+create table data.outside (company_id text collate "C", shop_id bigint, foreign key (company_id, shop_id) references data.shops (company_id, id));
 """
 
 
