@@ -45,6 +45,9 @@ NO_PROPAGATION: LiteralString = """
     set citus.enable_ddl_propagation = off;
     do $$ begin execute format('alter database %I set citus.enable_ddl_propagation = off', current_database()); end $$
 """
+# what a move leaves at its source, which may still be read, is dropped by the next one, and not by Citus after 15 s
+KEEPS_SOURCES: LiteralString = "select current_setting('citus.defer_shard_delete_interval') = '-1'"
+KEEP_SOURCES: LiteralString = "alter system set citus.defer_shard_delete_interval = -1"
 NUMBER: LiteralString = "select count(*) from pg_dist_shard where logicalrelid = to_regclass('shards.bds_clocks')"
 # tables with rows of companies that Citus does not have yet, that of the clocks first
 UNKNOWN: LiteralString = """
@@ -192,6 +195,9 @@ def arrange(home_url: str) -> Iterator[str]:
             urls[name] = _url(home_url, host, port)
             yield from (f"{name}: {step}" for step in _make_place(home, name, urls[name]))
         if nodes:
+            if not one_value(home, KEEPS_SOURCES):
+                home.execute(KEEP_SOURCES)
+                home.execute("select pg_reload_conf()")
             yield from (f"distributed {table}" for table in distribute(home))
         for name, url in ({HOME: home_url} | urls).items():
             number, changes = attach(url)

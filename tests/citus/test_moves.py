@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import psycopg
@@ -106,6 +107,25 @@ def test_a_move_of_citus_is_neither_resumed_nor_aborted_as_one_of_replication(
                 mend()
     rebalance.rebalance(pair.urls, lambda _: None)
     assert pair.write(pair.place(), "update data.units set name = 'Kilogram' returning code") == [("KG",)]
+
+
+def test_readers_keep_the_rows_of_a_move_that_was_interrupted(pair: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Citus drops what has moved after 15 s otherwise, and the directory still leads readers there."""
+    source = pair.company()
+    pair.write(source, "insert into data.units (code, name) values ('KG', 'kilogram')")
+
+    def fail(_: str) -> Any:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as broken, pytest.raises(KeyboardInterrupt):
+        broken.setattr(cluster, "attach", fail)
+        move(pair)
+    time.sleep(20)
+    assert pair.rows(source, "select code from data.units") == [("KG",)]
+    rebalance.rebalance(pair.urls, lambda _: None)
+    place = pair.place()  # maybe the source again: rebalancing goes on after what was interrupted
+    assert pair.rows(place, "select code from data.units") == [("KG",)]
+    assert all(pair.rows(name, "select code from data.units") == [] for name in pair.names if name != place)
 
 
 def test_shards_that_have_come_have_the_keys_of_their_tables(pair: Cluster) -> None:
