@@ -29,6 +29,8 @@ SHARED = Path(__file__).resolve().parent.parent.parent / "shared"
 # Tables are divided into so many shards, as on a worker of Citus; with BDS_TEST_CITUS_URL Citus of that server has the shards
 CITUS_URL = os.environ.get("BDS_TEST_CITUS_URL")
 DIVIDED = int(os.environ.get("BDS_TEST_DIVIDED") or (4 if CITUS_URL else 0))
+# as bds migrate sets it for a database; and shards have statistics that tests read
+CITUS_OPTIONS = "-c citus.enable_ddl_propagation=off -c citus.override_table_visibility=off"
 _numbers = count(1)
 
 
@@ -80,7 +82,7 @@ def citus_server(url: str) -> Iterator[str]:
     """A node of Citus by itself, which has all shards of the template."""
     make_citus_template(url)
     try:
-        yield make_conninfo(url, options="-c citus.enable_ddl_propagation=off")  # as bds migrate sets it for a database
+        yield make_conninfo(url, options=CITUS_OPTIONS)
     finally:
         with psycopg.connect(url, autocommit=True) as connection:
             connection.execute(f"drop database {TEMPLATE} with (force)".encode())
