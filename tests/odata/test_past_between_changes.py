@@ -12,10 +12,11 @@ from xml.etree import ElementTree
 
 import pytest
 
+from tests.conftest import not_divided
 from tests.odata.test_past_of_altered_tables import EDM
 from tests.service.serving import Service, running, wait_until
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, not_divided("rows are there when their table is registered")]
 
 TABLE = """
 create table data.depots (
