@@ -17,6 +17,8 @@ import pytest
 from tests.database.aging import age, maintain
 from tests.service.serving import Service, running
 
+pytestmark = pytest.mark.slow
+
 WRITERS, TRANSACTIONS = 4, 20
 
 

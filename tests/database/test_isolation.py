@@ -7,6 +7,8 @@ import pytest
 
 from tests.conftest import Operator
 
+pytestmark = pytest.mark.slow
+
 ENTITIES = ("units", "categories", "products", "productVariants", "customers", "orders", "orderItems", "invoices", "invoiceItems")
 
 

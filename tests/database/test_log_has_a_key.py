@@ -9,6 +9,8 @@ from tests.conftest import Operator
 from tests.database.aging import age
 from tests.upgrade.snapshot import run_import, stage
 
+pytestmark = pytest.mark.slow
+
 PARTITIONS = "(select inhrelid from pg_inherits where inhparent = 'bds.change_log'::regclass)"
 KEYS = f"""
     select c.relname, pg_get_constraintdef(k.oid) from pg_class c left join pg_constraint k on k.conrelid = c.oid and k.contype = 'p'

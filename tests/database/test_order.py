@@ -12,6 +12,8 @@ import pytest
 
 from tests.conftest import Operator
 
+pytestmark = pytest.mark.slow
+
 WRITERS, TRANSACTIONS = 6, 25
 
 

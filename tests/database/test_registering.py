@@ -10,6 +10,8 @@ import pytest
 
 from tests.conftest import Operator
 
+pytestmark = pytest.mark.slow
+
 Connect = Callable[..., psycopg.Connection[Any]]
 
 TABLE = """

@@ -10,6 +10,8 @@ import pytest
 from tests.conftest import Operator
 from tests.database.test_turn import assert_gapless
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def acme(operator: Operator) -> Operator:

@@ -10,6 +10,8 @@ import pytest
 
 from tests.conftest import Operator
 
+pytestmark = pytest.mark.slow
+
 UPDATE = "update data.units set name = name || '!' where company_id = 'acme' and code = %s"
 
 

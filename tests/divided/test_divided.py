@@ -14,6 +14,8 @@ from app.database import migrate
 from tests.conftest import DIVIDED, Operator
 from tests.divided.conftest import SHARDS
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 SUITES = (
     "tests/changes/test_incremental.py",

@@ -10,6 +10,8 @@ import pytest
 
 from tests.conftest import Operator
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def sharded(divided: str) -> Iterator[Operator]:

@@ -12,6 +12,8 @@ from tests.feed.conftest import Feed
 from tests.feed.test_crash import blocked, command, holding
 from tests.service.serving import wait_until
 
+pytestmark = pytest.mark.slow
+
 DOCUMENT = {"units": [{"code": "A", "name": "a"}]}
 
 

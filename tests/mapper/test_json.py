@@ -210,6 +210,7 @@ def test_a_record_that_is_too_large_is_refused(run: Run, monkeypatch: pytest.Mon
         run("type json\nunits = '$.a' { code = 'c' }", '{"a": [{"c": [' + "1,\n" * (1 << 20), 1 << 16)
 
 
+@pytest.mark.slow
 def test_values_outside_records_may_be_large(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(json_source, "LARGEST_RECORD", 1 << 20)
     source = '{"x": [' + "1,\n" * (1 << 20) + '1], "a": [{"c": 1}]}'

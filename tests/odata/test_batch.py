@@ -283,6 +283,7 @@ def test_a_text_may_look_like_a_boundary(service: Service) -> None:
     assert (status, body.rstrip(b"\r\n"), second.strip()) == (200, b"a\r\n--batch", b"%d" % ROWS)
 
 
+@pytest.mark.slow
 def test_a_late_part_is_a_503_and_the_next_one_is_answered(module_database_url: str, service: Service) -> None:
     with (
         running(module_database_url, company=None, odata_extended=True, statement_timeout=1) as slow,

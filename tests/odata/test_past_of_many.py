@@ -13,6 +13,8 @@ from app.database.past import NAME_VERSION, Moment, model_of, parameters
 from app.query import sql_past, sql_statements
 from app.query.options import parse_query
 
+pytestmark = pytest.mark.slow
+
 ORDERS = sql_past.FEW + 100
 ROWS = (
     "insert into data.products (code, name) select 'P' || n, 'Product ' || n from generate_series(1, 3) n",

@@ -30,6 +30,7 @@ class Address:
         self.host, self.port, self.key, self.operator = "127.0.0.1", port, key, operator
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("format", ["json", "text"])
 def test_the_log_has_no_secrets(database_url: str, operator: Operator, format: str) -> None:
     operator.company("acme")
