@@ -35,6 +35,22 @@ $$;
 comment on function bds_shards.arrived() is
     'Shards that have come to this node and are not partitions yet, in the order in which they become that, step by step';
 
+create function bds_shards.lock_as_writers_do(divided regclass)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    if divided in ('bds.clocks'::regclass, 'bds.companies'::regclass) then
+        lock table bds.clocks in access exclusive mode;
+    end if;
+    lock table bds.companies in access exclusive mode;
+end
+$$;
+comment on function bds_shards.lock_as_writers_do(regclass) is
+    'Before a partition comes or goes: what its keys need of the tables that bds.set_context reads, in its order and that of partitions. '
+    'In another order a writer and the change of the table would wait for each other';
+
 create function bds_shards.attach(divided regclass, shard text, number bigint)
     returns void
     language plpgsql
@@ -44,7 +60,7 @@ declare
     made    text;
     is_used boolean;
 begin
-    lock table bds.clocks in exclusive mode;  -- the first lock of a writer: nobody who waits for one of the others holds it
+    perform bds_shards.lock_as_writers_do(divided);
     perform set_config('citus.skip_constraint_validation', 'on', true);  -- the rows come from a partition with the same constraints
     if divided = 'bds.companies'::regclass then
         execute format(
@@ -185,7 +201,7 @@ create function bds_shards.drop_departed(divided regclass, shard text)
     set search_path = pg_catalog, pg_temp
 as $$
 begin
-    lock table bds.clocks in exclusive mode;  -- as bds_shards.attach
+    perform bds_shards.lock_as_writers_do(divided);
     execute format('alter table %s detach partition %s; drop table %2$s', divided, shard);
 exception when undefined_table then
     null;  -- Citus drops those that nothing refers to
