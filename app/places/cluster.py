@@ -213,7 +213,7 @@ def plan(home_url: str) -> Iterator[str]:
     with connect(home_url) as home:
         is_known = one_value(home, "select to_regclass('bds.places')") is not None
         places = {name for (name,) in home.execute("select name from bds.places")} if is_known else set()
-        yield from (f"{name}: becomes a place" for name in find_nodes(home).keys() - places)
+        yield from (f"{name}: becomes a place" for name in find_nodes(home) if name not in places)
         if one_value(home, "select to_regnamespace('bds_shards')") is not None:
             yield from (f"distributed {name}" for name, *_ in home.execute(UNKNOWN))
 
