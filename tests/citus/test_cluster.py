@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.client
 import json
 from dataclasses import replace
-from typing import Any
 
 import psycopg
 import pytest
@@ -42,6 +41,17 @@ def move(there: Cluster, company: str = COMPANY) -> str:
         shard = one_value(home, "select get_shard_id_for_distribution_column('shards.bds_clocks', %s::text)", company)
         rebalance.move(there.urls, home, shard, source, target, (*nodes[source][1:], *nodes[target][1:]))
     return target
+
+
+def interrupt_move(there: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Interrupt a move of COMPANY's shard after Citus has switched, before the target attaches the shard."""
+
+    def interrupt(_: str) -> tuple[int, int]:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as broken, pytest.raises(KeyboardInterrupt):
+        broken.setattr(cluster, "attach", interrupt)
+        move(there)
 
 
 def test_a_coordinator_is_migrated_with_its_workers() -> None:
@@ -233,13 +243,7 @@ def test_a_writer_at_the_source_is_waited_for_or_refused(pair: Cluster, monkeypa
 def test_a_move_that_was_interrupted_is_finished(pair: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     source = pair.company()
     pair.write(source, "insert into data.units (code, name) values ('KG', 'kilogram')")
-
-    def fail(_: str) -> Any:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as broken, pytest.raises(KeyboardInterrupt):
-        broken.setattr(cluster, "attach", fail)
-        move(pair)
+    interrupt_move(pair, monkeypatch)
     assert pair.rows(HOME, "select phase from bds.directory") == [("departing",)]
     rebalance.rebalance(pair.urls, lambda _: None)
     place = pair.place()  # perhaps it was moved back, for the balance

@@ -16,7 +16,7 @@ from app.errors import ServiceError
 from app.places import cluster, rebalance
 from app.places.move import Move
 from tests.citus.conftest import COMPANY, Cluster, made
-from tests.citus.test_cluster import move
+from tests.citus.test_cluster import interrupt_move, move
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
@@ -94,13 +94,7 @@ def test_a_move_of_citus_is_neither_resumed_nor_aborted_as_one_of_replication(
 ) -> None:
     source = pair.company()
     pair.write(source, "insert into data.units (code, name) values ('KG', 'kilogram')")
-
-    def fail(_: str) -> Any:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as broken, pytest.raises(KeyboardInterrupt):
-        broken.setattr(cluster, "attach", fail)
-        move(pair)
+    interrupt_move(pair, monkeypatch)
     with Move.of(pair.urls, COMPANY, lambda _: None) as other:
         for mend in (other.resume, other.abort):
             with pytest.raises(ServiceError, match="expected bds node rebalance"):
@@ -113,13 +107,7 @@ def test_readers_keep_the_rows_of_a_move_that_was_interrupted(pair: Cluster, mon
     """Citus drops what has moved after 15 s otherwise, and the directory still leads readers there."""
     source = pair.company()
     pair.write(source, "insert into data.units (code, name) values ('KG', 'kilogram')")
-
-    def fail(_: str) -> Any:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as broken, pytest.raises(KeyboardInterrupt):
-        broken.setattr(cluster, "attach", fail)
-        move(pair)
+    interrupt_move(pair, monkeypatch)
     time.sleep(20)
     assert pair.rows(source, "select code from data.units") == [("KG",)]
     rebalance.rebalance(pair.urls, lambda _: None)
