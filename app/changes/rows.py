@@ -36,8 +36,9 @@ ID = re.compile(r"0|-?[1-9]\d{0,18}", re.ASCII)
 class Answer(NamedTuple):
     """The answer to a read.
 
-    body: JSON; None if there is no such row.  position: of the data; of the change log its last change, and
-    first: the first change that is kept, begun: when the company was created or restored.
+    body: JSON; None if there is no such row.
+    position: the position of the rows that were read; for the change log, the id of the company's last change.
+    first, begun: only for the change log: the first change that is kept, and when the company was created or restored.
     """
 
     body: bytes | None
