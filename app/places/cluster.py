@@ -45,7 +45,7 @@ NO_PROPAGATION: LiteralString = """
     set citus.enable_ddl_propagation = off;
     do $$ begin execute format('alter database %I set citus.enable_ddl_propagation = off', current_database()); end $$
 """
-# what a move leaves at its source, which may still be read, is dropped by the next one, and not by Citus after 15 s
+# sessions may still read the copy at the source: bds node rebalance drops it, and not Citus after 15 s
 KEEPS_SOURCES: LiteralString = "select current_setting('citus.defer_shard_delete_interval') = '-1'"
 KEEP_SOURCES: LiteralString = "alter system set citus.defer_shard_delete_interval = -1"
 NUMBER: LiteralString = "select count(*) from pg_dist_shard where logicalrelid = to_regclass('shards.bds_clocks')"
