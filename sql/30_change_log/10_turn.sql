@@ -1,8 +1,15 @@
 -- A company's turn to write: the lock of its clock's row, which serialises the writers of a company, and the triggers of every table
 -- that take it.
 --
--- A transaction keeps the state of its turns in settings (bds.turns, bds.clock), which end with the transaction and are restored by a
--- savepoint, as the lock is.  Any session can set them, so bds_change_log.advance checks them against the clock's row.
+-- A transaction keeps the state of its turns in two settings, which end with the transaction and are restored by a savepoint, as the
+-- lock is.  Any session can set them, so bds_change_log.advance checks them against the clock's row.
+--
+--     bds.turns   the companies whose turn it has, each with the floor of its stamps if that is in the future:
+--                 ,acme@2026-11-20 08:15:30.123457+00,beta@,
+--     bds.clock   the ctid of the clock's row that it read or wrote last
+--
+-- The floor is the earliest updated_at that a transaction may give to rows of a company: a microsecond after the last one.  The view
+-- bds.turns (70_turns.sql) reads PostgreSQL's locks, not the setting.
 
 create or replace function bds.lock_company(company text)
     returns void
@@ -49,7 +56,6 @@ begin
     if turns = '' then
         perform bds_change_log.begin_turn();
     end if;
-    -- ,acme@2026-11-20 08:15:30.123457+00,beta@,: the floor of new stamps, if it is in the future
     perform
         set_config('bds.clock', clock_at::text, true),
         set_config(
@@ -84,13 +90,13 @@ $$;
 comment on function bds_change_log.begin_turn() is
     'Prepares the transaction for writing: generic plans, and the actor in application_name, where bds.turns reads it';
 
-create function bds_change_log.floor_of(company text)
+create function bds_change_log.future_floor(company text)
     returns timestamptz
     language sql
     stable
     return nullif(split_part(split_part(current_setting('bds.turns', true), ',' || company || '@', 2), ',', 1), '')::timestamptz;
-comment on function bds_change_log.floor_of(text) is
-    'The earliest updatedAt that this transaction may stamp in a company whose turn it has; null if that time has passed';
+comment on function bds_change_log.future_floor(text) is
+    'The floor of a company''s stamps in this transaction, from the setting bds.turns; null if it is not in the future';
 
 create function bds_change_log.wait_for_turn(company text, out clock_at tid, out floor timestamptz)
     language plpgsql

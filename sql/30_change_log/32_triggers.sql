@@ -93,7 +93,8 @@ begin
         end if;
     end if;
     new.updated_at := case
-        when strpos(current_setting('bds.turns', true), '@2') > 0 then greatest(clock_timestamp(), bds_change_log.floor_of(new.company_id))
+        when strpos(current_setting('bds.turns', true), '@2') > 0
+        then greatest(clock_timestamp(), bds_change_log.future_floor(new.company_id))
         else clock_timestamp()
     end;
     return new;
