@@ -228,10 +228,8 @@ as $$
 declare
     company text := nullif(current_setting('bds.company', true), '');
 begin
-    if current_setting('bds.nested', true) <> '' then  -- what triggers of an earlier statement have logged, see 33_nested
-        perform set_config('bds.nested', case pg_trigger_depth()
-            when 1 then '' else (current_setting('bds.nested')::jsonb - pg_trigger_depth()::text)::text
-        end, true);
+    if current_setting('bds.nested', true) <> '' then
+        perform bds_change_log.forget_nested();
     end if;
     if bds_change_log.take_turn(company) then
         return null;
@@ -244,7 +242,8 @@ begin
 end
 $$;
 comment on function bds_log.lock_named_company() is
-    'Statement trigger: takes the turn of the named or of the only company before any row is locked';
+    'Statement trigger: takes the turn of the named or of the only company before any row is locked. Forgets what triggers of an '
+    'earlier statement logged (bds.nested)';
 
 create or replace function bds_log.lock_old_row_company()
     returns trigger

@@ -1,10 +1,12 @@
 -- What triggers that others have added do to a statement that is logged: a trigger before it may change keys of its rows, which is
 -- refused; a trigger after it may write the same rows again.
 --
--- PostgreSQL fires triggers of rows, and triggers of statements by name, before the log's triggers: what they write is logged before
--- the statement that fired them.  Where that concerns a row of the statement, the statement's records take the earlier ids.  The
--- setting bds.nested has, for each depth of triggers, the last id of a company before the statements of triggers of that depth logged:
--- {"1": {"acme": 17}}.
+-- PostgreSQL fires triggers of rows, and triggers of statements by name, before the log's triggers: what they write, in nested
+-- statements, is logged before the statement that fired them.  If a nested statement has written a row of the outer one, the records of
+-- the outer one take the earlier ids.
+--
+-- The setting bds.nested has, for each statement under way whose triggers have logged something, the last id of the company before
+-- that, by the depth of triggers at which the statement is logged: {"1": {"acme": 17}}.
 
 create function bds_change_log.check_statement()
     returns text
@@ -19,6 +21,18 @@ create function bds_change_log.check_statement()
                 hint = 'a trigger that fires after bds_2_stamp has changed them';
         end if;$sql$;
 comment on function bds_change_log.check_statement() is 'The statements of an update''s log trigger that refuse new keys';
+
+create function bds_change_log.forget_nested()
+    returns void
+    language sql
+    set search_path = pg_catalog, pg_temp
+as $$
+    select set_config('bds.nested', case pg_trigger_depth()
+        when 1 then '' else (current_setting('bds.nested')::jsonb - pg_trigger_depth()::text)::text
+    end, true);
+$$;
+comment on function bds_change_log.forget_nested() is
+    'Begins a statement: removes what bds.nested has of an earlier statement of this depth';
 
 create function bds_change_log.order_statement(this bds.entities)
     returns text
@@ -35,7 +49,7 @@ as $$
     );
 $$;
 comment on function bds_change_log.order_statement(bds.entities) is
-    'The statements of a log trigger that put the records of its statement before those of triggers that it fired';
+    'The statements of a log trigger that put the records of its statement before those of nested statements';
 
 create function bds_change_log.put_in_order(company text, entity_name text, base bigint, changes bigint, newest timestamptz)
     returns void
@@ -47,7 +61,7 @@ declare
     own    text[] := array[pg_trigger_depth()::text, company];
     split  bigint;
 begin
-    -- of the statements that are under way around this one, those whose triggers have not logged before
+    -- for each outer statement, unless an earlier nested one has noted it
     select coalesce(nested || jsonb_object_agg(d.depth, coalesce(nested -> d.depth, '{}') || jsonb_build_object(company, base)), nested)
     into nested
     from (select n::text as depth from generate_series(1, pg_trigger_depth() - 1) n) d
@@ -60,8 +74,8 @@ begin
 end
 $$;
 comment on function bds_change_log.put_in_order(text, text, bigint, bigint, timestamptz) is
-    'Notes that a trigger''s statement has logged changes after base; puts records of a statement whose triggers have logged changes of '
-    'its rows before those';
+    'For a statement whose records are those after base: if it is nested, notes in bds.nested that it has logged; if nested statements '
+    'have written its rows, puts its records before theirs';
 
 create function bds_change_log.first_nested(
     company text, entity_name text, first bigint, base bigint, changes bigint, newest timestamptz
@@ -90,7 +104,7 @@ begin
                 and o.created_at > transaction_timestamp() - interval '1 day'
         )
         select greatest(
-            -- what was logged since the last row was stamped
+            -- what triggers after the statement have logged, since its last row was stamped
             (
                 select min(l.id) from bds.change_log l
                 where l.company_id = $1 and l.id between $3 and $4 and l.created_at > transaction_timestamp() - interval '1 day'
@@ -107,8 +121,8 @@ begin
 end
 $$;
 comment on function bds_change_log.first_nested(text, text, bigint, bigint, bigint, timestamptz) is
-    'Of the records from first to base, which statements of triggers have logged, the first one that follows the statement that has '
-    'fired them, whose changes are the next ones after base; null if none of them concerns its rows';
+    'The first of the records of nested statements (ids from first to base) that belongs after the records of the outer statement (the '
+    'changes after base, its last row stamped at newest); null if no nested statement has written a row of the outer one';
 
 create function bds_change_log.put_before(company text, split bigint, base bigint, changes bigint)
     returns void
@@ -116,7 +130,7 @@ create function bds_change_log.put_before(company text, split bigint, base bigin
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    -- ids that no record has, while two records change places
+    -- added to ids, so that no two records have the same one meanwhile
     away constant bigint := 1::bigint << 62;
 begin
     update bds.change_log l
@@ -139,4 +153,5 @@ begin
 end
 $$;
 comment on function bds_change_log.put_before(text, bigint, bigint, bigint) is
-    'Gives the changes after base the ids from split on, and those that have them the ids after these';
+    'Moves records: those after base get the ids from split on, and those from split to base the ids that follow; all get the time of '
+    'the last one';
