@@ -91,7 +91,7 @@ begin
             message = format('company id %L is taken: it is the name of an entity or a word of the URLs', company);
     end if;
     insert into bds.tenants (id) select tenant where tenant is not null on conflict do nothing;
-    -- what an attempt has left elsewhere that failed before it was at home is taken
+    -- At another place: takes over an empty company of that id, which an attempt that did not get to home has left.
     insert into bds.companies as c (id, tenant_id) values (company, tenant)
     on conflict (id) do update set tenant_id = excluded.tenant_id
     where here <> 'home' and exists (select 1 from bds.clocks k where k.company_id = c.id and k.last_id = 0 and k.departed_at is null);
@@ -103,10 +103,10 @@ begin
     elsif here = 'home' and exists (select 1 from bds.places p where p.name = place) then
         perform bds_operation.note_place(company, place);
     else
-        raise exception using errcode = 'BD005', message = format('there is no place %L', place);
+        raise exception using errcode = 'BD005', message = format('no such place: %L', place);
     end if;
 end
 $$;
 comment on function bds.create_company(text, text, text) is
-    'Creates a company, and its tenant if there is none of that id. One that lives at another place is created at home, with that '
-    'place, and there';
+    'Creates a company, and its tenant if there is none of that id. For a company that lives at another place, call it at home with '
+    'that place, then at the place without; bds company create does both';

@@ -62,8 +62,10 @@ begin
 end
 $$;
 comment on function bds.register(regclass, text, text, text, text) is
-    'Makes a table an entity of the API: bds.register(''data.products''), or a child of a parent row: '
-    'bds.register(''data.order_items'', parent => ''order_id'', collection => ''items'')';
+    'Makes a table an entity of the API, and returns the entity''s name: bds.register(''data.products''); with parent, its rows are children '
+    'of another entity''s rows: bds.register(''data.order_items'', parent => ''order_id'', collection => ''items''). entity names it and '
+    'singular one row of it (null: made from the table''s name). After ALTER TABLE call it again, with the same parameters: until then '
+    'writes to the table raise BD007, whose hint is the call';
 
 create function bds_registry.kind_of(relation regclass)
     returns text

@@ -55,15 +55,14 @@ alter table bds.{parent:I} attach partition bds.{name:I} for values from ({start
 end
 $$;
 comment on function bds_change_log.make_month(timestamptz, text) is
-    'Creates the partition of a month, given its first moment in UTC, of the change log or of its archive, unless there is a table '
-    'of its name';
+    'Creates a partition of the change log or of its archive, for the month that begins at that time (UTC), unless a table has its name';
 
 create function bds_change_log.forget_month(month timestamptz)
     returns void
     language sql
     set search_path = pg_catalog, pg_temp
 as $$
-    -- in the month that lasts no change was written since its partition is gone
+    -- a company whose last change was in this month has written nothing since: its next change is the first one that is kept
     update bds.change_months m set first_id = c.last_id + 1
     from bds.clocks c
     where m.month = forget_month.month and c.company_id = m.company_id and c.month = m.month;
@@ -73,7 +72,8 @@ as $$
         and not (m.month = lost.month and c.month = lost.month);
 $$;
 comment on function bds_change_log.forget_month(timestamptz) is
-    'A month whose partition was dropped begins anew: of companies that had changes in it neither these are kept nor any before them';
+    'Notes that a month whose partition was dropped is made again: of companies that had changes in it, neither these nor any earlier '
+    'ones are kept';
 
 create function bds_change_log.make_months(ahead int default 3)
     returns bigint
@@ -163,5 +163,5 @@ begin
 end
 $$;
 comment on function bds.first_change(text) is
-    'The id of the first change from which on every change is kept: 1, unless months were dropped, archived or detached. Who reads the '
-    'log asks afterwards, or with the log locked: a month may go in between';
+    'The id of the first change from which on every change is kept: 1, unless months were dropped, archived or detached. Call it '
+    'after reading the log, or with the log locked: a month may be dropped in between';

@@ -57,7 +57,7 @@ create function bds_change_log.expire_changes()
     set timezone = 'UTC'
 as $$
 declare
-    -- months that ended before are expired for every company; a log that is divided into shards has no partitions of months
+    -- months that ended before it are expired for every company; a log that is divided into shards has no partitions of months
     cutoff  timestamptz := case when bds_shards.is_divided('bds.change_log') then '-infinity' else now() - coalesce(
         (select max(bds_change_log.retention_of(c)) from bds.companies c), bds_change_log.retention_of(null)
     ) end;

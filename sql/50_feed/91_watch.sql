@@ -40,7 +40,8 @@ begin
 end
 $$;
 comment on function bds.import_cancel(text, uuid) is
-    'Asks for the end of an import: whoever runs it sees to that, and nothing of it is written. BD004 if it has ended';
+    'Asks for the end of an import: the process that runs it rolls it back. Raises BD004 if it has ended. An import whose process is '
+    'gone is ended by bds.reap_imports';
 
 create or replace function bds.import_fail(
     company text, import_id uuid, new_state text default 'failed', code text default null, message text default null

@@ -141,5 +141,5 @@ begin
 end
 $$;
 comment on function bds.forget_deliveries(interval, int) is
-    'Deletes deliveries that ended before this time, deleted hooks without deliveries, and secrets that no longer sign; returns the '
+    'Deletes deliveries that ended longer ago than older_than, deleted hooks without deliveries, and secrets that no longer sign; returns the '
     'number of deliveries';

@@ -59,5 +59,6 @@ end
 $$;
 comment on function bds.maintain(interval, interval) is
     'All periodic work: compares the rows of an entity with the log if the last comparison is older than compare_age (null: none), '
-    'counts problems, ends imports whose process is gone, deletes reports of imports that ended so long ago (null: none), makes '
-    'and expires months of the change log. Returns what each step has done, and its error; nothing while another session does the work';
+    'counts problems, ends imports whose process is gone, deletes reports of imports that ended longer ago than import_age (null: '
+    'none), makes and expires months of the change log. Returns how much each step has done, or its error; no rows while another session '
+    'does the work';

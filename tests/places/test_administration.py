@@ -102,7 +102,7 @@ def test_an_administrator_creates_a_company_at_a_place_on_the_page(pair: Places)
         boss = visitor(service, "boss@example.com")
         wait_until(lambda: len(boss.get("/companies").tree.xpath("//select[@id='place']/option")) == 3)
         refused = boss.post("/companies", {"id": "acme", "place": "east"})
-        assert "there is no place 'east'" in refused.problems[0] and pair.writable("acme") == []
+        assert "no such place: 'east'" in refused.problems[0] and pair.writable("acme") == []
         pair.west.rows("select bds.create_company('acme', 'left')")  # by an attempt that did not get to home
         boss.post("/companies", {"id": "acme", "tenant": "t", "place": "west", "mine": "yes"})
         assert pair.directory("acme") == ("west", None) and pair.writable("acme") == ["west"]
