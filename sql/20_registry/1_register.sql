@@ -119,7 +119,9 @@ begin
     elsif bds_impl.is_reserved(name) or exists (select 1 from bds.companies c where c.id = name) then
         problem := format('entity name %L is taken: it is the id of a company or a word of the URLs', name);
     elsif exists (select from bds.entities e where e.table_name = check_table.table_name and e.name <> check_table.name) then
-        problem := format('%s is already registered, under another name', table_name);
+        problem := format('%s is already registered, as entity %s', table_name, (
+            select e.name from bds.entities e where e.table_name = check_table.table_name
+        ));
     else
         select format('%s has no column %s', table_name, wanted.column_definition) into problem
         from (values

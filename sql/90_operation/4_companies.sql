@@ -94,7 +94,8 @@ begin
             errcode = 'BD004',
             message = format('company %L has imports under way: %s', company, imports),
             hint = format(
-                'cancel each: begin; select bds.set_context(%1$L), bds.import_cancel(%1$L, ''<id>''); commit', company
+                'cancel each: begin; select bds.set_context(%1$L), bds.import_cancel(%1$L, ''<id>''); commit; '
+                'if an import has no process any more: select bds.reap_imports()', company
             );
     end if;
 end

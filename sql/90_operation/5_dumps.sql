@@ -227,7 +227,10 @@ begin
         raise exception using
             errcode = 'BD005',
             message = format('the history of %s begins later here than in the dump: changes before would be hidden', hidden),
-            hint = format('register its table while it is empty: select bds.unregister(%L), then bds.register', hidden);
+            hint = format(
+                'if its table is empty and no company here has changes of it: select bds.unregister(%L); %s; else restore into another '
+                'database', hidden, (select bds_registry.register_statement(e) from bds.entities e where e.name = hidden)
+            );
     end if;
 end
 $$;
