@@ -161,7 +161,7 @@ as $$
     where exists (select from pg_class c where c.oid = e.table_name)
         and not exists (select from pg_constraint p where p.conrelid = e.table_name and p.conname = k.name)
     union all
-    select 'invalid index', e.name, i.indexrelid::regclass::text, 'queries do not use it, and a unique one proves nothing',
+    select 'invalid index', e.name, i.indexrelid::regclass::text, 'queries do not use it, and a unique one does not prevent duplicates',
         format('reindex index %s', i.indexrelid::regclass)
     from bds.entities e join pg_index i on i.indrelid = e.table_name
     where not (i.indisvalid and i.indisready);
@@ -206,7 +206,7 @@ begin
             kind := 'lagging sequence';
             object := this.sequence;
             detail := format(
-                'it gives %s next, and %s has %s up to %s: new rows can meet it', coalesce(given + this.seqincrement, this.seqstart),
+                'its next value is %s, but %s has %s up to %s: inserts can fail', coalesce(given + this.seqincrement, this.seqstart),
                 this.table_name, this.attname, last
             );
             mend := format('select setval(%L, %s)', this.sequence, last);
@@ -216,7 +216,7 @@ begin
 end
 $$;
 comment on function bds_operation.lagging_sequences() is
-    'Problems of sequences that give numbers which rows have already, as after logical replication or a restore of rows alone';
+    'Problems of sequences that will give values which rows have already, as after logical replication or a restore of rows alone';
 
 create or replace function bds.table_problems()
     returns table (kind text, entity text, object text, detail text, mend text)

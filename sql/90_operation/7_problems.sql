@@ -31,12 +31,13 @@ where not exists (select from partitions p where p.relname = m.name)
     and exists (select from pg_partitioned_table t where t.partrelid = 'bds.change_log'::regclass and t.partstrat = 'r')
 union all
 select 'half-detached partition', null, null, i.inhrelid::regclass::text,
-    'detach partition concurrently was interrupted: nobody sees its changes, and no other partition can be detached so',
+    'detach partition concurrently was interrupted: its changes cannot be read, and no other partition can be detached concurrently',
     format('alter table bds.change_log detach partition %s finalize', i.inhrelid::regclass)
 from pg_inherits i
 where i.inhparent = 'bds.change_log'::regclass and i.inhdetachpending
 union all
-select 'partition without key', null, null, p.name, 'ids of this partition may not be unique, and a publication cannot update them',
+select 'partition without key', null, null, p.name,
+    'ids of this partition may not be unique, and while a publication has the table its records cannot be updated',
     format('alter table %s add primary key (company_id, id)', p.name)
 from partitions p
 where not exists (select from pg_constraint k where k.conrelid = p.oid and k.contype = 'p')
@@ -54,10 +55,11 @@ from (
 ) w
 union all
 select f.kind, f.company_id, nullif(f.entity, ''), coalesce(e.table_name::text, 'bds.change_log'),
-    format('%s found %s, such as %s', f.number, f.found_at::timestamp(0), array_to_string(f.examples, ', ')),
+    format('%s found at %s, ids such as %s', f.number, f.found_at::timestamptz(0), array_to_string(f.examples, ', '))
+        || case f.kind when 'missing record' then '; restore the records before you compare again' else '' end,
     case f.kind
         when 'unknown company' then format('select bds.create_company(%L)', f.company_id)
-        when 'missing record' then format('select bds.compare_log(%L)  -- after the records were restored', f.company_id)
+        when 'missing record' then format('select bds.compare_log(%L)', f.company_id)
         else format('select bds.compare_log(%L, %L, record => true)', f.company_id, f.entity)
     end
 from bds.log_findings f left join bds.entities e on e.name = f.entity;

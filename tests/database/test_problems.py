@@ -195,7 +195,7 @@ def test_unlogged_writes_are_listed_once_they_were_compared(acme: Operator) -> N
         ("unknown company", "nobody", "units", "data.units"),
         ("unlogged update", "acme", "units", "data.units"),
     ]
-    assert problems(acme)[1][4].startswith("2 found 20")
+    assert problems(acme)[1][4].startswith("2 found at 20")
     mend(acme)
     acme.rows("select * from bds.compare_log()")
     assert [p[:4] for p in problems(acme)] == [("unlogged insert", "nobody", "units", "data.units")]
@@ -254,7 +254,7 @@ def test_a_sequence_that_gives_ids_which_rows_have_is_listed(acme: Operator) -> 
     [problem] = problems(acme)
     assert problem == (
         "lagging sequence", None, "stores", "data.stores_id_seq",
-        "it gives 2 next, and data.stores has id up to 17: new rows can meet it", "select setval('data.stores_id_seq', 17)",
+        "its next value is 2, but data.stores has id up to 17: inserts can fail", "select setval('data.stores_id_seq', 17)",
     )  # fmt: skip
     mend(acme)
     assert problems(acme) == []
