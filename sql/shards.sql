@@ -63,7 +63,7 @@ begin
 end
 $$;
 comment on function shards.hold() is
-    'Row trigger: Citus waits for a transaction that writes rows of a company before it moves the company, and a later one is refused; '
-    'it stands for all that a move without Citus does, see app/database/place.py';
+    'Row trigger: takes a lock for which Citus waits before it moves the company, and raises BD002 after the move. On a cluster it '
+    'replaces the locks of app/database/place.py';
 revoke all on function shards.hold() from public;
 grant execute on function shards.hold() to bds_owner;

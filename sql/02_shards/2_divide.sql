@@ -1,6 +1,6 @@
 -- Turning a table without rows into a partitioned one of the same name, with all that belongs to it.
 
--- removal: of what refers to the table from outside.  step: the order in which it is made again.
+-- removal: drops a foreign key of or to the table; null for what is dropped with the table.  step: the order in which definitions run.
 create function bds_shards.definitions(stored_table regclass)
     returns table (name text, step int, removal text, definition text)
     language sql

@@ -26,14 +26,15 @@ create function bds_shards.arrived()
     stable
     set search_path = pg_catalog, pg_temp
 as $$
-    -- the clock, without which a company takes no writes, with what is read without its name at last
+    -- business tables and the log one by one; at last all others together: without the clock, which is one of them, a company takes no
+    -- writes, and some of them are read across companies
     select case when p.divided::text ^@ 'data.' or p.divided = 'bds.change_log'::regclass then p.n end, p.divided, p.shard, p.number
     from bds_shards.placed() p
     where not exists (select from pg_inherits i where i.inhrelid = p.shard::regclass)
     order by 1, p.n;
 $$;
 comment on function bds_shards.arrived() is
-    'Shards that have come to this node and are not partitions yet, in the order in which they become that, step by step';
+    'Shards that have come to this node and are not partitions yet; those of one step become partitions in one transaction';
 
 create function bds_shards.lock_as_writers_do(divided regclass)
     returns void
@@ -48,8 +49,8 @@ begin
 end
 $$;
 comment on function bds_shards.lock_as_writers_do(regclass) is
-    'Before a partition comes or goes: what its keys need of the tables that bds.set_context reads, in its order and that of partitions. '
-    'In another order a writer and the change of the table would wait for each other';
+    'Before a partition is attached or dropped: locks the tables that its foreign keys need exclusively, in the order in which '
+    'bds.set_context reads them. In another order this session and a writer would wait for each other';
 
 create function bds_shards.attach(divided regclass, shard text, number bigint)
     returns void
@@ -128,7 +129,7 @@ begin
     end loop;
 end
 $$;
-comment on function bds_shards.go_on_after(regclass, regclass) is 'New rows of a divided table get ids above those of a shard that has come';
+comment on function bds_shards.go_on_after(regclass, regclass) is 'Advances the sequences of a divided table beyond the ids of a shard that has come';
 
 create function bds_shards.departed()
     returns table (divided regclass, shard text)
@@ -176,12 +177,13 @@ create function bds_shards.note_departed()
     language sql
     set search_path = pg_catalog, pg_temp
 as $$
-    -- a result of an attempt here would be refused, and those of others with it: leases end, and nothing is due
+    -- Ends leases, and leaves nothing due: to record an attempt of such a company would raise an error here, and the results of other
+    -- companies in the same call would be lost.
     select bds_shards.on_departed('update %2$s s set lease = null, next_at = null, queued = 0, batch_at = null', 'bds.hook_states');
     select bds_shards.on_departed('update %2$s c set departed_at = clock_timestamp() where c.departed_at is null', 'bds.clocks');
 $$;
 comment on function bds_shards.note_departed() is
-    'Companies whose shard Citus has moved to another node take no writes here, and their webhooks are delivered there';
+    'Lets companies whose shard Citus has moved to another node take no writes here, and no longer delivers their webhooks from here';
 
 create function bds_shards.empty_departed()
     returns bigint
@@ -192,8 +194,8 @@ as $$
     select bds_shards.on_departed('delete from %2$s');
 $$;
 comment on function bds_shards.empty_departed() is
-    'Deletes the rows of partitions that Citus has moved to another node, so that no foreign key keeps them, and what their imports have '
-    'staged: locks no table of others';
+    'Deletes the rows of partitions that Citus has moved to another node, so that no foreign key refers to them, and what their imports '
+    'have staged; takes no lock for which other companies wait';
 
 create function bds_shards.drop_departed(divided regclass, shard text)
     returns void
@@ -208,7 +210,7 @@ exception when undefined_table then
 end
 $$;
 comment on function bds_shards.drop_departed(regclass, text) is
-    'Drops a partition that Citus has moved to another node, which is empty: locks the table';
+    'Drops an empty partition that Citus has moved to another node; locks its table exclusively';
 
 create function bds_shards.align()
     returns bigint
