@@ -36,15 +36,17 @@ SHELVES = """
 """
 AGAIN = "select bds.register('{}', entity => 'stores', singular => 'store')"
 WRITES = ("insert into {} (code) values ('b')", "update {} set code = code || 'x'", "delete from {}")
+# registering makes them anew
+DROP_VIEWS = "drop view api.stores, my.stores, past.stores_changed, past.stores_unchanged"
 ALTERATIONS = {
     "add": "alter table data.stores add column manager text",
     "add with default": "alter table data.stores add column manager text not null default 'nobody'",
     "rename": "alter table data.stores rename column city to town",
     "swap": "alter table data.stores rename city to x; alter table data.stores rename code to city; alter table data.stores rename x to code",
     "rename and fill": "alter table data.stores rename city to town; alter table data.stores add column city text",
-    "drop": "drop view api.stores, my.stores, past.stores_changed, past.stores_unchanged; alter table data.stores drop column city",
+    "drop": f"{DROP_VIEWS}; alter table data.stores drop column city",
     "drop cascade": "alter table data.stores drop column city cascade",
-    "type": "drop view api.stores, my.stores, past.stores_changed, past.stores_unchanged; alter table data.stores alter column size type bigint",
+    "type": f"{DROP_VIEWS}; alter table data.stores alter column size type bigint",
 }
 
 
@@ -119,8 +121,7 @@ def test_writes_to_a_table_under_another_name_are_logged(stores: Operator, conne
 
 def test_a_table_with_its_registration_in_one_transaction_is_never_refused(stores: Operator) -> None:
     stores.connection.execute(
-        "begin; drop view api.stores, my.stores, past.stores_changed, past.stores_unchanged; alter table data.stores add column manager text;"
-        " select bds.register('data.stores'); commit"
+        f"begin; {DROP_VIEWS}; alter table data.stores add column manager text; select bds.register('data.stores'); commit".encode()
     )
     stores.write("acme", "update data.stores set manager = 'Lee'")
     assert history(stores, "manager") == [("create", "absent", {}), ("update", "Lee", {"manager": None})]
@@ -337,9 +338,7 @@ def test_an_alteration_that_changes_values_or_how_they_are_computed_is_noticed_b
     with connect("bds_writer", "acme") as writer:
         if warm:
             writer.execute("update data.stores set code = 'warm'")
-        stores.connection.execute(
-            f"drop view api.stores, my.stores, past.stores_changed, past.stores_unchanged; alter table data.stores {alteration}".encode()
-        )
+        stores.connection.execute(f"{DROP_VIEWS}; alter table data.stores {alteration}".encode())
         with pytest.raises(psycopg.DatabaseError) as error:
             writer.execute("update data.stores set code = 'written'")
         assert (error.value.sqlstate, error.value.diag.message_hint) == ("BD007", AGAIN.format("data.stores"))
@@ -352,7 +351,7 @@ def test_precisions_and_lengths_that_lose_nothing_are_logged_as_before(stores: O
         "alter table data.stores add share numeric(19, 4), add name varchar(5); select bds.register('data.stores')"
     )
     stores.connection.execute(
-        "drop view api.stores, my.stores, past.stores_changed, past.stores_unchanged; alter table data.stores alter share type numeric(30, 4), alter name type varchar(9)"
+        f"{DROP_VIEWS}; alter table data.stores alter share type numeric(30, 4), alter name type varchar(9)".encode()
     )
     stores.write("acme", "update data.stores set code = 'written'")
 

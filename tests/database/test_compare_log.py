@@ -11,7 +11,7 @@ import pytest
 from tests.conftest import Operator
 from tests.database.aging import age
 from tests.database.postgres_tools import run
-from tests.database.test_altered_tables import ALTERATIONS, TABLE
+from tests.database.test_altered_tables import ALTERATIONS, DROP_VIEWS, TABLE
 from tests.upgrade.snapshot import run_import, stage
 
 pytestmark = pytest.mark.slow
@@ -169,7 +169,7 @@ def test_rows_that_an_alteration_left_alone_are_not_found(stores: Operator, kind
 
 def test_values_that_an_alteration_changed_are_found(stores: Operator) -> None:
     stores.connection.execute(
-        "drop view api.stores, my.stores, past.stores_changed, past.stores_unchanged; alter table data.stores alter size type text using 'size ' || size; select bds.register('data.stores')"
+        f"{DROP_VIEWS}; alter table data.stores alter size type text using 'size ' || size; select bds.register('data.stores')".encode()
     )
     assert found(stores) == [("unlogged update", "acme", "stores", 1)]
 

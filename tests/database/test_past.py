@@ -9,13 +9,13 @@ import pytest
 
 from tests.conftest import Operator
 from tests.database.aging import age
-from tests.database.test_altered_tables import TABLE
+from tests.database.test_altered_tables import DROP_VIEWS, TABLE
 from tests.database.test_history import past_rows
 
 pytestmark = pytest.mark.slow
 
 VERSION = "select coalesce(max(last_id), 0) from bds.positions where company_id = 'acme'"
-ALTER = "drop view api.stores, my.stores, past.stores_changed, past.stores_unchanged; alter table data.stores {}; select bds.register('data.stores')"
+ALTER = DROP_VIEWS + "; alter table data.stores {}; select bds.register('data.stores')"
 # what happens to the stores of acme one after the other
 EVENTS = (
     "insert into data.stores (code, city, size) values ('b', 'Rom', 2), ('c', 'Wien', 3)",

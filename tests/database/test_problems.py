@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from tests.conftest import Operator
-from tests.database.test_altered_tables import ALTERATIONS, TABLE
+from tests.database.test_altered_tables import ALTERATIONS, DROP_VIEWS, TABLE
 from tests.database.test_compare_log import unlogged
 
 pytestmark = pytest.mark.slow
@@ -73,9 +73,7 @@ def test_values_that_an_alteration_rewrites_are_unlogged_until_they_are_recorded
     acme.connection.execute("select bds.register('data.stores')")
     acme.write("acme", "update data.stores set share = 1.2345")
     assert problems(acme) == []
-    acme.connection.execute(
-        f"drop view api.stores, my.stores, past.stores_changed, past.stores_unchanged; alter table data.stores {alteration}".encode()
-    )
+    acme.connection.execute(f"{DROP_VIEWS}; alter table data.stores {alteration}".encode())
     assert [p[4] for p in problems(acme) if p[0] == "altered table"] == [REWRITES[alteration]]
     acme.connection.execute("select bds.register('data.stores')")
     assert [p[:3] for p in problems(acme)] == [("uncompared rows", None, "stores")]
@@ -329,9 +327,6 @@ def test_a_constraint_against_values_that_json_lacks_is_listed_and_made_again(ac
     assert [(p[0], p[3]) for p in problems(acme)] == [("missing constraint", "price_is_finite on data.products")]
     mend(acme)
     assert problems(acme) == []
-
-
-DROP_VIEWS = "drop view api.stores, my.stores, past.stores_changed, past.stores_unchanged"
 
 
 def test_values_that_a_conversion_to_the_same_type_changes_are_listed_until_rows_were_compared(acme: Operator) -> None:
