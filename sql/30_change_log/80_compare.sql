@@ -194,6 +194,8 @@ begin
         raise exception using errcode = 'BD001', message = 'only the operator compares rows with the change log';
     elsif entity is not null and not exists (select from bds.entities e where e.name = entity) then
         raise exception using errcode = 'BD002', message = format('no such entity: %L', entity);
+    elsif company is not null then
+        perform bds.require_company(company);
     end if;
     for this in
         select e.* from bds.entities e

@@ -320,3 +320,20 @@ def test_values_of_changes_are_of_the_named_company_and_of_registered_entities(a
     assert acme.rows("select distinct column_name from bds.change_values('acme', 'units') where new = 'x'") == [("title",)]
     acme.connection.execute("select bds.unregister('things')")
     assert acme.rows(values, ("acme",)) == [("units", "acme")]
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "bds.first_change('nowhere')",
+        "bds.row_history('nowhere', 'units', 1)",
+        "bds.row_at('nowhere', 'units', 1, 1)",
+        "bds.rows_at('nowhere', 'units', 0)",
+        "bds.change_values('nowhere')",
+        "bds.compare_log('nowhere')",
+    ],
+)
+def test_a_company_that_does_not_exist_is_not_one_without_changes(operator: Operator, question: str) -> None:
+    with pytest.raises(psycopg.Error, match="no such company: 'nowhere'") as raised:
+        operator.rows(f"select * from {question}")
+    assert raised.value.sqlstate == "BD002"
