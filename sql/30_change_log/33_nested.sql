@@ -7,6 +7,17 @@
 --
 -- The setting bds.nested has, for each statement under way whose triggers have logged something, the last id of the company before
 -- that, by the depth of triggers at which the statement is logged: {"1": {"acme": 17}}.
+--
+-- An example: a trigger `after insert on data.orders for each row` inserts an item of the new order, after change 17.
+--
+--     step                                              change               settings afterwards
+--     insert into data.orders: bds_1_lock                                    bds.turns ,acme@,  bds.clock (0,2)
+--       trigger: insert into data.order_items
+--         bds_log_insert of order_items, depth 2        18, item created     bds.nested {"1": {"acme": 17}}
+--           updates the parent: an order without record                      bds.touching 3:items
+--             bds_log_update of orders, depth 3         19, order updated    bds.nested {"1": {"acme": 17}, "2": {"acme": 18}}
+--       bds_log_insert of orders, depth 1               20, order created    the same
+--         put_in_order: 19 is of an order of this statement, so 20 becomes 18, 18 becomes 19, and 19 becomes 20
 
 create function bds_change_log.check_statement()
     returns text
