@@ -40,6 +40,9 @@ begin
         collection := coalesce(collection, name);
     end if;
     previous := (select e.table_name from bds.entities e where e.name = name);
+    if previous <> table_name and exists (select from pg_class c where c.oid = previous) then
+        perform bds_registry.uninstall_table(previous);  -- its changes would be logged as those of the table that takes its place
+    end if;
     insert into bds.entities as e (name, singular, table_name, parent_navigation, collection)
     values (name, coalesce(singular, bds_registry.singular_of(name)), table_name, parent_name, collection)
     on conflict on constraint entities_pkey do update set

@@ -171,6 +171,21 @@ as $$
 $$;
 comment on function bds_change_log.history(text, text, bigint, bigint) is 'The versions of a row after a given version; see bds.row_history';
 
+create function bds_change_log.lock_first_change(company text)
+    returns bigint
+    language plpgsql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    perform from bds.change_log l where l.company_id = company limit 0;  -- locks the log: no month goes after the look
+    return bds.first_change(company);
+end
+$$;
+comment on function bds_change_log.lock_first_change(text) is
+    'bds.first_change, which stays as it is until the end of the transaction. Older changes that are left are of no use: states are '
+    'undone from the newest change back, and some in between are gone';
+
 create or replace function bds.row_history(company text, entity text, id bigint)
     returns table (version bigint, operation text, at timestamptz, actor text, change_set_id uuid, "row" jsonb, old jsonb)
     language sql
@@ -178,11 +193,11 @@ create or replace function bds.row_history(company text, entity text, id bigint)
     security definer
     set search_path = pg_catalog, pg_temp
 as $$
-    select * from bds_change_log.history(company, entity, id, 0)
+    select * from bds_change_log.history(company, entity, id, bds_change_log.lock_first_change(company) - 1)
 $$;
 comment on function bds.row_history(text, text, bigint) is
-    'One row for each version of a row: time, actor, the row after that change (null if deleted) and the old values, under the '
-    'present names of the columns';
+    'One row for each version of a row that is kept (bds.first_change): time, actor, the row after that change (null if deleted) and '
+    'the old values, under the present names of the columns';
 
 create or replace function bds.row_at(company text, entity text, id bigint, version bigint)
     returns jsonb
@@ -192,9 +207,11 @@ create or replace function bds.row_at(company text, entity text, id bigint, vers
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    at timestamptz := bds_past.time_of(company, version);  -- locks the log: no month goes after the check
+    at timestamptz;
 begin
-    perform bds.require_company(company), bds_past.check_version(company, version);
+    perform bds.require_company(company);
+    perform bds_past.check_version(company, version);
+    at := bds_past.time_of(company, version);  -- after the check: a month may have been attached before it
     return (
         select bds_change_log.state_at(
             case
@@ -229,6 +246,7 @@ as $$
 #variable_conflict use_variable
 begin
     perform bds.require_company(company);
+    after := greatest(after, bds_change_log.lock_first_change(company) - 1);
     return query
         select h.version, r.entity, r.row_id, h.operation, h.at, h.actor, h.change_set_id, k.name,
             h.old ->> k.name, case when h.operation <> 'delete' then h."row" ->> k.name end

@@ -11,6 +11,24 @@ create function bds_change_log.partition_of(month timestamptz, parent text defau
 comment on function bds_change_log.partition_of(timestamptz, text) is
     'The name of a month''s partition of the log, or of its archive, in schema bds';
 
+create function bds_change_log.require_attached(month name, parent text)
+    returns void
+    language plpgsql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    if pg_partition_root(to_regclass('bds.' || month)) is distinct from to_regclass('bds.' || parent) then
+        raise exception using
+            errcode = 'BD004',
+            message = format('bds.%I is detached from bds.%I, which needs that month', month, parent),
+            hint = format('attach it again, or give it another schema: alter table bds.%I set schema ...', month);
+    end if;
+end
+$$;
+comment on function bds_change_log.require_attached(name, text) is
+    'Raises BD004 if a month of the log or of its archive is a table of its own';
+
 create function bds_change_log.make_month(month timestamptz, parent text default 'change_log')
     returns void
     language plpgsql
@@ -27,6 +45,7 @@ begin
     -- requires a privilege, unlike an advisory lock.
     execute format('lock table only bds.%I in share update exclusive mode', parent);
     if to_regclass('bds.' || name) is not null then
+        perform bds_change_log.require_attached(name, parent);
         return;
     end if;
     -- A table that is attached locks the log less than one that is created in it: readers and writers go on.  The CHECK lets the
@@ -122,21 +141,42 @@ $$;
 comment on function bds_change_log.begin_month(text, timestamptz, bigint) is
     'Stores the first change of a company in a month, and makes the month''s partition if maintenance has not';
 
-create function bds_change_log.partitions(out name name, out partition regclass, out bounds text)
+create function bds_change_log.partitions(out name name, out partition regclass, out starts timestamptz, out ends timestamptz)
     returns setof record
     language sql
     stable
+    set search_path = pg_catalog, pg_temp
+    set timezone = 'UTC'
 as $$
-    select c.relname, c.oid, pg_get_expr(c.relpartbound, c.oid)
-    from pg_inherits i join pg_class c on c.oid = i.inhrelid
+    select c.relname, c.oid, bounds.found[1]::timestamptz, bounds.found[2]::timestamptz
+    from pg_inherits i
+    join pg_class c on c.oid = i.inhrelid
+    cross join lateral regexp_match(pg_get_expr(c.relpartbound, c.oid), $r$FROM \('(.+)'\) TO \('(.+)'\)$r$) as bounds (found)
     where i.inhparent = 'bds.change_log'::regclass and not i.inhdetachpending and not bds_shards.is_divided(i.inhparent)
     union all
-    select distinct bds_change_log.partition_of(m.month), 'bds.change_log'::regclass, null
+    select distinct bds_change_log.partition_of(m.month), 'bds.change_log'::regclass, m.month, m.month + interval '1 month'
     from bds.change_months m
     where bds_shards.is_divided('bds.change_log');
 $$;
 comment on function bds_change_log.partitions() is
     'The partitions of the change log, looked up by name (bds_change_log.partition_of), because a DBA may drop or detach one by hand';
+
+create function bds_change_log.detached_months()
+    returns setof regclass
+    language sql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
+    select c.oid
+    from pg_class c
+    join pg_constraint k on k.conrelid = c.oid and k.conname = 'is_of_its_month'
+    where c.relnamespace = 'bds'::regnamespace and (
+        not c.relispartition or exists (select from pg_inherits i where i.inhrelid = c.oid and i.inhdetachpending)
+    );
+$$;
+comment on function bds_change_log.detached_months() is
+    'Tables of schema bds that were months of the change log or of its archive until a DBA detached them: nothing reads them, but they '
+    'may be attached again';
 
 create or replace function bds.first_change(company text)
     returns bigint

@@ -100,12 +100,10 @@ declare
     done     bigint := 0;
 begin
     for month in
-        select p.partition, bound.starts, bound.ends
+        select p.partition, p.starts, p.ends
         from bds_change_log.partitions() p
-        cross join lateral regexp_match(p.bounds, $r$FROM \('(.+)'\) TO \('(.+)'\)$r$) as found (ends)
-        cross join lateral (select found.ends[1]::timestamptz as starts, found.ends[2]::timestamptz as ends) as bound
-        where bound.ends <= cutoff
-        order by bound.ends
+        where p.ends <= cutoff
+        order by p.ends
     loop
         if archives then
             perform bds_change_log.archive_month(month.partition, month.starts, month.ends);
@@ -134,6 +132,7 @@ declare
     is_first boolean := to_regclass('bds.' || archived) is null;
 begin
     if not is_first then  -- changes of that month were restored after it had been archived
+        perform bds_change_log.require_attached(archived, 'change_archive');
         execute format('with moved as (delete from %s returning *) insert into bds.change_archive select * from moved', partition);
     end if;
     lock table only bds.change_log in access exclusive mode;  -- before the partition, in the order of queries

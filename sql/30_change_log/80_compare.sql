@@ -35,18 +35,20 @@ create function bds_change_log.comparison(this bds.entities)
 as $$
     select bds_impl.fill(
         $sql$
-        with last as (
-            select distinct on (l.company_id, l.row_id) l.company_id, l.row_id, l.operation, l.row_hash
-            from bds.change_log l
-            where l.entity = {entity:L} and l.created_at >= {since:L} and ($1 is null or l.company_id = $1)
-            order by l.company_id, l.row_id, l.id desc
-        ),
         -- changes that retention has dropped are not missing
-        kept as (
-            select f.company_id, coalesce(l.created_at, 'infinity') as since
+        with kept as materialized (
+            select f.company_id, f.id as first_id, coalesce(l.created_at, 'infinity') as since
             from (select c.id as company_id, bds.first_change(c.id) as id from bds.companies c) f
             left join bds.change_log l on l.company_id = f.company_id and l.id = f.id
             where f.id > 1 and ($1 is null or f.company_id = $1)
+        ),
+        last as (
+            select distinct on (l.company_id, l.row_id) l.company_id, l.row_id, l.operation, l.row_hash
+            from bds.change_log l left join kept k on k.company_id = l.company_id
+            where l.entity = {entity:L} and l.created_at >= {since:L} and ($1 is null or l.company_id = $1)
+                -- after changes that are left from before a dropped month, there were others
+                and (k.first_id is null or l.id >= k.first_id)
+            order by l.company_id, l.row_id, l.id desc
         )
         select coalesce(r.company_id, l.company_id) as company_id, coalesce(r.id, l.row_id) as id, r.updated_at,
             case

@@ -16,7 +16,7 @@ comment on function bds_change_log.names_then(text, text[], timestamptz) is
     'The names that columns, given by their present names, had at a time';
 
 create function bds_change_log.erase_values(
-    log regclass, company text, entity text, id bigint, columns text[], out records bigint, out "values" text[]
+    log regclass, company text, entity text, id bigint, columns text[], last_id bigint, out records bigint, out "values" text[]
 )
     returns record
     language plpgsql
@@ -45,17 +45,41 @@ begin
     )
     into records, "values"
     using company, entity, id, columns;
-    -- A hash of the row with the value could confirm a guess.  Rows are compared only with their last record.
+    -- A hash of the row with the value could confirm a guess.  Rows are compared only with their last record, and not with the archive.
     execute format(
-        'update %s l set row_hash = 0 where l.company_id = $1 and l.row_id = $3 and l.entity = $2 and l.row_hash <> 0 and l.id < ('
-        'select max(m.id) from bds.change_log m where m.company_id = $1 and m.row_id = $3 and m.entity = $2)',
+        'update %s l set row_hash = 0 where l.company_id = $1 and l.row_id = $3 and l.entity = $2 and l.row_hash <> 0 '
+        'and l.id is distinct from $4',
         log
     )
-    using company, entity, id;
+    using company, entity, id, last_id;
 end
 $$;
-comment on function bds_change_log.erase_values(regclass, text, text, bigint, text[]) is
-    'Sets old values of a row''s columns to null, in the log or its archive; returns the number of records and the values';
+comment on function bds_change_log.erase_values(regclass, text, text, bigint, text[], bigint) is
+    'Sets old values of a row''s columns to null, in the log, its archive or a detached month, and the hashes of all of its records but '
+    'the last one; returns the number of records and the values';
+
+create function bds_change_log.last_record(logs regclass[], company text, entity text, id bigint)
+    returns bigint
+    language plpgsql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    log  regclass;
+    last bigint;
+begin
+    foreach log in array logs loop
+        execute format(
+            'select greatest($4, max(l.id)) from %s l where l.company_id = $1 and l.row_id = $3 and l.entity = $2', log
+        )
+        into last
+        using company, entity, id, last;
+    end loop;
+    return last;
+end
+$$;
+comment on function bds_change_log.last_record(regclass[], text, text, bigint) is
+    'The id of the last record of a row in some tables of the log; null if there is none';
 
 create or replace function bds.erase(company text, entity text, id bigint, columns text[])
     returns bigint
@@ -66,7 +90,11 @@ as $function$
 #variable_conflict use_variable
 declare
     known   text[];
+    -- detached months may become a part of the log again
+    logs    constant regclass[] := array['bds.change_log', 'bds.change_archive']::regclass[]
+        || array(select m from bds_change_log.detached_months() m);
     log     regclass;
+    last_id bigint;
     part    record;
     records bigint := 0;
 begin
@@ -94,8 +122,11 @@ begin
                 'expected some of the columns %s, got %s', array_to_string(known, ', '), coalesce(columns::text, 'null')
             );
     end if;
-    foreach log in array array['bds.change_log', 'bds.change_archive']::regclass[] loop
-        part := bds_change_log.erase_values(log, company, entity, id, columns);
+    last_id := bds_change_log.last_record(logs, company, entity, id);
+    foreach log in array logs loop
+        part := bds_change_log.erase_values(
+            log, company, entity, id, columns, case when log <> 'bds.change_archive'::regclass then last_id end
+        );
         records := records + part.records;
         -- errors of imports quote the values of their records
         update bds.import_errors e set message = 'erased', record = null
@@ -117,6 +148,7 @@ begin
 end
 $function$;
 comment on function bds.erase(text, text, bigint, text[]) is
-    'Removes the old values of a row''s columns (API names) from the change log, its archive and errors of imports: they read as '
+    'Removes the old values of a row''s columns (API names) from the change log, its archive, detached months that are still in schema '
+    'bds, and errors of imports: they read as '
     'null from then on. bds.erasures records what was erased, when and by whom. The row itself is not changed: change or delete it first. '
     'Returns the number of records that had such a value';

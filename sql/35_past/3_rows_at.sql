@@ -7,7 +7,7 @@ create function bds_past.check_version(company text, version bigint)
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    first bigint := bds.first_change(company);
+    first bigint := bds_change_log.lock_first_change(company);
     last  bigint := (select c.last_id from bds.clocks c where c.company_id = company);
 begin
     if last is null then
@@ -27,7 +27,8 @@ begin
 end
 $$;
 comment on function bds_past.check_version(text, bigint) is
-    'Raises BD002 for a company or a version that does not exist, BD005 for a malformed version, BD006 for one before the retained log';
+    'Raises BD002 for a company or a version that does not exist, BD005 for a malformed version, BD006 for one before the retained log; '
+    'locks the log, so that no month goes after the check';
 
 create function bds_past.objects(this bds.entities, names jsonb)
     returns text
@@ -73,10 +74,11 @@ as $$
 #variable_conflict use_variable
 declare
     this bds.entities;
-    at   timestamptz := bds_past.time_of(company, version);  -- locks the log: no month goes after the check
+    at   timestamptz;
 begin
     perform bds.require_company(company);
     perform bds_past.check_version(company, version);
+    at := bds_past.time_of(company, version);  -- after the check: a month may have been attached before it
     select e.* into this from bds.entities e where e.name = entity;
     if not found then
         raise exception using errcode = 'BD002', message = format('no such entity: %s', coalesce(quote_literal(entity), 'null'));

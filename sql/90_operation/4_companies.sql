@@ -11,11 +11,12 @@ as $$
     with recursive tables as (
         select c.oid, n.nspname, c.relname, 'company_id = $1' as condition,
             -- logins, comparisons and the directory are of a server
-            c.relpersistence = 'p' and n.nspname <> 'staging' and c.relname not in ('company_logins', 'directory', 'log_findings') as is_dumped
+            c.relpersistence = 'p' and n.nspname <> 'staging' and c.relname not in ('company_logins', 'directory', 'log_findings')
+                and c.oid <> all (array(select m from bds_change_log.detached_months() m)) as is_dumped
         from pg_class c
         join pg_namespace n on n.oid = c.relnamespace
         join pg_attribute a on a.attrelid = c.oid and a.attname = 'company_id' and not a.attisdropped
-        where c.relkind in ('r', 'p') and not c.relispartition
+        where c.relkind in ('r', 'p') and (not c.relispartition or c.oid in (select m from bds_change_log.detached_months() m))
             and (n.nspname in ('bds', 'data', 'staging') or exists (select from bds.entities e where e.table_name = c.oid))
         union all
         select 'bds.companies'::regclass, 'bds', 'companies', 'id = $1', true

@@ -59,9 +59,9 @@ begin
             from (select c.entity, min(c.since) as since from bds.column_history c group by c.entity) h
         ),
         'change_log', (
-            select jsonb_agg(m.month)
-            from bds.change_months m join bds_change_log.partitions() p on p.name = bds_change_log.partition_of(m.month)
-            where m.company_id = c.id
+            select jsonb_agg(p.starts)
+            from bds_change_log.partitions() p
+            where exists (select from bds.change_log l where l.company_id = c.id and l.created_at >= p.starts and l.created_at < p.ends)
         ),
         'change_archive', (
             select jsonb_agg(distinct date_trunc('month', a.created_at, 'UTC')) from bds.change_archive a where a.company_id = c.id
@@ -250,10 +250,10 @@ begin
     if not is_moved then  -- the transaction is of another server, and readers may have seen other changes under these ids
         update bds.clocks k set transaction_id = null, departed_at = null, begun_at = default where k.company_id = company;
     end if;
-    -- what the other server no longer kept, and what came before it, is not kept here
+    -- what the other server no longer kept, and what came before it, is not kept here; a month that begins anew has no change yet
     delete from bds.change_months m
     where m.company_id = company and m.month <= (
-        select max(k.month) from bds.change_months k
+        select max(k.month) from bds.change_months k join bds.clocks c on c.company_id = k.company_id and k.first_id <= c.last_id
         where k.company_id = company and not exists (
             select 1 from bds.change_log l
             where l.company_id = company and l.id = k.first_id

@@ -136,7 +136,7 @@ begin
     perform bds_operation.require_silence('a move');
     for this in
         select t.* from bds_operation.company_tables() with ordinality t (name, oid, condition, columns, is_dumped, n)
-        where t.name not in ('bds.api_keys', 'bds.directory')
+        where t.name not in ('bds.api_keys', 'bds.directory') and t.oid not in (select m from bds_change_log.detached_months() m)
             -- home knows every company
             and (t.name <> 'bds.companies' or (select s.place <> 'home' from bds.settings s))
         order by t.n desc

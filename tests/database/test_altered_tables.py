@@ -269,6 +269,19 @@ def test_a_table_made_anew_does_not_inherit_history(stores: Operator) -> None:
     assert stores.rows("select count(*) from bds.changes where entity = 'stores'") == [(2,)], "the log keeps what it had"
 
 
+@pytest.mark.parametrize("copy", [TABLE, "create table data.stores (like data.stores_old including all)"], ids=["made", "copied"])
+def test_a_table_that_another_one_replaces_is_no_longer_logged(stores: Operator, copy: str) -> None:
+    stores.connection.execute("alter table data.stores rename to stores_old")
+    stores.connection.execute(copy.encode())
+    stores.connection.execute("insert into data.stores select * from data.stores_old")
+    stores.connection.execute("select bds.register('data.stores')")
+    stores.write("acme", "update data.stores_old set city = 'Bonn'")
+    assert stores.rows("select count(*) from bds.changes where entity = 'stores'") == [(1,)]
+    stores.write("acme", "update data.stores set city = 'Rom'")
+    assert stores.rows("select old ->> 'city' from bds.changes where entity = 'stores' order by id desc limit 1") == [("Ulm",)]
+    assert stores.rows("select * from bds.compare_log()") == []
+
+
 def test_an_entity_registered_anew_does_not_claim_changes_that_it_did_not_see(stores: Operator) -> None:
     stores.connection.execute(
         "select bds.unregister('stores'); update data.stores set city = 'Bonn'; select bds.register('data.stores')"

@@ -14,7 +14,7 @@ import pytest
 
 from app.errors import ServiceError
 from app.places import dump
-from tests.conftest import Operator, _database
+from tests.conftest import NO_MONTHS, Operator, _database
 from tests.database.aging import age
 from tests.upgrade.snapshot import HASH, WAREHOUSES, run_import, stage
 
@@ -451,6 +451,27 @@ def test_a_dump_is_one_snapshot(filled: Operator, connect: Connect) -> None:
     filled.rows("select bds.delete_company('acme')")
     restore(filled, out.getvalue())
     assert contents(filled, "acme") == before
+
+
+@NO_MONTHS
+def test_a_month_that_expires_during_a_dump_is_not_archived_before_its_end(filled: Operator, connect: Connect) -> None:
+    before, operator = contents(filled, "acme"), connect()
+    filled.connection.execute("select bds.set_retention('1 year', archive => true)")
+    done = []
+
+    def archive(table: str, size: int) -> None:
+        done.extend(operator.execute("select done from bds.maintain() where step = 'expire months of the log'").fetchall())
+
+    filled.connection.execute("set role bds_owner")
+    out = io.BytesIO()
+    dump.dump(filled.connection, "acme", out, archive)
+    filled.connection.execute("reset role")
+    assert set(done) == {(0,)}
+    filled.rows("select bds.delete_company('acme')")
+    restore(filled, out.getvalue())
+    assert contents(filled, "acme") == before
+    archive("", 0)
+    assert done[-1] == (1,)
 
 
 def test_records_of_a_dump_are_bounded(filled: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
