@@ -122,7 +122,11 @@ begin
             return;
         exception
             when lock_not_available then
-                select format('pid %s, %s, since %s', h.pid, h.actor, date_trunc('second', h.since)) into holder
+                select format(
+                    '%s, %s, since %s', coalesce('pid ' || h.pid, 'prepared transaction ' || h.application_name), h.actor,
+                    date_trunc('second', h.since)
+                )
+                into holder
                 from bds.turn_holders() h
                 where h.company_id = company;
             when deadlock_detected then

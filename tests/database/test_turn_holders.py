@@ -156,6 +156,12 @@ def test_a_prepared_transaction_keeps_the_turn_and_is_shown(tmp_path_factory: py
                 ("acme", None, "postgres", "postgres", "later", "prepared transaction", None, waiting)
             ]:
                 pass
+            with psycopg.connect(url) as other:
+                other.execute("set lock_timeout = '50ms'; select bds.set_context('acme')")
+                with pytest.raises(psycopg.errors.LockNotAvailable) as caught:
+                    other.execute("select bds.lock_company('acme')")
+            detail = caught.value.diag.message_detail
+            assert str(detail).startswith("The turn is held by prepared transaction later, postgres, since 20")
             holder.execute("commit prepared 'later'")
             thread.join()
             assert not errors
