@@ -20,6 +20,7 @@ and find nothing to do.
 from __future__ import annotations
 
 import hashlib
+import logging
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -31,6 +32,8 @@ import psycopg
 
 from app import resources
 
+log = logging.getLogger("bds.db")
+
 SQL = resources.folder("sql")
 LOCK = 20261120  # advisory lock of the runner
 LOCK_TIMEOUT = "2s"  # in which other sessions queue behind a lock that is waited for
@@ -41,6 +44,12 @@ FIRST = "migrations/0001_roles_and_schemas.sql"  # the only file that runs as th
 SHARDS = "02_shards"  # divides tables
 LAST = "99_grants.sql"  # applied after every other change; recorded when the entities are done, too
 FUNCTIONS = "functions"  # the part of an entity that locks nothing
+HOLDER = """
+    select l.pid, a.usename, a.application_name
+    from pg_locks l join pg_stat_activity a on a.pid = l.pid
+    where l.locktype = 'advisory' and l.granted and a.datname = current_database()
+        and (l.classid, l.objid, l.objsubid) = (0, %s::oid, 1)
+"""
 DUE_PARTS = "select d.entity, d.part from bds_registry.due_parts() d"
 INSTALL_PART = "select bds_registry.install_part(%s, %s), pg_notify('bds_catalog', '')"
 
@@ -149,9 +158,18 @@ def _connect(url: str) -> psycopg.Connection[Any]:
     if connection.execute("select 1 from pg_extension where extname = 'citus'").fetchone():  # each node is migrated by itself
         for what in ("ddl", "create_role", "alter_role"):
             connection.execute(f"set citus.enable_{what}_propagation = off".encode())
-    connection.execute("select pg_advisory_lock(%s)", (LOCK,))
+    _take_lock(connection)
     connection.execute("select set_config('lock_timeout', %s, false)", (LOCK_TIMEOUT,))
     return connection
+
+
+def _take_lock(connection: psycopg.Connection[Any]) -> None:
+    """Take the runner's lock; while another session holds it, which any session may, wait and tell which."""
+    while connection.execute("select pg_try_advisory_lock(%s)", (LOCK,)).fetchone() != (True,):
+        if holder := connection.execute(HOLDER, (LOCK,)).fetchone():
+            log.warning("waiting for another session that migrates: pid %s, %s, %s", *holder)
+            connection.execute("select pg_advisory_lock(%s)", (LOCK,))
+            return
 
 
 def is_current(url: str) -> bool:

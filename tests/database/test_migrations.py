@@ -3,6 +3,7 @@
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psycopg
@@ -38,6 +39,19 @@ def test_two_processes_at_once_apply_each_file_once(empty_url: str) -> None:
     outputs = [worker.communicate(timeout=60) for worker in workers]
     assert all(worker.returncode == 0 for worker in workers), outputs
     assert sorted(int(out) for out, _ in outputs)[:3] == [0, 0, 0]
+
+
+def test_a_run_tells_for_whom_it_waits(empty_url: str, caplog: pytest.LogCaptureFixture) -> None:
+    with ThreadPoolExecutor() as threads:
+        with psycopg.connect(empty_url, autocommit=True, application_name="mine") as stranger:
+            stranger.execute("select pg_advisory_lock(%s)", (migrate.LOCK,))
+            run = threads.submit(migrate.migrate, empty_url)
+            while not (caplog.messages or run.done()):
+                pass
+            assert caplog.messages == [
+                f"waiting for another session that migrates: pid {stranger.info.backend_pid}, postgres, mine"
+            ]
+        assert run.result()
 
 
 @pytest.fixture
