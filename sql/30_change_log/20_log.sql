@@ -62,7 +62,8 @@ begin
     raise exception using
         errcode = '40001',
         message = format('rows of company %s were written out of turn', company),
-        hint = 'try again, without a value for updated_at; if it fails again: a trigger that fires after bds_2_stamp has set updated_at, or the session bds.turns';
+        hint = 'try again, without a value for updated_at; if it fails again: a trigger that fires after bds_2_stamp has set updated_at, '
+            'or the session bds.turns';
 end
 $$;
 comment on function bds_change_log.advance(text, text, bigint, timestamptz, timestamptz) is
