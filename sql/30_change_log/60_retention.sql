@@ -61,6 +61,8 @@ declare
     cutoff  timestamptz := case when bds_shards.is_divided('bds.change_log') then '-infinity' else now() - coalesce(
         (select max(bds_change_log.retention_of(c)) from bds.companies c), bds_change_log.retention_of(null)
     ) end;
+    -- hooks are not matched while no process of the service runs
+    awaited timestamptz := (select min(a.month) from bds_webhooks.awaited_months() a);
     expired record;
     done    bigint := 0;
 begin
@@ -71,6 +73,7 @@ begin
         join bds.companies c on c.id = m.company_id
         join bds_change_log.partitions() p on p.name = bds_change_log.partition_of(m.month)
         where m.month + interval '1 month' <= now() - bds_change_log.retention_of(c) and m.month + interval '1 month' > cutoff
+            and not exists (select from bds_webhooks.awaited_months() a where a.company_id = m.company_id and a.month <= m.month)
         order by m.month, m.company_id
     loop
         exit when clock_timestamp() > statement_timestamp() + interval '1 second';  -- the next call goes on
@@ -80,7 +83,7 @@ begin
         delete from bds.change_months m where m.company_id = expired.company_id and m.month = expired.month;
         done := done + 1;
     end loop;
-    return done + bds_change_log.expire_months(cutoff);
+    return done + bds_change_log.expire_months(case when awaited < cutoff then awaited else cutoff end);
 end
 $$;
 comment on function bds_change_log.expire_changes() is

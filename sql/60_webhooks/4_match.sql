@@ -19,6 +19,23 @@ $$;
 comment on function bds.companies_behind(text[]) is
     'Companies, among these or all, with changes that have not been matched with their enabled hooks';
 
+create function bds_webhooks.awaited_months()
+    returns table (company_id text, month timestamptz)
+    language sql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
+    -- without a month of the first of them, it was dropped by hand
+    select p.company_id, coalesce(max(m.month) filter (where m.first_id <= p.routed_id + 1), min(m.month))
+    from bds.companies_behind() b (company_id)
+    join bds.hook_positions p on p.company_id = b.company_id
+    join bds.change_months m on m.company_id = b.company_id
+    group by p.company_id;
+$$;
+comment on function bds_webhooks.awaited_months() is
+    'Companies with changes that have not been matched with their enabled hooks, and the month of the first of them: it does not expire '
+    'before they are';
+
 create or replace function bds.route_changes(
     company      text,
     batch_window interval default '5 seconds',

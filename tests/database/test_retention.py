@@ -52,6 +52,22 @@ def test_nothing_is_dropped_unless_a_retention_is_set(acme: Operator) -> None:
     assert acme.rows("select last_id from bds.positions where entity = 'units'") == [(4,)], "a position never goes back"
 
 
+@pytest.mark.parametrize("whose", ["null", "'acme'"], ids=["every company's", "one company's"])
+def test_no_month_expires_before_its_changes_are_matched_with_hooks(acme: Operator, whose: str) -> None:
+    acme.company("beta")
+    acme.connection.execute("select bds.create_hook('acme', 'units', 'https://example.com/hook')")
+    acme.write("acme", NEW.format("d")), acme.write("beta", NEW.format("d"))
+    age(acme, "2020_01", "company_id = 'acme' and id < 3")
+    age(acme, "2020_02", "company_id = 'acme' and id > 2")
+    acme.connection.execute(f"select bds.set_retention('1 year', company => {whose})".encode())
+    assert maintain(acme)["expire months of the log"] == 1, "what came before the hook goes"
+    assert acme.rows("select bds.first_change('acme')") == [(3,)]
+    assert acme.rows("select routed, behind from bds.route_changes('acme')") == [(1, False)]
+    assert acme.rows("select change_id from bds.hook_queue") == [(4,)]
+    assert maintain(acme)["expire months of the log"] == 1
+    assert acme.rows("select bds.first_change('acme')") == [(5,)]
+
+
 @pytest.mark.parametrize("how", ["detach partition bds.{}", "detach partition bds.{} concurrently", "drop"])
 def test_the_past_is_gone_when_a_month_is_detached_or_dropped_by_hand(acme: Operator, how: str) -> None:
     age(acme, "2020_01", "id = 1")
