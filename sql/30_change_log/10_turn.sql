@@ -98,12 +98,19 @@ create function bds_change_log.future_floor(company text)
 comment on function bds_change_log.future_floor(text) is
     'The floor of a company''s stamps in this transaction, from the setting bds.turns; null if it is not in the future';
 
+create function bds_change_log.milliseconds(timeout text)
+    returns int
+    language sql
+    stable
+    return 1000 * extract(epoch from current_setting(timeout)::interval);
+comment on function bds_change_log.milliseconds(text) is 'A setting that is a time; 0, as lock_timeout: no limit';
+
 create function bds_change_log.wait_for_turn(company text, out clock_at tid, out floor timestamptz)
     language plpgsql
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    patience int := 1000 * extract(epoch from current_setting('lock_timeout')::interval);  -- milliseconds; 0: no limit
+    patience int := bds_change_log.milliseconds('lock_timeout');
     holder   text;
 begin
     for attempt in 1 .. case when patience between 1 and 1000 then 1 else 2 end loop
@@ -195,15 +202,12 @@ create function bds_change_log.lock_company_shortly(company text)
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    -- milliseconds; 0: no limit
-    patience int;
-    longest  int;
+    patience int := bds_change_log.milliseconds('lock_timeout');
+    longest  int := greatest(bds_change_log.milliseconds('deadlock_timeout') * 3 / 4, 1);
 begin
     if strpos(current_setting('bds.turns', true), ',' || company || '@') > 0 then
         return;
     end if;
-    select s.setting::int into strict patience from pg_settings s where s.name = 'lock_timeout';
-    select greatest(s.setting::int * 3 / 4, 1) into strict longest from pg_settings s where s.name = 'deadlock_timeout';
     -- This session has the row locked.  If the holder of the turn needs that row, both wait, and the deadlock check could cancel
     -- the holder; so this session gives up before the check runs.
     perform set_config('lock_timeout', least(nullif(patience, 0), longest)::text, true);
