@@ -31,9 +31,7 @@ begin
         table_name := bds_shards.divide(table_name);
     end if;
     execute format('alter table %s owner to bds_owner', table_name);
-    execute format(
-        'alter table %s alter column company_id set default current_setting(''bds.company'', true)', table_name
-    );
+    execute format('alter table %s alter column company_id set default current_setting(''bds.company'', true)', table_name);
 
     if parent is not null then
         parent_name := bds_registry.camel_case(regexp_replace(parent, '_id$', ''));

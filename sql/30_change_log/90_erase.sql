@@ -81,6 +81,23 @@ $$;
 comment on function bds_change_log.last_record(regclass[], text, text, bigint) is
     'The id of the last record of a row in some tables of the log; null if there is none';
 
+create function bds_change_log.erase_quotes(company text, "values" text[])
+    returns void
+    language sql
+    set search_path = pg_catalog, pg_temp
+as $function$
+    update bds.import_errors e set message = 'erased', record = null
+    where e.company_id = company and exists (
+        select from unnest("values") v
+        where substr(e.record, strpos(e.record, ':') + 1) = v
+            -- a message quotes the first 100 characters
+            or strpos(
+                replace(e.message, $$''$$, $$'$$), case when length(v) < 4 then quote_literal(v) else left(v, 100) end
+            ) > 0
+    );
+$function$;
+comment on function bds_change_log.erase_quotes(text, text[]) is 'Empties errors of imports that quote any of these values';
+
 create or replace function bds.erase(company text, entity text, id bigint, columns text[])
     returns bigint
     language plpgsql
@@ -128,16 +145,7 @@ begin
             log, company, entity, id, columns, case when log <> 'bds.change_archive'::regclass then last_id end
         );
         records := records + part.records;
-        -- errors of imports quote the values of their records
-        update bds.import_errors e set message = 'erased', record = null
-        where e.company_id = company and exists (
-            select from unnest(part."values") v
-            where substr(e.record, strpos(e.record, ':') + 1) = v
-                -- a message quotes the first 100 characters
-                or strpos(
-                    replace(e.message, $$''$$, $$'$$), case when length(v) < 4 then quote_literal(v) else left(v, 100) end
-                ) > 0
-        );
+        perform bds_change_log.erase_quotes(company, part."values");
     end loop;
     insert into bds.erasures (company_id, entity, row_id, columns, records, actor, db_user)
     values (
