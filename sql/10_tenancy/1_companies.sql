@@ -24,20 +24,21 @@ create or replace function bds.require_company(company text)
     stable
 as $$
 begin
-    if company is distinct from bds.current_company() then
-        if not bds.is_operator() then
-            raise exception using
-                errcode = 'BD001',
-                message = format('this session does not act for company %s', coalesce(quote_literal(company), 'null')),
-                hint = 'name it with bds.set_context(company, actor, change_set)';
-        elsif not exists (select from bds.clocks c where c.company_id = company) then
-            perform bds_impl.refuse_company(company);
-        end if;
+    if company is not distinct from bds.current_company() then
+        return;
+    elsif not bds.is_operator() then
+        raise exception using
+            errcode = 'BD001',
+            message = format('this session does not act for company %s', coalesce(quote_literal(company), 'null')),
+            hint = 'name it with bds.set_context(company, actor, change_set)';
+    elsif not exists (select from bds.clocks c where c.company_id = company) then
+        perform bds_impl.refuse_company(company);
     end if;
 end
 $$;
 comment on function bds.require_company(text) is
-    'Raises BD001 unless the session has named this company or acts as the operator, to whom it raises BD002 if there is no such company';
+    'Raises BD001 unless the session has named this company or acts as the operator, and BD002 if it is the operator and the company '
+    'does not live here';
 
 -- change_set takes a uuid, or text, so that malformed text gets an error that names the argument
 create or replace function bds.set_context(company text, actor text default null, change_set anycompatible default null::uuid)

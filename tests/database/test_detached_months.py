@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -10,9 +9,9 @@ from typing import Any
 import psycopg
 import pytest
 
-from app.places import dump
 from tests.conftest import NO_MONTHS, Operator, _database
 from tests.database.aging import age
+from tests.database.test_companies import dumped, restore
 
 pytestmark = [pytest.mark.slow, NO_MONTHS]
 
@@ -41,22 +40,6 @@ def archive(operator: Operator) -> None:
     operator.connection.execute("select bds.set_retention('1 year', archive => true)")
     operator.connection.execute("select bds.maintain()")
     operator.connection.execute("select bds.set_retention(null)")
-
-
-def dumped(operator: Operator) -> bytes:
-    out = io.BytesIO()
-    operator.connection.execute("set role bds_owner")
-    dump.dump(operator.connection, "acme", out, lambda table, size: None)
-    operator.connection.execute("reset role")
-    return out.getvalue()
-
-
-def restore(operator: Operator, content: bytes) -> None:
-    operator.connection.execute("set role bds_owner")
-    try:
-        dump.restore(operator.connection, io.BytesIO(content), True, lambda table, size: None)
-    finally:
-        operator.connection.execute("reset role")
 
 
 @pytest.fixture
