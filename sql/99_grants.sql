@@ -76,7 +76,7 @@ grant execute on function
 -- The worker: deliveries of every company -----------------------------------------------------------------------------------------
 
 grant select on bds.change_log, bds.entity_positions, bds.unfit_hooks to bds_operator, bds_worker;
-grant select on bds.clocks to bds_operator, bds_service, bds_worker;
+grant select on bds.clocks, bds.residents to bds_operator, bds_service, bds_worker;
 grant select on bds.directory to bds_operator, bds_service;
 grant select (name, url, is_draining, created_at) on bds.places to bds_operator, bds_service;
 grant select (place) on bds.settings to bds_service;
@@ -109,7 +109,7 @@ grant execute on all functions in schema bds_feed, bds_impl, bds_revert to bds_i
 -- reverts read the log, with the names that columns had
 grant usage on schema bds_change_log, bds_registry to bds_importer;
 grant execute on function bds_change_log.names_at, bds_change_log.old_at, bds_registry.camel_case to bds_importer;
-grant select on bds.change_log, bds.clocks, bds.column_history to bds_importer;
+grant select on bds.change_log, bds.clocks, bds.column_history, bds.residents to bds_importer;
 grant select on all tables in schema bds_feed to bds_importer;
 grant create on schema staging to bds_importer;
 grant insert, update, delete on bds.import_errors, bds.imports to bds_importer, bds_operator;
@@ -143,7 +143,7 @@ grant execute on all functions in schema bds_impl, bds_webhooks to bds_dispatche
 grant execute on function
     bds.companies_behind, bds.delivery_json, bds.hook_json, bds.lock_hook, bds.misfit
     to bds_dispatcher;
-grant select on bds.change_log, bds.clocks, bds.companies, bds.entity_positions, bds.hook_columns, bds.hook_health
+grant select on bds.change_log, bds.clocks, bds.companies, bds.entity_positions, bds.hook_columns, bds.hook_health, bds.residents
     to bds_dispatcher;
 grant select, insert, update, delete on
     bds.deliveries, bds.delivery_attempts, bds.hook_filters, bds.hook_positions, bds.hook_queue, bds.hook_secrets, bds.hook_states,

@@ -53,10 +53,10 @@ class Company:
 OPEN = "select p.name from bds.places p where not p.is_draining"
 COMPANIES = """
     select c.id, c.tenant_id, coalesce(d.place, 'home') as place, c.created_at,
-        k.last_id as changes, nullif(k.last_updated_at, '-infinity') as last_at,
+        r.last_id as changes, nullif(r.last_updated_at, '-infinity') as last_at,
         (select count(*) from bds.users u where c.id = any (u.companies)) as users
     from bds.companies c
-    left join bds.clocks k on k.company_id = c.id and k.departed_at is null
+    left join bds.residents r on r.company_id = c.id
     left join bds.directory d on d.company_id = c.id
     order by c.id
     limit %s offset %s

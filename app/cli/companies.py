@@ -23,9 +23,9 @@ from app.errors import ServiceError
 from app.places import administration, dump
 
 COMPANIES = """
-    select c.id, coalesce(c.tenant_id, ''), to_char(c.created_at, 'YYYY-MM-DD HH24:MI'), k.last_id::text,
-        coalesce(to_char(nullif(k.last_updated_at, '-infinity'), 'YYYY-MM-DD HH24:MI'), 'never')
-    from bds.companies c join bds.clocks k on k.company_id = c.id and k.departed_at is null
+    select c.id, coalesce(c.tenant_id, ''), to_char(c.created_at, 'YYYY-MM-DD HH24:MI'), r.last_id::text,
+        coalesce(to_char(nullif(r.last_updated_at, '-infinity'), 'YYYY-MM-DD HH24:MI'), 'never')
+    from bds.companies c join bds.residents r on r.company_id = c.id
     order by c.id
 """
 

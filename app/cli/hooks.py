@@ -24,7 +24,7 @@ from app.webhooks.registration import CREATE, HOOKS, parameters
 HEADER = ("id", "state", "failures", "last attempt (UTC)", "status", "queued", "entity", "url", "filter")
 # of a company that lives there: rows of one that has moved away may still be there
 NAMED = """
-    select h.company_id from bds.hooks h join bds.clocks c on c.company_id = h.company_id and c.departed_at is null
+    select h.company_id from bds.hooks h join bds.residents r on r.company_id = h.company_id
     where h.id = %s and h.deleted_at is null
 """
 SWITCH = """

@@ -15,7 +15,7 @@ from app.places import cluster
 from app.places.cluster import ADD, BECOME
 
 SIZE: LiteralString = "select pg_database_size(current_database())"
-COMPANIES: LiteralString = "select count(*) from bds.clocks where departed_at is null"
+COMPANIES: LiteralString = "select count(*) from bds.residents"
 
 CREATE: LiteralString = "select bds.create_company(%s, %s, %s)"
 DELETE: LiteralString = "select table_name, rows from bds.delete_company(%s)"

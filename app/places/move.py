@@ -52,6 +52,7 @@ IS_IMPORTING: LiteralString = """
         where company_id = %s and finished_at is null and started_at < clock_timestamp() - make_interval(secs => %s)
     )
 """
+LIVES: LiteralString = "select from bds.residents where company_id = %s"
 IS_HIDDEN: LiteralString = "select string_agg(t::text, ', ') from unnest(%s::regclass[]) t where row_security_active(t)"
 MAY_REPLICATE: LiteralString = "select rolsuper or rolreplication from pg_roles where rolname = session_user"
 
@@ -258,23 +259,23 @@ class Move:
 
     def _stay(self) -> None:
         """Let the company take writes at the source again; the target, if it has the clock already, loses it first."""
-        clock = "select last_id from bds.clocks where company_id = %s"
-        there = self._target.execute(clock, (self._company,)).fetchone()
-        if there and there[0] != one_value(self._source, clock, self._company):
-            raise ServiceError("conflict", f"{self._company} was written at {self._target_name}: expected --resume")
-        self._target.execute("delete from bds.clocks where company_id = %s", (self._company,))
+        last = one_value(self._source, "select last_id from bds.clocks where company_id = %s", self._company)
+        if not one_value(self._target, "select bds_operation.take_back(%s, %s)", self._company, last):
+            raise ServiceError(
+                "conflict",
+                f"{self._company} is at {self._target_name} and was written there, or may have sent webhooks: expected --resume",
+            )
         self._source.execute("select bds_operation.stay(%s)", (self._company,))
         self._note("copying")
 
     def _has_arrived(self) -> bool:
-        query = "select 1 from bds.clocks where company_id = %s and departed_at is null"
-        return self._target.execute(query, (self._company,)).fetchone() is not None
+        return self._target.execute(LIVES, (self._company,)).fetchone() is not None
 
     def _arrive(self) -> None:
         """Let the company live at the target."""
         header = json.dumps(self._header())
         clock = one_value(self._source, "select to_jsonb(c) from bds.clocks c where c.company_id = %s", self._company)
-        if clock["departed_at"] is None:
+        if self._source.execute(LIVES, (self._company,)).fetchone():
             raise ServiceError("conflict", f"{self._company} takes writes at {self._source_name}: expected --resume")
         self._replication.disable()
         with self._target.transaction():

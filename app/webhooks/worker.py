@@ -43,9 +43,13 @@ GRACE = 5.0  # seconds that running attempts have when the worker stops
 FORGET = 600.0  # seconds between two looks for deliveries older than the history
 
 MADE = re.compile(rb'"timestamp" ?: ?"([^"]*)"\}?$')  # the last member of a delivery's body
-HOOKED: LiteralString = "select distinct h.company_id from bds.hooks h where not h.disabled and h.deleted_at is null"
+HOOKED: LiteralString = """
+    select distinct h.company_id from bds.hooks h join bds.residents r on r.company_id = h.company_id
+    where not h.disabled and h.deleted_at is null
+"""
 STALE: LiteralString = """
-    select h.company_id, h.id, h.updated_at, h.entity, h.filter from bds.hooks h
+    select h.company_id, h.id, h.updated_at, h.entity, h.filter
+    from bds.hooks h join bds.residents r on r.company_id = h.company_id
     where h.filter is not null and not h.disabled and h.deleted_at is null and h.catalog_version is distinct from %s
     order by h.company_id, h.id
     limit 500

@@ -31,9 +31,8 @@ begin
             errcode = 'BD001',
             message = format('this session does not act for company %s', coalesce(quote_literal(company), 'null')),
             hint = 'name it with bds.set_context(company, actor, change_set)';
-    elsif not exists (select from bds.clocks c where c.company_id = company) then
-        perform bds_impl.refuse_company(company);
     end if;
+    perform bds_impl.require_resident(company);
 end
 $$;
 comment on function bds.require_company(text) is
@@ -48,7 +47,7 @@ create or replace function bds.set_context(company text, actor text default null
     set search_path = pg_catalog, pg_temp
 as $$
 begin
-    if not exists (select 1 from bds.clocks c where c.company_id = company and c.departed_at is null) then
+    if not exists (select from bds.residents r where r.company_id = company) then  -- each transaction comes here: without a call
         perform bds_impl.refuse_company(company);
     end if;
     if not pg_input_is_valid(change_set::text, 'uuid') then
@@ -100,7 +99,7 @@ begin
     -- At another place: takes over an empty company of that id, which an attempt that did not get to home has left.
     insert into bds.companies as c (id, tenant_id) values (company, tenant)
     on conflict (id) do update set tenant_id = excluded.tenant_id
-    where here <> 'home' and exists (select 1 from bds.clocks k where k.company_id = c.id and k.last_id = 0 and k.departed_at is null);
+    where here <> 'home' and exists (select from bds.residents r where r.company_id = c.id and r.last_id = 0);
     if not found then
         raise exception using errcode = 'BD004', message = format('company %L already exists', company);
     end if;

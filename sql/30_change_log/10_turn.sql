@@ -43,11 +43,11 @@ begin
     if company is distinct from current_setting('bds.company', true) then
         perform bds.require_company(company);
     end if;
-    select c.ctid, c.last_updated_at + interval '1 microsecond' into clock_at, floor
-    from bds.clocks c
-    where c.company_id = company and c.departed_at is null
+    select r.clock_at, r.last_updated_at + interval '1 microsecond' into clock_at, floor
+    from bds.residents r
+    where r.company_id = company
     for no key update skip locked;
-    if clock_at is null then  -- another transaction has it locked, or there is no such company
+    if clock_at is null then  -- another transaction has it locked, or no such company lives here
         select w.clock_at, w.floor into clock_at, floor from bds_change_log.wait_for_turn(company) w;
         if clock_at is null then
             return false;
@@ -121,9 +121,9 @@ begin
             perform set_config(
                 'lock_timeout', case attempt when 1 then coalesce(least(nullif(patience, 0), 1000), 1000) else greatest(patience - 1000, 0) end::text, true
             );
-            select c.ctid, c.last_updated_at + interval '1 microsecond' into clock_at, floor
-            from bds.clocks c
-            where c.company_id = company and c.departed_at is null
+            select r.clock_at, r.last_updated_at + interval '1 microsecond' into clock_at, floor
+            from bds.residents r
+            where r.company_id = company
             for no key update;
             perform set_config('lock_timeout', patience::text, true);
             return;
@@ -163,7 +163,7 @@ create function bds_change_log.only_company()
 as $$
     select (
         select case when count(*) = 1 and bds.is_operator() then min(c.company_id) end
-        from (select k.company_id from bds.clocks k limit 2) c
+        from (select r.company_id from bds.residents r limit 2) c
     );
 $$;
 comment on function bds_change_log.only_company() is

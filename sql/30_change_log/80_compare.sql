@@ -38,7 +38,7 @@ as $$
         -- changes that retention has dropped are not missing
         with kept as materialized (
             select f.company_id, f.id as first_id, coalesce(l.created_at, 'infinity') as since
-            from (select c.id as company_id, bds.first_change(c.id) as id from bds.companies c) f
+            from (select r.company_id, bds.first_change(r.company_id) as id from bds.residents r) f
             left join bds.change_log l on l.company_id = f.company_id and l.id = f.id
             where f.id > 1 and ($1 is null or f.company_id = $1)
         ),
@@ -52,8 +52,10 @@ as $$
         )
         select coalesce(r.company_id, l.company_id) as company_id, coalesce(r.id, l.row_id) as id, r.updated_at,
             case
-                when r.id is null then case when l.operation <> 'delete' and c.id is not null then 'unlogged delete' end
-                when c.id is null then 'unknown company'
+                when c.id is null then case when r.id is not null then 'unknown company' end
+                -- rows and changes of a company that is being copied, or has departed, are not complete
+                when s.company_id is null then null
+                when r.id is null then case when l.operation <> 'delete' then 'unlogged delete' end
                 when l.operation = 'delete' or l.operation is null and r.updated_at >= {since:L}
                     and r.updated_at >= coalesce((select k.since from kept k where k.company_id = r.company_id), '-infinity')
                 then 'unlogged insert'
@@ -63,6 +65,7 @@ as $$
         from (select * from {table} t where $1 is null or t.company_id = $1) r
         full join last l on l.company_id = r.company_id and l.row_id = r.id
         left join bds.companies c on c.id = coalesce(r.company_id, l.company_id)
+        left join bds.residents s on s.company_id = c.id
         $sql$,
         'entity', this.name,
         'table', this.table_name::text,
@@ -121,7 +124,7 @@ begin
     insert into bds.log_findings (kind, company_id, entity, number, examples, found_at)
     with kept as materialized (
         select c.company_id, bds.first_change(c.company_id) as first_id, c.last_id
-        from bds.clocks c
+        from bds.residents c
         where company is null or c.company_id = company
     ),
     ids as (

@@ -67,9 +67,7 @@ declare
     import bds.imports;
 begin
     perform bds_feed.enter_company(company);
-    if not exists (select 1 from bds.clocks c where c.company_id = company and c.departed_at is null) then
-        perform bds_impl.refuse_company(company);
-    end if;
+    perform bds_impl.require_resident(company);
     actor := bds_feed.actor(actor);
     if reverts is not null then
         return bds_revert.open(company, actor, dry_run, reverts, force);

@@ -154,6 +154,7 @@ begin
     for dead in
         select * from bds.imports i
         where i.finished_at is null and i.heartbeat_at < statement_timestamp() - silence
+            and exists (select from bds.residents r where r.company_id = i.company_id)
         for update skip locked
     loop
         begin

@@ -32,7 +32,7 @@ comment on function bds.misfit(text, text[]) is
 
 create or replace view bds.unfit_hooks as
 select h.company_id, h.id, h.updated_at, bds.misfit(h.entity, h.columns) as problem
-from bds.hooks h
+from bds.hooks h join bds.residents r on r.company_id = h.company_id
 where not h.disabled and h.deleted_at is null and bds.misfit(h.entity, h.columns) is not null;
 comment on view bds.unfit_hooks is 'Enabled hooks whose entity or columns the model no longer has; the worker disables them';
 comment on column bds.unfit_hooks.company_id is 'The company';

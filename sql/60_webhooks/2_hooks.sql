@@ -21,14 +21,15 @@ declare
 begin
     perform bds.require_company(company);
     select * into hook from bds.hooks h where h.company_id = company and h.id = hook_id and h.deleted_at is null for no key update;
-    if not found then
+    perform bds_impl.require_resident(company);
+    if hook.id is null then
         raise exception using errcode = 'BD002', message = format('no such hook: %s', hook_id);
     end if;
     return hook;
 end
 $$;
 comment on function bds.lock_hook(text, uuid) is
-    'Locks a hook until the end of the transaction and returns it; raises BD002 if no hook has this id';
+    'Locks a hook until the end of the transaction and returns it; raises BD002 if no hook has this id, or its company does not live here';
 
 create function bds_webhooks.make_secret()
     returns text
@@ -44,7 +45,7 @@ create function bds_webhooks.last_change(company text)
     language sql
     stable
 as $$
-    select (select c.last_id from bds.clocks c where c.company_id = company);
+    select (select r.last_id from bds.residents r where r.company_id = company);
 $$;
 comment on function bds_webhooks.last_change(text) is 'The id of the company''s last committed change';
 
@@ -68,10 +69,6 @@ declare
     made_at timestamptz := clock_timestamp();
 begin
     perform bds.require_company(company), bds_webhooks.check_hook(entity, url, columns);
-    if bds_webhooks.last_change(company) is null then
-        raise exception using
-            errcode = 'BD002', message = format('no such company: %s', coalesce(quote_literal(company), 'null'));
-    end if;
     perform bds_webhooks.begin_routing(company);
     insert into bds.hooks (
         company_id, since_id, entity, url, filter, columns, allow_in_change_set, disabled, created_at, updated_at
@@ -115,10 +112,12 @@ as $$
 begin
     -- Matching takes several statements: a hook that changed between two of them might be matched by neither filter.
     perform 1 from bds.hook_positions p where p.company_id = company for update;
+    perform bds_impl.require_resident(company);
 end
 $$;
 comment on function bds_webhooks.hold_routing(text) is
-    'Waits until the company''s hooks are not being matched, and blocks matching until the end of the transaction';
+    'Waits until the company''s hooks are not being matched, and blocks matching until the end of the transaction. Raises BD002 if the '
+    'company does not live here';
 
 create function bds_webhooks.begin_routing(company text)
     returns void
@@ -127,7 +126,7 @@ create function bds_webhooks.begin_routing(company text)
 as $$
 begin
     insert into bds.hook_positions (company_id, routed_id)
-    values (company, bds_webhooks.last_change(company))
+    select r.company_id, r.last_id from bds.residents r where r.company_id = company
     on conflict do nothing;
     perform bds_webhooks.hold_routing(company);
     -- The position is read before the hook is visible, so no later change is missed; and after the lock, so that a hook that another
@@ -199,8 +198,8 @@ declare
 begin
     perform 1 from bds.hooks h
     where h.company_id = company and h.id = refit_hook.hook_id and h.updated_at = as_of and h.deleted_at is null for no key update;
-    if not found then
-        return;  -- it was changed while its filter was being compiled
+    if not found or not exists (select from bds.residents r where r.company_id = company) then
+        return;  -- it was changed, or its company has moved, while its filter was being compiled
     end if;
     now_at := clock_timestamp();
     perform bds_webhooks.hold_routing(company);

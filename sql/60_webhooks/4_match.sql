@@ -11,8 +11,8 @@ create or replace function bds.companies_behind(companies text[] default null)
     set search_path = pg_catalog, pg_temp
 as $$
     select p.company_id
-    from bds.hook_positions p join bds.clocks c on c.company_id = p.company_id
-    where c.last_id > p.routed_id and c.departed_at is null and (companies is null or p.company_id = any (companies))
+    from bds.hook_positions p join bds.residents r on r.company_id = p.company_id
+    where r.last_id > p.routed_id and (companies is null or p.company_id = any (companies))
         and exists (select 1 from bds.hooks h where h.company_id = p.company_id and not h.disabled and h.deleted_at is null)
     order by p.company_id;
 $$;
@@ -30,11 +30,16 @@ as $$
     from bds.companies_behind() b (company_id)
     join bds.hook_positions p on p.company_id = b.company_id
     join bds.change_months m on m.company_id = b.company_id
-    group by p.company_id;
+    group by p.company_id
+    union all
+    select m.company_id, min(m.month)
+    from bds.change_months m
+    where not exists (select from bds.residents r where r.company_id = m.company_id)
+    group by m.company_id;
 $$;
 comment on function bds_webhooks.awaited_months() is
-    'Companies with changes that have not been matched with their enabled hooks, and the month of the first of them: it does not expire '
-    'before they are';
+    'The first month of each company that does not expire yet: with changes that have not been matched with enabled hooks, or any month '
+    'while the company is being copied to or from here';
 
 create or replace function bds.route_changes(
     company      text,
@@ -59,10 +64,12 @@ begin
     end if;
     -- Each statement sees earlier commits: the end of the log is read first, then the hooks.  So a hook that is still invisible was
     -- committed after those changes.
-    select least(c.last_id, from_id + most), c.last_id > from_id + most into to_id, behind
-    from bds.clocks c
-    where c.company_id = company;
-    if exists (
+    select least(r.last_id, from_id + most), r.last_id > from_id + most into to_id, behind
+    from bds.residents r
+    where r.company_id = company;
+    if not found then
+        behind := false;
+    elsif exists (
         select 1 from bds.hooks h
         where h.company_id = company and h.filter is not null and h.catalog_version is null
             and not h.disabled and h.deleted_at is null

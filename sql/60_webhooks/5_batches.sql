@@ -15,7 +15,7 @@ begin
         select d.company_id, d.hook_id
         from bds.hook_states d
         where d.batch_at <= clock_timestamp()
-            and not exists (select 1 from bds.clocks c where c.company_id = d.company_id and c.departed_at is not null)
+            and exists (select from bds.residents r where r.company_id = d.company_id)
         order by d.batch_at
         limit most
         for update skip locked

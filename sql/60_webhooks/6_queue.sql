@@ -45,7 +45,7 @@ begin
         select d.company_id, d.hook_id
         from bds.hook_states d
         where d.next_at <= clock_timestamp()
-            and not exists (select 1 from bds.clocks c where c.company_id = d.company_id and c.departed_at is not null)
+            and exists (select from bds.residents r where r.company_id = d.company_id)
         order by d.next_at
         limit most
         for update skip locked
@@ -311,10 +311,22 @@ create or replace function bds.next_due()
     language sql
     volatile
     set search_path = pg_catalog, pg_temp
+    -- in the order of the index, up to the first hook of a company that lives here
+    set enable_seqscan = off
+    set enable_hashjoin = off
+    set enable_mergejoin = off
 as $$
     select extract(epoch from least(
-        (select min(s.batch_at) from bds.hook_states s where s.batch_at is not null),
-        (select min(s.next_at) from bds.hook_states s where s.next_at is not null)
+        (
+            select s.batch_at from bds.hook_states s
+            where s.batch_at is not null and exists (select from bds.residents r where r.company_id = s.company_id)
+            order by s.batch_at limit 1
+        ),
+        (
+            select s.next_at from bds.hook_states s
+            where s.next_at is not null and exists (select from bds.residents r where r.company_id = s.company_id)
+            order by s.next_at limit 1
+        )
     ) - clock_timestamp());
 $$;
 comment on function bds.next_due() is 'Seconds until the next batch or delivery is due; null if the queue is empty';

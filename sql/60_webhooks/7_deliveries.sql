@@ -121,7 +121,8 @@ begin
     delete from bds.deliveries d
     using (
         select o.company_id, o.id from bds.deliveries o
-        where o.finished_at < now() - older_than order by o.finished_at limit most for update skip locked
+        where o.finished_at < now() - older_than and exists (select from bds.residents r where r.company_id = o.company_id)
+        order by o.finished_at limit most for update skip locked
     ) o
     where d.company_id = o.company_id and d.id = o.id;
     get diagnostics forgotten = row_count;
@@ -130,12 +131,17 @@ begin
         select o.company_id, o.id from bds.hooks o join bds.hook_states s on s.company_id = o.company_id and s.hook_id = o.id
         where o.deleted_at < now() - older_than
             and not exists (select 1 from bds.deliveries d where d.company_id = o.company_id and d.hook_id = o.id)
+            and exists (select from bds.residents r where r.company_id = o.company_id)
         for update skip locked  -- of the state too, which is deleted with the hook
     ) o
     where h.company_id = o.company_id and h.id = o.id;
     update bds.hook_secrets s
     set previous = null, ends_at = null
-    from (select e.company_id, e.hook_id from bds.hook_secrets e where e.ends_at < now() for update skip locked) e
+    from (
+        select e.company_id, e.hook_id from bds.hook_secrets e
+        where e.ends_at < now() and exists (select from bds.residents r where r.company_id = e.company_id)
+        for update skip locked
+    ) e
     where s.company_id = e.company_id and s.hook_id = e.hook_id;
     return forgotten;
 end

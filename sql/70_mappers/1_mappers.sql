@@ -30,6 +30,7 @@ begin
         set format = mapper_format, text = mapper_text, actor = coalesce(put_mapper.actor, session_user), updated_at = now_at
         where m.company_id = company and m.name = mapper_name;
     end if;
+    perform bds_impl.require_resident(company);
     return created;
 end
 $$;
@@ -42,10 +43,14 @@ create or replace function bds.delete_mapper(company text, mapper_name text)
     security definer
     set search_path = pg_catalog, pg_temp
 as $$
+declare
+    deleted boolean;
 begin
     perform bds.require_company(company);
     delete from bds.mappers m where m.company_id = company and m.name = mapper_name;
-    return found;
+    deleted := found;
+    perform bds_impl.require_resident(company);
+    return deleted;
 end
 $$;
 comment on function bds.delete_mapper(text, text) is 'Deletes a mapper; false if there is none of that name';

@@ -15,21 +15,31 @@ as $$
         from bds.hook_states s join bds.hooks h on h.company_id = s.company_id and h.id = s.hook_id
         where (s.failures > 0 or s.rests_until is not null) and not h.disabled and h.deleted_at is null
             and (s.failures > 0 or s.rests_until > clock_timestamp())
+            and exists (select from bds.residents r where r.company_id = s.company_id)
         limit at_most
     )
     select
-        (select count(*) from (select 1 from bds.deliveries d where d.finished_at is null limit at_most) d),
-        greatest(0, extract(epoch from clock_timestamp() - least(
-            (select min(s.batch_at) from bds.hook_states s where s.batch_at is not null),
-            (select min(s.next_at) from bds.hook_states s where s.next_at is not null)
-        ))),
-        (select count(*) from (select 1 from bds.imports i where i.finished_at is null limit at_most) i),
+        (
+            select count(*) from (
+                select 1 from bds.deliveries d
+                where d.finished_at is null and exists (select from bds.residents r where r.company_id = d.company_id)
+                limit at_most
+            ) d
+        ),
+        greatest(0, -bds.next_due()),
+        (
+            select count(*) from (
+                select 1 from bds.imports i
+                where i.finished_at is null and exists (select from bds.residents r where r.company_id = i.company_id)
+                limit at_most
+            ) i
+        ),
         (select count(*) from unhealthy u where u.rests is not true),
         (select count(*) from unhealthy u where u.rests);
 $$;
 comment on function bds.backlog(int) is
     'Deliveries and imports that have not ended, and hooks whose last attempt failed or that rest, each counted up to at_most, and '
-    'the seconds that the oldest due delivery is overdue; searches no table without an index';
+    'the seconds that the oldest due delivery is overdue, of companies that live here; searches no table without an index';
 
 create or replace function bds.after_restore()
     returns bigint

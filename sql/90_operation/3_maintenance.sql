@@ -32,7 +32,9 @@ declare
         'end dead imports', 'select bds.reap_imports()',
         -- what they wrote stays, and so does the change log
         'forget old imports', $sql$
-            with forgotten as (delete from bds.imports i where i.finished_at < now() - $1 returning 1)
+            with forgotten as (
+                delete from bds.imports i using bds.residents r where i.finished_at < now() - $1 and r.company_id = i.company_id returning 1
+            )
             select count(*) from forgotten
         $sql$,
         'make months of the log', 'select bds_change_log.make_months()',

@@ -114,7 +114,7 @@ begin
         return;  -- there may be rows of a company that is no longer known
     end if;
     -- the turn first: another writer may have it for long, and everybody else can go on meanwhile
-    if exists (select 1 from bds.clocks c where c.company_id = company and c.departed_at is null) then  -- else it is at another place
+    if exists (select from bds.residents r where r.company_id = company) then  -- else it is at another place
         perform bds.lock_company(company);
     end if;
     perform 1 from bds.companies c where c.id = company for update;

@@ -78,7 +78,7 @@ select l.kind, l.company_id, l.entity, l.object, l.detail, l.mend from bds.log_p
 union all
 select 'stuck import', i.company_id, null, i.id::text, format('%s, without a sign of life since %s', i.state, i.heartbeat_at),
     'select bds.reap_imports()'
-from bds.imports i
+from bds.imports i join bds.residents r on r.company_id = i.company_id
 where i.finished_at is null and i.heartbeat_at < clock_timestamp() - interval '1 minute'
 union all
 select 'resting hook', s.company_id, null, s.hook_id::text, format('%s changes wait until %s', s.queued, s.rests_until),
@@ -92,7 +92,7 @@ select 'resting hook', s.company_id, null, s.hook_id::text, format('%s changes w
         ),
         format('select bds.test_hook(%L, %L)', s.company_id, s.hook_id)
     )
-from bds.hook_health s
+from bds.hook_health s join bds.residents r on r.company_id = s.company_id
 where s.state = 'resting';
 comment on view bds.problems is
     'What is wrong, each with the statement that mends it: altered tables, triggers, unlogged writes as bds.compare_log found '

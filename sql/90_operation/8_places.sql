@@ -107,13 +107,15 @@ as $$
 declare
     company text := header ->> 'company';
 begin
-    if exists (select 1 from bds.clocks c where c.company_id = company and c.departed_at is null) then
+    if exists (select from bds.residents r where r.company_id = company) then
         raise exception using errcode = 'BD004', message = format('company %L lives here already', company);
     end if;
     perform bds_operation.require_shape(header);
     perform bds_operation.clear_company(company);
     insert into bds.tenants (id) select header ->> 'tenant' where header ->> 'tenant' is not null on conflict do nothing;
-    insert into bds.companies (id, tenant_id) values (company, header ->> 'tenant') on conflict do nothing;
+    insert into bds.companies as c (id, tenant_id, log_retention)
+    values (company, header ->> 'tenant', (header ->> 'log_retention')::interval)
+    on conflict (id) do update set log_retention = excluded.log_retention;  -- months that it keeps do not expire here meanwhile
     perform bds_operation.make_months(header);
 end
 $$;
@@ -130,7 +132,7 @@ declare
     done    bigint;
     deleted bigint := 0;
 begin
-    if exists (select 1 from bds.clocks c where c.company_id = company and c.departed_at is null) then
+    if exists (select from bds.residents r where r.company_id = company) then
         raise exception using errcode = 'BD004', message = format('company %L lives here', company);
     end if;
     perform bds_operation.require_silence('a move');
@@ -156,27 +158,41 @@ comment on function bds_operation.clear_company(text, bigint) is
     'another place; returns their number. Raises BD004 if it lives here';
 
 create function bds_operation.depart(company text)
-    returns timestamptz
+    returns void
     language plpgsql
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    since  timestamptz := (select c.departed_at from bds.clocks c where c.company_id = company);
     now_at timestamptz;
 begin
-    if since is not null then
-        return since;
+    if exists (select from bds.residents r where r.company_id = company) then  -- else an earlier try has left
+        perform set_config('bds.company', company, true);
+        perform bds.lock_company(company);
+        perform bds_operation.require_no_import(company);
+        now_at := clock_timestamp();
+        update bds.clocks c set departed_at = now_at where c.company_id = company;
     end if;
-    perform set_config('bds.company', company, true);
-    perform bds.lock_company(company);
-    perform bds_operation.require_no_import(company);
-    now_at := clock_timestamp();
-    update bds.clocks c set departed_at = now_at where c.company_id = company;
-    return now_at;
 end
 $$;
 comment on function bds_operation.depart(text) is
     'At the source: from its commit on the company takes no writes here. Waits for the turn; raises BD004 while an import is under way';
+
+create function bds_operation.take_back(company text, last_id bigint)
+    returns boolean
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    -- Waits for a writer, and finds what it has written.  Hooks need no change to be matched and sent.
+    delete from bds.clocks c
+    where c.company_id = company and c.last_id = take_back.last_id
+        and not exists (select from bds.hook_positions p where p.company_id = company);
+    return not exists (select from bds.clocks c where c.company_id = company);
+end
+$$;
+comment on function bds_operation.take_back(text, bigint) is
+    'At the target of a move that is given up: the company no longer lives here; false if it was written since it arrived, or has hooks '
+    'that may have been sent. last_id: of its clock at the source';
 
 create function bds_operation.stay(company text)
     returns void
@@ -196,14 +212,15 @@ create function bds_operation.writers_of_others()
 as $$
     select coalesce(array_agg(distinct l.virtualtransaction), '{}')
     from pg_locks l join pg_database d on d.oid = l.database
-    where d.datname = current_database() and l.mode = 'RowExclusiveLock' and l.pid <> pg_backend_pid()
+    where d.datname = current_database() and l.mode in ('RowShareLock', 'RowExclusiveLock') and l.pid is distinct from pg_backend_pid()
         and l.relation in (
-            'bds.deliveries'::regclass, 'bds.hook_queue'::regclass, 'bds.hook_secrets'::regclass, 'bds.hook_states'::regclass,
-            'bds.hooks'::regclass, 'bds.mappers'::regclass
+            'bds.deliveries'::regclass, 'bds.hook_positions'::regclass, 'bds.hook_queue'::regclass, 'bds.hook_secrets'::regclass,
+            'bds.hook_states'::regclass, 'bds.hooks'::regclass, 'bds.mappers'::regclass
         );
 $$;
 comment on function bds_operation.writers_of_others() is
-    'Transactions that have written what needs no turn: hooks, deliveries, mappers; app/database/place.py tells who waits for them';
+    'Transactions that have written what needs no turn, or have locked rows to write it: hooks, deliveries, mappers; '
+    'app/database/place.py tells who waits for them';
 
 create function bds_operation.arrive(header jsonb, clock jsonb)
     returns void

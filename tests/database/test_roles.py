@@ -83,6 +83,7 @@ RELATIONS: dict[str, tuple[str, str, str, str, str, str, str]] = {
     "bds_feed.tables": ("", "", "", "", "", R, ""),
     "bds_feed.templates": ("", "", "", "", "", R, ""),
     "bds.unfit_hooks": ("", "", "", R, R, "", ""),
+    "bds.residents": ("", "", R, R, R, R, R),
     "bds.secrets": ("", "", "", "", "", "", ""),
     "bds.sessions": ("", "", "", "", R, "", ""),
     "bds.settings": ("", "", "", "", R, "", ""),

@@ -79,7 +79,7 @@ class Places:
 
     def writable(self, company: str = COMPANY) -> list[str]:
         """The places that take writes of the company."""
-        query = "select from bds.clocks where company_id = %s and departed_at is null"
+        query = "select from bds.residents where company_id = %s"
         return [name for name in self.urls if self.at(name).rows(query, (company,))]
 
 

@@ -119,7 +119,7 @@ def fill(connection: psycopg.Connection[Any]) -> None:
     operator.rows("select * from bds.route_changes('acme', '0 s')")
     operator.rows("select bds_webhooks.make_batches()")
     operator.write("acme", "insert into data.units (code, name) values ('KGM', 'kilogram')")
-    operator.rows("select * from bds.route_changes('acme', '1 day')")
+    operator.rows("select * from bds.route_changes('acme', '100 years')")  # it waits, however old the snapshot gets
 
 
 def main() -> None:

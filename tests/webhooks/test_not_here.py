@@ -1,0 +1,91 @@
+"""A company that does not live here, since it is being copied here or has departed: workers and maintenance leave its rows alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from app.webhooks.worker import HOOKED, STALE
+from tests.conftest import NO_MONTHS
+from tests.database.aging import age
+from tests.webhooks.conftest import Queue
+
+ELSEWHERE = {
+    "is being copied here: its clock arrives last": "delete from bds.clocks where company_id = 'acme'",
+    "has departed": "update bds.clocks set departed_at = now() where company_id = 'acme'",
+}
+
+
+EVERYTHING = "select t::text from {table} t where {condition} order by 1"
+DONE = {
+    "to match": "select * from bds.companies_behind()",
+    "matched": "select * from bds.route_changes('acme', '0 s')",
+    "with hooks": HOOKED,
+    "to compile": STALE.replace("%s", "'another model'"),
+    "to disable": "select * from bds.unfit_hooks",
+    "due": "select bds.next_due()",
+    "claimed": "select * from bds.claim_deliveries()",
+    "forgotten": "select bds.forget_deliveries('1 hour')",
+    "behind": "select * from bds.backlog(10)",
+}
+NOTHING = {
+    **{"to match": [], "matched": [(0, False)], "with hooks": [], "to compile": [], "to disable": [], "due": [(None,)]},
+    **{"claimed": [], "forgotten": [(0,)], "behind": [(0, 0.0, 0, 0, 0)], "compared": [], "problems": []},
+}
+
+
+def fill(queue: Queue) -> None:
+    """Rows of every kind that workers and maintenance would change."""
+    operator = queue.operator.connection
+    [(ended,)] = queue.write("select bds.import_begin('acme')")
+    queue.write("select bds.import_fail('acme', %s)", (ended,))
+    operator.execute("update bds.imports set finished_at = now() - interval '2 days'")
+    queue.write("select bds.import_begin('acme')")
+    operator.execute("update bds.imports set heartbeat_at = now() - interval '1 hour' where finished_at is null")
+    due, gone, unfit = (queue.hook() for _ in range(3))
+    queue.send("A")
+    age(queue.operator, "2019_01", "company_id = 'acme'")
+    queue.write("select bds.delete_hook('acme', %s)", (gone,))
+    operator.execute("update bds.deliveries set finished_at = now() - interval '2 days' where finished_at is not null")
+    operator.execute("update bds.hooks set deleted_at = now() - interval '2 days' where id = %s", (gone,))
+    operator.execute("update bds.hook_secrets set previous = secret, ends_at = now() - interval '1 day'")
+    operator.execute("update bds.hook_states set failures = 3, rests_until = now() + interval '1 hour' where hook_id = %s", (due,))
+    queue.products("B")
+    queue.route()
+    operator.execute("update bds.hooks set entity = 'nothing' where id = %s", (unfit,))
+    queue.write("select bds.create_hook('acme', 'products', 'http://127.0.0.1:9/', 'price > 1')")
+    queue.products("C")
+
+
+def contents(queue: Queue) -> dict[str, Any]:
+    """The rows of the company, by table."""
+    tables = queue.operator.rows("select name, condition from bds_operation.company_tables() where name <> 'bds.clocks'")
+    return {
+        name: queue.operator.connection.execute(
+            EVERYTHING.format(table=name, condition=condition.replace("$1", "'acme'")).encode()
+        ).fetchall()
+        for name, condition in tables
+    }
+
+
+@pytest.mark.parametrize("state", ELSEWHERE)
+@NO_MONTHS
+def test_nothing_is_done_for_a_company_that(queue: Queue, state: str) -> None:
+    fill(queue)
+    queue.operator.connection.execute("select bds.set_retention('1 year')")
+    queue.operator.connection.execute(ELSEWHERE[state].encode())
+    before = contents(queue)
+    assert all(
+        before[name] for name in ("bds.hook_queue", "bds.deliveries", "bds.imports", "bds.hook_secrets", "bds.change_months")
+    )
+    done = {name: queue.operator.rows(query) for name, query in DONE.items()}
+    for hook, as_of in queue.operator.rows("select id, updated_at from bds.hooks where filter is not null"):
+        queue.rows("select bds.refit_hook('acme', %s, %s, '[]', 'v')", (hook, as_of))
+    maintained = queue.operator.rows("select step, problem from bds.maintain('1 day', '0 s') where problem is not null")
+    done["compared"] = queue.operator.rows("select * from bds.compare_log()")
+    done["problems"] = queue.operator.rows("select kind from bds.problems where company_id = 'acme'")
+    assert maintained == []
+    assert done == NOTHING
+    after = contents(queue)
+    assert [name for name in before if after[name] != before[name]] == []
