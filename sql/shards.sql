@@ -42,8 +42,13 @@ declare
     company text := case tg_op when 'DELETE' then old.company_id else new.company_id end;
     shard   bigint := get_shard_id_for_distribution_column('shards.bds_clocks', company);
     held    text := coalesce(nullif(current_setting('bds.held', true), ''), ',');
+    -- Any session can set bds.held: the first update of a clock in a transaction, which precedes its first record, does not trust it.
+    trusts  boolean := true;
 begin
-    if strpos(held, ',' || shard || ',') = 0 then
+    if tg_nargs > 0 and tg_op = 'UPDATE' then
+        trusts := old.transaction_id is not distinct from new.transaction_id;
+    end if;
+    if strpos(held, ',' || shard || ',') = 0 or not trusts then
         perform lock_shard_metadata(5, array[shard]);  -- SHARE; until the end of the transaction
         if current_setting('transaction_isolation') <> 'read committed' then  -- whose snapshot may be older than the move
             perform from pg_dist_placement p where p.shardid = shard for key share;  -- raises 40001 then

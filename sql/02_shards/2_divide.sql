@@ -115,7 +115,10 @@ begin
     if not bds_shards.has_citus() then
         perform bds_shards.make_shards(name::regclass, options);
     elsif home = 'bds'::regnamespace and name not in ('bds.change_log', 'bds.companies') then
-        execute format('create trigger bds_hold before insert or update or delete on %s for each row execute function shards.hold()', name);
+        execute format(
+            'create trigger bds_hold before insert or update or delete on %s for each row execute function shards.hold(%s)',
+            name, case when name = 'bds.clocks' then quote_literal('clock') else '' end
+        );
     end if;
     return name::regclass;
 end

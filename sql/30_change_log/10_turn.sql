@@ -236,9 +236,6 @@ as $$
 declare
     company text := nullif(current_setting('bds.company', true), '');
 begin
-    if current_setting('bds.nested', true) <> '' then
-        perform bds_change_log.forget_nested();
-    end if;
     if bds_change_log.take_turn(company) then
         return null;
     elsif company is not null then
@@ -250,8 +247,7 @@ begin
 end
 $$;
 comment on function bds_log.lock_named_company() is
-    'Statement trigger: takes the turn of the named or of the only company before any row is locked. Forgets what triggers of an '
-    'earlier statement logged (bds.nested)';
+    'Statement trigger: takes the turn of the named or of the only company before any row is locked';
 
 create or replace function bds_log.lock_old_row_company()
     returns trigger

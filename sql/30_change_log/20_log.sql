@@ -7,7 +7,9 @@
 -- change and stamps the other rows, and three statement triggers that log a whole statement from its transition tables.
 
 create function bds_change_log.advance(
-    company text, entity_name text, changes bigint, oldest timestamptz, newest timestamptz, out base bigint, out at timestamptz
+    company text, entity_name text, changes bigint, oldest timestamptz default null, newest timestamptz default null,
+    announces jsonb default null, out base bigint, out at timestamptz, out floor timestamptz, out touched text, out settles boolean,
+    out interleaved boolean
 )
     language plpgsql
     set search_path = pg_catalog, pg_temp
@@ -15,30 +17,39 @@ as $$
 declare
     -- The ctid of the clock's row when this transaction last read it: an index scan would visit all of its dead versions.
     clock_at tid := nullif(current_setting('bds.clock', true), '')::tid;
+    own   xid8 := pg_current_xact_id();
+    depth int := pg_trigger_depth();
     now   timestamptz := greatest(clock_timestamp(), newest);
     ms    bigint := 1000 * extract(epoch from clock_timestamp());
-    clock record;
+    new_month timestamptz;
+    in_turn   boolean;
 begin
     loop
         update bds.clocks c
-        set last_id = c.last_id + changes,
+        set last_id = c.last_id + case when c.transaction_id = own and c.settles = depth then 0 else changes end,
             last_updated_at = greatest(c.last_updated_at, now),
-            transaction_id = pg_current_xact_id(),
-            first_id = case when c.transaction_id = pg_current_xact_id() then c.first_id else c.last_id + 1 end,
-            floor = case
-                when c.transaction_id = pg_current_xact_id() then c.floor
-                else c.last_updated_at + interval '1 microsecond'
-            end,
+            transaction_id = own,
+            first_id = case when c.transaction_id = own then c.first_id else c.last_id + 1 end,
+            floor = case when c.transaction_id = own then c.floor else c.last_updated_at + interval '1 microsecond' end,
             month = date_trunc('month', greatest(c.last_updated_at, now), 'UTC'),
-            month_id = case
-                when c.month = date_trunc('month', greatest(c.last_updated_at, now), 'UTC') then c.month_id
-                else c.last_id + 1
+            month_id = case when c.month = date_trunc('month', greatest(c.last_updated_at, now), 'UTC') then c.month_id else c.last_id + 1 end,
+            positions = case
+                when c.transaction_id = own and c.settles = depth then c.positions
+                else c.positions || jsonb_build_object(entity_name, c.last_id + changes)
             end,
-            positions = case when changes > 0 then c.positions || jsonb_build_object(entity_name, c.last_id + changes) else c.positions end
+            touched = case when c.transaction_id = own then c.announced ->> depth::text end,
+            announced = case
+                when c.transaction_id = own and c.announced is not null
+                then nullif(c.announced - depth::text || coalesce(announces, '{}'), '{}') else announces
+            end,
+            settles = case when c.transaction_id = own then c.settles end,
+            interleaved = c.transaction_id = own and (c.positions ->> entity_name)::bigint >= c.first_id
+                and c.last_updated_at >= coalesce(oldest, '-infinity')
         where c.ctid = clock_at and c.company_id = company
-        returning c.last_id - changes as base, c.last_updated_at as at, c.month, changes > 0 and c.month_id > c.last_id - changes as begins_month,
+        returning c.last_id - case when c.settles = depth then 0 else changes end, c.last_updated_at, c.floor, c.touched,
+            coalesce(c.settles = depth, false), c.interleaved, case when c.month_id > c.last_id - changes then c.month end,
             -- Any session can set the settings.  A change out of turn, or with a time that the clock did not give, is refused.
-            coalesce(oldest >= c.floor and newest <= greatest(clock_timestamp(), c.floor), true) as in_turn,
+            coalesce(oldest >= c.floor and newest <= greatest(clock_timestamp(), c.floor), true),
             set_config('bds.clock', c.ctid::text, true),
             -- While the keeper of the bell is awake it notifies, so that this commit waits for no other.  If the machine's clock
             -- went back, the bell may be far ahead.
@@ -46,19 +57,28 @@ begin
                 when c.first_id > c.last_id - changes and not exists (select from bds.bell b where b.last_value between ms and ms + 1000)
                 then pg_notify('bds_changes', company)::text
             end
-        into clock;
+        into base, at, floor, touched, settles, interleaved, new_month, in_turn;
         exit when found;
         -- the setting is the ctid of another company's clock, or is forged
         select c.ctid into strict clock_at from bds.clocks c where c.company_id = company for no key update;
     end loop;
-    if clock.in_turn then
-        if clock.begins_month then
-            perform bds_change_log.begin_month(company, clock.month, clock.base + 1);
-        end if;
-        base := clock.base;
-        at := clock.at;
-        return;
-    end if;
+    perform bds_change_log.refuse_turn(company) where not in_turn;
+    perform bds_change_log.begin_month(company, new_month, base + 1) where new_month is not null and not settles;
+end
+$$;
+comment on function bds_change_log.advance(text, text, bigint, timestamptz, timestamptz, jsonb) is
+    'Takes change ids from the company''s clock for the rows of a statement, stamped between oldest and newest (null: deleted). Returns base, the id '
+    'before the first of them; at, the time of these changes, which is never less than the time of an earlier change; floor, the earliest '
+    'stamp of this transaction; the collection if the statement touches parents (announces: {"2": "items"}, for the next statement at that '
+    'depth of triggers); '
+    'whether it settles, see bds_change_log.settle, and has taken no ids; and whether it interleaved with others, see put_in_order';
+
+create function bds_change_log.refuse_turn(company text)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
     raise exception using
         errcode = '40001',
         message = format('rows of company %s were written out of turn', company),
@@ -66,25 +86,16 @@ begin
             'or the session bds.turns';
 end
 $$;
-comment on function bds_change_log.advance(text, text, bigint, timestamptz, timestamptz) is
-    'Takes change ids, if only none, from the company''s clock, for rows stamped between oldest and newest. Returns the id before the first of them, '
-    'and the time of these changes, which is never less than the time of an earlier change';
+comment on function bds_change_log.refuse_turn(text) is 'Raises 40001';
 
-create function bds_change_log.turn_floor(company text)
-    returns timestamptz
-    language plpgsql
-    stable
+create function bds_change_log.withdraw(company text)
+    returns void
+    language sql
     set search_path = pg_catalog, pg_temp
 as $$
-declare
-    floor timestamptz;
-begin
-    select c.floor into floor from bds.clocks c where c.ctid = current_setting('bds.clock')::tid and c.company_id = company;
-    return floor;
-end
+    update bds.clocks c set announced = nullif(c.announced - (pg_trigger_depth() + 1)::text, '{}') where c.company_id = company;
 $$;
-comment on function bds_change_log.turn_floor(text) is
-    'The earliest stamp of this transaction in the company whose clock it advanced last; rows with an earlier stamp are not its own';
+comment on function bds_change_log.withdraw(text) is 'Withdraws what bds_change_log.advance has announced: no parent was touched';
 
 create function bds_change_log.name_collection(
     company text, parent_entity text, collection_name text, parents bigint[]

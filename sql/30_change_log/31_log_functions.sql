@@ -19,45 +19,49 @@ declare
     company    text;
     last       text;
     changes    bigint;
+    is_single  boolean;
     logged     bigint;
     oldest     timestamptz;
     newest     timestamptz;
-    base       bigint;
     depth      int := pg_trigger_depth();
-    -- 2:items while a statement of that depth touches parents whose items have changed
-    around     text := coalesce(current_setting('bds.touching', true), '');
-    touching   text := case when depth > 1 then substring(around from '^' || depth || ':(.*)') end;
+    turn       record;
+    base       bigint;
     at         timestamptz;
-    actor      text := coalesce(nullif(current_setting('bds.actor', true), ''), session_user);
+    -- 2:items while a statement of that depth touches parents whose items have changed; the clock tells whether that is true
+    claims     text := current_setting('bds.touching', true);
+    actor      text := bds_impl.actor();
     db_user    text := session_user;
     change_set uuid := nullif(current_setting('bds.change_set', true), '')::uuid;
     parents    bigint[];
     stamped    bigint[];
-    floor      timestamptz;
-    settled    bigint;
 begin
     select min(r.company_id collate "C"), max(r.company_id collate "C"), count(*), min(r.updated_at), max(r.updated_at)
     into company, last, changes, oldest, newest
     from {rows} r
-    where bds_log.{check:I}();{settle}
-    if changes = 1 then
-        -- the same as below, without joining and numbering
-        select a.base, a.at into base, at from bds_change_log.advance(company, {entity:L}, 1, {stamps}) a;
-        insert into bds.change_log ({columns})
-        select company, base + 1, {record}
-        from {row};{check_keys}{end}
-        return null;
-    end if;
+    where bds_log.{check:I}();
+    is_single := changes = 1;
     while company is not null loop
         if changes is null or company <> last then
             select count(*), min(r.updated_at), max(r.updated_at) into changes, oldest, newest
             from {rows} r where r.company_id = company;
         end if;
-        select a.base, a.at into base, at from bds_change_log.advance(company, {entity:L}, changes, {stamps}) a;
-        {avoid_nestloop}insert into bds.change_log ({columns})
-        select company, base + row_number() over ({order}), {record}
-        from {joined}
-        where r.company_id = company;{check_keys}{allow_nestloop}{end}
+        select * into turn from bds_change_log.advance(company, {entity:L}, changes, {stamps}, {announces});
+        base := turn.base;
+        at := turn.at;{settle}
+        if is_single then
+            -- the same as below, without joining and numbering
+            insert into bds.change_log ({columns})
+            select company, base + 1, {record}
+            from {row};{check_keys}
+        else
+            {avoid_nestloop}insert into bds.change_log ({columns})
+            select company, base + row_number() over ({order}), {record}
+            from {joined}
+            where r.company_id = company;{check_keys}{allow_nestloop}
+        end if;
+        if turn.interleaved then
+            {put_in_order}
+        end if;{end}
         exit when company = last;
         changes := null;
         select min(r.company_id collate "C") into company from {rows} r where r.company_id collate "C" > company;
@@ -72,7 +76,7 @@ comment on function bds_change_log.log_template() is
 -- For an update of data.units, a table of one column, {record} and {joined} become
 --
 --     'units', r.id, 'update', at, pg_current_xact_id(), actor, db_user, change_set, o.updated_at,
---     case when touching is not null then array[touching] end,
+--     case when turn.touched is not null then array[turn.touched] end,
 --     hash_record_extended(row(r.id, r.code, r.updated_at), 0),
 --     json_object('code' : case when o.code is distinct from r.code then coalesce(to_json(o.code), 'null'::json) end
 --         absent on null returning json)::jsonb
@@ -94,8 +98,9 @@ begin
         'check', bds_registry.function_of(this.name, 'check'),
         'entity', this.name,
         'rows', rows_of,
-        'settle', case when is_update then bds_change_log.settle_statement(this) else '' end,
         'stamps', case operation when 'delete' then 'null, null' else 'oldest, newest' end,
+        'announces', case when this.parent_navigation is null then 'null' else format('jsonb_build_object(depth + 1, %L)', this.collection) end,
+        'settle', case when is_update then bds_change_log.confirm_statement() || bds_change_log.settle_statement(this) else '' end,
         'columns', 'company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id, '
             'last_updated_at, collections, row_hash, old',
         'record', bds_impl.fill(
@@ -104,7 +109,7 @@ begin
             'entity', this.name,
             'operation', case operation when 'insert' then 'create' else operation end,
             'last_update', case when is_update then 'o.updated_at' else 'null' end,
-            'collections', case when is_update then 'case when touching is not null then array[touching] end' else 'null' end,
+            'collections', case when is_update then 'case when turn.touched is not null then array[turn.touched] end' else 'null' end,
             'hash', case operation when 'delete' then 'null' else bds_change_log.row_hash(this) end,
             'old', bds_change_log.old_value(this, operation)
         ),
@@ -120,13 +125,11 @@ begin
         'order', case when is_update then 'order by r.id' else '' end,  -- other rows come in the order of the statement
         -- A plan made for one row is reused for a million, and to the planner both transition tables look alike: a nested loop
         -- between them would be quadratic.
-        'avoid_nestloop', case when is_update then E'perform set_config(''enable_nestloop'', ''off'', true);\n        ' else '' end,
-        'allow_nestloop', case when is_update then E'\n        perform set_config(''enable_nestloop'', ''on'', true);' else '' end,
+        'avoid_nestloop', case when is_update then E'perform set_config(''enable_nestloop'', ''off'', true);\n            ' else '' end,
+        'allow_nestloop', case when is_update then E'\n            perform set_config(''enable_nestloop'', ''on'', true);' else '' end,
         'check_keys', case when is_update then bds_change_log.check_statement() else '' end,
-        'end', concat(
-            bds_change_log.order_statement(this),
-            case when this.parent_navigation is not null then bds_change_log.touch_statement(this, operation) end
-        )
+        'put_in_order', bds_change_log.order_statement(this, operation),
+        'end', case when this.parent_navigation is null then '' else bds_change_log.touch_statement(this, operation) end
     ));
     perform bds_registry.run(format('revoke all on function bds_log.%I() from public', bds_registry.function_of(this.name, operation)));
     perform bds_registry.run(format('alter function bds_log.%I() owner to bds_owner', bds_registry.function_of(this.name, operation)));
@@ -180,53 +183,73 @@ create function bds_change_log.old_value(this bds.entities, operation text)
 comment on function bds_change_log.old_value(bds.entities, text) is
     'The expression of old rows o and new rows r that is logged as old';
 
+create function bds_change_log.confirm_statement()
+    returns text
+    language sql
+    immutable
+    return $sql$
+        if coalesce(depth || ':' || turn.touched, '') <> (case when starts_with(claims, depth || ':') then claims else '' end) then
+            raise exception using
+                errcode = 'BD004', message = 'bds.touching was set, which only the change log sets', hint = 'reset bds.touching';
+        end if;$sql$;
+comment on function bds_change_log.confirm_statement() is
+    'The statements of an update''s log trigger that refuse a session''s claim to touch parents: rows without a change have passed '
+    'bds_2_stamp on it';
+
 create function bds_change_log.settle_statement(this bds.entities)
     returns text
     language sql
     stable
     set search_path = pg_catalog, pg_temp
 as $$
-    -- Any session can set bds.settling.  It gains nothing: all that a record loses are states that no other transaction could see.
-    -- Triggers of others may have logged changes of these rows since, see 33_nested; those keep their records.
+    -- Triggers of others may have logged changes of these rows since the first was stamped; those keep their records.
     -- Planned with the transition tables as they are.
     select bds_impl.fill(
         $sql$
-    if current_setting('bds.settling', true) = depth::text and changes > 0 then
-        select a.base, set_config('enable_nestloop', 'off', true) into base, last
-        from bds_change_log.advance(company, {entity:L}, 0, oldest, newest) a;
-        execute $statement$
-            update bds.change_log l
-            set row_hash = s.hash, old = case when l.operation = 'update' then s.old || l.old end
-            from (select r.id, {hash} as hash, {old} as old from new_rows r join old_rows o on o.company_id = r.company_id and o.id = r.id) s
-            join (
-                select w.row_id, max(w.id) as id
-                from bds.change_log w
-                where w.company_id = $1 and w.id between $2 and $3 and w.created_at > transaction_timestamp() - interval '1 day'
-                    and w.entity = {entity:L}
-                group by w.row_id
-            ) last on last.row_id = s.id
-            where l.company_id = $1 and l.id = last.id and l.id between $2 and $3
-                and l.created_at > transaction_timestamp() - interval '1 day'
-                and l.operation <> 'delete' and l.actor = $4 and l.change_set_id is not distinct from $5
-        $statement$ using company, (select c.first_id from bds.clocks c where c.company_id = company),
-            coalesce((nullif(current_setting('bds.nested', true), '')::jsonb #>> array[depth::text, company])::bigint, base),
-            actor, change_set;
-        get diagnostics settled = row_count;
-        perform set_config('enable_nestloop', 'on', true);
-        if settled <> changes then
-            raise exception using
-                errcode = 'BD004', message = format('%s of %s rows of %s have no change record of this transaction', changes - settled, changes, {entity:L}),
-                hint = 'reset bds.settling';
-        end if;
-        return null;
-    end if;$sql$,
+        if turn.settles then
+            perform set_config('enable_nestloop', 'off', true);
+            execute $statement$
+                update bds.change_log l
+                set row_hash = s.hash, old = case when l.operation = 'update' then s.old || l.old end
+                from (select r.id, {hash} as hash, {old} as old from new_rows r join old_rows o on o.company_id = r.company_id and o.id = r.id) s
+                join (
+                    select w.row_id, max(w.id) as id
+                    from bds.change_log w
+                    where w.company_id = $1 and w.id between $2 and $3 and w.created_at > transaction_timestamp() - interval '1 day'
+                        and w.created_at <= $4 and w.entity = {entity:L}
+                    group by w.row_id
+                ) last on last.row_id = s.id
+                where l.company_id = $1 and l.id = last.id and l.id between $2 and $3
+                    and l.created_at > transaction_timestamp() - interval '1 day' and l.operation <> 'delete'
+            $statement$ using company, (select c.first_id from bds.clocks c where c.company_id = company), base, oldest;
+            get diagnostics logged = row_count;
+            perform set_config('enable_nestloop', 'on', true);
+            if logged <> changes then
+                raise exception using
+                    errcode = 'BD004',
+                    message = format('%s of %s rows of %s have no change record of this transaction', changes - logged, changes, {entity:L});
+            end if;
+            return null;
+        end if;$sql$,
         'entity', this.name, 'hash', bds_change_log.row_hash(this), 'old', bds_change_log.old_value(this, 'update')
     );
 $$;
 comment on function bds_change_log.settle_statement(bds.entities) is
-    'The statements of the update trigger''s function that, at the depth of triggers that the session has set as bds.settling, add what an '
-    'update does to the change records that this transaction has already written of its rows: one record then says what the transaction '
-    'did to a row';
+    'The statements of the update trigger''s function that, where the clock tells so (bds_change_log.settle), add what an update does to the '
+    'change records that this transaction has already written of its rows: one record then says what the transaction did to a row';
+
+create function bds_change_log.settle(company text, settles boolean)
+    returns void
+    language sql
+    security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+    update bds.clocks c set settles = case when settle.settles then pg_trigger_depth() + 1 end
+    where c.company_id = company and c.transaction_id = pg_current_xact_id();
+$$;
+comment on function bds_change_log.settle(text, boolean) is
+    'From now on, updates at the caller''s depth of triggers complete the records that this transaction has written of their rows, or no '
+    'longer do';
 
 create function bds_change_log.touch_statement(child bds.entities, operation text)
     returns text
@@ -255,20 +278,24 @@ begin
         -- A parent changes with its children.  The company is locked: a parent stamped before the floor has no record of this
         -- transaction. For an array the planner expects ten elements: it probes the key for each, where `= any` would search the
         -- array for each parent.
-        floor := bds_change_log.turn_floor(company);
         parents := array({keys});
         select
-            array_agg(p.id) filter (where p.updated_at < floor),
-            array_agg(p.id) filter (where p.updated_at >= floor)
+            array_agg(p.id) filter (where p.updated_at < turn.floor),
+            array_agg(p.id) filter (where p.updated_at >= turn.floor)
         into parents, stamped
         from unnest(parents) k (id) join {table} p on p.company_id = company and p.id = k.id;
         if stamped is not null then
             parents := parents || bds_change_log.name_collection(company, {parent:L}, {collection:L}, stamped);
         end if;
+        logged := 0;
         if parents is not null then
             perform set_config('bds.touching', depth + 1 || ':' || {collection:L}, true);
             update {table} p set updated_at = p.updated_at from unnest(parents) k (id) where p.company_id = company and p.id = k.id;
-            perform set_config('bds.touching', around, true);
+            get diagnostics logged = row_count;
+            perform set_config('bds.touching', coalesce(claims, ''), true);
+        end if;
+        if logged = 0 then
+            perform bds_change_log.withdraw(company);
         end if;$sql$,
         'parent', parent.name,
         'collection', child.collection,

@@ -1,23 +1,21 @@
 -- What triggers that others have added do to a statement that is logged: a trigger before it may change keys of its rows, which is
--- refused; a trigger after it may write the same rows again.
+-- refused; a trigger after it, or a function that it calls, may write the same rows again.
 --
 -- PostgreSQL fires triggers of rows, and triggers of statements by name, before the log's triggers: what they write, in nested
 -- statements, is logged before the statement that fired them.  If a nested statement has written a row of the outer one, the records of
--- the outer one take the earlier ids.
---
--- The setting bds.nested has, for each statement under way whose triggers have logged something, the last id of the company before
--- that, by the depth of triggers at which the statement is logged: {"1": {"acme": 17}}.
+-- the outer one take the earlier ids.  The rows themselves tell: then the table has another version of the row, or none, and
+-- the first record of the row after the statement's own change names the version that this made, by its updated_at.
 --
 -- An example: a trigger `after insert on data.orders for each row` inserts an item of the new order, after change 17.
 --
---     step                                              change               settings afterwards
---     insert into data.orders: bds_1_lock                                    bds.turns ,acme@,  bds.clock (0,2)
+--     step                                                      change
+--     insert into data.orders: the order, stamped 08:15:30.1
 --       trigger: insert into data.order_items
---         bds_log_insert of order_items, depth 2        18, item created     bds.nested {"1": {"acme": 17}}
---           updates the parent: an order without record                      bds.touching 3:items
---             bds_log_update of orders, depth 3         19, order updated    bds.nested {"1": {"acme": 17}, "2": {"acme": 18}}
---       bds_log_insert of orders, depth 1               20, order created    the same
---         put_in_order: 19 is of an order of this statement, so 20 becomes 18, 18 becomes 19, and 19 becomes 20
+--         bds_log_insert of order_items                         18, item created
+--           updates the parent, an order without a record
+--             bds_log_update of orders                          19, order updated, last_updated_at 08:15:30.1
+--       bds_log_insert of orders                                20, order created, stamped 08:15:30.1
+--         put_in_order: the order in the table is another       20 becomes 18, 18 becomes 19, and 19 becomes 20
 
 create function bds_change_log.check_statement()
     returns text
@@ -33,107 +31,87 @@ create function bds_change_log.check_statement()
         end if;$sql$;
 comment on function bds_change_log.check_statement() is 'The statements of an update''s log trigger that refuse new keys';
 
-create function bds_change_log.forget_nested()
-    returns void
-    language sql
-    set search_path = pg_catalog, pg_temp
-as $$
-    select set_config('bds.nested', case pg_trigger_depth()
-        when 1 then '' else (current_setting('bds.nested')::jsonb - pg_trigger_depth()::text)::text
-    end, true);
-$$;
-comment on function bds_change_log.forget_nested() is
-    'Begins a statement: removes what bds.nested has of an earlier statement of this depth';
-
-create function bds_change_log.order_statement(this bds.entities)
+create function bds_change_log.order_statement(this bds.entities, operation text)
     returns text
     language sql
     stable
     set search_path = pg_catalog, pg_temp
 as $$
+    -- For a company without statistics the planner expects one row, and joins in any way: here it can only probe the key.
     select bds_impl.fill(
-        $sql$
-        if depth > 1 and touching is null or current_setting('bds.nested', true) <> '' then
-            perform bds_change_log.put_in_order(company, {entity:L}, base, changes, newest);
-        end if;$sql$,
-        'entity', this.name
+        $sql$perform bds_change_log.put_in_order(
+                company, {entity:L}, {operation:L}, array_agg(r.id), array_agg(r.updated_at), base, changes, newest
+            )
+            from {rows} r
+            left join lateral (select t.id, t.updated_at from {table} t where t.company_id = company and t.id = r.id offset 0) t on true
+            where r.company_id = company and {is_changed}
+            having count(*) > 0;$sql$,
+        'entity', this.name,
+        'operation', operation,
+        'rows', case operation when 'delete' then 'old_rows' else 'new_rows' end,
+        'table', this.table_name::text,
+        'is_changed', case operation when 'delete' then 't.id is not null' else 't.updated_at is distinct from r.updated_at' end
     );
 $$;
-comment on function bds_change_log.order_statement(bds.entities) is
-    'The statements of a log trigger that put the records of its statement before those of nested statements';
+comment on function bds_change_log.order_statement(bds.entities, text) is
+    'The statements of a log trigger that put the records of its statement before those of nested statements that have written its rows';
 
-create function bds_change_log.put_in_order(company text, entity_name text, base bigint, changes bigint, newest timestamptz)
+create function bds_change_log.put_in_order(
+    company text, entity_name text, operation text, row_ids bigint[], stamps timestamptz[], base bigint, changes bigint, newest timestamptz
+)
     returns void
     language plpgsql
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    nested jsonb := coalesce(nullif(current_setting('bds.nested', true), ''), '{}');
-    own    text[] := array[pg_trigger_depth()::text, company];
-    split  bigint;
-begin
-    -- for each outer statement, unless an earlier nested one has noted it
-    select coalesce(nested || jsonb_object_agg(d.depth, coalesce(nested -> d.depth, '{}') || jsonb_build_object(company, base)), nested)
-    into nested
-    from (select n::text as depth from generate_series(1, pg_trigger_depth() - 1) n) d
-    where nested #> array[d.depth, company] is null;
-    perform set_config('bds.nested', nested::text, true);
-    if nested #> own is not null then
-        split := bds_change_log.first_nested(company, entity_name, (nested #>> own)::bigint + 1, base, changes, newest);
-        perform bds_change_log.put_before(company, split, base, changes) where split is not null;
-    end if;
-end
-$$;
-comment on function bds_change_log.put_in_order(text, text, bigint, bigint, timestamptz) is
-    'For a statement whose records are those after base: if it is nested, notes in bds.nested that it has logged; if nested statements '
-    'have written its rows, puts its records before theirs';
-
-create function bds_change_log.first_nested(
-    company text, entity_name text, first bigint, base bigint, changes bigint, newest timestamptz
-)
-    returns bigint
-    language plpgsql
-    set search_path = pg_catalog, pg_temp
-as $$
-declare
+    clock bds.clocks := (select c from bds.clocks c where c.company_id = company);
     split bigint;
 begin
-    execute bds_impl.fill(
-        $sql$
-        with nested as (
-            select l.id, l.row_id, l.operation, lag(l.id) over w is null as is_first, lead(l.operation) over w as next
-            from bds.change_log l
-            where l.company_id = $1 and l.entity = $2 and l.id between $3 and $4 and l.created_at > transaction_timestamp() - interval '1 day'
-            window w as (partition by l.row_id order by l.id)
-        ),
-        found as (
-            -- a trigger before an insert may have deleted another row with its id
-            select n.id, o.operation = 'create' and n.operation = 'delete' and n.is_first
-                and coalesce(n.next <> 'create', exists (select 1 from {table} t where t.company_id = $1 and t.id = n.row_id)) as is_before
-            from nested n
-            join bds.change_log o on o.company_id = $1 and o.entity = $2 and o.row_id = n.row_id and o.id > $4 and o.id <= $4 + $5
-                and o.created_at > transaction_timestamp() - interval '1 day'
-        )
-        select greatest(
+    with records as (
+        select l.row_id, l.id, w.stamp, case l.operation
+                when 'update' then l.last_updated_at
+                when 'delete' then (l.old ->> 'updatedAt')::timestamptz
+            end as replaced,
+            l.operation, lag(l.operation) over (partition by l.row_id order by l.id) as previous
+        from unnest(row_ids, stamps) as w (row_id, stamp)
+        join bds.change_log l on l.row_id = w.row_id and l.company_id = put_in_order.company and l.entity = entity_name
+            and l.id between clock.first_id and base and l.created_at > transaction_timestamp() - interval '1 day'
+    ),
+    firsts as (  -- of each row, the first record after the statement's own change
+        select r.row_id, min(r.id) as id
+        from records r
+        where case put_in_order.operation
+            -- where the deletion is missing: what creates the row follows what wrote it, or is the first record of an old row
+            when 'delete' then r.operation = 'create' and coalesce(r.previous <> 'delete', r.stamp < clock.floor)
+            else r.replaced = r.stamp
+        end
+        group by r.row_id
+    )
+    select greatest(
+        least(
+            min(f.id),
             -- what triggers after the statement have logged, since its last row was stamped
             (
                 select min(l.id) from bds.change_log l
-                where l.company_id = $1 and l.id between $3 and $4 and l.created_at > transaction_timestamp() - interval '1 day'
-                    and l.created_at >= coalesce($6, '-infinity')
-            ),
-            max(f.id) filter (where f.is_before) + 1
-        )
-        from found f
-        having count(*) filter (where not f.is_before) > 0
-        $sql$,
-        'table', (select e.table_name::text from bds.entities e where e.name = entity_name)
-    ) into split using company, entity_name, first, base, changes, newest;
-    return split;
+                where l.company_id = put_in_order.company and l.id between clock.first_id and base
+                    and l.created_at > transaction_timestamp() - interval '1 day' and l.created_at >= newest
+            )
+        ),
+        -- a trigger before an insert may have deleted another row with its id
+        (select max(r.id) + 1 from records r join firsts f on f.row_id = r.row_id and r.id < f.id)
+    )
+    into split
+    from firsts f
+    having count(*) > 0;
+    if split <= base then
+        perform bds_change_log.put_before(company, split, base, changes);
+    end if;
 end
 $$;
-comment on function bds_change_log.first_nested(text, text, bigint, bigint, bigint, timestamptz) is
-    'The first of the records of nested statements (ids from first to base) that belongs after the records of the outer statement (the '
-    'changes after base, its last row stamped at newest); null if no nested statement has written a row of the outer one';
+comment on function bds_change_log.put_in_order(text, text, text, bigint[], timestamptz[], bigint, bigint, timestamptz) is
+    'For a statement whose records are those after base: row_ids are those of its rows that have changed since, stamps the updated_at that they '
+    'had (of an insert or update: after it, of a delete: before it), newest is the last of its stamps, null for a delete. Puts its records '
+    'before those of these changes';
 
 create function bds_change_log.put_before(company text, split bigint, base bigint, changes bigint)
     returns void

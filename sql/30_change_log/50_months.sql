@@ -50,7 +50,7 @@ begin
     end if;
     -- A table that is attached locks the log less than one that is created in it: readers and writers go on.  The CHECK lets the
     -- month be attached to the archive without being read.
-    perform bds_registry.run(bds_impl.fill(
+    execute bds_impl.fill(
         $sql$
 create table bds.{name:I} (
     like bds.{parent:I} including constraints including comments,
@@ -62,7 +62,7 @@ comment on table bds.{name:I} is {comment:L};
 alter table bds.{parent:I} attach partition bds.{name:I} for values from ({starts:L}) to ({ends:L})$sql$,
         'name', name, 'parent', parent, 'starts', month::text, 'ends', (month + interval '1 month')::text,
         'comment', 'Changes of ' || to_char(month, 'YYYY-MM')
-    ));
+    );
     -- An index of an empty table has a summary of its first blocks, which every row that comes would be worked into: a sixth of the time
     -- of a small import.  Blocks get theirs when they are full.
     perform brin_desummarize_range(i.indexrelid, 0)

@@ -171,7 +171,7 @@ begin
             row_hash, old
         )
         select $1, c.base + row_number() over (order by f.id), {entity:L}, f.id, f.operation::bds.operation, c.at,
-            pg_current_xact_id(), coalesce(nullif(current_setting('bds.actor', true), ''), session_user), session_user,
+            pg_current_xact_id(), bds_impl.actor(), session_user,
             nullif(current_setting('bds.change_set', true), '')::uuid, case when f.operation = 'update' then f.updated_at end,
             case when f.operation <> 'delete' then f.row_hash end, case when f.operation <> 'create' then '{}'::jsonb end
         from found f cross join clock c

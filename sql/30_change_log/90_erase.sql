@@ -150,7 +150,7 @@ begin
     insert into bds.erasures (company_id, entity, row_id, columns, records, actor, db_user)
     values (
         company, entity, id, columns, records,
-        coalesce(nullif(current_setting('bds.actor', true), ''), session_user), session_user
+        bds_impl.actor(), session_user
     );
     return records;
 end

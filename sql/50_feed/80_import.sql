@@ -123,13 +123,6 @@ comment on function bds_feed.finish(bds.imports) is
 
 -- A small import: temporary tables of the session, and no row of bds.imports before its end.
 
-create function bds_feed.actor(actor text)
-    returns text
-    language sql
-    stable
-    return coalesce(actor, nullif(current_setting('bds.actor', true), ''), session_user);
-comment on function bds_feed.actor(text) is 'Who sends an import: the actor that it names, else that of the session';
-
 create function bds_feed.small_import(given jsonb, entity_names text[])
     returns bds.imports
     language plpgsql

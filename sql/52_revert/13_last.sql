@@ -153,7 +153,7 @@ $$;
 comment on function bds_revert.note_alone(text, record) is 'Notes the rows of an entity of which nothing changes but values that wait';
 
 create function bds_revert.last_steps()
-    returns table (entity text, settling text, statement text)
+    returns table (entity text, settles boolean, statement text)
     language plpgsql
     stable
     set search_path = pg_catalog, pg_temp
@@ -173,7 +173,7 @@ begin
     loop
         execute format('select exists (select from pg_temp.%I u where u."@last" is not null)', 'revert_' || this.name) into waits;
         return query
-            select this.name, s.settling, bds_impl.fill(
+            select this.name, not s.alone, bds_impl.fill(
                 $sql$
                 update {table} t set {changes}
                 from pg_temp.{rows:I} u
@@ -183,7 +183,7 @@ begin
                 'alone', s.alone::text, 'table', this.table_name::text, 'rows', 'revert_' || this.name,
                 'changes', this.changes
             )
-            from (values ((pg_trigger_depth() + 1)::text, false), ('', true)) as s (settling, alone)
+            from (values (false), (true)) as s (alone)
             where waits;
     end loop;
 end

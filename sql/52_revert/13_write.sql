@@ -95,10 +95,10 @@ begin
         execute deletes using company, 0, wanted;
     end if;
     for this in select * from bds_revert.last_steps() loop
-        perform set_config('bds.settling', this.settling, true);
+        perform bds_change_log.settle(company, this.settles);
         execute this.statement using company, 0, wanted;
     end loop;
-    perform set_config('bds.settling', '', true);
+    perform bds_change_log.settle(company, false);
 end
 $$;
 comment on function bds_revert.write(text) is 'Writes all rows that do not fail';
@@ -170,11 +170,11 @@ begin
         return bds_revert.refusals(problems, true);
     end if;
     for this in select * from bds_revert.last_steps() loop
-        perform set_config('bds.settling', this.settling, true);
+        perform bds_change_log.settle(company, this.settles);
         problems := bds_feed.write_in_ranges(array[this.statement], company, bds_revert.numbers(this.entity, array['create', 'update']));
         exit when cardinality(problems) > 0;
     end loop;
-    perform set_config('bds.settling', '', true);
+    perform bds_change_log.settle(company, false);
     return bds_revert.refusals(problems, false);
 end
 $$;

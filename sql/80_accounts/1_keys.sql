@@ -37,7 +37,7 @@ begin
         raise exception using errcode = 'BD005', message = format('company %L does not belong to tenant %L', missing, tenant);
     end if;
     insert into bds.api_keys (hash, name, companies, tenant_id, scopes, expires_at, actor)
-    values (hash, name, companies, tenant, scopes, expires_at, coalesce(nullif(current_setting('bds.actor', true), ''), session_user))
+    values (hash, name, companies, tenant, scopes, expires_at, bds_impl.actor())
     returning id into key_id;
     return key_id;
 end

@@ -19,6 +19,11 @@ create table bds.clocks (
     month            timestamptz not null default '-infinity',
     month_id         bigint not null default 1,
     positions        jsonb not null default '{}',
+    -- What the statements under way have told each other, by depth of triggers; only the transaction that wrote the row last reads these.
+    announced        jsonb,
+    touched          text,
+    interleaved      boolean,
+    settles          int,
     -- of a company that has moved to another place; until its rows are deleted they can be read here
     departed_at      timestamptz,
     begun_at         timestamptz not null default clock_timestamp()
@@ -32,6 +37,12 @@ comment on column bds.clocks.first_id is 'The first change id of that transactio
 comment on column bds.clocks.floor is 'The earliest updatedAt that the transaction may stamp';
 comment on column bds.clocks.month is 'The month (UTC) of its last change';
 comment on column bds.clocks.month_id is 'The first change id of that month';
+comment on column bds.clocks.announced is
+    'The collection that a child''s log trigger is about to add to its parents, by the depth of the update that does it: {"2": "items"}';
+comment on column bds.clocks.touched is 'The announced collection of the statement that was logged last';
+comment on column bds.clocks.interleaved is
+    'Whether the transaction has logged changes of its entity while the statement that was logged last was under way';
+comment on column bds.clocks.settles is 'The depth at which updates complete records of the transaction, see bds_change_log.settle';
 comment on column bds.clocks.departed_at is 'When it moved to another place, after which it takes no writes here; null: it lives here';
 comment on column bds.clocks.begun_at is
     'When it was created or restored: tells it from one that had its id, and the same positions, before';

@@ -67,8 +67,8 @@ def change_policies(own_sql: Path) -> None:
 def change_log_functions(own_sql: Path) -> None:
     replace(
         own_sql / "30_change_log" / "31_log_functions.sql",
-        "    if changes = 1 then\n",
-        "    -- a word about it\n    if changes = 1 then\n",
+        "        if is_single then\n",
+        "    -- a word about it\n        if is_single then\n",
     )
 
 
