@@ -233,7 +233,11 @@ def test_a_session_cannot_complete_records_as_an_undo_does(feed: Feed) -> None:
     feed.good(units=[{"code": "A", "name": "a"}, {"code": "B", "name": "b"}])
     own, on = f"where company_id = '{feed.company}'", "select set_config('bds.settling', '1', true)"
     change_set = change(
-        feed, on, f"update data.units set name = 'x' {own} and code = 'A'", on, f"update data.units set code = 'C' {own} and code = 'A'"
+        feed,
+        on,
+        f"update data.units set name = 'x' {own} and code = 'A'",
+        on,
+        f"update data.units set code = 'C' {own} and code = 'A'",
     )
     assert [old for *_, old in records(feed, change_set)] == [{"name": "a"}, {"code": "A"}]
     with pytest.raises(psycopg.errors.InsufficientPrivilege):
