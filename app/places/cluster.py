@@ -57,7 +57,7 @@ UNKNOWN: LiteralString = """
             where a.attrelid = t.table_name and a.attname = bds_shards.company_column(t.table_name)
                 and (a.atttypid, a.attcollation) = ('text'::regtype, 'pg_catalog."C"'::regcollation)
         )
-    from bds_operation.company_tables() with ordinality t (name, table_name, condition, columns, is_dumped, n)
+    from bds_operation.company_tables() t
     join pg_class c on c.oid = t.table_name
     where (t.table_name in (select bds_shards.whole_tables()) or bds_shards.is_divided(t.table_name))
         and to_regclass('shards.' || quote_ident(bds_shards.store_of(t.table_name))) is null

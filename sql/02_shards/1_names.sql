@@ -59,9 +59,10 @@ as $$
     join pg_attribute a on a.attrelid = c.oid and a.attname = bds_shards.company_column(c.oid) and not a.attisdropped
     where n.nspname in ('bds', 'data') and c.relkind in ('r', 'p') and c.relpersistence = 'p' and not c.relispartition
         and not bds_shards.is_divided(c.oid)
-        -- those of a server; and expired changes of divided logs are not archived
-        and (n.nspname, c.relname) not in (
-            ('bds', 'company_logins'), ('bds', 'directory'), ('bds', 'log_findings'), ('bds', 'change_archive')
+        -- what does not move stays whole; and expired changes of divided logs are not archived
+        and not exists (
+            select from bds.tables t
+            where t.name = n.nspname || '.' || c.relname and (not t.is_dumped or t.name = 'bds.change_archive')
         )
     order by n.nspname, c.relname;
 $$;

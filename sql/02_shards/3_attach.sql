@@ -9,7 +9,7 @@ as $$
 begin
     return query execute $sql$
         select t.table_name, shard_name(s.logicalrelid, s.shardid), (s.shardminvalue::bigint + 2147483648) / (4294967296 / $1), t.n
-        from bds_operation.company_tables() with ordinality t (name, table_name, condition, columns, is_dumped, n)
+        from bds_operation.company_tables() t
         join pg_dist_shard s on s.logicalrelid = to_regclass('shards.' || quote_ident(bds_shards.store_of(t.table_name)))
         join pg_dist_placement p on p.shardid = s.shardid and p.groupid = (select g.groupid from pg_dist_local_group g)
         where bds_shards.is_divided(t.table_name)
@@ -138,7 +138,7 @@ create function bds_shards.departed()
 as $$
 begin
     return query select t.table_name, format('shards.%I', c.relname)
-    from bds_operation.company_tables() with ordinality t (name, table_name, condition, columns, is_dumped, n)
+    from bds_operation.company_tables() t
     join pg_inherits i on i.inhparent = t.table_name
     join pg_class c on c.oid = i.inhrelid
     where bds_shards.is_divided(t.table_name) and format('shards.%I', c.relname) not in (select p.shard from bds_shards.placed() p)

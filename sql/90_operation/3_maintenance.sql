@@ -1,5 +1,30 @@
 -- Maintenance: the service calls it every few seconds; a scheduler of the database may call it instead.
 
+create function bds_operation.delete_aged(of_age text, age interval)
+    returns bigint
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    this    record;
+    done    bigint;
+    deleted bigint := 0;
+begin
+    for this in select t.name, t.company_column, t.age_column from bds.tables t where t.age = of_age loop
+        execute format(
+            'delete from %s t using bds.residents r where t.%I < now() - $1 and r.company_id = t.%I',
+            this.name, this.age_column, this.company_column
+        ) using age;
+        get diagnostics done = row_count;
+        deleted := deleted + done;
+    end loop;
+    return deleted;
+end
+$$;
+comment on function bds_operation.delete_aged(text, interval) is
+    'Deletes the rows of companies that live here that are older than an age (null: none), from each table that has this age in bds.tables; '
+    'returns their number';
+
 create or replace function bds.maintain(import_age interval default null, compare_age interval default null)
     returns table (step text, done bigint, problem text)
     language plpgsql
@@ -31,12 +56,7 @@ declare
         $sql$,
         'end dead imports', 'select bds.reap_imports()',
         -- what they wrote stays, and so does the change log
-        'forget old imports', $sql$
-            with forgotten as (
-                delete from bds.imports i using bds.residents r where i.finished_at < now() - $1 and r.company_id = i.company_id returning 1
-            )
-            select count(*) from forgotten
-        $sql$,
+        'forget old imports', 'select bds_operation.delete_aged(''import_age'', $1)',
         'make months of the log', 'select bds_change_log.make_months()',
         'expire months of the log', 'select bds_change_log.expire_changes()'
     ];

@@ -1,7 +1,8 @@
--- The whole of a company: the list of its tables, which the catalog makes, and the end of a company.
+-- The whole of a company: its tables, which are those of bds.tables and of the catalog, and the end of a company.
 
 create function bds_operation.company_tables(
-    out name text, out table_name regclass, out condition text, out columns text[], out is_dumped boolean
+    out n bigint, out name text, out table_name regclass, out condition text, out columns text[], out stands text, out is_dumped boolean,
+    out is_moved boolean, out is_awaited boolean, out kept text
 )
     returns setof record
     language sql
@@ -9,20 +10,25 @@ create function bds_operation.company_tables(
     set search_path = pg_catalog, pg_temp
 as $$
     with recursive tables as (
-        select c.oid, n.nspname, c.relname, 'company_id = $1' as condition,
-            -- logins, comparisons and the directory are of a server
-            c.relpersistence = 'p' and n.nspname <> 'staging' and c.relname not in ('company_logins', 'directory', 'log_findings')
-                and c.oid <> all (array(select m from bds_change_log.detached_months() m)) as is_dumped
+        -- a table that the list lacks is taken along like the others
+        select c.oid, n.nspname, c.relname, coalesce(t.company_column, 'company_id') as company_column, coalesce(t.stands, 'company') as stands,
+            coalesce(t.is_dumped, true) as is_dumped, coalesce(t.is_moved, true) as is_moved,
+            coalesce(t.is_awaited, false) as is_awaited, t.kept
         from pg_class c
         join pg_namespace n on n.oid = c.relnamespace
-        join pg_attribute a on a.attrelid = c.oid and a.attname = 'company_id' and not a.attisdropped
-        where c.relkind in ('r', 'p') and (not c.relispartition or c.oid in (select m from bds_change_log.detached_months() m))
-            and (n.nspname in ('bds', 'data', 'staging') or exists (select from bds.entities e where e.table_name = c.oid))
-        union all
-        select 'bds.companies'::regclass, 'bds', 'companies', 'id = $1', true
-        union all
-        -- keys of this company alone
-        select 'bds.api_keys'::regclass, 'bds', 'api_keys', 'companies <@ array[$1]', true
+        cross join lateral (
+            select c.oid in (select m from bds_change_log.detached_months() m) as is_detached,
+                n.nspname = 'data' or exists (select from bds.entities e where e.table_name = c.oid) as is_business
+        ) k
+        left join bds.tables t on t.name = case
+            when k.is_business then 'data.*'
+            when n.nspname = 'staging' then 'staging.*'
+            when k.is_detached then 'bds.change_log_*'
+            else n.nspname || '.' || c.relname
+        end
+        join pg_attribute a on a.attrelid = c.oid and a.attname = coalesce(t.company_column, 'company_id') and not a.attisdropped
+        where c.relkind in ('r', 'p') and (not c.relispartition or k.is_detached) and (k.is_business or n.nspname in ('bds', 'staging'))
+            and (t.name is null or t.company_column is not null)
     ),
     -- each way along foreign keys, from a table to those that refer to it
     ways (oid, way) as (
@@ -33,7 +39,13 @@ as $$
         join pg_constraint k on k.confrelid = w.oid and k.contype = 'f' and k.conrelid <> all (w.way)
         join tables t on t.oid = k.conrelid
     )
-    select t.nspname || '.' || t.relname, t.oid, t.condition, columns.names, t.is_dumped
+    select row_number() over (
+            order by t.nspname = 'bds' desc, (select max(cardinality(w.way)) from ways w where w.oid = t.oid), t.nspname, t.relname
+        ),
+        t.nspname || '.' || t.relname, t.oid,
+        -- keys of this company alone
+        case when t.company_column = 'companies' then 'companies <@ array[$1]' else format('%I = $1', t.company_column) end,
+        columns.names, t.stands, t.is_dumped, t.is_moved, t.is_awaited, t.kept
     from tables t
     cross join lateral (
         -- not those that the target computes, or the numbers of imports, which name tables of their server
@@ -42,11 +54,12 @@ as $$
         where a.attrelid = t.oid and a.attnum > 0 and not a.attisdropped and a.attgenerated = ''
             and not (t.oid = 'bds.imports'::regclass and a.attidentity <> '')
     ) columns
-    order by t.nspname = 'bds' desc, (select max(cardinality(w.way)) from ways w where w.oid = t.oid), t.nspname, t.relname;
+    order by 1;
 $$;
 comment on function bds_operation.company_tables() is
-    'Every table with rows of companies, each after those that it refers to, and all of bds before all others: the condition of a '
-    'company''s rows ($1: its id), the columns that a dump has, and whether a dump has the table';
+    'Every table with rows of companies, in the order of n each after those that it refers to, and all of bds before all others: the condition of a '
+    'company''s rows ($1: its id), the columns that a dump has, and what bds.tables says of it; of a table that is not in that list kept is '
+    'null';
 
 create function bds_operation.pass_over_triggers()
     returns boolean
@@ -222,11 +235,8 @@ begin
     perform set_config('bds.company', coalesce(company, ''), true);
     perform bds_operation.close_company(company);
     is_silent := bds_operation.pass_over_triggers();
-    for this in
-        select t.* from bds_operation.company_tables() with ordinality t (name, oid, condition, columns, is_dumped, n)
-        order by t.n desc
-    loop
-        rows := bds_operation.delete_rows(this.oid, this.condition, company);
+    for this in select * from bds_operation.company_tables() t order by t.n desc loop
+        rows := bds_operation.delete_rows(this.table_name, this.condition, company);
         if rows > 0 then
             is_known := true;
             table_name := this.name;

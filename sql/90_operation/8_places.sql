@@ -47,8 +47,8 @@ create function bds_operation.moved_tables(out name text, out table_name regclas
     set search_path = pg_catalog, pg_temp
 as $$
     select t.name, t.table_name, t.columns
-    from bds_operation.company_tables() with ordinality t (name, table_name, condition, columns, is_dumped, n)
-    where t.is_dumped and t.name not in ('bds.companies', 'bds.api_keys', 'bds.clocks')
+    from bds_operation.company_tables() t
+    where t.is_moved
     order by t.n;
 $$;
 comment on function bds_operation.moved_tables() is
@@ -137,15 +137,14 @@ begin
     end if;
     perform bds_operation.require_silence('a move');
     for this in
-        select t.* from bds_operation.company_tables() with ordinality t (name, oid, condition, columns, is_dumped, n)
-        where t.name not in ('bds.api_keys', 'bds.directory') and t.oid not in (select m from bds_change_log.detached_months() m)
-            -- home knows every company
-            and (t.name <> 'bds.companies' or (select s.place <> 'home' from bds.settings s))
+        select * from bds_operation.company_tables() t
+        -- home knows every company
+        where t.stands = 'company' or t.name = 'bds.companies' and (select s.place <> 'home' from bds.settings s)
         order by t.n desc
     loop
         exit when deleted >= most;
         -- a row of another partition with the same ctid is deleted earlier, which is as well
-        execute format('delete from %1$s where %2$s and ctid = any (array(select ctid from %1$s where %2$s limit $2))', this.oid, this.condition)
+        execute format('delete from %1$s where %2$s and ctid = any (array(select ctid from %1$s where %2$s limit $2))', this.table_name, this.condition)
         using company, most - deleted;
         get diagnostics done = row_count;
         deleted := deleted + done;
@@ -213,10 +212,7 @@ as $$
     select coalesce(array_agg(distinct l.virtualtransaction), '{}')
     from pg_locks l join pg_database d on d.oid = l.database
     where d.datname = current_database() and l.mode in ('RowShareLock', 'RowExclusiveLock') and l.pid is distinct from pg_backend_pid()
-        and l.relation in (
-            'bds.deliveries'::regclass, 'bds.hook_positions'::regclass, 'bds.hook_queue'::regclass, 'bds.hook_secrets'::regclass,
-            'bds.hook_states'::regclass, 'bds.hooks'::regclass, 'bds.mappers'::regclass
-        );
+        and l.relation in (select t.name::regclass from bds.tables t where t.is_awaited);
 $$;
 comment on function bds_operation.writers_of_others() is
     'Transactions that have written what needs no turn, or have locked rows to write it: hooks, deliveries, mappers; '

@@ -87,6 +87,7 @@ RELATIONS: dict[str, tuple[str, str, str, str, str, str, str]] = {
     "bds.secrets": ("", "", "", "", "", "", ""),
     "bds.sessions": ("", "", "", "", R, "", ""),
     "bds.settings": ("", "", "", "", R, "", ""),
+    "bds.tables": ("", "", "", "", R, "", ""),
     "bds.tenants": ("", "", "", "", R, "", ""),
     "bds.users": ("", "", "", "", "", "", ""),  # the operator: all columns but the password's hash
     "bds.wrong_credentials": ("", "", "", "", R, "", ""),
