@@ -138,7 +138,10 @@ def test_a_session_that_waits_for_a_second_is_told_for_whom(acme: Operator, conn
 
 
 @pytest.mark.slow
-def test_a_prepared_transaction_keeps_the_turn_and_is_shown(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_a_writer_cannot_prepare_its_transaction_and_one_that_contrives_to_is_shown(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    """Refused also while the service keeps the bell, so that a writer does not notify."""
     directory = tmp_path_factory.mktemp("prepared")
     try:
         with psycopg.connect(embedded.start(directory), autocommit=True) as connection:
@@ -148,7 +151,16 @@ def test_a_prepared_transaction_keeps_the_turn_and_is_shown(tmp_path_factory: py
         migrate.migrate(url)
         with psycopg.connect(url, autocommit=True) as holder, psycopg.connect(url, autocommit=True) as waiter:
             holder.execute("select bds.create_company('acme')")
+            for awake in ("0", "(1000 * extract(epoch from clock_timestamp()))::bigint + 900"):
+                for write in ("insert into data.units (code, name) values ('a', 'A')", "select bds.lock_company('acme')"):
+                    begin(holder)
+                    holder.execute(f"select setval('bds.bell', {awake})".encode())
+                    holder.execute(write.encode())
+                    with pytest.raises(psycopg.errors.FeatureNotSupported, match="cannot PREPARE"):
+                        holder.execute("prepare transaction 'now'")
+                    assert holder.execute(TURNS).fetchall() == []
             begin(holder)
+            holder.execute("select pg_advisory_unlock_all()")
             holder.execute("prepare transaction 'later'")
             thread, errors = in_background(waiter, "select bds.set_context('acme')", "select bds.lock_company('acme')")
             waiting = [waiter.info.backend_pid]
@@ -171,14 +183,17 @@ def test_a_prepared_transaction_keeps_the_turn_and_is_shown(tmp_path_factory: py
 
 
 def test_a_role_that_may_only_connect_cannot_hold_a_turn(acme: Operator, connect: Connect) -> None:
-    """Every lock of a writer needs a right: none is an advisory lock, which anybody may take."""
+    """Every lock that a writer waits for needs a right: none is an advisory lock, which anybody may take."""
     holder, stranger = connect(), connect()
-    begin(holder)
-    holder.execute(INSERT, ("a",))
-    assert acme.rows("select count(*) from pg_locks where locktype = 'advisory'") == [(0,)]
     acme.connection.execute("drop role if exists stranger")
     acme.connection.execute("create role stranger")
     stranger.execute("set session authorization stranger")
+    begin(holder)
+    holder.execute(INSERT, ("a",))
+    [(key,)] = acme.rows("select distinct classid::bigint << 32 | objid::bigint from pg_locks where locktype = 'advisory'")
+    holder.execute("commit; select pg_advisory_unlock_all()")
+    stranger.execute("select pg_advisory_lock(%s)", (key,))
+    holder.execute("set lock_timeout = '1ms'; select bds.set_context('acme'); " + INSERT.replace("%s", "'b'"))
     for statement in ("select from bds.clocks for key share", "lock table bds.clocks", "select bds.lock_company('acme')"):
         with pytest.raises(psycopg.errors.InsufficientPrivilege), stranger.transaction():
             stranger.execute(statement.encode())
