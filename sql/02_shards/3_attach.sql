@@ -180,7 +180,9 @@ as $$
     -- Ends leases, and leaves nothing due: to record an attempt of such a company would raise an error here, and the results of other
     -- companies in the same call would be lost.
     select bds_shards.on_departed('update %2$s s set lease = null, next_at = null, queued = 0, batch_at = null', 'bds.hook_states');
-    select bds_shards.on_departed('update %2$s c set departed_at = coalesce(c.departed_at, clock_timestamp())', 'bds.clocks');
+    select bds_shards.on_departed(
+        'update %2$s c set departed_at = coalesce(c.departed_at, clock_timestamp()), transaction_id = null', 'bds.clocks'
+    );
 $$;
 comment on function bds_shards.note_departed() is
     'Lets companies whose shard Citus has moved to another node take no writes here, and no longer delivers their webhooks from here';

@@ -169,7 +169,7 @@ begin
         perform bds.lock_company(company);
         perform bds_operation.require_no_import(company);
         now_at := clock_timestamp();
-        update bds.clocks c set departed_at = now_at where c.company_id = company;
+        update bds.clocks c set departed_at = now_at, transaction_id = null where c.company_id = company;
     end if;
 end
 $$;

@@ -26,7 +26,10 @@ create table bds.clocks (
     settles          int,
     -- of a company that has moved to another place; until its rows are deleted they can be read here
     departed_at      timestamptz,
-    begun_at         timestamptz not null default clock_timestamp()
+    begun_at         timestamptz not null default clock_timestamp(),
+
+    -- each change names its transaction here, whatever turn its session claims to have
+    constraint departed_companies_take_no_writes check (departed_at is null or transaction_id is null)
 ) with (fillfactor = 20);
 comment on table bds.clocks is 'The clock of each company: its last change id, its last updatedAt, and the position of each entity';
 comment on column bds.clocks.company_id is 'The company';

@@ -179,6 +179,19 @@ def test_the_clock_cannot_be_pushed_into_the_future_nor_back(acme: Operator, con
     assert acme.rows("select last_updated_at < now() from bds.clocks") == [(True,)]
 
 
+def test_a_forged_turn_writes_nothing_where_the_company_has_departed(acme: Operator, connect) -> None:
+    forger = connect("bds_writer", "acme")
+    [(place,)] = acme.rows("select clock_at::text from bds.residents where company_id = 'acme'")
+    acme.connection.execute("set role bds_owner; select bds_operation.depart('acme'); reset role")
+    for setting in ("bds.turns", "bds.clock"):
+        forger.execute("select set_config(%s, %s, false)", (setting, {"bds.turns": ",acme@,", "bds.clock": place}[setting]))
+        with pytest.raises(psycopg.errors.CheckViolation, match="departed_companies_take_no_writes"):
+            forger.execute("insert into data.units (code, name) values ('f', 'F')")
+    assert acme.rows("select from data.units where code = 'f'") == []
+    acme.connection.execute("set role bds_owner; select bds_operation.stay('acme'); reset role")
+    acme.write("acme", "insert into data.units (code, name) values ('f', 'F')")
+
+
 @pytest.mark.parametrize("place", ["(0,1)", "(0,9999)", "(4294967294,1)", ""])
 def test_a_forged_place_of_the_clock_leads_nowhere(acme: Operator, connect, place: str) -> None:
     acme.company("beta")

@@ -9,7 +9,10 @@ ROOT = Path(__file__).resolve().parents[2]
 SOURCES = [path for folder in ("app", "sql") for path in (ROOT / folder).rglob("*.*") if path.suffix in (".py", ".sql")]
 # what the moves of companies and a restore write, and the column itself
 WRITES = re.compile(r"departed_at = (?:null|now_at|coalesce\(c\.departed_at, clock_timestamp\(\)\))|\"departed_at\": null")
-DEFINES = re.compile(r"^ +departed_at +timestamptz,$|^comment on column bds\.clocks\.departed_at .*$", re.MULTILINE)
+DEFINES = re.compile(
+    r"^ +departed_at +timestamptz,$|^comment on column bds\.clocks\.departed_at .*$|check \(departed_at is null or transaction_id is null\)",
+    re.MULTILINE,
+)
 
 
 def decides(text: str) -> bool:

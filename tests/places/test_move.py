@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from app.database.directory import HOME
+from tests.database.aging import age
 from tests.places.conftest import COMPANY, Places
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
@@ -32,3 +33,22 @@ def test_a_company_moves_with_its_rows_and_log_and_back(pair: Places) -> None:
     pair.home.write(COMPANY, "insert into data.units (code, name) values ('LAST', 'last')")
     assert pair.home.rows("select max(id), count(*) from bds.change_log where company_id = 'demo'") == [(303, 303)]
     assert pair.west.rows("select from bds.companies") == []
+
+
+def test_months_that_a_company_keeps_do_not_expire_at_the_target(pair: Places) -> None:
+    """The target's own retention is shorter, and its maintenance runs while the company is copied."""
+    pair.company(HOME)
+    pair.home.write(COMPANY, "insert into data.units (code, name) values ('A', 'a')")
+    age(pair.home, "2019_01")
+    pair.home.write(COMPANY, "insert into data.units (code, name) values ('B', 'b')")
+    pair.home.connection.execute("select bds.set_retention('infinity', %s)", (COMPANY,))
+    pair.west.connection.execute("select bds.set_retention('1 year')")
+
+    def say(step: str) -> None:
+        if step in ("published", "copied", "departed"):
+            assert [problem for (problem,) in pair.west.rows("select problem from bds.maintain()") if problem] == []
+
+    pair.move("west", say=say)
+    pair.west.rows("select * from bds.maintain()")
+    assert pair.west.rows("select id from bds.change_log order by id") == [(1,), (2,)]
+    assert pair.west.rows("select bds.first_change(%s)", (COMPANY,)) == [(1,)]

@@ -13,7 +13,7 @@ from tests.webhooks.conftest import Queue
 
 ELSEWHERE = {
     "is being copied here: its clock arrives last": "delete from bds.clocks where company_id = 'acme'",
-    "has departed": "update bds.clocks set departed_at = now() where company_id = 'acme'",
+    "has departed": "update bds.clocks set departed_at = now(), transaction_id = null where company_id = 'acme'",
 }
 
 
