@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 HOST ?= 127.0.0.1
 PORT ?= 8080
 
-.PHONY: help install browser run check test test-divided pooler test-clients lint wheel bench clean
+.PHONY: help install browser run check test test-divided pooler test-clients lint wheel bench soak clean
 
 help:
 	@echo 'make install   .venv with everything in it'
@@ -16,6 +16,7 @@ help:
 	@echo 'make test-clients  install clients of others from npm, read the service with them'
 	@echo 'make lint      install, check style and types'
 	@echo 'make wheel     build the package into dist/'
+	@echo 'make soak      install, work against the service with everything under faults for SECONDS=600 (SEED=), and check'
 	@echo 'make bench     install, measure against the floors (ROWS=, ITEMS=, SCALE=, RECORDS=, JSON=1)'
 
 install: $(VENV)/.installed
@@ -79,6 +80,10 @@ wheel: install
 
 bench: install
 	@$(BIN)/python -m bench $(if $(ROWS),--rows $(ROWS)) $(if $(ITEMS),--items $(ITEMS)) $(if $(SCALE),--scale $(SCALE)) $(if $(RECORDS),--records $(RECORDS)) $(if $(JSON),--json)
+
+# Of the seconds, some are for the start, the checks and the proof that they find what is wrong.
+soak: install
+	@$(BIN)/python -m soak $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED))
 
 clean:
 	rm -rf $(VENV) dist build *.egg-info .mypy_cache .ruff_cache .pytest_cache

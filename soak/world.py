@@ -1,0 +1,202 @@
+"""The processes: a PostgreSQL and the service in a temporary folder on loopback, both of which can be killed and started again."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import http.client
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+import psycopg
+from psycopg.conninfo import make_conninfo
+
+from app import auth
+from app.database import embedded, migrate
+
+COMPANIES = ("alpha", "beta")
+PATIENCE = 90.0  # seconds until the service or the database must be back
+ANSWER = 40.0  # seconds for one answer
+PROCESSES = 2
+LOGIN = "soak_app"  # of the service
+WRITER = "soak_writer"  # of SQL writers
+SETTINGS = {
+    "BDS_WEBHOOK_ALLOW_PRIVATE": "true",
+    "BDS_WEBHOOK_WINDOW": "0.5",
+    "BDS_WEBHOOK_TIMEOUT": "2",
+    "BDS_WEBHOOK_RETRY": "0.3,0.5,0.8,1,1",
+    "BDS_WEBHOOK_PENALTY": "1",
+    "BDS_WEBHOOK_LEASE": "4",
+    "BDS_LOG_FORMAT": "json",
+    "BDS_LOG_LEVEL": "warning",
+    "PYTHONDONTWRITEBYTECODE": "",
+}
+LOGINS = f"""
+create role {LOGIN} login;
+grant bds_reader, bds_writer, bds_service, bds_worker to {LOGIN};
+create role {WRITER} login;
+grant bds_writer to {WRITER};
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    status: int
+    headers: http.client.HTTPMessage
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+@dataclass
+class World:
+    """Where the service is, and the processes that belong to it."""
+
+    directory: Path
+    url: str
+    port: int
+    key: str
+    started: list[psutil.Process] = field(default_factory=list)
+    _starting: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def service_url(self) -> str:
+        return make_conninfo(self.url, user=LOGIN)
+
+    def connect(self, user: str | None = None, name: str = "soak") -> psycopg.Connection[Any]:
+        """A connection as the superuser, or as a login."""
+        url = make_conninfo(self.url, user=user) if user else self.url
+        return psycopg.connect(url, autocommit=True, application_name=name, connect_timeout=20)
+
+    def ask(
+        self,
+        path: str,
+        method: str = "GET",
+        body: bytes | None = None,
+        timeout: float = ANSWER,
+        headers: Mapping[str, str] | None = None,
+    ) -> Reply:
+        """Send one request over a new connection.  Raises OSError or HTTPException if no whole answer comes."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
+        try:
+            connection.request(method, path, body=body, headers={"X-API-Key": self.key, **(headers or {})})
+            response = connection.getresponse()
+            return Reply(response.status, response.headers, response.read())
+        finally:
+            connection.close()
+
+    @property
+    def basic(self) -> str:
+        """The header Authorization of requests to OData."""
+        return "Basic " + base64.b64encode(f"api:{self.key}".encode()).decode()
+
+    @property
+    def postmaster(self) -> psutil.Process:
+        return psutil.Process(int((self.directory / "postgres" / "postmaster.pid").read_text().split()[0]))
+
+    def start_database(self) -> None:
+        """Start PostgreSQL after it was killed."""
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            try:
+                embedded.start(self.directory)
+                return
+            except (OSError, psycopg.Error, subprocess.SubprocessError):
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.5)
+
+    def start_service(self) -> psutil.Process:
+        """Start the service, whose parent is started[-1] from then on."""
+        with self._starting, (self.directory / "service.log").open("ab") as log:
+            command = [sys.executable, "-m", "app.cli", "serve", "--port", str(self.port), "--processes", str(PROCESSES)]
+            environment = os.environ | SETTINGS | {"BDS_DATABASE_URL": self.service_url}
+            process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, cwd=Path(__file__).parents[1])
+            self.started.append(psutil.Process(process.pid))
+            threading.Thread(target=process.wait, daemon=True).start()  # leaves no zombie
+            return self.started[-1]
+
+    def children(self, name: str) -> list[psutil.Process]:
+        """Processes of the service by their name: `bds http` or `bds webhooks`."""
+        found = []
+        with contextlib.suppress(psutil.Error):
+            for child in self.started[-1].children():
+                with contextlib.suppress(OSError, psutil.Error):
+                    if Path(f"/proc/{child.pid}/comm").read_text().strip() == name:
+                        found.append(child)
+        return found
+
+    def wait_until_ready(self) -> float:
+        """Seconds until /readyz answers 200.  Raises RuntimeError if it does not."""
+        began = time.monotonic()
+        while time.monotonic() < began + PATIENCE:
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                if self.ask("/readyz", timeout=5).status == 200:
+                    return time.monotonic() - began
+            time.sleep(0.1)
+        raise RuntimeError(
+            f"the service is not ready after {PATIENCE:.0f} s: {(self.directory / 'service.log').read_text()[-2000:]}"
+        )
+
+    def end(self) -> None:
+        """End every process that was started, by its pid."""
+        family = set()
+        for parent in self.started:
+            with contextlib.suppress(psutil.Error):
+                family |= {parent, *parent.children(recursive=True)}
+        for process in family:
+            with contextlib.suppress(psutil.Error):
+                process.send_signal(signal.SIGCONT)
+                process.terminate()
+        _, alive = psutil.wait_procs(family, timeout=40)
+        for process in alive:
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+
+
+@contextlib.contextmanager
+def world() -> Iterator[World]:
+    """A running service with two companies; everything is ended and removed afterwards."""
+    directory = Path(tempfile.mkdtemp(prefix="bds-soak-"))
+    each: World | None = None
+    try:
+        url = embedded.start(directory)
+        migrate.migrate(url)
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute(LOGINS.encode())
+            for company in COMPANIES:
+                connection.execute("select bds.create_company(%s)", (company,))
+            key = auth.make_key()
+            connection.execute(
+                "select bds.create_key(%s, 'soak', %s, null, '{read,import,hooks}')", (auth.hash_key(key), list(COMPANIES))
+            )
+        each = World(directory, url, _unused_port(), key)
+        each.start_service()
+        each.wait_until_ready()
+        yield each
+    finally:
+        if each:
+            each.end()
+        embedded.stop(directory)
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _unused_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
