@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import psycopg
 import pytest
 
 from app.webhooks.worker import HOOKED, STALE
@@ -89,3 +90,35 @@ def test_nothing_is_done_for_a_company_that(queue: Queue, state: str) -> None:
     assert done == NOTHING
     after = contents(queue)
     assert [name for name in before if after[name] != before[name]] == []
+
+
+WRITES = {
+    "makes a hook": "select bds.create_hook('acme', 'products', 'http://127.0.0.1:9/')",
+    "changes a hook": "select bds.update_hook('acme', '{hook}', 'units', 'http://127.0.0.1:9/', null, null, false, false)",
+    "deletes a hook": "select bds.delete_hook('acme', '{hook}')",
+    "tests a hook": "select bds.test_hook('acme', '{hook}')",
+    "makes a mapper": "select bds.put_mapper('acme', 'm', 'template', 'x')",
+    "deletes a mapper": "select bds.delete_mapper('acme', 'm')",
+    "imports": "select bds.import_begin('acme')",
+}
+
+
+@pytest.mark.parametrize("write", WRITES)
+def test_nothing_is_lost_of_a_session_that_named_its_company_before_it_departed_and_then(queue: Queue, connect, write: str) -> None:
+    hook = queue.hook()
+    with connect("bds_operator") as session, pytest.raises(psycopg.Error) as refused, session.transaction():
+        session.execute("select bds.set_context('acme')")
+        queue.operator.connection.execute("set role bds_owner; select bds_operation.depart('acme'); reset role")
+        session.execute(WRITES[write].replace("{hook}", hook).encode())
+    assert refused.value.sqlstate == "BD002", "it is told to write where the company is"
+
+
+def test_a_move_waits_for_a_session_that_has_locked_what_it_will_write(queue: Queue, connect) -> None:
+    hook = queue.hook()
+    queue.operator.connection.execute("set role bds_owner")
+    others = "select cardinality(bds_operation.writers_of_others())"
+    with connect("bds_operator") as session, session.transaction():
+        session.execute("select bds.set_context('acme')")
+        assert queue.operator.rows(others) == [(0,)]
+        session.execute("select bds.lock_hook('acme', %s)", (hook,))
+        assert queue.operator.rows(others) == [(1,)]
