@@ -52,6 +52,9 @@ IS_IMPORTING: LiteralString = """
         where company_id = %s and finished_at is null and started_at < clock_timestamp() - make_interval(secs => %s)
     )
 """
+CLOCK: LiteralString = """
+    select to_jsonb(k), c.log_retention::text from bds.clocks k join bds.companies c on c.id = k.company_id where k.company_id = %s
+"""
 LIVES: LiteralString = "select from bds.residents where company_id = %s"
 IS_HIDDEN: LiteralString = "select string_agg(t::text, ', ') from unnest(%s::regclass[]) t where row_security_active(t)"
 MAY_REPLICATE: LiteralString = "select rolsuper or rolreplication from pg_roles where rolname = session_user"
@@ -273,8 +276,8 @@ class Move:
 
     def _arrive(self) -> None:
         """Let the company live at the target."""
-        header = json.dumps(self._header())
-        clock = one_value(self._source, "select to_jsonb(c) from bds.clocks c where c.company_id = %s", self._company)
+        clock, retention = one_row(self._source, CLOCK, self._company)
+        header = json.dumps(self._header() | {"log_retention": retention})
         if self._source.execute(LIVES, (self._company,)).fetchone():
             raise ServiceError("conflict", f"{self._company} takes writes at {self._source_name}: expected --resume")
         self._replication.disable()

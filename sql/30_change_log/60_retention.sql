@@ -29,9 +29,7 @@ begin
         return;
     end if;
     update bds.companies c set log_retention = keep where c.id = company;
-    if not found then
-        raise exception using errcode = 'BD002', message = format('no such company: %L', company);
-    end if;
+    perform bds_impl.require_resident(company);
 end
 $$;
 comment on function bds.set_retention(interval, text, boolean) is

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import psycopg
 import pytest
 
 from app.database.directory import HOME
@@ -47,8 +48,16 @@ def test_months_that_a_company_keeps_do_not_expire_at_the_target(pair: Places) -
     def say(step: str) -> None:
         if step in ("published", "copied", "departed"):
             assert [problem for (problem,) in pair.west.rows("select problem from bds.maintain()") if problem] == []
+        if step == "copied":
+            pair.home.connection.execute("select bds.set_retention('900 years', %s)", (COMPANY,))
+        if step == "departed":  # neither at the one nor at the other place
+            for place in (pair.home, pair.west):
+                with pytest.raises(psycopg.Error) as refused:
+                    place.connection.execute("select bds.set_retention('1 year', %s)", (COMPANY,))
+                assert refused.value.sqlstate == "BD002"
 
     pair.move("west", say=say)
     pair.west.rows("select * from bds.maintain()")
     assert pair.west.rows("select id from bds.change_log order by id") == [(1,), (2,)]
     assert pair.west.rows("select bds.first_change(%s)", (COMPANY,)) == [(1,)]
+    assert pair.west.rows("select log_retention = interval '900 years' from bds.companies where id = %s", (COMPANY,)) == [(True,)]
