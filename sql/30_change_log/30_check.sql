@@ -15,6 +15,18 @@ end
 $$;
 comment on function bds_change_log.refuse_altered(bds.entities) is 'Raises BD007 with the statement that registers the entity again';
 
+create function bds_change_log.require_unaltered(entity_name text)
+    returns void
+    language plpgsql
+    security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    execute format('select bds_log.%I()', bds_registry.function_of(entity_name, 'check'));
+end
+$$;
+comment on function bds_change_log.require_unaltered(text) is 'Raises BD007 with the statement that registers the entity again, if its table was altered since it was registered';
+
 create function bds_change_log.probe_of(type text)
     returns text
     language sql

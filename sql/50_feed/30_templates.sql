@@ -107,6 +107,14 @@ end
 $$;
 comment on function bds_feed.make(bds_feed.templates, jsonb, jsonb) is 'Makes a function of bds_import, or a table of bds_feed.tables';
 
+create table bds_feed.versions (
+    entity   text collate "C" primary key,
+    version  text not null
+);
+comment on table bds_feed.versions is 'What is generated for each entity: an import works with one version of each of its entities';
+comment on column bds_feed.versions.entity is 'The entity';
+comment on column bds_feed.versions.version is 'A hash of the templates and of what fills them; equal for an entity that was registered again as it was';
+
 create function bds_feed.install(entity_name text default null)
     returns void
     language plpgsql
@@ -114,20 +122,26 @@ create function bds_feed.install(entity_name text default null)
     set check_function_bodies = off  -- the tables are made by the first import
 as $$
 declare
-    touched bds_feed.entities;
-    scope   jsonb;
+    templates text := (select md5(string_agg(t::text, '' order by t.signature)) from bds_feed.templates t);
+    this      bds_feed.entities;
+    scope     jsonb;
+    made      text;
 begin
     refresh materialized view concurrently bds_feed.entities;
-    update bds_feed.state set version = left(md5(random()::text), 8);
     delete from bds_feed.tables t where t.entity <> '*' and t.entity not in (select e.name from bds_feed.entities e);
-    for touched in  -- those whose statements name the entity, too
-        select e.* from bds_feed.entities e
-        where entity_name is null or e.name = entity_name
-            or exists (select from bds.navigations n where n.entity = e.name and n.target = entity_name)
-            or e.family = (select f.family from bds_feed.entities f where f.name = entity_name)
-    loop
-        perform bds_feed.uninstall(touched.name);
-        scope := bds_feed.scope_of(touched);
+    delete from bds_feed.versions v where v.entity not in (select e.name from bds_feed.entities e);
+    for this in select e.* from bds_feed.entities e loop  -- statements of one may name another
+        scope := bds_feed.scope_of(this);
+        made := md5(templates || scope);
+        if not exists (select from bds_feed.versions v where v.entity = this.name and v.version = made) then
+            perform bds_feed.uninstall(this.name);
+        elsif this.name <> entity_name then
+            continue;
+        end if;
+        -- A running import goes on with what is made again as it was.
+        insert into bds_feed.versions as v values (this.name, made)
+        on conflict on constraint versions_pkey do update set version = excluded.version where v.version <> excluded.version;
+        delete from bds_feed.tables t where t.entity = this.name;
         perform bds_feed.make(t, scope, m.member)
         from (select * from bds_feed.templates order by result <> 'a table') t
         cross join lateral (
@@ -138,12 +152,15 @@ begin
         -- of an entity without a column that can be imported there is the map alone, which others read
         where scope -> 'columns' <> 'null' or t.signature = 'map_{entity}';
     end loop;
+    update bds_feed.state s set version = v.version
+    from (select coalesce(left(md5(string_agg(v.version, '' order by v.entity)), 8), '') as version from bds_feed.versions v) v
+    where s.version is distinct from v.version;
     revoke all on all functions in schema bds_import from public;
     grant execute on all functions in schema bds_import to bds_importer;
 end
 $$;
 comment on function bds_feed.install(text) is
-    'Generates the functions of imports for an entity, and anew those of entities that it has to do with; without a name for all';
+    'Generates what imports need of an entity, and of those whose statements have changed with it; without a name for all entities';
 
 create function bds_feed.uninstall(entity_name text)
     returns void
@@ -158,7 +175,6 @@ begin
     loop
         execute format('drop function %s', made);
     end loop;
-    delete from bds_feed.tables t where t.entity = entity_name;
 end
 $$;
 comment on function bds_feed.uninstall(text) is 'Drops the functions of imports of an entity';

@@ -79,11 +79,12 @@ comment on column bds_feed.tables.name is 'The table''s name';
 comment on column bds_feed.tables.definition is 'Its columns; {storage} stands where a small import stores values plainly';
 insert into bds_feed.tables (entity, name, definition) values
 ('*', 'feed_entities', $sql$  -- the staged entities, and those whose rows go along
-name text {storage}, rank int, family int,
+name text {storage}, rank int, family int, version text {storage},
 columns text[] {storage},  -- that a record gives
 is_valid boolean,  -- every value is one of its field's type
 sixths int default 0,  -- of the work that are done
 rows bigint default 0, failed bigint default 0,
+tops bigint default 0,  -- records at the top of the document
 updates bigint default 0, deletes bigint default 0,  -- records that update by a condition, that delete
 -- rows that were, or are to be
 created bigint default 0, updated bigint default 0, deleted bigint default 0, unchanged bigint default 0$sql$),
@@ -106,26 +107,41 @@ create function bds_feed.staging_table(import_number bigint, entity text)
 comment on function bds_feed.staging_table(bigint, text) is 'Name of the table that holds what a large import has staged of one entity';
 
 create table bds_feed.state (version text primary key);
-comment on table bds_feed.state is 'One row: changes whenever an entity is installed, so that no session keeps tables of the entity as it was';
+comment on table bds_feed.state is 'One row: changes with any of bds_feed.versions, so that no session keeps tables of an entity as it was';
 comment on column bds_feed.state.version is 'Part of the name of a table by which a session knows that its tables are of this version';
 insert into bds_feed.state values ('');
+
+create function bds_feed.begin_tables(import bds.imports)
+    returns void
+    language plpgsql
+as $$
+declare
+    mark text := (select format('feed_%s_%s', case when import.is_small then 'small' else 'large' end, s.version) from bds_feed.state s);
+begin
+    if not bds_feed.is_open(mark) then
+        perform bds_feed.drop_tables();
+        execute format('create temporary table %I ()', mark);
+    elsif exists (select from pg_temp.feed_entities) then  -- of an earlier import of this transaction
+        perform bds_feed.empty_tables(array(select f.name from pg_temp.feed_entities f), true);
+    end if;
+end
+$$;
+comment on function bds_feed.begin_tables(bds.imports) is
+    'Begins an import, once: keeps the tables of the session for it, emptied, unless they are of another kind of import, or of entities as '
+    'they were';
 
 create function bds_feed.open_tables(import bds.imports, entity_names text[])
     returns void
     language plpgsql
 as $$
 declare
-    -- tables of another kind of import, or of entities as they were, are of no use
-    mark    text := (select format('feed_%s_%s', case when import.is_small then 'small' else 'large' end, s.version) from bds_feed.state s);
-    closed  text[] := array(select n.name from unnest(entity_names) as n (name) where not bds_feed.is_open('staged_' || n.name));
+    closed  text[] := array(
+        select n.name from unnest(entity_names) as n (name) where not bds_feed.is_open('staged_' || n.name)
+        union all select '*' where not bds_feed.is_open('feed_entities')
+    );
     unknown text;
     wanted  bds_feed.tables;
 begin
-    if not bds_feed.is_open(mark) then
-        perform bds_feed.drop_tables();
-        execute format('create temporary table %I ()', mark);
-        closed := entity_names || '*'::text;
-    end if;
     if closed <> '{}' then
         select n.name into unknown from unnest(entity_names) as n (name) where n.name not in (select e.name from bds_feed.entities e);
         if found then
@@ -140,14 +156,33 @@ begin
             perform bds_feed.open_table(import, wanted);
         end loop;
     end if;
-    insert into pg_temp.feed_entities (name, rank, family)
-    select e.name, e.rank, e.family from bds_feed.entities e
+    insert into pg_temp.feed_entities (name, rank, family, version)
+    select e.name, e.rank, e.family, v.version from bds_feed.entities e join bds_feed.versions v on v.entity = e.name
     where e.name = any (entity_names) and not exists (select from pg_temp.feed_entities f where f.name = e.name);
 end
 $$;
 comment on function bds_feed.open_tables(bds.imports, text[]) is
     'Sees to the tables of these entities, and to those of every import, and notes that they are staged; BD002 for an unknown '
     'entity, BD004 if a temporary table of somebody else''s has one of the names';
+
+create function bds_feed.require_versions()
+    returns void
+    language plpgsql
+as $$
+declare
+    altered text;
+begin
+    select coalesce(e.table_name::text, f.name) into altered
+    from pg_temp.feed_entities f left join bds.entities e on e.name = f.name left join bds_feed.versions v on v.entity = f.name
+    where v.version is distinct from f.version
+    limit 1;
+    if found then
+        raise exception using
+            errcode = 'BD007', message = format('%s was altered while the import ran; nothing was written', altered), hint = 'send the document again';
+    end if;
+end
+$$;
+comment on function bds_feed.require_versions() is 'Raises BD007 if a table of the import was altered and registered since it began';
 
 create function bds_feed.is_open(table_name text)
     returns boolean

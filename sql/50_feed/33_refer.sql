@@ -57,10 +57,10 @@ begin
         delete from pg_temp."diff_{entity}" d using pg_temp."map_{entity}" m where m.ordinal = d."@ordinal" and m.failed;
     end if;
     update pg_temp.feed_entities f
-    set rows = m.rows, failed = m.failed, updates = m.updates, deletes = m.deletes,
+    set rows = m.rows, tops = m.tops, failed = m.failed, updates = m.updates, deletes = m.deletes,
         created = d.created, updated = d.rows - d.created, unchanged = m.writes - d.rows
     from (
-        select count(*) as rows, count(*) filter (where o.failed) as failed,
+        select count(*) as rows, count(*) filter (where o.parent is null) as tops, count(*) filter (where o.failed) as failed,
             count(*) filter (where o.phase = 1 and not o.failed) as writes,
             count(*) filter (where o.phase = 2 and not o.failed) as updates,
             count(*) filter (where o.phase = 3 and not o.failed) as deletes

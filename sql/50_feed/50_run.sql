@@ -7,10 +7,13 @@ as $$
 declare
     staged record;
 begin
+    perform bds_feed.begin_tables(import);
     perform bds_feed.open_tables(import, bds_feed.staged_entities(import));
     for staged in select f.name, bds_feed.staging_table(import.number, f.name) as stage from pg_temp.feed_entities f loop
         perform bds_feed.sample(staged.stage);
-        update pg_temp.feed_entities f set rows = c.reltuples  -- an estimate until it is looked at
+        update pg_temp.feed_entities f
+        set rows = c.reltuples,  -- an estimate until it is looked at
+            version = obj_description(c.oid, 'pg_class')
         from pg_class c where c.oid = staged.stage::regclass and f.name = staged.name;
     end loop;
 end
@@ -29,6 +32,9 @@ begin
     -- for the columns that it gives.
     perform set_config(
         'plan_cache_mode', case when import.is_small then 'force_generic_plan' else 'force_custom_plan' end, true);
+    -- whose numbers an entity registered meanwhile may have moved
+    update pg_temp.feed_entities f set rank = e.rank, family = e.family
+    from bds_feed.entities e where e.name = f.name and (e.rank, e.family) is distinct from (f.rank, f.family);
     for members in
         select array_agg(f.name order by f.rank) from pg_temp.feed_entities f group by f.family order by f.family
     loop
@@ -194,6 +200,9 @@ begin
     from pg_temp.feed_entities f
     -- rows that could not be removed
     cross join lateral (select count(*) as stay from pg_temp.feed_errors e where e.entity = f.name and e.ordinal is null) r;
+    if (select coalesce(sum(f.tops), 0) < import.records from pg_temp.feed_entities f) then
+        raise exception using errcode = 'BD003', message = 'not all records of the document are there to be imported; nothing was written: send it again';
+    end if;
     import.state := case
         when coalesce(failed, 0) = 0 then 'completed'
         when import.atomic = 'true' then 'failed'

@@ -30,7 +30,14 @@ begin
     if not import.is_small then  -- its tables are open
         perform bds_feed.open_staged(import);
     end if;
-    import := bds_feed.compare_and_write(import);
+    begin
+        import := bds_feed.compare_and_write(import);
+        perform bds_feed.require_versions();
+    exception when others then
+        perform bds_feed.require_versions();  -- why it failed, if a table was altered; if it was not registered again:
+        perform bds_change_log.require_unaltered(f.name) from pg_temp.feed_entities f;
+        raise;
+    end;
     report := bds_feed.finish(import);
     if raise_on_failure and import.state <> 'completed' then
         raise exception using
@@ -132,11 +139,7 @@ declare
         'id', gen_random_uuid(), 'state', 'running', 'is_small', true,
         'started_at', clock_timestamp(), 'heartbeat_at', clock_timestamp(), 'bytes', 0, 'records', 0, 'error_count', 0, 'is_forced', false, 'is_cancelled', false) || given);
 begin
-    if bds_feed.is_open('feed_entities') then
-        if exists (select from pg_temp.feed_entities) then  -- of an earlier import of this transaction
-            perform bds_feed.empty_tables(array(select f.name from pg_temp.feed_entities f), true);
-        end if;
-    end if;
+    perform bds_feed.begin_tables(import);
     perform bds_feed.open_tables(import, entity_names);
     return import;
 end

@@ -1,0 +1,181 @@
+"""Tables that are registered or altered while an import runs: it works with the model that it began with, or fails as a whole."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import count
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg.types.json import Jsonb
+
+from app.errors import SQLSTATES
+from tests.feed.conftest import Feed, with_tables
+from tests.feed.test_crash import blocked, holding
+from tests.feed.test_registered_tables import ROW
+
+pytestmark = pytest.mark.slow
+
+TABLES = f"""
+create table data.boxes ({ROW}, code text not null, note text, size int, unique (company_id, code));
+create table data.slips ({ROW}, note text, box_id bigint not null,
+    foreign key (company_id, box_id) references data.boxes (company_id, id) on delete cascade);
+create table data.gadgets ({ROW}, code text not null, box_id bigint, unique (company_id, code));
+select bds.register('data.boxes', singular => 'box');
+select bds.register('data.slips', parent => 'box_id', collection => 'slips');
+"""
+GADGETS = "select bds.register('data.gadgets')"  # without anything to do with boxes
+AGAIN = "select bds.register('data.boxes', singular => 'box')"
+
+_numbers = count(1)
+
+
+VIEWS = "drop view api.boxes, my.boxes, past.boxes_changed, past.boxes_unchanged, past.boxes_replaced"
+
+
+@pytest.fixture(scope="module")
+def tables(module_database_url: str) -> Iterator[Feed]:
+    yield from with_tables(module_database_url, TABLES)
+
+
+@pytest.fixture
+def feed(tables: Feed) -> Iterator[Feed]:
+    """A company in the module's database, whose tables are as they were before the test."""
+    yield replace(tables, company=tables.operator.company(f"c{next(_numbers)}"))
+    tables.operator.connection.execute("""
+        do $$ begin
+            perform bds.unregister(e.name) from bds.entities e where e.name in ('slips', 'boxes', 'gadgets') order by e.ordinal desc;
+        end $$;
+        drop table if exists data.slips, data.gadgets, data.boxes cascade
+    """)
+    tables.operator.connection.execute(TABLES.encode())
+
+
+def by_program(feed: Feed, document: dict[str, Any], **options: Any) -> Any:
+    return feed.send(document, **options)
+
+
+def in_sql(feed: Feed, document: dict[str, Any], *, dry_run: bool = False) -> Any:
+    with psycopg.connect(feed.url, autocommit=True, application_name="bds in SQL") as connection:
+        query = "select bds.import_document(%s, %s, dry_run => %s)"
+        [report] = connection.execute(query, (feed.company, Jsonb(document), dry_run)).fetchone() or [None]
+        return report
+
+
+def large_in_sql(feed: Feed, document: dict[str, Any], *, dry_run: bool = False) -> Any:
+    return in_sql(feed, {**document, "units": [{"code": "u" * 9, "name": "n" * 600_000}]}, dry_run=dry_run)
+
+
+DOORS = [by_program, in_sql, large_in_sql]
+BOXES = {"boxes": [{"code": f"b{i}", "note": "n", "slips": [{"note": "s"}]} for i in range(3)]}
+
+
+def meanwhile(feed: Feed, send: Callable[..., Any], document: dict[str, Any], *statements: str, **options: Any) -> Any:
+    """Send a document, run statements while it waits for the company's turn, all of it staged; returns the report, or the error."""
+    outcome: list[Any] = []
+
+    def run() -> None:
+        try:
+            outcome.append(send(feed, document, **options))
+        except BaseException as error:
+            outcome.append(error)
+
+    thread = threading.Thread(target=run)
+    with holding(feed, f"select bds.set_context('{feed.company}'), bds.lock_company('{feed.company}')"):
+        thread.start()
+        while not blocked(feed):
+            assert thread.is_alive(), outcome
+        with psycopg.connect(feed.url, autocommit=True) as dba:
+            for statement in statements:
+                dba.execute(statement.encode())
+    thread.join()
+    return outcome[0]
+
+
+@pytest.mark.parametrize("send", DOORS)
+def test_a_table_that_is_registered_meanwhile_changes_nothing(feed: Feed, send: Callable[..., Any]) -> None:
+    document = {**BOXES, "orders": [{"code": "O", "orderDate": "2026-01-01", "items": [{"quantity": 1}]}]}
+    for dry_run in (True, False):
+        report = meanwhile(feed, send, document, GADGETS, AGAIN, GADGETS, dry_run=dry_run)
+        assert not isinstance(report, BaseException), report
+        assert (report["state"], report["errorCount"]) == ("completed", 0)
+        assert [report["entities"][name]["created"] for name in ("boxes", "slips", "orders", "orderItems")] == [3, 3, 1, 1]
+    assert feed.ask("select count(*) from data.slips where company_id = %s", feed.company) == [(3,)]
+    assert feed.rows("orders", "code") == [("O",)]
+
+
+ALTERED = {
+    "a column goes": ("alter table data.boxes drop column size cascade", AGAIN),
+    "a column comes": ("alter table data.boxes add column color text", AGAIN),
+    "a type changes": (VIEWS, "alter table data.boxes alter column size type bigint", AGAIN),
+    "another name": ("alter table data.boxes rename column note to remark", AGAIN),
+    "a column goes, not registered": ("alter table data.boxes drop column note cascade",),
+    "a type changes, not registered": (VIEWS, "alter table data.boxes alter column note type varchar(9)"),
+    "no entity any more": ("select bds.unregister('slips')", "drop table data.slips", AGAIN),
+}
+
+
+@pytest.mark.parametrize("change", ALTERED)
+@pytest.mark.parametrize("send", DOORS)
+def test_an_import_whose_table_is_altered_meanwhile_fails_as_a_whole(feed: Feed, send: Callable[..., Any], change: str) -> None:
+    before = feed.log()
+    document = {**BOXES, "@atomic": False, "categories": [{"code": "c", "name": "C"}]}
+    error = meanwhile(feed, send, document, *ALTERED[change])
+    assert isinstance(error, psycopg.Error), error
+    assert SQLSTATES.get(error.sqlstate or "") == "conflict", error
+    assert "data.boxes" in (error.diag.message_primary or "")
+    assert (feed.log(), feed.rows("categories", "code")) == (before, [])
+    if send is by_program:
+        [(state, errors)] = feed.ask("""
+            select i.state, (select array_agg(array[e.code, e.message]) from bds.import_errors e where e.import_id = i.id)
+            from bds.imports i where i.company_id = %s
+        """, feed.company)  # fmt: skip
+        assert (state, errors) == ("failed", [["conflict", error.diag.message_primary]])
+
+
+@pytest.mark.parametrize("atomic", ["batch", True])
+def test_so_does_a_dry_run_in_every_mode(feed: Feed, atomic: Any) -> None:
+    for send in (by_program, in_sql):
+        for dry_run in (True, False):
+            error = meanwhile(
+                feed, send, {**BOXES, "@atomic": atomic}, "alter table data.boxes add column if not exists color text",
+                f"alter table data.boxes rename column color to color{dry_run}{send.__name__}", AGAIN, dry_run=dry_run,
+            )  # fmt: skip
+            assert isinstance(error, psycopg.Error) and SQLSTATES.get(error.sqlstate or "") == "conflict", error
+    assert feed.rows("boxes", "code") == []
+
+
+def test_registrations_all_the_time_lose_nothing(feed: Feed) -> None:
+    """In SQL each entity of a document is staged by statements of its own, between which another session's registration commits."""
+    done = threading.Event()
+
+    def register() -> None:
+        with psycopg.connect(feed.url, autocommit=True) as dba:
+            while not done.is_set():
+                dba.execute("alter table data.gadgets add column more int")
+                dba.execute(GADGETS)
+                dba.execute("alter table data.gadgets drop column more cascade")
+                dba.execute(GADGETS)
+
+    thread = threading.Thread(target=register)
+    thread.start()
+    try:
+        for n in range(6):
+            document = {
+                "categories": [{"code": f"k{n}", "name": "k"}],
+                "products": [{"code": f"p{n}-{i}", "name": "x", "variants": [{"code": f"p{n}-{i}v"}]} for i in range(300)],
+                "orders": [{"code": f"o{n}-{i}", "orderDate": "2026-01-01", "items": [{"quantity": 1}]} for i in range(100)],
+            }
+            for send in (in_sql, by_program):
+                report = send(feed, document)
+                assert (report["state"], report["errorCount"]) == ("completed", 0)
+                assert {name: sum(each.values()) for name, each in report["entities"].items()} == {
+                    "categories": 1, "products": 300, "productVariants": 300, "orders": 100, "orderItems": 100,
+                }  # fmt: skip
+    finally:
+        done.set()
+        thread.join()
+    assert (len(feed.rows("products", "code")), len(feed.rows("orderItems", "quantity"))) == (1800, 600)
