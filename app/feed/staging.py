@@ -54,6 +54,7 @@ class Staging:
         self.bytes = 0  # received so far
         self._connection = connection
         self._begin = begin
+        self._catalog = catalog
         self._company = company
         self._import_id: UUID | None = None
         self._number = 0  # of the import: part of the names of its staging tables
@@ -151,10 +152,19 @@ class Staging:
     def _copy_blocks(self, blocks: list[Block], errors: bytes, size: int, records: int) -> None:
         with self._connection.use() as connection:
             for entity, columns, data in blocks:
-                _copy(connection, sql.SQL(self._table(connection, entity)), columns, data)
+                try:
+                    _copy(connection, sql.SQL(self._table(connection, entity)), columns, data)
+                except psycopg.Error as error:
+                    raise self._altered(entity) if _is_of_another_model(error, entity) else error from None
             if errors:
                 _copy(connection, sql.Identifier("staging", f"i{self._number}_errors"), ERROR_COLUMNS, errors)
             show_progress(connection, self._company, self._import_id, Progress(size, records))
+
+    def _altered(self, entity: str) -> ServiceError:
+        table = self._catalog.entities[entity].table
+        return ServiceError(
+            "conflict", f"{table} was altered while the document arrived; nothing was written: send it again", target=entity
+        )
 
     def _table(self, connection: psycopg.Connection[Any], entity: str) -> str:
         """The name of an entity's staging table, made at the first use."""
@@ -166,16 +176,11 @@ class Staging:
 
 
 def _copy(connection: psycopg.Connection[Any], table: sql.Composable, columns: tuple[str, ...], data: bytes) -> None:
-    """Copy lines into a table.  Raises ServiceError `busy` if the entity has lost a column since the catalog was read."""
     statement = sql.SQL("copy {} ({}) from stdin " + COPY_OPTIONS).format(table, sql.SQL(", ").join(map(sql.Identifier, columns)))
-    try:
-        with connection.cursor().copy(statement) as copy:
-            copy.write(data)
-    except psycopg.errors.UndefinedColumn:
-        raise changed() from None
+    with connection.cursor().copy(statement) as copy:
+        copy.write(data)
 
 
-def changed() -> ServiceError:
-    """The entities are not those any more that the document was read for."""
-    message = "an entity was changed while the document arrived; nothing was written: send it again"
-    return ServiceError("busy", message, headers={"Retry-After": "1"})
+def _is_of_another_model(error: psycopg.Error, entity: str) -> bool:
+    """Whether an error of staging says that the entity, or one of its columns, has gone since the catalog was read."""
+    return isinstance(error, psycopg.errors.UndefinedColumn) or (error.sqlstate == "BD002" and error.diag.table_name == entity)

@@ -145,7 +145,7 @@ begin
     if closed <> '{}' then
         select n.name into unknown from unnest(entity_names) as n (name) where n.name not in (select e.name from bds_feed.entities e);
         if found then
-            raise exception using errcode = 'BD002', message = format('no such entity: %L', unknown);
+            raise exception using errcode = 'BD002', message = format('no such entity: %L', unknown), table = unknown;
         end if;
         for wanted in
             select t.* from bds_feed.tables t

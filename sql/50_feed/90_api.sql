@@ -94,7 +94,7 @@ declare
     definition text := (select t.definition from bds_feed.tables t where t.entity = entity_name and t.name = 'staged_' || entity_name);
 begin
     if definition is null then
-        raise exception using errcode = 'BD002', message = format('no such entity: %L', entity_name);
+        raise exception using errcode = 'BD002', message = format('no such entity: %L', entity_name), table = entity_name;
     elsif to_regclass(target) is not null then
         return target;
     end if;

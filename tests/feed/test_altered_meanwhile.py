@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -12,10 +14,12 @@ import psycopg
 import pytest
 from psycopg.types.json import Jsonb
 
-from app.errors import SQLSTATES
+from app.errors import SQLSTATES, ServiceError
 from tests.feed.conftest import Feed, with_tables
 from tests.feed.test_crash import blocked, holding
+from tests.feed.test_http import send as post
 from tests.feed.test_registered_tables import ROW
+from tests.service.serving import running
 
 pytestmark = pytest.mark.slow
 
@@ -107,6 +111,15 @@ def test_a_table_that_is_registered_meanwhile_changes_nothing(feed: Feed, send: 
     assert feed.rows("orders", "code") == [("O",)]
 
 
+def conflict(error: Any) -> str:
+    """The message of an error, which is a conflict, of the database or of the program."""
+    if isinstance(error, psycopg.Error):
+        assert SQLSTATES.get(error.sqlstate or "") == "conflict", error
+        return error.diag.message_primary or ""
+    assert isinstance(error, ServiceError) and error.code == "conflict", error
+    return error.message
+
+
 ALTERED = {
     "a column goes": ("alter table data.boxes drop column size cascade", AGAIN),
     "a column comes": ("alter table data.boxes add column color text", AGAIN),
@@ -123,17 +136,45 @@ ALTERED = {
 def test_an_import_whose_table_is_altered_meanwhile_fails_as_a_whole(feed: Feed, send: Callable[..., Any], change: str) -> None:
     before = feed.log()
     document = {**BOXES, "@atomic": False, "categories": [{"code": "c", "name": "C"}]}
-    error = meanwhile(feed, send, document, *ALTERED[change])
-    assert isinstance(error, psycopg.Error), error
-    assert SQLSTATES.get(error.sqlstate or "") == "conflict", error
-    assert "data.boxes" in (error.diag.message_primary or "")
+    message = conflict(meanwhile(feed, send, document, *ALTERED[change]))
+    assert re.match("data.(boxes|slips) was altered", message), message
     assert (feed.log(), feed.rows("categories", "code")) == (before, [])
     if send is by_program:
         [(state, errors)] = feed.ask("""
             select i.state, (select array_agg(array[e.code, e.message]) from bds.import_errors e where e.import_id = i.id)
             from bds.imports i where i.company_id = %s
         """, feed.company)  # fmt: skip
-        assert (state, errors) == ("failed", [["conflict", error.diag.message_primary]])
+        assert (state, errors) == ("failed", [["conflict", message]])
+
+
+@pytest.mark.parametrize("change", ["a column goes", "another name", "no entity any more"])
+def test_so_does_one_that_was_read_for_an_older_model(feed: Feed, change: str) -> None:
+    """Its program has read the entities before a table was altered; it notices where it stages."""
+    for statement in ALTERED[change]:
+        feed.operator.connection.execute(statement.encode())
+    for rows in (1, 2000):
+        with pytest.raises(ServiceError) as caught:
+            feed.send(boxes=[{"code": f"b{i}", "size": 1, "note": "n", "slips": [{"note": "s"}]} for i in range(rows)])
+        assert re.match("data.(boxes|slips) was altered", conflict(caught.value))
+    assert feed.staged() == 0
+
+
+def test_over_http_the_answer_is_409(tables: Feed, module_database_url: str) -> None:
+    with running(module_database_url) as service:
+
+        def over_http(feed: Feed, document: dict[str, Any]) -> Any:
+            return post(service, json.dumps(document).encode())
+
+        feed = replace(tables, company="demo")
+        reply = meanwhile(feed, over_http, BOXES, "alter table data.boxes add column color text", AGAIN)
+        assert (reply.status, reply.json["code"]) == (409, "conflict")
+        assert reply.json["detail"].startswith("data.boxes was altered")
+        [listed] = service.ask("/api/demo/imports?limit=1").json["data"]
+        assert listed["state"] == "failed"
+        [error] = service.ask(f"/api/demo/imports/{listed['importId']}/errors").json["data"]
+        assert (error["code"], error["message"]) == ("conflict", reply.json["detail"])
+        assert feed.rows("boxes", "code") == []
+        assert over_http(feed, BOXES).status == 200
 
 
 @pytest.mark.parametrize("atomic", ["batch", True])
@@ -144,7 +185,7 @@ def test_so_does_a_dry_run_in_every_mode(feed: Feed, atomic: Any) -> None:
                 feed, send, {**BOXES, "@atomic": atomic}, "alter table data.boxes add column if not exists color text",
                 f"alter table data.boxes rename column color to color{dry_run}{send.__name__}", AGAIN, dry_run=dry_run,
             )  # fmt: skip
-            assert isinstance(error, psycopg.Error) and SQLSTATES.get(error.sqlstate or "") == "conflict", error
+            assert conflict(error)
     assert feed.rows("boxes", "code") == []
 
 

@@ -145,7 +145,7 @@ def test_a_column_that_is_dropped_while_the_document_arrives_is_said_to_the_clie
     with pytest.raises(ServiceError, match="send it again") as raised:
         importing.run()
     importing.fail(raised.value)
-    assert raised.value.code == "busy" and feed.rows("orders", "code") == []
+    assert raised.value.code == "conflict" and feed.rows("orders", "code") == []
     assert feed.ask("select state from bds.imports where company_id = %s", feed.company) == [("failed",)]
     assert session.send(order("O1"))["state"] == "completed"
 
