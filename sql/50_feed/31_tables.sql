@@ -51,12 +51,13 @@ id text {storage}, id_kind text {storage}  -- the record's own lookup
 
 -- of linkage (35_link.sql)
 ('named_{entity}', 'linked', 'a table', 'items that carry the id of a row', 'ordinal bigint, id bigint'),
-('home_{entity}', 'linked', 'a table', 'parents'' rows that have items without a row; is_whole: all their rows are looked at',
-    'id bigint, is_whole boolean'),
--- key: equal for items that agree with the same rows; was: a target that another may want more
+('home_{entity}', 'linked', 'a table',
+    'parents'' rows that have items without a row; is_whole: all their rows are looked at; keeps: rows that no item takes stay',
+    'id bigint, is_whole boolean, keeps boolean'),
+-- key: equal for items that agree with the same rows; was: a target that another may want more; t: h of a value that tells lines apart
 ('item_{entity}', 'linked', 'a table',
     'items without a row, of homes with rows left, and where they may want another''s row all items of the home',
-    'ordinal bigint, home bigint, shape bigint, key bigint, target bigint, was bigint{each links}, h{n} bigint{end links}'),
+    'ordinal bigint, home bigint, shape bigint, key bigint, target bigint, was bigint{each links}, h{n} bigint{end links}{each telling}, t{n} bigint{end telling}'),
 -- filled: a bit for each field that is not as null leaves it
 ('row_{entity}', 'linked', 'a table', 'free rows of homes, and of whole homes the others',
     'id bigint, home bigint, is_free boolean, filled bigint{each links}, h{n} bigint{end links}'),

@@ -116,6 +116,9 @@ as $$
             else format($sql$case when %s = e'\x01' then (%s)::%s else %s end$sql$, r.given, r.cleared, c.sql_type, r.read)
         end,
         'hash', bds_feed.hash_of(c.sql_type),
+        -- lines are told apart by their product and by texts, if these say something
+        'tells', c.name = 'product' or k.is_text,
+        'says', format(case when k.is_text then $sql$x.%I::text <> ''$sql$ else 'x.%I is not null' end, '=' || c.column_name),
         'missing', format($sql$(%1$s = e'\x01' or m.is_new and m.operation <> 'update' and %1$s is null%2$s%3$s)$sql$, r.given,
             case when c.is_unique then format(' and m.%I is null', 'key_' || c.name) end,
             case when c.is_parent then ' and s."@parent" is null' end),
@@ -125,6 +128,7 @@ as $$
                 c.target, d.value, 'map_' || c.target) else d.value end
     ) || coalesce(bds_feed.target_scope(c), '{}')
     from bds_feed.read_value(c) r
+    cross join lateral (select t.typcategory = 'S' from pg_type t where t.oid = c.sql_type::regtype) as k (is_text)
     cross join lateral (select format('t.%I', c.column_name)) as t (stored)
     cross join lateral (select format('d.%I', c.column_name)) as d (value)
     cross join lateral (
@@ -133,6 +137,22 @@ as $$
     ) as s (stored, written);
 $$;
 comment on function bds_feed.column_scope(bds.import_columns, bigint, bds_feed.entities) is 'What templates may say of a column; n numbers those of the entity';
+
+create function bds_feed.parent_scope(this bds_feed.entities, upward jsonb)
+    returns jsonb
+    language sql
+    stable
+    return jsonb_build_object(
+        'parent', case when upward is not null then this.parent end,
+        'parent_column', coalesce(upward -> 0 ->> 'column', 'id'),
+        'parent_whole', (select h.collection || '@present' from bds_feed.children_of(this.parent) h where h.target = this.name limit 1),
+        'parent_later', case when this.parent = this.name or not (select p.has_keys from bds_feed.entities p where p.name = this.parent)
+            then format('%L = any (members)', this.parent) else 'false' end,
+        'container', (select c.entity from bds.import_columns c where c.entity = this.parent and c.entity <> this.name limit 1),
+        'is_nested', this.parent is not distinct from this.name
+    );
+comment on function bds_feed.parent_scope(bds_feed.entities, jsonb) is
+    'What templates may say of the parent of an entity; upward are the columns that lead to it, null if there are none';
 
 create function bds_feed.scope_of(this bds_feed.entities)
     returns jsonb
@@ -148,6 +168,7 @@ as $$
             jsonb_agg(c.s order by c.ordinal) filter (where c.target is not null) as references,
             jsonb_agg(c.s order by c.ordinal) filter (where c.is_unique) as keys,
             jsonb_agg(c.s order by c.ordinal) filter (where not c.is_parent) as links,
+            jsonb_agg(c.s order by c.ordinal) filter (where not c.is_parent and c.s -> 'tells' = 'true') as telling,
             jsonb_agg(c.s order by c.ordinal) filter (where c.is_parent) as upward,
             jsonb_agg(c.s order by c.ordinal) filter (where c.target is null and c.sql_type <> 'text') as checked,
             jsonb_agg(c.s order by c.ordinal) filter (where c.required and c.default_expression is null) as needed,
@@ -163,10 +184,7 @@ as $$
     select to_jsonb(sets) || jsonb_build_object(
         'entity', this.name, 'collection', (select e.collection from bds.entities e where e.name = this.name),
         'table', this.table_name::text, 'sequence', pg_get_serial_sequence(this.table_name::text, 'id'),
-        'has_keys', this.has_keys, 'linked', not this.has_keys, 'parent', case when sets.upward is not null then this.parent end,
-        'container', (select c.entity from bds.import_columns c where c.entity = this.parent and c.entity <> this.name limit 1),
-        'is_nested', this.parent is not distinct from this.name, 'parent_column', coalesce(sets.upward -> 0 ->> 'column', 'id'),
-        'parent_later', case when this.parent = this.name or not p.has_keys then format('%L = any (members)', this.parent) else 'false' end,
+        'has_keys', this.has_keys, 'linked', not this.has_keys,
         'refers_inside', coalesce((
             select string_agg(format('%L = any (members) and %L = any (looked.columns)', c.target, c.name), ' or ' order by c.ordinal)
             from c where c.target is not null), 'false'),
@@ -191,7 +209,7 @@ as $$
                 left join bds.fields f on f.entity = this.name and f.column_name = a.attname
             ) r
             where k.conrelid = this.table_name and k.contype = 'c' and r.is_known is not false)
-    )
-    from sets left join bds_feed.entities p on p.name = this.parent;
+    ) || bds_feed.parent_scope(this, sets.upward)
+    from sets;
 $$;
 comment on function bds_feed.scope_of(bds_feed.entities) is 'What templates may say of an entity';

@@ -6,7 +6,11 @@
 --              one whose item can do with another (augmenting paths), so that as many as possible have such a row
 --     weights  of the others pairs are scored: a field that agrees adds log2(m/u), one that differs log2((1-m)/(1-u)), one that the item
 --              does not give nothing; pairs that are the best of both sides are linked, until none weighs more than 0; then the same
---              again with values counting for more that are rare among the parent's rows
+--              again with products and texts counting for more that are rare among the parent's rows
+--
+-- Where rows that no item takes stay (home_.keeps), a wrong link would lose a row, and a missing one only adds one: there the weights
+-- link only what agrees in all that the item gives, in its product or in a text.  Rows stay in merge mode, beside an array with
+-- @removeAll false, and under items at the top of the document, unless the collection is given whole.
 --
 -- home is the id of the parent's row.  Values are compared by hashes of home and value, h1, h2 ... in the order of the fields.
 
@@ -110,9 +114,17 @@ end$sql$),
 begin
     -- of items that give the same fields none wants the row of another: both agree with the same rows
     insert into pg_temp."home_{entity}"
-    select m.home, min(m.shape) <> max(m.shape) from pg_temp."map_{entity}" m where m.home is not null
+    select m.home, min(m.shape) <> max(m.shape), not '{entity}' = any (import.remove_all)
+    from pg_temp."map_{entity}" m where m.home is not null
     group by m.home having bool_or(m.is_new);
     perform bds_feed.filled(import, 'home_{entity}');
+    {if parent}
+    if bds_feed.is_open('staged_{parent}') then  -- not if the document has only items at the top
+        update pg_temp."home_{entity}" h set keeps = false
+        from pg_temp."map_{parent}" p join pg_temp."staged_{parent}" s on s."@ordinal" = p.ordinal
+        where p.target = h.id and s.{parent_whole:I};
+    end if;
+    {end parent}
     perform bds_import."link_rows_{entity}"(import);
     if not exists (select from pg_temp."row_{entity}" r where r.is_free) then
         return;
@@ -148,13 +160,17 @@ end$sql$),
 ('link_items_{entity}(import bds.imports, given text[], is_valid boolean)', 'linked', 'void',
 'reads the items without a row, of whole homes all others too, and finds the rows that agree with them', $sql$
 begin
-    insert into pg_temp."item_{entity}" (ordinal, target, home, shape{each links}, h{n}{end links}, key)
-    select i.*, hashint8extended(i."@shape", i."@home"){each links} # coalesce(h{n}, 0){end links}
+    insert into pg_temp."item_{entity}" (ordinal, target, home, shape{each links}, h{n}{end links}{each telling}, t{n}{end telling}, key)
+    select i."@ordinal", i."@target", i."@home", i."@shape"{each links}, h{n}{end links}{each telling}, case when says{n} then h{n} end{end telling}
+        , hashint8extended(i."@shape", i."@home"){each links} # coalesce(h{n}, 0){end links}
     from (
         select x."@ordinal", x."@target", x."@home", x."@shape"
             {each links}
             , case when x."{name}" is not null then coalesce({hash}(x."={column}", x."@home" * 64 + {n}), hashint8extended({n}, -x."@home")) end as h{n}
             {end links}
+            {each telling}
+            , {says} as says{n}
+            {end telling}
         from (
             select s.*, m.target as "@target", m.home as "@home", m.shape as "@shape"
                 {each links}
@@ -249,8 +265,8 @@ begin
     from bds_feed.weights_of('{entity}', array[{each links|, }'{name}'{end links}]::text[]) w;
     insert into pg_temp."pair_{entity}"
     with i as materialized (
-        select i.*, row_number() over (partition by i.home order by i.ordinal) - 1 as nth
-        from pg_temp."item_{entity}" i where i.target is null
+        select i.*, h.keeps, row_number() over (partition by i.home order by i.ordinal) - 1 as nth
+        from pg_temp."item_{entity}" i join pg_temp."home_{entity}" h on h.id = i.home where i.target is null
     ),
     r as materialized (
         select r.*, row_number() over (partition by r.home order by r.id) - 1 as nth
@@ -266,13 +282,13 @@ begin
             {each links}
             + case p.h{n} = p.r{n} when true then agrees[{n}] when false then differs[{n}] else 0 end
             {end links}
-            as weight, 0{each links} + case when p.h{n} = p.r{n} then 3 else 0 end{end links} as if_rare
+            as weight, 0{each telling} + case when p.h{n} = p.r{n} then 3 else 0 end{end telling} as if_rare
         from (
             -- rows of about the same number, and those that agree in a value that few of the others have
-            select i.ordinal, i.was, i.shape, i.nth, r.id, r.nth as nth_row{each links}, i.h{n}, r.h{n} as r{n}{end links}
+            select i.ordinal, i.was, i.shape, i.keeps, i.nth, r.id, r.nth as nth_row{each links}, i.h{n}, r.h{n} as r{n}{end links}{each telling}, i.t{n}{end telling}
             from i cross join (values (-1), (0), (1)) as d (part) join r on r.home = i.home and r.nth / 32 = i.nth / 32 + d.part
             union all
-            select distinct i.ordinal, i.was, i.shape, i.nth, r.id, r.nth{each links}, i.h{n}, r.h{n}{end links}
+            select distinct i.ordinal, i.was, i.shape, i.keeps, i.nth, r.id, r.nth{each links}, i.h{n}, r.h{n}{end links}{each telling}, i.t{n}{end telling}
             from (
                 select i.*, v.hash from i cross join lateral (values (null::bigint){each links}, (i.h{n}){end links}) as v (hash)
                 where i.home in (select c.home from crowded c)
@@ -284,6 +300,11 @@ begin
             ) r on r.hash = i.hash and r.others <= 100
             where abs(r.nth / 32 - i.nth / 32) > 1
         ) p
+        where not p.keeps
+            or true{each links} and coalesce(p.h{n} = p.r{n}, true){end links}
+            {each telling}
+            or p.t{n} = p.r{n}
+            {end telling}
     ) s
     where s.weight + s.if_rare > 0;
     perform bds_feed.filled(import, 'pair_{entity}');
@@ -299,12 +320,12 @@ begin
         from pg_temp."pair_{entity}" p
         join pg_temp."item_{entity}" i on i.ordinal = p.ordinal
         join pg_temp."row_{entity}" r on r.id = p.id
-        cross join lateral (values (0, 0::bigint, null::bigint){each links}, ({n}, i.h{n}, r.h{n}){end links}) as v (field, hash, of_row)
+        cross join lateral (values (0, 0::bigint, null::bigint){each telling}, ({n}, i.h{n}, r.h{n}){end telling}) as v (field, hash, of_row)
         where v.hash = v.of_row
     ),
     term as (
         select v.hash, count(*) as n
-        from pg_temp."row_{entity}" r cross join lateral (values (null::bigint){each links}, (r.h{n}){end links}) as v (hash)
+        from pg_temp."row_{entity}" r cross join lateral (values (null::bigint){each telling}, (r.h{n}){end telling}) as v (hash)
         where v.hash in (select a.hash from agreed a) group by v.hash
     ),
     home as (select r.home, count(*) as total from pg_temp."row_{entity}" r group by r.home)

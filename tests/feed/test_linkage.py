@@ -273,3 +273,50 @@ def test_items_of_a_long_order_are_matched_by_some_of_their_fields(feed: Feed) -
         assert feed.good(orders=[{"code": "O", "items": parts}])["orderItems"] == {"unchanged": len(parts)}
         chance.shuffle(parts)
     assert feed.stored() == stored
+
+
+FREE = {"description": "Discount", "quantity": 1, "price": 90}
+KEPT: list[tuple[str, Items, Items, dict[str, int]]] = [
+    # what it shows, stored lines, lines that are merged into them, counts
+    ("quantity alone agrees", [FREE], [{"description": "Delivery", "quantity": 1, "price": 10}], {"created": 1}),
+    ("quantity and price agree", [FREE], [{**FREE, "description": "Delivery"}], {"created": 1}),
+    ("another product", [{"product": "code:A", **FREE}], [{"product": "code:B", "quantity": 1, "price": 90}], {"created": 1}),
+    ("another price", [FREE], [{"quantity": 1, "price": 91}], {"created": 1}),
+    ("the text is equal", [FREE], [{**FREE, "quantity": 3}], {"updated": 1}),
+    ("the product is equal", [{"product": "code:A", **FREE}], [{"product": "code:A", "description": "x", "price": 1}], {"updated": 1}),
+    ("all that is given agrees", [FREE], [{"quantity": 1, "price": 90}], {"unchanged": 1}),
+    ("null equals nothing", [{"quantity": 1, "price": 90}], [{"description": None, "quantity": 1, "price": 10}], {"created": 1}),
+    ("nor does the empty text", [{**FREE, "description": ""}], [{**FREE, "description": "", "price": 10}], {"created": 1}),
+    ("null agrees with null", [{"quantity": 1, "price": 90}], [{"description": None, "quantity": 1}], {"unchanged": 1}),
+    ("a line of each", [FREE, FREE], [FREE, {**FREE, "price": 1}, {**FREE, "description": "x"}], {"unchanged": 1, "updated": 1, "created": 1}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("way", ["merge", "not removed", "top level"])
+@pytest.mark.parametrize(("before", "then", "counted"), [each[1:] for each in KEPT], ids=[each[0] for each in KEPT])
+def test_where_lines_stay_a_line_is_taken_only_by_one_that_means_it(
+    feed: Feed, way: str, before: Items, then: Items, counted: dict[str, int]
+) -> None:
+    feed.good(products=[{"code": code, "name": code} for code in "AB"])
+    feed.good(orders=[{"code": "O", "orderDate": "2026-01-01", "items": before}])
+    document = {
+        "merge": {"@mode": "merge", "orders": [{"code": "O", "items": then}]},
+        "not removed": {"orders": [{"code": "O", "items": then, "items@removeAll": False}]},
+        "top level": {"orderItems": [{"order": "code:O", **line} for line in then]},
+    }[way]
+    assert feed.good(document)["orderItems"] == counted
+    stored = feed.stored()
+    assert feed.good(document)["orderItems"] == {"unchanged": len(then)}
+    assert feed.stored() == stored
+
+
+@pytest.mark.parametrize("way", ["array", "removed", "top level"])
+def test_where_other_lines_go_a_line_may_get_another_text(feed: Feed, way: str) -> None:
+    feed.good(orders=[{"code": "O", "orderDate": "2026-01-01", "items": [FREE]}])
+    line = {**FREE, "description": "Delivery"}
+    document = {
+        "array": {"orders": [{"code": "O", "items": [line]}]},
+        "removed": {"@mode": "merge", "orders": [{"code": "O", "items": [line], "items@removeAll": True}]},
+        "top level": {"orderItems": [{"order": "code:O", **line}], "orderItems@removeAll": True},
+    }[way]
+    assert feed.good(document)["orderItems"] == {"updated": 1}
