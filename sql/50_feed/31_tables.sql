@@ -107,6 +107,17 @@ create function bds_feed.staging_table(import_number bigint, entity text)
     return format('staging.%I', 'i' || import_number || '_' || entity);
 comment on function bds_feed.staging_table(bigint, text) is 'Name of the table that holds what a large import has staged of one entity';
 
+create function bds_feed.model_of(entity_name text)
+    returns text
+    language sql
+    stable
+as $$
+    select md5(t.definition || (select jsonb_agg(to_jsonb(c) - 'ordinal' order by c.name) from bds.import_columns c where c.entity = entity_name)::text)
+    from bds_feed.tables t where t.entity = entity_name and t.name = 'staged_' || entity_name;
+$$;
+comment on function bds_feed.model_of(text) is
+    'A hash of what staged rows of an entity are read by, its columns and its staging table: another release that has the same goes on with them';
+
 create table bds_feed.state (version text primary key);
 comment on table bds_feed.state is 'One row: changes with any of bds_feed.versions, so that no session keeps tables of an entity as it was';
 comment on column bds_feed.state.version is 'Part of the name of a table by which a session knows that its tables are of this version';

@@ -104,7 +104,7 @@ begin
         raise exception using errcode = 'BD004', message = format('import %s has ended', import_id);
     end if;
     perform bds_feed.make_staging(import, target, definition);
-    execute format('comment on table %s is %L', target, (select v.version from bds_feed.versions v where v.entity = entity_name));
+    execute format('comment on table %s is %L', target, bds_feed.model_of(entity_name));
     return target;
 end
 $$;

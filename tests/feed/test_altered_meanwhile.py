@@ -20,6 +20,7 @@ from tests.feed.test_crash import blocked, holding
 from tests.feed.test_http import send as post
 from tests.feed.test_registered_tables import ROW
 from tests.service.serving import running
+from tests.upgrade.snapshot import STAGED, run_import, stage
 
 pytestmark = pytest.mark.slow
 
@@ -175,6 +176,18 @@ def test_over_http_the_answer_is_409(tables: Feed, module_database_url: str) -> 
         assert (error["code"], error["message"]) == ("conflict", reply.json["detail"])
         assert feed.rows("boxes", "code") == []
         assert over_http(feed, BOXES).status == 200
+
+
+def test_what_another_release_generates_for_the_same_table_goes_on_with_what_was_staged(feed: Feed) -> None:
+    """`bds migrate` makes the functions of imports anew where their templates have changed, and no table."""
+    owner = feed.operator.connection
+    staged = [stage(owner, feed.company, document) for document in (STAGED, {"boxes": ("code", [("b",)])})]
+    with owner.transaction():
+        owner.execute("update bds_feed.templates set body = body || ' -- of another release' where result <> 'a table'")
+        owner.execute("select bds_feed.install()")
+    reports = [run_import(owner, feed.company, import_id) for import_id in staged]
+    assert [report["state"] for report in reports] == ["partial", "completed"]
+    assert feed.rows("boxes", "code") == [("b",)]
 
 
 @pytest.mark.parametrize("atomic", ["batch", True])

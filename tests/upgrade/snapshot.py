@@ -52,13 +52,13 @@ WAREHOUSES = """
 """
 
 
-def stage(connection: psycopg.Connection[Any], company: str) -> Any:
+def stage(connection: psycopg.Connection[Any], company: str, document: dict[str, tuple[str, list[Any]]] = STAGED) -> Any:
     """Begin an import and stage its rows; returns its id."""
     with connection.transaction():
         connection.execute("select bds.set_context(%s, 'me')", (company,))
         row = connection.execute("select bds.import_begin(%s)", (company,)).fetchone()
         assert row is not None
-        for entity, (names, rows) in STAGED.items():
+        for entity, (names, rows) in document.items():
             table = connection.execute("select bds.import_stage(%s, %s, %s)", (company, row[0], entity)).fetchone()
             assert table is not None
             with connection.cursor().copy(f"copy {table[0]} ({names}) from stdin".encode()) as copy:
