@@ -98,17 +98,14 @@ def connect(url: str, role: LiteralString | None = None) -> psycopg.Connection[A
 
     Waits for a server that starts or recovers from a crash.
     """
-    waited = False
+    start = Start(url)
     while True:
         try:
             connection = psycopg.connect(url, autocommit=True, **parameters(url))
             break
         except psycopg.OperationalError:
-            if not is_starting(url):
+            if not start.goes_on():
                 raise
-            if not waited:
-                log.warning(STARTING)
-            waited = True
             time.sleep(RECONNECT)
     connection.execute("set timezone = 'UTC'")
     connection.execute(sql.SQL("select " + IDLE_TIMEOUT).format(False))
@@ -130,12 +127,25 @@ def one_value(connection: psycopg.Connection[Any], statement: LiteralString, *va
     return row[0] if row else None
 
 
-def is_starting(url: str) -> bool:
-    """Whether a server that has just refused a connection did so because it starts, ends, or recovers from a crash.
+class Start:
+    """The start of a server that refuses connections meanwhile, as it does while it ends or recovers from a crash.
 
     libpq tells that by SQLSTATE; psycopg has only the message, which depends on the server's language.
     """
-    return PGconn.ping(url.encode()) == Ping.REJECT
+
+    def __init__(self, url: str) -> None:
+        self._url = url.encode()
+        self._is_waited_for = False
+        self._is_ready = False
+
+    def goes_on(self) -> bool:
+        """Whether a connection that was just refused is to be tried again: a server may also become ready after it has refused."""
+        was_ready, ping = self._is_ready, PGconn.ping(self._url)
+        self._is_ready = ping == Ping.OK
+        if ping == Ping.REJECT and not self._is_waited_for:
+            log.warning(STARTING)
+            self._is_waited_for = True
+        return ping == Ping.REJECT or (self._is_ready and not was_ready)
 
 
 def read_catalog(connection: psycopg.Connection[Any]) -> Catalog:

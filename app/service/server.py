@@ -253,17 +253,14 @@ async def open_database(config: Config, stop: asyncio.Event) -> Database:
 
 async def _open_started(config: Config) -> Database:
     """Open the database; wait while it starts or recovers from a crash."""
-    waited = False
+    url = config.listen_database_url if config.pooler == "transaction" else config.database_url
+    start = connections.Start(url) if url else None
     while True:
         try:
             return await Database.open(config)
         except psycopg.OperationalError:
-            url = config.listen_database_url if config.pooler == "transaction" else config.database_url
-            if url is None or not connections.is_starting(url):
+            if start is None or not start.goes_on():
                 raise
-        if not waited:
-            log.warning(connections.STARTING)
-        waited = True
         await asyncio.sleep(connections.RECONNECT)
 
 

@@ -74,7 +74,8 @@ def large_in_sql(feed: Feed, document: dict[str, Any], *, dry_run: bool = False)
     return in_sql(feed, {**document, "units": [{"code": "u" * 9, "name": "n" * 600_000}]}, dry_run=dry_run)
 
 
-DOORS = [by_program, in_sql, large_in_sql]
+IN_SQL = [in_sql, large_in_sql]
+DOORS = [by_program, *IN_SQL]
 BOXES = {"boxes": [{"code": f"b{i}", "note": "n", "slips": [{"note": "s"}]} for i in range(3)]}
 
 
@@ -91,7 +92,8 @@ def meanwhile(feed: Feed, send: Callable[..., Any], document: dict[str, Any], *s
     thread = threading.Thread(target=run)
     with holding(feed, f"select bds.set_context('{feed.company}'), bds.lock_company('{feed.company}')"):
         thread.start()
-        while not blocked(feed):
+        # a small import of the program that waits for its turn for too long begins anew, as a large one
+        while not ((send in IN_SQL or feed.staged()) and blocked(feed)):
             assert thread.is_alive(), outcome
         with psycopg.connect(feed.url, autocommit=True) as dba:
             for statement in statements:

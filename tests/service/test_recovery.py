@@ -10,11 +10,12 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
 
-from app.database import embedded, migrate
+from app.database import connections, embedded, migrate
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
@@ -88,3 +89,22 @@ def test_a_service_that_waits_for_recovery_ends_at_once(recovering: tuple[str, P
         service.send_signal(signal.SIGTERM)
         out, err = service.communicate(timeout=60)
         assert (service.returncode, out) == (0, "") and "stopped while waiting" in err
+
+
+def test_a_server_that_became_ready_after_it_refused_is_asked_again(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the refused connection and the question whether the server starts, recovery has ended."""
+    outcomes = [psycopg.OperationalError("starting"), None]
+
+    def connect(*words: Any, **named: Any) -> Any:
+        if error := outcomes.pop(0):
+            raise error
+        return real(*words, **named)
+
+    real = psycopg.connect
+    monkeypatch.setattr(psycopg, "connect", connect)
+    connections.connect(server).close()
+    assert outcomes == []
+    outcomes += [psycopg.OperationalError("no such database")] * 3
+    with pytest.raises(psycopg.OperationalError):
+        connections.connect(server)
+    assert len(outcomes) == 1
