@@ -21,7 +21,7 @@ from app.cli.imports import run_import, showing
 from app.cli.progress import Progress
 from app.cli.remote import given_service
 from app.config import Config
-from app.database import connections, embedded, migrate
+from app.database import connections, embedded, migrate, roles
 from app.export.request import FORMATS
 from app.places import administration, cluster
 from app.tasks import interruptible
@@ -31,6 +31,10 @@ QUERY = ("filter", "select", "orderby", "expand", "top", "skip")  # options of a
 
 def migrate_database(options: argparse.Namespace, config: Config) -> int:
     home = config.database_url or embedded.start(config.data_dir)
+    if options.roles:
+        for url in {**migrate.other_places(home), "": home}.values():
+            stdio.write(roles.statements(url))
+        return 0
     is_cluster = cluster.is_coordinator(home)
     for place, url in {**migrate.other_places(home), "": home}.items():
         for name in migrate.plan(url) if options.plan else migrate.migrate(url):

@@ -19,7 +19,7 @@ from app.cli.arguments import find_undecodable
 from app.cli.commands import fail
 from app.cli.parser import parser
 from app.config import Config
-from app.database.migrate import MigrationError
+from app.database.roles import MigrationError
 from app.errors import SQLSTATES, ServiceError
 from app.tasks import Stopped
 

@@ -103,9 +103,13 @@ Monitoring reads /healthz, /readyz and /metrics.""",
         """\
   BDS_DATABASE_URL=postgresql://owner@db/bds bds migrate
   bds migrate --plan                           applies everything in a transaction that is rolled back
+  bds migrate --roles | psql -h db -U admin    for an owner without CREATEROLE: what an administrator runs first
 Safe to run at any time, also several times at once; a second run changes nothing. Run it after an update of the program and after
 restoring a backup.""",
-        (argument("--plan", action="store_true", help="print what would be applied, and change nothing"),),
+        (
+            argument("--plan", action="store_true", help="print what would be applied, and change nothing"),
+            argument("--roles", action="store_true", help="print the statements that make the roles, for an administrator"),
+        ),
     ),
     *companies.COMMANDS,
     *places.COMMANDS,

@@ -21,5 +21,6 @@ What a process of the service uses:
 What commands and operators use:
     connections   connections outside the pools, for imports, too
     embedded      the embedded PostgreSQL
+    roles         what must be before the first migration: encoding, owner, roles, who may connect
     migrate       applies migrations, and functions that have changed
 """

@@ -31,6 +31,8 @@ from typing import Any
 import psycopg
 
 from app import resources
+from app.database import roles
+from app.database.roles import MigrationError
 
 log = logging.getLogger("bds.db")
 
@@ -40,7 +42,6 @@ LOCK_TIMEOUT = "2s"  # in which other sessions queue behind a lock that is waite
 LOCK_PAUSE = 2.0  # seconds between two tries, in which these sessions go on
 LOCK_TRIES = 60
 BUSY = {"55P03", "40P01"}  # SQLSTATEs of a lock that was not given in time, and a deadlock
-FIRST = "migrations/0001_roles_and_schemas.sql"  # the only file that runs as the caller, who creates the roles
 SHARDS = "02_shards"  # divides tables
 LAST = "99_grants.sql"  # applied after every other change; recorded when the entities are done, too
 FUNCTIONS = "functions"  # the part of an entity that locks nothing
@@ -55,18 +56,14 @@ INSTALL_PART = "select bds_registry.install_part(%s, %s), pg_notify('bds_catalog
 
 PREPARE = """
     create table if not exists public.bds_migrations (
-        name        text primary key,
+        name        text collate "C" primary key,
         checksum    text not null,
         applied_at  timestamptz not null default clock_timestamp()
     );
     comment on table public.bds_migrations is 'Migrations and units of sql/ that were applied to this database';
 """
-# Schemas of internals are made anew; a dump does not carry rights in its database.
-# The service compares what was applied to the databases of its places.
-ALLOW = """
-    do $$ begin execute format('grant create on database %I to bds_owner', current_database()); end $$;
-    grant select on public.bds_migrations to bds_service, bds_owner
-"""
+# the service compares what was applied to the databases of its places
+ALLOW = "grant select on public.bds_migrations to bds_service, bds_owner"
 # Objects that a schema made anew would take along.
 DEPENDENTS = """
     with inside (classid, objid) as (
@@ -106,17 +103,14 @@ class Unit:
         return hashlib.sha256(repr(self.files).encode()).hexdigest()
 
 
-class MigrationError(Exception):
-    """The database and `sql/` do not fit together, or a file failed: the message says which."""
-
-
 def migrate(url: str, shards: int | None = None) -> list[str]:
     """Apply what is due; returns the names of the units and the parts of entities applied.
 
     shards: into how many the tables of a new database are divided (sql/02_shards), a power of 2; None: they are whole.
     """
     with _connect(url) as connection:
-        connection.execute(PREPARE)
+        roles.ensure(connection)
+        _patiently(connection, partial(_prepare, connection))
         names = list(_apply_due(connection, partial(_patiently, connection), shards))
         connection.execute("set role bds_owner")
         # whether it was restored from a dump is not known otherwise
@@ -140,7 +134,8 @@ def plan(url: str) -> list[str]:
     names: list[str] = []
 
     def work() -> None:
-        connection.execute(PREPARE)
+        roles.ensure(connection)
+        _prepare(connection)
         names[:] = _apply_due(connection, lambda step: step(), is_plan=True)
 
     with _connect(url) as connection:
@@ -154,6 +149,7 @@ def _connect(url: str) -> psycopg.Connection[Any]:
     version = connection.info.server_version
     if version < 170000:
         raise MigrationError(f"PostgreSQL 17 or newer is needed, this is {version // 10000}")
+    roles.require_encoding(connection)
     connection.execute("set client_min_messages = warning; set lock_timeout = 0")
     if connection.execute("select 1 from pg_extension where extname = 'citus'").fetchone():  # each node is migrated by itself
         for what in ("ddl", "create_role", "alter_role"):
@@ -161,6 +157,13 @@ def _connect(url: str) -> psycopg.Connection[Any]:
     _take_lock(connection)
     connection.execute("select set_config('lock_timeout', %s, false)", (LOCK_TIMEOUT,))
     return connection
+
+
+def _prepare(connection: psycopg.Connection[Any]) -> None:
+    """What a dump does not carry: rights on the database; and the table of what was applied."""
+    roles.close(connection)
+    connection.execute(PREPARE)
+    connection.execute(ALLOW)
 
 
 def _take_lock(connection: psycopg.Connection[Any]) -> None:
@@ -262,7 +265,6 @@ def _apply_migration(connection: psycopg.Connection[Any], unit: Unit) -> None:
 def _apply_functions(connection: psycopg.Connection[Any], units: Sequence[Unit], generated: list[str]) -> None:
     """Apply the units and generate functions of entities; `generated` gets the names of the latter."""
     connection.execute("delete from public.bds_migrations where name = %s", (LAST,))
-    connection.execute(ALLOW)
     for unit in units:
         _apply(connection, unit)
     parts = [(entity, part) for entity, part in _due_parts(connection) if part == FUNCTIONS]
@@ -300,8 +302,7 @@ def _apply(connection: psycopg.Connection[Any], unit: Unit) -> None:
     """Run the unit's files and record it, in the transaction of the caller."""
     if unit.name != LAST:
         _record(connection, unit)
-    if unit.name != FIRST:
-        connection.execute("set local role bds_owner")
+    connection.execute("set local role bds_owner")
     for name, text in unit.files:
         _require_alone(connection, name, text)
         _run(connection, name, text)

@@ -24,7 +24,7 @@ from psycopg_pool import PoolTimeout
 from app import logs, metrics
 from app.config import Config
 from app.database import connections
-from app.database.migrate import MigrationError
+from app.database.roles import MigrationError
 from app.query.parser import compile_all
 from app.service import metrics_directory, server
 from app.service.lifeline import Lifeline

@@ -20,7 +20,7 @@ async def show(page: PageRequest) -> web.StreamResponse:
 async def create(page: PageRequest) -> web.StreamResponse:
     """Create a user; the answer is the only page that shows the password."""
     form = await page.form()
-    email = form["email"].strip().lower()
+    email = form["email"].strip()
     password = None
     if not email:
         form.add_problem("email", "Enter an email address")

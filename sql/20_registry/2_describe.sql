@@ -5,7 +5,7 @@ create function bds_registry.camel_case(name text)
     language sql
     immutable
     return (
-        select string_agg(case when n = 1 then w else upper(left(w, 1)) || substr(w, 2) end, '' order by n)
+        select string_agg(case when n = 1 then w else upper(left(w, 1) collate "C") || substr(w, 2) end, '' order by n)
         from regexp_split_to_table(name, '_') with ordinality as words (w, n)
     );
 comment on function bds_registry.camel_case(text) is 'product_variants -> productVariants';
@@ -188,7 +188,7 @@ begin
                     errcode = 'BD005', message = format('%s already has a field or collection %L', way.target, back),
                     hint = 'give the collection another name';
             end if;
-            back := back || 'By' || upper(left(way.name, 1)) || substr(way.name, 2);
+            back := back || 'By' || upper(left(way.name, 1) collate "C") || substr(way.name, 2);
         end if;
         insert into bds.navigations (entity, name, target, many, field, partner, child, required)
         values

@@ -9,7 +9,7 @@ create function bds_registry.function_of(entity text, step text)
     -- In lower case, for names without quotes in messages and in psql.  PostgreSQL cuts names at 63 bytes.
     return (
         select case when octet_length(n.snake) <= 55 then n.snake else left(n.snake, 22) || '_' || md5(entity) end || '_' || step
-        from lower(regexp_replace(entity, '([A-Z])', '_\1', 'g')) as n (snake)
+        from lower(regexp_replace(entity, '([A-Z])', '_\1', 'g') collate "C") as n (snake)
     );
 comment on function bds_registry.function_of(text, text) is
     'The name of an entity''s function in bds_log: check, stamp, insert, update or delete; productVariants -> product_variants_stamp';

@@ -263,7 +263,7 @@ begin
         cross join lateral jsonb_object_keys(case h.operation when 'create' then h."row" else h.old end) k (name)
         where (up_to is null or h.version <= up_to) and (change_set is null or h.change_set_id = change_set)
             and (h.operation = 'update' or k.name <> 'updatedAt' and coalesce(h."row", h.old) ->> k.name is not null)
-        order by h.version, k.name;
+        order by h.version, k.name collate "C";
 end
 $$;
 comment on function bds.change_values(text, text, bigint, bigint, bigint, uuid) is

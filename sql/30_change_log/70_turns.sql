@@ -38,7 +38,7 @@ as $$
     select distinct on (c.company_id) c.company_id, t.pid,
         coalesce(name.parts[2], a.usename, p.owner), coalesce(a.usename, p.owner),
         case when p.gid is null then coalesce(name.parts[1], a.application_name) else p.gid end, coalesce(a.xact_start, p.prepared),
-        case when p.gid is not null then 'prepared transaction' when a.query ~* '\mbds\.import_' then 'import' else 'session' end,
+        case when p.gid is not null then 'prepared transaction' when a.query collate "C" ~* '\mbds\.import_' then 'import' else 'session' end,
         a.query,
         array(
             select distinct w.pid

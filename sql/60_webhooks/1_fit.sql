@@ -49,7 +49,7 @@ as $$
 declare
     problem text := bds.misfit(entity, columns);
 begin
-    if problem is null and coalesce(url !~* '^https?://[^/?#[:space:]]+([/?][^#[:space:]]*)?$', true) then
+    if problem is null and coalesce(url collate "C" !~* '^https?://[^/?#[:space:]]+([/?][^#[:space:]]*)?$', true) then
         problem := format('%s is not a valid http or https address', coalesce(quote_literal(url), 'null'));
     end if;
     if problem is not null then

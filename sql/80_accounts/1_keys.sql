@@ -68,7 +68,7 @@ create or replace function bds.keys_of(of_companies text[])
     security definer
     set search_path = pg_catalog, pg_temp
 as $$
-    select k.id, k.name, array(select c from unnest(opened.all) c where c = any (of_companies) order by c),
+    select k.id, k.name, array(select c from unnest(opened.all) c where c = any (of_companies) order by c collate "C"),
         (select count(*) from unnest(opened.all) c where c <> all (of_companies))::int,
         case when k.companies is null then k.tenant_id end, k.scopes, k.actor, k.created_at, k.expires_at, k.revoked_at, k.last_used_at,
         opened.all <@ of_companies

@@ -1,5 +1,13 @@
 -- Users, their sessions, and the secrets of the service.  The service hashes a password before it calls these functions.
 
+create function bds_accounts.lower_case(email text)
+    returns text
+    language sql
+    immutable
+    return lower(email collate pg_catalog.pg_c_utf8);
+comment on function bds_accounts.lower_case(text) is
+    'The address as bds.users has it; the same in every locale: Turkish lower case of I is another letter';
+
 create function bds_accounts.require_administrator(act text)
     returns void
     language plpgsql
@@ -29,12 +37,12 @@ declare
 begin
     perform bds_accounts.require_administrator('create users'), bds_accounts.require_companies(companies);
     insert into bds.users (email, password_hash, companies, is_administrator)
-    values (lower(create_user.email), create_user.password_hash, create_user.companies, create_user.is_administrator)
+    values (bds_accounts.lower_case(create_user.email), create_user.password_hash, create_user.companies, create_user.is_administrator)
     returning id into user_id;
     return user_id;
 exception
     when unique_violation then
-        raise exception using errcode = 'BD004', message = format('user %L already exists', lower(email));
+        raise exception using errcode = 'BD004', message = format('user %L already exists', bds_accounts.lower_case(email));
     when check_violation then
         if cardinality(companies) = 0 and not is_administrator then
             raise exception using errcode = 'BD005', message = 'expected one company or more, or an administrator';
@@ -54,7 +62,7 @@ as $$
 begin
     perform bds_accounts.require_administrator('change users'), bds_accounts.require_companies(companies);
     update bds.users u set companies = set_access.companies, is_administrator = set_access.is_administrator
-    where u.email = lower(set_access.email);
+    where u.email = bds_accounts.lower_case(set_access.email);
     return found;
 exception when check_violation then
     raise exception using errcode = 'BD005', message = 'expected one company or more, or an administrator';
@@ -71,7 +79,7 @@ create or replace function bds.delete_user(email text)
 as $$
     select bds_accounts.require_administrator('delete users');
     with gone as (
-        delete from bds.users u where u.email = lower(delete_user.email) returning u.id
+        delete from bds.users u where u.email = bds_accounts.lower_case(delete_user.email) returning u.id
     )
     select count(*) > 0 from gone;
 $$;
@@ -84,12 +92,12 @@ create or replace function bds.set_password(email text, password_hash text)
     set search_path = pg_catalog, pg_temp
 as $$
 begin
-    update bds.users u set password_hash = set_password.password_hash where u.email = lower(set_password.email);
+    update bds.users u set password_hash = set_password.password_hash where u.email = bds_accounts.lower_case(set_password.email);
     if not found then
         return false;
     end if;
     -- a statement of its own: it sees the session of a login that the update has waited for
-    delete from bds.sessions s using bds.users u where s.user_id = u.id and u.email = lower(set_password.email);
+    delete from bds.sessions s using bds.users u where s.user_id = u.id and u.email = bds_accounts.lower_case(set_password.email);
     return true;
 end
 $$;
@@ -103,7 +111,7 @@ create or replace function bds.password_of(email text, out user_id uuid, out pas
     security definer
     set search_path = pg_catalog, pg_temp
 as $$
-    select u.id, u.password_hash from bds.users u where u.email = lower(password_of.email);
+    select u.id, u.password_hash from bds.users u where u.email = bds_accounts.lower_case(password_of.email);
 $$;
 comment on function bds.password_of(text) is 'The user''s id and password hash, for a login; no row if there is no such user';
 

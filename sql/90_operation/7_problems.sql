@@ -42,10 +42,10 @@ select 'partition without key', null, null, p.name,
 from partitions p
 where not exists (select from pg_constraint k where k.conrelid = p.oid and k.contype = 'p')
 union all
-select 'writable log', null, null, w.name, format('%s may %s', w.role, lower(w.rights)), format('revoke %s on %s from %s', lower(w.rights), w.name, w.role)
+select 'writable log', null, null, w.name, format('%s may %s', w.role, w.rights), format('revoke %s on %s from %s', w.rights, w.name, w.role)
 from (
     select c.oid::regclass::text as name, case a.grantee when 0 then 'public' else a.grantee::regrole::text end as role,
-        string_agg(a.privilege_type, ', ' order by a.privilege_type) as rights
+        lower(string_agg(a.privilege_type, ', ' order by a.privilege_type) collate "C") as rights
     from pg_class c cross join lateral aclexplode(c.relacl) a
     where a.grantee <> c.relowner and a.privilege_type not in ('SELECT', 'MAINTAIN') and (
         c.oid in ('bds.change_log'::regclass, 'bds.change_archive'::regclass)
@@ -75,6 +75,8 @@ create or replace view bds.problems as
 select t.kind, null::text as company_id, t.entity, t.object, t.detail, t.mend from bds.table_problems() t
 union all
 select l.kind, l.company_id, l.entity, l.object, l.detail, l.mend from bds.log_problems l
+union all
+select p.* from bds.login_problems p
 union all
 select 'stuck import', i.company_id, null, i.id::text, format('%s, without a sign of life since %s', i.state, i.heartbeat_at),
     'select bds.reap_imports()'

@@ -25,7 +25,7 @@ def empty_url(server: str, request: pytest.FixtureRequest):
 
 
 def test_a_second_run_finds_nothing_to_do(empty_url: str) -> None:
-    assert migrate.migrate(empty_url)[0] == "migrations/0001_roles_and_schemas.sql"
+    assert migrate.migrate(empty_url)[0] == "migrations/0001_schemas.sql"
     assert migrate.is_current(empty_url)
     assert migrate.migrate(empty_url) == []
 
