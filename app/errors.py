@@ -56,6 +56,20 @@ SQLSTATES: dict[str, str] = {
     "BD008": "conflict",  # records of an import failed, and it was told to raise
 }
 
+# SQLSTATEs of a statement whose functions, views or tables bds migrate or bds.register replaces while it runs: once more, it works
+REPLACED = frozenset(
+    {
+        "XX000",  # cache lookup failed, tuple concurrently updated
+        "0A000",  # a cached plan would change its result type
+        "42883",  # a function that another one calls has vanished; so has, of the next four, a column, a table, a type, a schema
+        "42703",
+        "42P01",
+        "42704",
+        "3F000",
+        "55006",  # an object is in use
+    }
+)
+
 
 class ServiceError(Exception):
     """An error for the client.

@@ -29,6 +29,7 @@ log = logging.getLogger("bds.db")
 
 CHANNELS: tuple[LiteralString, ...] = ("bds_catalog", "bds_keys", "bds_places")
 DEPARTURE_HOLD = 1.0  # seconds that an import waits before it begins, while its company is about to leave its place
+MIGRATED: LiteralString = "select max(applied_at) > clock_timestamp() - interval '1 minute' from public.bds_migrations"
 START = 2.0  # seconds to wait for places when the process starts
 
 
@@ -248,6 +249,15 @@ class Database:
     def follower(self, company: str) -> AbstractAsyncContextManager[Session]:
         """A reader's connection to the primary, bound to `company`, for followers of the change log."""
         return self.place(company).follower(company)
+
+    async def was_migrated(self) -> bool:
+        """Whether `bds migrate` changed something lately at any place that answers."""
+        for place in self.places():
+            with contextlib.suppress(psycopg.Error):
+                async with place.service() as connection:
+                    if (await (await connection.execute(MIGRATED)).fetchone()) == (True,):
+                        return True
+        return False
 
     def on_notify(self, channel: str, callback: Callable[[str], None]) -> None:
         """Call `callback` in the event loop with each payload on one of CHANNELS, and with '' after each connect."""

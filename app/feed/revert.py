@@ -57,7 +57,7 @@ class Revert(Import):
     def _run(self) -> dict[str, Any]:
         self.begin()
         with self._staying():
-            return self._run_large()
+            return self._run_staged()
 
     def fail(self, reason: BaseException | None = None) -> None:
         if self.id is not None:

@@ -24,6 +24,7 @@ rows, in one transaction.
 from __future__ import annotations
 
 import contextlib
+import logging
 import re
 import threading
 from collections.abc import Callable, Iterator
@@ -34,7 +35,7 @@ import psycopg
 
 from app.database import connections
 from app.database.catalog import Catalog
-from app.errors import SQLSTATES, ServiceError
+from app.errors import REPLACED, SQLSTATES, ServiceError
 from app.feed.converter import Converter, note_positions
 from app.feed.heartbeat import Heartbeat, Progress, show_progress
 from app.feed.idle_connection import IdleConnection
@@ -42,6 +43,9 @@ from app.feed.origin import UNKNOWN, Origin
 from app.feed.small import NotSmall, Writers, import_small
 from app.feed.staging import Staging
 
+log = logging.getLogger("bds.feed")
+
+RUNS = 2  # of what is staged, if bds migrate replaces functions meanwhile
 STOP_TIMEOUT = 8.0  # seconds that an import has to end when the service stops
 NOTICE = re.compile(r"((\w+).*): (\d+) of (\d+) rows done")  # of bds.import_run; its first word is bds.imports.phase
 WAITING = "waiting for "  # how a notice of bds.lock_company begins: the company's turn has a holder
@@ -213,7 +217,7 @@ class Import:
         with self._staying():
             if not self._is_staged:
                 self._stage()
-            return self._run_large()
+            return self._run_staged()
 
     def _run_small(self) -> dict[str, Any]:
         self.raise_if_ended()
@@ -222,6 +226,17 @@ class Import:
         )
         self.id = UUID(report["importId"])
         return report
+
+    def _run_staged(self) -> dict[str, Any]:
+        """Run what is staged, again if objects that it uses were replaced: a run is one transaction, of which nothing stays."""
+        for _ in range(RUNS - 1):
+            try:
+                return self._run_large()
+            except psycopg.Error as error:
+                if error.sqlstate not in REPLACED:
+                    raise
+                log.info("import %s of %s runs again: %s", self.id, self.company, type(error).__name__)
+        return self._run_large()
 
     def _run_large(self) -> dict[str, Any]:
         try:

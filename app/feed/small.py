@@ -14,6 +14,7 @@ from uuid import UUID
 
 import psycopg
 
+from app.errors import REPLACED
 from app.feed.converter import Converter, note_positions
 from app.feed.heartbeat import Heartbeat
 from app.feed.origin import Origin
@@ -21,7 +22,7 @@ from app.feed.staging import Staging
 
 TURN_TIMEOUT = "250ms"  # that it waits for the company's turn
 NOT_SMALL = {
-    "42703",  # an entity has lost a column since the catalog was read, which staging tells of
+    *REPLACED,  # besides, an entity has lost a column since the catalog was read, which staging tells of
     "BD002",  # so does it of an entity that is none any more
     "54000",  # a stored value is too long for the temporary tables
     "55P03",

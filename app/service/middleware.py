@@ -22,7 +22,7 @@ from app import logs, metrics
 from app.auth.login import ACTOR
 from app.database.database import Database
 from app.database.replicas import READS, Reads
-from app.errors import ERRORS, SQLSTATES, ServiceError
+from app.errors import ERRORS, REPLACED, SQLSTATES, ServiceError
 from app.odata.request import JsonFormat, error_content, refused_method
 from app.wire import answers
 from app.wire.cors import cors_headers, preflight
@@ -102,6 +102,24 @@ async def wrap_request(request: web.Request, handler: Handler) -> web.StreamResp
 
 
 async def _answer(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Run the handler; a read again, if what it uses was replaced meanwhile.  Raises ServiceError(busy) if that was a migration."""
+    may_repeat = request.method in READ_METHODS
+    while True:
+        try:
+            return await _handle(request, handler)
+        except psycopg.Error as error:
+            if error.sqlstate not in REPLACED or request.writer.output_size:
+                raise
+            if not may_repeat:
+                if not await request.app[DATABASE].was_migrated():
+                    raise
+                log.warning("request %s failed during a migration", request[REQUEST_ID], exc_info=error)
+                raise ServiceError("busy", "the service was being updated; try again", headers={"Retry-After": "1"}) from error
+            log.info("request %s reads again: %s", request[REQUEST_ID], type(error).__name__)
+            may_repeat = False
+
+
+async def _handle(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Run the handler; a read may use a replica, and what fails there is read from the primary."""
     if request.method in READ_METHODS and (url := _without_slash(request)):
         return web.Response(status=308, headers={"Location": url})

@@ -48,22 +48,30 @@ def is_empty(administrator: psycopg.Connection) -> bool:
 @pytest.mark.parametrize("run", [migrate.migrate, migrate.plan, roles.statements])
 def test_another_encoding_is_refused_before_the_first_statement(administrator: psycopg.Connection, encoding: str, run) -> None:
     url = make(administrator, encoding=encoding, locale="C")
-    with pytest.raises(roles.MigrationError, match=f"has the encoding {encoding}, expected UTF8: .* create database .* encoding 'UTF8'"):
+    with pytest.raises(
+        roles.MigrationError, match=f"has the encoding {encoding}, expected UTF8: .* create database .* encoding 'UTF8'"
+    ):
         run(url)
     assert is_empty(administrator)
 
 
 def test_who_does_not_own_the_database_is_told_so(administrator: psycopg.Connection) -> None:
     url = make(administrator, owner=STRANGER)
-    with pytest.raises(roles.MigrationError, match=f'{OWNER} does not own .* {STRANGER}: .* alter database "installing" owner to "{OWNER}"'):
+    with pytest.raises(
+        roles.MigrationError, match=f'{OWNER} does not own .* {STRANGER}: .* alter database "installing" owner to "{OWNER}"'
+    ):
         migrate.migrate(url)
     assert is_empty(administrator)
     administrator.execute(roles.statements(url).encode())
-    assert administrator.execute("select datdba::regrole::text from pg_database where datname = 'installing'").fetchone() == (OWNER,)
+    assert administrator.execute("select datdba::regrole::text from pg_database where datname = 'installing'").fetchone() == (
+        OWNER,
+    )
 
 
 @pytest.mark.parametrize("attribute", ["createrole", "nocreaterole"])
-def test_an_owner_that_may_not_grant_the_roles_gets_them_from_an_administrator(administrator: psycopg.Connection, attribute: str) -> None:
+def test_an_owner_that_may_not_grant_the_roles_gets_them_from_an_administrator(
+    administrator: psycopg.Connection, attribute: str
+) -> None:
     """The roles belong to another service of the cluster, so CREATEROLE alone is not enough."""
     administrator.execute(f"alter role {OWNER} {attribute}".encode())
     url = make(administrator)
@@ -103,6 +111,7 @@ def test_logins_that_were_let_in_by_public_are_let_in_by_name(administrator: psy
         assert connection.execute("select has_database_privilege('public', 'installing', 'connect')").fetchone() == (True,)
         roles.close(connection)
         found = connection.execute(
-            "select l, has_database_privilege(l, 'installing', 'connect') from unnest(array['public', %s, %s, %s]) l", (OWNER, APP, STRANGER)
+            "select l, has_database_privilege(l, 'installing', 'connect') from unnest(array['public', %s, %s, %s]) l",
+            (OWNER, APP, STRANGER),
         ).fetchall()
         assert found == [("public", False), (OWNER, True), (APP, True), (STRANGER, False)]
