@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 HOST ?= 127.0.0.1
 PORT ?= 8080
 
-.PHONY: help install browser run check test test-divided pooler test-clients lint wheel bench soak clean
+.PHONY: help install browser run check test test-divided pooler test-clients lint wheel bench matrix soak clean
 
 help:
 	@echo 'make install   .venv with everything in it'
@@ -17,6 +17,7 @@ help:
 	@echo 'make lint      install, check style and types'
 	@echo 'make wheel     build the package into dist/'
 	@echo 'make soak      install, work against the service with everything under faults for SECONDS=600 (SEED=), and check'
+	@echo 'make matrix    install, do the same work on several servers, locales, encodings and owners (QUICK=1, SECONDS=, PG_BIN=)'
 	@echo 'make bench     install, measure against the floors (ROWS=, ITEMS=, SCALE=, RECORDS=, JSON=1)'
 
 install: $(VENV)/.installed
@@ -84,6 +85,13 @@ bench: install
 # Of the seconds, some are for the start, the checks and the proof that they find what is wrong.
 soak: install
 	@$(BIN)/python -m soak $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED))
+
+# Root on Debian gets the locales and PgBouncer, quietly or not at all; what the machine lacks is listed as not run.
+matrix: install pooler
+	@if [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null && ! locale -a | grep -qi '^tr_TR.utf'; then \
+		apt-get install -y -qq --no-install-recommends locales-all > /dev/null 2>&1 || true; \
+	fi
+	@PG_BIN='$(PG_BIN)' $(BIN)/python -W ignore -m matrix $(if $(QUICK),--quick) $(if $(SECONDS),--seconds $(SECONDS))
 
 clean:
 	rm -rf $(VENV) dist build *.egg-info .mypy_cache .ruff_cache .pytest_cache

@@ -47,8 +47,10 @@ SETTINGS = {
 LOGINS = f"""
 create role {LOGIN} login;
 grant bds_reader, bds_writer, bds_service, bds_worker to {LOGIN};
+grant connect on database {embedded.DATABASE} to {LOGIN};
 create role {WRITER} login;
 grant bds_writer to {WRITER};
+grant connect on database {embedded.DATABASE} to {WRITER};
 """
 
 
