@@ -111,6 +111,13 @@ def test_migrating_again_does_nothing(environment: dict[str, str]) -> None:
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
 
 
+def test_the_statements_that_make_the_roles_are_the_only_output(environment: dict[str, str], operator: Operator) -> None:
+    ended = bds(environment, "migrate", "--roles")
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ended.stdout.startswith("begin;\n") and ended.stdout.endswith("commit;\n")
+    operator.connection.execute(ended.stdout.encode())
+
+
 def test_loading_the_demo_again_changes_nothing(environment: dict[str, str], operator: Operator) -> None:
     first = bds(environment, "demo")
     assert first.stdout.startswith("bds_") and first.returncode == 0, first.stderr
