@@ -8,7 +8,8 @@ changed.  All changed units and the grants share one transaction, so that no ses
 internal functions begins with 00_schema.sql, which makes their schema anew: an internal function may change its parameters or its
 result freely.
 
-At last, what is generated for entities: only the parts whose statements are not those that were installed (bds.generated).
+At last, what is generated for entities: only the parts whose statements are not those that were installed (bds.generated), or that
+another version of PostgreSQL has recorded, from which a dump was restored.
 Functions of triggers lock nothing and belong to the units' transaction, since they call internal functions.  Views, and what locks
 a table, are installed part by part, each in a transaction of its own.
 
@@ -219,20 +220,20 @@ def _apply_due(
                 raise MigrationError(f"sql/{unit.name} was changed after it was applied: write a new migration instead")
             attempt(partial(_apply_migration, connection, unit))
             yield unit.name
-    if not due:
-        return
-    if shards and SHARDS not in applied:
-        attempt(partial(_prepare_shards, connection, shards))
     functions = [unit for unit in units if not unit.is_migration and (unit in due or unit.name == LAST)]
-    generated: list[str] = []
-    attempt(partial(_apply_functions, connection, functions, generated))
-    yield from (unit.name for unit in functions)
-    yield from generated
+    if due:
+        if shards and SHARDS not in applied:
+            attempt(partial(_prepare_shards, connection, shards))
+        generated: list[str] = []
+        attempt(partial(_apply_functions, connection, functions, generated))
+        yield from (unit.name for unit in functions)
+        yield from generated
     for entity, part in _due_parts(connection):
         if not is_plan:
             attempt(partial(_install_part, connection, entity, part))
         yield f"{entity}: {part}"
-    attempt(partial(_record, connection, functions[-1]))
+    if due:
+        attempt(partial(_record, connection, functions[-1]))
 
 
 def _prepare_shards(connection: psycopg.Connection[Any], number: int) -> None:

@@ -111,10 +111,14 @@ as $$
     cross join unnest(bds_registry.parts()) with ordinality as p (name, n)
     left join bds.generated g on g.entity = e.name and g.part = p.name
     where exists (select from pg_class c where c.oid = e.table_name)
-        and g.fingerprint is distinct from bds_registry.fingerprint(e.name, p.name)
+        and (
+            g.fingerprint is distinct from bds_registry.fingerprint(e.name, p.name)
+            or g.objects ->> 'server:' <> current_setting('server_version_num')::int / 10000 || ''  -- restored on a newer server
+        )
     order by e.ordinal, p.n;
 $$;
-comment on function bds_registry.due_parts() is 'The parts of entities whose statements have changed since they were installed';
+comment on function bds_registry.due_parts() is
+    'The parts of entities whose statements have changed since they were installed, or that another version of PostgreSQL recorded';
 
 create function bds_registry.install_policies(this bds.entities)
     returns void
