@@ -7,6 +7,8 @@
 --                      its last record, and has_left, whether it left a row
 --     revert_entities  their entities that are registered: name, rank, table_name, touched (columns of which old values are known),
 --                      creates (whether rows come back), updates (whether rows change), deletes (whether rows go)
+--     revert_referrers tables that are not registered and whose rows would change or go with rows of an entity: entity, table_name, rule
+--                      (the foreign key)
 --     revert_errors    why rows stay as they are: entity, n, field, code, message
 --     revert_E         the rows of entity E (11_compare.sql)
 
@@ -102,6 +104,7 @@ begin
     create temporary table revert_entities (
         name text, rank int, table_name regclass, touched text[], creates boolean, updates boolean, deletes boolean
     ) on commit drop;
+    create temporary table revert_referrers (entity text, table_name regclass, rule name) on commit drop;
     create temporary table revert_errors (entity text, n bigint, field text, code text, message text) on commit drop;
 end
 $$;

@@ -36,12 +36,17 @@ declare
 begin
     for use in
         -- whatever the foreign key would do: neither shall rows go that the change set did not create, nor lose what they refer to
-        select u.name, u.table_name, a.attname as column_name, x.name is not null as is_reverted
+        select u.name, u.table_name, x.name is not null as is_reverted, c.condition, c.leaves
         from pg_constraint k
         join bds.entities u on u.table_name = k.conrelid
-        cross join lateral unnest(k.conkey, k.confkey) as c (attnum, of_target)
-        join pg_attribute t on t.attrelid = k.confrelid and t.attnum = c.of_target and t.attname = 'id'
-        join pg_attribute a on a.attrelid = k.conrelid and a.attnum = c.attnum
+        cross join lateral (
+            select string_agg(format('t.%I = o.%I', a.attname, b.attname), ' and ') as condition,
+                string_agg(format('x.%I is distinct from t.%1$I', a.attname), ' or ')
+                    filter (where a.attname in (select o.column_name from bds_revert.columns_of(u.name) o)) as leaves
+            from unnest(k.conkey, k.confkey) as p (own, other)
+            join pg_attribute a on a.attrelid = k.conrelid and a.attnum = p.own
+            join pg_attribute b on b.attrelid = k.confrelid and b.attnum = p.other
+        ) c
         left join pg_temp.revert_entities x on x.name = u.name
         where k.contype = 'f' and k.confrelid = this.table_name and this.deletes
     loop
@@ -50,20 +55,22 @@ begin
             bds_impl.fill(
                 $sql$
                 select d."@n" as n, null as field, 'in_use' as code, format('%s %s refers to it', {user:L}, min(t.id)) as message
-                from pg_temp.{rows:I} d join {table} t on t.company_id = (select $1) and t.{column:I} = d.id
+                from pg_temp.{rows:I} d
+                join {used} o on o.company_id = (select $1) and o.id = d.id
+                join {table} t on {condition}
                 where d."@action" = 'delete' and not d."@failed" {staying}
                 group by d."@n"
                 $sql$,
-                'rows', 'revert_' || this.name, 'user', use.name, 'table', use.table_name::text, 'column', use.column_name,
+                'rows', 'revert_' || this.name, 'used', this.table_name::text, 'user', use.name, 'table', use.table_name::text,
+                'condition', use.condition,
                 'staying', case when use.is_reverted then bds_impl.fill(
                     $sql$
                     and not exists (
                         select from pg_temp.{users:I} x
-                        where x.id = t.id and not x."@failed"
-                            and (x."@action" = 'delete' or x."@action" = 'update' and x.{column:I} is distinct from d.id)
+                        where x.id = t.id and not x."@failed" and (x."@action" = 'delete' or x."@action" = 'update' and ({leaves}))
                     )
                     $sql$,
-                    'users', 'revert_' || use.name, 'column', use.column_name
+                    'users', 'revert_' || use.name, 'leaves', coalesce(use.leaves, 'false')
                 ) else '' end
             ),
             company
@@ -72,7 +79,50 @@ begin
     return failed;
 end
 $$;
-comment on function bds_revert.find_used(text, record) is 'Fails the rows of an entity that are to go and to which rows refer that stay; returns how many';
+comment on function bds_revert.find_used(text, record) is
+    'Fails the rows of an entity that are to go and to which rows of entities refer that stay; returns how many';
+
+-- No role of the service need be allowed to read other tables of the owner that refer to rows.  Those whose key would refuse the delete
+-- do so; where it would not, the statistics of the transaction show that rows have changed or are gone (bds_revert.delete_rows).
+
+create function bds_revert.note_referrers()
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    insert into pg_temp.revert_referrers (entity, table_name, rule)
+    select distinct e.name, p.relid, k.conname
+    from pg_temp.revert_entities e
+    join pg_constraint k on k.contype = 'f' and k.confrelid = e.table_name and k.confdeltype in ('c', 'n', 'd') and k.conparentid = 0
+    cross join lateral (select k.conrelid::regclass union select t.relid from pg_partition_tree(k.conrelid) t) p (relid)
+    where not exists (select from bds.entities u where u.table_name = k.conrelid);
+    if found and not current_setting('track_counts')::boolean then
+        raise exception using
+            errcode = 'BD004', message = 'track_counts is off: whether rows of tables that are not registered go along cannot be told',
+            hint = 'set track_counts = on';
+    end if;
+end
+$$;
+comment on function bds_revert.note_referrers() is
+    'Fills revert_referrers; BD004 if the database does not count what a transaction does to tables';
+
+create function bds_revert.losses()
+    returns jsonb
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    return (
+        select jsonb_object_agg(
+            r.table_name::oid, pg_stat_get_xact_tuples_updated(r.table_name) + pg_stat_get_xact_tuples_deleted(r.table_name)
+        )
+        from pg_temp.revert_referrers r
+    );
+end
+$$;
+comment on function bds_revert.losses() is
+    'The rows of the tables of revert_referrers that this transaction has changed or deleted: {oid: number}, null without tables';
 
 create function bds_revert.find_taken(company text, this record)
     returns bigint

@@ -70,7 +70,36 @@ comment on function bds_revert.delete_statement() is
     'The statement that deletes the rows that are to go; $1 is the company, $2 and $3 the numbers of the first and last row; null if there '
     'are none';
 
-create function bds_revert.write(company text)
+create function bds_revert.delete_rows(company text, first bigint, last bigint, statement text, is_guarded boolean)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    before jsonb := bds_revert.losses();
+    rule   name;
+begin
+    execute statement using company, first, last;
+    if is_guarded then
+        select min(e.rule) into rule
+        from pg_temp.revert_referrers e
+        join jsonb_each(bds_revert.losses()) l on l.key = e.table_name::oid::text
+        where l.value <> before -> l.key
+            -- a trigger of the owner may have written where other rows are referred to
+            and (first <> last or e.entity = (select r.entity from pg_temp.revert_rows r where r.n = first));
+        if rule is not null then
+            raise exception using
+                errcode = 'foreign_key_violation', message = 'rows of a table that is not registered change or go along', constraint = rule,
+                detail = 'guard';
+        end if;
+    end if;
+end
+$$;
+comment on function bds_revert.delete_rows(text, bigint, bigint, text, boolean) is
+    'Deletes rows with the statement of bds_revert.delete_statement; guarded, it raises 23503 as soon as rows of tables that are not registered '
+    'change or go with them: those are references';
+
+create function bds_revert.write(company text, is_guarded boolean)
     returns void
     language plpgsql
     set search_path = pg_catalog, pg_temp
@@ -92,7 +121,7 @@ begin
     end loop;
     if deletes is not null then
         raise notice 'deleting: % of % rows done', done, greatest(wanted, 1);
-        execute deletes using company, 0, wanted;
+        perform bds_revert.delete_rows(company, 0, wanted, deletes, is_guarded);
     end if;
     for this in select * from bds_revert.last_steps() loop
         perform bds_change_log.settle(company, this.settles);
@@ -101,7 +130,8 @@ begin
     perform bds_change_log.settle(company, false);
 end
 $$;
-comment on function bds_revert.write(text) is 'Writes all rows that do not fail';
+comment on function bds_revert.write(text, boolean) is
+    'Writes all rows that do not fail; is_guarded: as bds_revert.delete_rows says';
 
 -- The unforeseen: rules of a table that no check knows.  Which rows they refuse is found as for imports.
 
@@ -146,8 +176,10 @@ declare
     this     record;
     problems jsonb[];
     numbers  bigint[];
+    deletes  text := format('select bds_revert.delete_rows($1, $2, $3, %L, true)', bds_revert.delete_statement());
     before   int := -1;
 begin
+    set constraints all immediate;
     -- the steps of bds_revert.write, up to the first that finds any: what others would find may be their consequence
     perform bds_revert.make_way(company);
     for this in select * from bds_revert.steps() loop
@@ -160,7 +192,7 @@ begin
     from pg_temp.revert_entities e cross join lateral unnest(bds_revert.numbers(e.name, array['delete'])) n
     where e.deletes;
     loop
-        problems := bds_feed.write_in_ranges(array[bds_revert.delete_statement()], company, numbers);
+        problems := bds_feed.write_in_ranges(array[deletes], company, numbers);
         exit when cardinality(problems) in (0, before);
         before := cardinality(problems);
         -- what is referred to by a row that goes after it: another turn, the other way round

@@ -32,40 +32,61 @@ begin
     rows := bds_revert.read_log(import.company_id, import.reverts, coalesce(since, 'infinity'));
     perform bds_revert.read_later(import.company_id, import.reverts);
     perform bds_revert.note_entities();
+    perform bds_revert.note_referrers();
     for this in select * from pg_temp.revert_entities e order by e.rank loop
         raise notice 'comparing %: % of % rows done', this.name, 0, rows;
         perform bds_revert.compare(import.company_id, this, import.is_forced);
     end loop;
-    perform bds_revert.undo(import);
-    return bds_revert.finish(import, rows);
+    return bds_revert.finish(import, rows, bds_revert.undo(import));
 end
 $$;
 comment on function bds_revert.run(bds.imports) is 'Runs a revert that has the company''s turn; returns its report';
 
 create function bds_revert.undo(import bds.imports)
-    returns void
+    returns jsonb
     language plpgsql
     set search_path = pg_catalog, pg_temp
 as $$
+declare
+    counts  jsonb;
+    odd     jsonb;
+    detail  text;
+    guarded boolean := true;
 begin
     loop
         perform bds_revert.check(import.company_id);
         begin
-            perform bds_revert.write(import.company_id);
-            exit when not import.dry_run;
-            raise exception using errcode = 'BDF02', message = 'dry run';
+            perform bds_revert.write(import.company_id, guarded);
+            counts := bds_revert.counts();  -- what is written once more is not counted again
+            odd := bds_revert.correct(import.company_id);
+            if odd is null and not import.dry_run then
+                return counts;
+            end if;
+            raise exception using errcode = 'BDF02', message = 'nothing stays';
         exception
             when sqlstate 'BDF02' then
-                return;
+                if odd is null then
+                    return counts;
+                end if;
+                perform bds_revert.fail_all(odd);
+                return bds_revert.counts();
             when others then
-                if not bds_feed.is_fault_of_rows(sqlstate) or not bds_revert.find_refused(import.company_id) then
+                get stacked diagnostics detail = pg_exception_detail;
+                if not bds_feed.is_fault_of_rows(sqlstate) then
                     raise;
+                elsif not bds_revert.find_refused(import.company_id) then
+                    if detail <> 'guard' then
+                        raise;
+                    end if;
+                    guarded := false;  -- no row takes others along: a trigger of the owner has written them
                 end if;
         end;
     end loop;
 end
 $$;
-comment on function bds_revert.undo(bds.imports) is 'Writes what can be undone, again as long as the database refuses rows; of a dry run nothing stays';
+comment on function bds_revert.undo(bds.imports) is
+    'Writes what can be undone, again as long as the database refuses rows, or nothing if rows are not as wanted then; of a dry run nothing '
+    'stays. Returns bds_revert.counts';
 
 create function bds_revert.counts()
     returns jsonb
@@ -99,18 +120,21 @@ end
 $$;
 comment on function bds_revert.counts() is 'What was undone and what was not: {entity: {created, updated, deleted, unchanged, failed}}';
 
-create function bds_revert.finish(import bds.imports, rows bigint)
+create function bds_revert.finish(import bds.imports, rows bigint, counts jsonb)
     returns json
     language plpgsql
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    failed bigint := bds_revert.keep_errors(import);
-    now_at timestamptz := clock_timestamp();
+    failed  bigint := bds_revert.keep_errors(import);
+    now_at  timestamptz := clock_timestamp();
+    is_done boolean := exists (
+        select from jsonb_each(counts) e cross join lateral jsonb_each_text(e.value) c where c.key <> 'failed' and c.value <> '0'
+    );
 begin
     update bds.imports i
-    set finished_at = now_at, entities = bds_revert.counts(), error_count = failed, records = rows, done = rows,
-        state = case when failed = 0 then 'completed' when failed = rows then 'failed' else 'partial' end,
+    set finished_at = now_at, entities = counts, error_count = failed, records = rows, done = rows,
+        state = case when failed = 0 then 'completed' when is_done then 'partial' else 'failed' end,
         position = (select coalesce(max(p.last_id), 0) from bds.positions p where p.company_id = import.company_id)
     where i.company_id = import.company_id and i.id = import.id and not i.is_cancelled;
     if not found then
@@ -120,7 +144,7 @@ begin
     return bds.import_report(import.company_id, import.id);
 end
 $$;
-comment on function bds_revert.finish(bds.imports, bigint) is 'Ends a revert that has run, keeps its errors; returns the report';
+comment on function bds_revert.finish(bds.imports, bigint, jsonb) is 'Ends a revert that has run, keeps its errors; returns the report';
 
 create function bds_revert.keep_errors(import bds.imports)
     returns bigint
