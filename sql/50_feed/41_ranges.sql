@@ -20,6 +20,7 @@ create function bds_feed.refusal(problem jsonb, is_delete boolean)
         'code', case problem ->> 'state'
             when '23505' then 'already_exists'
             when '23503' then case when is_delete then 'in_use' else 'lookup_not_found' end
+            when '23001' then 'in_use'  -- a key with on delete restrict
             when '23502' then 'required'
             else 'invalid_value'
         end,

@@ -294,7 +294,8 @@ begin
         -- What is referred to by a row that goes after it is refused at first: another turn, the other way round.
         loop
             problems := bds_feed.write_in_ranges(array[bds_feed.delete_statement()], import.company_id, tickets);
-            exit when exists (select from unnest(problems) p where p ->> 'state' <> '23503') or cardinality(problems) in (0, before);
+            exit when exists (select from unnest(problems) p where bds_feed.refusal(p, true) ->> 'code' <> 'in_use')
+                or cardinality(problems) in (0, before);
             before := cardinality(problems);
             tickets := array(select (p.problem ->> 'key')::bigint from unnest(problems) with ordinality as p (problem, n) order by p.n desc);
         end loop;
@@ -308,7 +309,10 @@ begin
     from unnest(problems) as p cross join lateral bds_feed.refusal(p, true) r
     where g.n = (p ->> 'key')::bigint
         -- beside a row that is refused for itself, others may be in use only because that one stays: they come next
-        and (p ->> 'state' <> '23503' or not exists (select from unnest(problems) o where o ->> 'state' <> '23503'));
+        and (
+            r ->> 'code' <> 'in_use'
+            or not exists (select from unnest(problems) o where bds_feed.refusal(o, true) ->> 'code' <> 'in_use')
+        );
     return cardinality(problems) > 0;
 end
 $$;

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import count
-from typing import Any
 
 import pytest
 
@@ -142,8 +141,10 @@ def test_a_trigger_that_will_not_have_the_wanted_values_makes_the_undo_fail_as_a
         for dry_run in (True, False):
             report = revert(carts, change_set, dry_run=dry_run, force=force)
             assert (report["state"], report["errorCount"]) == ("failed", len(expected)), report
-            assert [(e["path"].replace(f"/{e['path'].split('/')[1].split('.')[0]}", ""), e["record"], e["message"])
-                for e in report["errors"]] == expected
+            assert [
+                (e["path"].replace(f"/{e['path'].split('/')[1].split('.')[0]}", ""), e["record"], e["message"])
+                for e in report["errors"]
+            ] == expected
             assert {e["code"] for e in report["errors"]} == {"conflict"}
             failed = expected[0][0].split(".")[0]
             assert {name: each for name, each in counts(report).items() if each} == {failed: {"failed": len(expected)}}
@@ -170,13 +171,130 @@ def test_rows_that_conflict_stay_when_a_trigger_is_mended_and_are_listed_when_it
 
 def test_what_a_trigger_writes_outside_of_the_undo_stays_as_its_own_change(carts: Feed) -> None:
     """In other rows, and in columns that the change set has not changed."""
-    change_set = change(carts, "insert into data.lines (id, cart_id, quantity) values (3, 2, 5)", "update data.carts set note = 'x' where id = 1")
+    change_set = change(
+        carts, "insert into data.lines (id, cart_id, quantity) values (3, 2, 5)", "update data.carts set note = 'x' where id = 1"
+    )
     body = "update data.carts set total = total + 1; return null;"
     with trigger(carts, "after delete on data.lines for each statement", body):
         report = revert(carts, change_set)
     assert (report["state"], counts(report)) == ("completed", {"carts": {"updated": 1}, "lines": {"deleted": 1}})
     assert carts.ask("select code, total, note from api.carts order by code") == [("A", 6, "Old"), ("B", 1, None)]
-    logged = carts.ask(
-        "select old from bds.changes where company_id = %s and entity = 'carts' and change_set_id = %s and row_id = 2", carts.company, report["changeSetId"]
+    assert carts.ask(
+        "select column_name, old, new from bds.change_values(%s, change_set => %s) where row_id = 2 and column_name = 'total'",
+        carts.company, report["changeSetId"],
+    ) == [("total", "0.00", "1.00")]  # fmt: skip
+
+
+CART = "company_id text collate \"C\" not null default 'none', cart_id bigint"
+KEY = "foreign key (company_id, cart_id) references data.carts (company_id, id)"
+NOTES = f"create table elsewhere.notes ({CART}, note text, {KEY} {{}})"
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [
+        [NOTES.format("on delete cascade")],
+        [NOTES.format("on delete set null (cart_id)")],
+        [NOTES.format("on delete set default (cart_id)")],
+        [NOTES.format("on delete restrict")],
+        [NOTES.format("on delete no action")],
+        [NOTES.format("deferrable initially deferred")],
+        [
+            "create table elsewhere.notes (company_id text collate \"C\", cart_id bigint, code text, note text,"
+            " foreign key (company_id, code) references data.carts (company_id, code) on delete cascade)"
+        ],
+        [
+            f"create table elsewhere.notes ({CART}, note text, {KEY} on delete cascade) partition by list (note)",
+            "create table elsewhere.notes_1 partition of elsewhere.notes for values in ('precious') partition by list (note)",
+            "create table elsewhere.notes_2 partition of elsewhere.notes_1 default",
+        ],
+        [
+            f"create table elsewhere.all_notes ({CART}, note text) partition by list (note)",
+            "create table elsewhere.notes partition of elsewhere.all_notes default",
+            f"alter table elsewhere.notes add {KEY} on delete cascade",
+        ],
+        [NOTES.format("on delete cascade"), "alter table elsewhere.notes enable row level security, force row level security"],
+        [
+            f"create table elsewhere.notes ({CART}, note text, unique (company_id, cart_id), {KEY} on delete cascade)",
+            f"create table elsewhere.words ({CART}, foreign key (company_id, cart_id) references elsewhere.notes (company_id, cart_id)"
+            " on delete cascade)",
+        ],
+    ],
+    ids=["cascade", "set-null", "set-default", "restrict", "no-action", "deferred", "by-code", "partitions", "partition", "rls", "deep"],
+)  # fmt: skip
+def test_rows_to_which_a_table_refers_that_is_no_entity_and_that_no_role_of_the_service_may_read_stay(
+    carts: Feed, statements: list[str]
+) -> None:
+    change_set = change(carts, "insert into data.carts (id, code, number) select n, 'N' || n, n from generate_series(3, 9) n")
+    row = {"company_id": carts.company, "cart_id": "5", "note": "precious", "code": "N5"}
+    alter(
+        carts,
+        "create role stranger",
+        "create schema elsewhere authorization stranger; grant usage on schema data to stranger; grant references on data.carts to stranger",
+        "set role stranger",
+        *statements,
+        "reset role",
     )
-    assert logged == [({"total": 0},)]
+    try:
+        tables = carts.operator.rows(
+            "select oid::regclass::text from pg_class where relnamespace = 'elsewhere'::regnamespace and relkind = 'r'"
+        )
+        for (table,) in tables:
+            names = {
+                name
+                for (name,) in carts.operator.rows(
+                    "select attname from pg_attribute where attrelid = %s::regclass and attnum > 0", (table,)
+                )
+            }
+            alter(carts, f"insert into {table} ({', '.join(sorted(names & row.keys()))}) values"
+                f" ({', '.join(repr(row[name]) for name in sorted(names & row.keys()))})")  # fmt: skip
+        kept = [carts.operator.rows(f"select to_jsonb(t) from {table} t") for (table,) in tables]
+        for options in ({"dry_run": True}, {"force": True, "dry_run": True}, {}):
+            report = revert(carts, change_set, **options)
+            assert (report["state"], problems(report)) == ("partial", [("carts", "code:N5", "in_use")])
+            assert counts(report) == {"carts": {"deleted": 6, "failed": 1}}
+        assert carts.rows("carts", "code") == [("A",), ("B",), ("N5",)]
+        assert [carts.operator.rows(f"select to_jsonb(t) from {table} t") for (table,) in tables] == kept
+        for (table,) in tables:
+            alter(carts, f"truncate {table} cascade")
+        assert counts(revert(carts, change_set)) == {"carts": {"deleted": 1, "unchanged": 6}}
+    finally:
+        alter(carts, "drop owned by stranger cascade", "drop role stranger")
+
+
+def test_what_a_trigger_writes_in_a_table_that_refers_to_other_rows_keeps_no_row(carts: Feed) -> None:
+    change_set = change(
+        carts,
+        "insert into data.carts (id, code, number) values (3, 'C', 3), (4, 'D', 4)",
+        "insert into data.lines (id, cart_id, quantity) values (3, 1, 1), (4, 2, 1)",
+    )
+    alter(
+        carts,
+        f"create table data.sums (total int, {CART}, {KEY} on delete cascade)",
+        "grant select, update on data.sums to bds_writer",
+        f"insert into data.sums select 0, '{carts.company}', n from generate_series(1, 4) n where n <> 4",
+    )
+    try:
+        with trigger(
+            carts,
+            "after delete on data.lines for each row",
+            "update data.sums set total = 1 where cart_id = old.cart_id; return null;",
+        ):
+            report = revert(carts, change_set)
+        assert (report["state"], problems(report)) == ("partial", [("carts", "code:C", "in_use")])
+        assert carts.ask("select cart_id, total from data.sums order by 1") == [(1, 1), (2, 1), (3, 0)]
+        change_set = change(
+            carts,
+            "insert into data.carts (id, code, number) values (5, 'E', 5)",
+            "insert into data.lines (id, cart_id, quantity) values (5, 1, 1)",
+        )
+        with trigger(
+            carts,
+            "after delete on data.lines for each row",
+            "update data.sums set total = 2 where cart_id = old.cart_id; return null;",
+        ):
+            report = revert(carts, change_set)
+        assert (report["state"], counts(report)) == ("completed", {"carts": {"deleted": 1}, "lines": {"deleted": 1}})
+        assert carts.ask("select cart_id, total from data.sums order by 1") == [(1, 2), (2, 1), (3, 0)]
+    finally:
+        alter(carts, "drop table data.sums")
