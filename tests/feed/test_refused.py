@@ -79,16 +79,32 @@ def test_parent_and_child_are_deleted_although_another_delete_is_refused(strict:
     assert strict.rows("categories", "code") == [("P",)]
 
 
-def test_a_table_that_is_not_an_entity_keeps_the_rows_that_it_refers_to(strict: Feed) -> None:
+@pytest.mark.parametrize(
+    ("rule", "left"),
+    [
+        ("", None),
+        ("on delete restrict", None),
+        ("on delete cascade", []),
+        ("on delete set null (category_id)", [(None,)]),
+    ],
+)
+def test_a_table_that_is_not_an_entity_keeps_the_rows_that_it_refers_to_unless_its_key_says_what_becomes_of_its_own(
+    strict: Feed, rule: str, left: list[Any] | None
+) -> None:
+    """left: what is left of the table if the row is deleted."""
     strict.good(categories=[{"code": "A", "name": "a"}, {"code": "B", "name": "b", "parent": "code:A"}, {"code": "C", "name": "c"}])
-    strict.operator.connection.execute("""
-        create table data.ledger (company_id text collate "C", category_id bigint, foreign key (company_id, category_id) references data.categories (company_id, id));
-        insert into data.ledger select company_id, id from data.categories where code = 'C'
-    """)
+    strict.operator.connection.execute(
+        f"""
+        create table data.ledger (company_id text collate "C", category_id bigint,
+            foreign key (company_id, category_id) references data.categories (company_id, id) {rule});
+        insert into data.ledger select company_id, id from data.categories where code = 'C' and company_id = '{strict.company}'
+        """.encode()
+    )
     try:
         report = strict.send({"@atomic": False, "categories": [{"@operation": "delete", "code": code} for code in "ABC"]})
-        assert errors(report) == [("categories[2]", "in_use")]
-        assert strict.rows("categories", "code") == [("C",)]
+        assert errors(report) == ([("categories[2]", "in_use")] if left is None else [])
+        assert strict.rows("categories", "code") == ([("C",)] if left is None else [])
+        assert left is None or strict.operator.rows("select category_id from data.ledger") == left
     finally:
         strict.operator.connection.execute("drop table data.ledger")
 
