@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from psycopg.sql import SQL, Composable, Composed, Identifier
+from psycopg.sql import SQL, Composable, Composed, Identifier, Literal
 
 from app.database.catalog import Navigation
 from app.query.sql_parameters import COMPANY
@@ -37,16 +37,20 @@ def past_sides(
 ) -> tuple[Composable, Composable]:
     """The rows without a later change, and those with one; with values, without some that have none of them in the field `name`.
 
-    A rebuilt row has such a value if it has it now, or if a later change has replaced it.  A change of a child is logged for its
-    parent, too, in the same transaction; the version may lie between the two.  From FEW such rows on all rows are rebuilt: the log
-    is searched for each of few ids, and would be compared with each of many.
+    A rebuilt row has such a value if it has it now, or if a later change has replaced it.  Since a child got its parent, a change
+    of it is also logged for the parent, in the same transaction; the version may lie between the two.  From FEW such rows on all
+    rows are rebuilt: the log is searched for each of few ids, and would be compared with each of many.
     """
     unchanged, changed = Identifier("past", f"{entity}_unchanged"), Identifier("past", f"{entity}_changed")
     if values is None:
         return unchanged, changed
     ids = values
     if name != "id":
-        condition = " and (current_setting('bds.version_is_whole') <> 'true' or exists (select from {} as p where p.id = any({})))"
+        condition = (
+            " and (current_setting('bds.version_is_whole') <> 'true' or not exists (select from bds.entities as e"
+            " where e.name = {} and e.parent_since <= current_setting('bds.version_time')::timestamptz)"
+            " or exists (select from {} as p where p.id = any({})))"
+        )
         ids = SQL(
             "array(select n.id from {present} as n where n.company_id = {company} and n.{key} = any({values})"
             " union all select o.id from {replaced} as o where o.{key} = any({values}){condition} limit {few})"
@@ -54,7 +58,7 @@ def past_sides(
             present=Identifier("api", entity),
             replaced=Identifier("past", f"{entity}_replaced"),
             condition=SQL(condition if parent else "").format(
-                *([Identifier("past", f"{parent}_replaced"), values] if parent else ())
+                *([Literal(entity), Identifier("past", f"{parent}_replaced"), values] if parent else ())
             ),
             company=COMPANY,
             key=Identifier(name),

@@ -18,6 +18,7 @@ declare
     name        text := coalesce(entity, bds_registry.camel_case((select relname from pg_class where oid = table_name)));
     parent_name text;
     previous    regclass;
+    parents     jsonb;
 begin
     if not bds.is_operator() then
         raise exception using errcode = 'BD001', message = 'only the operator registers entities';
@@ -38,6 +39,7 @@ begin
         collection := coalesce(collection, name);
     end if;
     previous := (select e.table_name from bds.entities e where e.name = name);
+    parents := bds_registry.parents();
     if previous <> table_name and exists (select from pg_class c where c.oid = previous) then
         perform bds_registry.uninstall_table(previous);  -- its changes would be logged as those of the table that takes its place
     end if;
@@ -52,6 +54,7 @@ begin
     perform bds_registry.describe_fields(name, table_name);
     perform bds_registry.describe_columns(name, table_name, is_another => previous is distinct from table_name);
     perform bds_registry.describe_navigations(name);
+    perform bds_registry.note_parents(parents);
     perform bds_registry.install_entity(name);
     perform bds_feed.install(name);
     -- functions of its children name the table

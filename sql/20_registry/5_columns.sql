@@ -46,6 +46,40 @@ comment on function bds_registry.describe_columns(text, regclass, boolean) is
     'Stores the names and types of columns that have changed since the last registration. is_another: the entity had another table, '
     'or none';
 
+create function bds_registry.parents()
+    returns jsonb
+    language sql
+    stable
+    set search_path = pg_catalog, pg_temp
+    return (
+        select jsonb_object_agg(e.name, jsonb_build_array(e.table_name::oid, f.ordinal, p.name, p.table_name::oid))
+        from bds.entities e
+        left join bds.fields f on f.entity = e.name and f.reference = e.parent_navigation
+        left join bds.navigations n on n.entity = e.name and n.name = e.parent_navigation and not n.many
+        left join bds.entities p on p.name = n.target
+    );
+comment on function bds_registry.parents() is
+    'Of each entity its table and, of a child, the number of the column that names the parent, the parent and its table';
+
+create function bds_registry.note_parents(before jsonb)
+    returns void
+    language sql
+    set search_path = pg_catalog, pg_temp
+as $$
+    update bds.entities e
+    set parent_since = case
+        when p.now ->> 2 is null then null
+        -- older changes are those of another table
+        when p.now -> 0 is distinct from before -> e.name -> 0
+            then (select min(h.since) from bds.column_history h where h.entity = e.name)
+        else clock_timestamp()
+    end
+    from jsonb_each(bds_registry.parents()) as p (name, now)
+    where p.name = e.name and p.now is distinct from before -> e.name;
+$$;
+comment on function bds_registry.note_parents(jsonb) is
+    'Notes which entities have become children, or children of another parent, since bds_registry.parents returned this';
+
 create function bds_registry.register_statement(this bds.entities)
     returns text
     language sql

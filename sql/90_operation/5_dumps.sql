@@ -58,6 +58,7 @@ begin
             select jsonb_object_agg(h.entity, h.since)
             from (select c.entity, min(c.since) as since from bds.column_history c group by c.entity) h
         ),
+        'parents', (select jsonb_object_agg(e.name, e.parent_since) from bds.entities e where e.parent_since is not null),
         'change_log', (
             select jsonb_agg(p.starts)
             from bds_change_log.partitions() p
@@ -247,6 +248,10 @@ declare
     company text := header ->> 'company';
 begin
     perform bds_operation.rename_restored(header);
+    -- there the rows may have been children for a shorter time
+    update bds.entities e set parent_since = p.since::timestamptz
+    from jsonb_each_text(nullif(header -> 'parents', 'null')) as p (name, since)
+    where e.name = p.name and p.since::timestamptz > e.parent_since;
     if not is_moved then  -- the transaction is of another server, and readers may have seen other changes under these ids
         update bds.clocks k set transaction_id = null, departed_at = null, begun_at = default where k.company_id = company;
     end if;

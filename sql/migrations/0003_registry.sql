@@ -8,6 +8,7 @@ create table bds.entities (
     -- only for a child entity: the navigation to its parent, and the name of its rows inside the parent
     parent_navigation  text,
     collection         text,
+    parent_since       timestamptz,
     rewritten_at       timestamptz,
 
     constraint entity_name_is_camel_case check (name ~ '^[a-z][A-Za-z0-9]{0,62}$'),
@@ -20,6 +21,8 @@ comment on column bds.entities.singular is 'The name of one row, such as orderIt
 comment on column bds.entities.table_name is 'The table';
 comment on column bds.entities.parent_navigation is 'For a child entity the navigation to its parent';
 comment on column bds.entities.collection is 'For a child entity the name of its rows inside the parent';
+comment on column bds.entities.parent_since is
+    'For a child entity since when each change of its rows is also logged as a change of this parent''s row; -infinity: from its first row on';
 comment on column bds.entities.rewritten_at is
     'When it was registered after ALTER TABLE had rewritten the table, which may have changed values unseen by the triggers; null: never';
 
