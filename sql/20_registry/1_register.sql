@@ -16,7 +16,7 @@ as $$
 #variable_conflict use_variable
 declare
     name        text := coalesce(entity, bds_registry.camel_case((select relname from pg_class where oid = table_name)));
-    parent_name text;
+    parent_name text := bds_registry.camel_case(regexp_replace(parent, '_id$', ''));
     previous    regclass;
     parents     jsonb;
 begin
@@ -35,7 +35,6 @@ begin
     execute format('alter table %s alter column company_id set default current_setting(''bds.company'', true)', table_name);
 
     if parent is not null then
-        parent_name := bds_registry.camel_case(regexp_replace(parent, '_id$', ''));
         collection := coalesce(collection, name);
     end if;
     previous := (select e.table_name from bds.entities e where e.name = name);
@@ -45,11 +44,9 @@ begin
     end if;
     insert into bds.entities as e (name, singular, table_name, parent_navigation, collection)
     values (name, coalesce(singular, bds_registry.singular_of(name)), table_name, parent_name, collection)
-    on conflict on constraint entities_pkey do update set
-        singular = excluded.singular,
-        table_name = excluded.table_name,
-        parent_navigation = excluded.parent_navigation,
-        collection = excluded.collection;
+    on conflict on constraint entities_pkey do update
+    set (singular, table_name, parent_navigation, collection)
+        = (excluded.singular, excluded.table_name, excluded.parent_navigation, excluded.collection);
 
     perform bds_registry.describe_fields(name, table_name);
     perform bds_registry.describe_columns(name, table_name, is_another => previous is distinct from table_name);
