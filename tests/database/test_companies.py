@@ -385,6 +385,18 @@ def test_history_that_was_recorded_under_old_names_is_read_under_the_present_one
     assert [old for (old,) in filled.rows(logged)][2] == {"city": "Ulm"}, "where the names were the same the log stays as it was"
 
 
+def test_children_that_got_their_parent_later_in_the_dump_are_read_so(filled: Operator, elsewhere: Operator) -> None:
+    later = "select name, parent_since from bds.entities where parent_since > '-infinity'"
+    assert filled.rows(later) == elsewhere.rows(later) == []
+    filled.connection.execute(
+        "select bds.register('data.order_items');"
+        " select bds.register('data.order_items', parent => 'order_id', collection => 'items')"
+    )
+    restore(elsewhere, dumped(filled))
+    assert filled.rows(later) == elsewhere.rows(later)
+    assert [name for name, _ in elsewhere.rows(later)] == ["orderItems"]
+
+
 def test_a_restore_that_would_hide_history_is_refused(filled: Operator, elsewhere: Operator) -> None:
     content = dumped(filled)
     elsewhere.connection.execute("select bds.unregister('warehouses'); select bds.register('data.warehouses')")
