@@ -292,8 +292,14 @@ begin
         logged := 0;
         if parents is not null then
             perform set_config('bds.touching', depth + 1 || ':' || {collection:L}, true);
-            update {table} p set updated_at = p.updated_at from unnest(parents) k (id) where p.company_id = company and p.id = k.id;
+            -- bds_2_stamp sets the time; with the old one, a trigger that skips updates without a change would skip this one
+            update {table} p set updated_at = clock_timestamp() from unnest(parents) k (id) where p.company_id = company and p.id = k.id;
             get diagnostics logged = row_count;
+            if logged <> cardinality(parents) then
+                raise exception using
+                    errcode = 'BD004',
+                    message = format('a trigger of %s skips the update which says that %L have changed', {table:L}, {collection:L});
+            end if;
             perform set_config('bds.touching', coalesce(claims, ''), true);
         end if;
         if logged = 0 then

@@ -172,6 +172,25 @@ def test_only_parents_are_said_to_have_changed_with_their_children(acme: Operato
     ]
 
 
+def test_a_trigger_cannot_keep_a_parent_from_changing_with_its_children(acme: Operator) -> None:
+    """One that skips updates without a change does not: the parent's time changes."""
+    acme.write("acme", "insert into data.products (id, code, name) values (1, 'p', 'P'), (2, 'q', 'Q')")
+    acme.connection.execute(
+        "create trigger a_first before update on data.products for each row execute function suppress_redundant_updates_trigger()"
+    )
+    acme.write("acme", "insert into data.product_variants (code, product_id) values ('v', 1)")
+    assert log(acme, 5)[0][:3] == ("products", "update", 1)
+    trigger(acme, "before update on {table} for each row when (old.id = 2)", "return null;", table="products")
+    for statement in (
+        "insert into data.product_variants (code, product_id) values ('w', 2)",
+        "update data.product_variants set product_id = 2",
+    ):
+        with pytest.raises(psycopg.Error, match="skips the update which says that 'variants' have changed") as error:
+            acme.write("acme", statement)
+        assert error.value.sqlstate == "BD004"
+    assert len(log(acme, 5)) == 1
+
+
 @pytest.mark.parametrize("statement", ["update data.units set name = 'x' where code = 'a'", "update data.units set name = 'x'"])
 @pytest.mark.parametrize("key", ["company_id := 'beta'", "id := new.id + 100"])
 def test_a_trigger_cannot_change_a_key(acme: Operator, statement: str, key: str) -> None:
