@@ -25,15 +25,20 @@ THINGS = f"create table data.{{t}} ({ROW}, code text not null, label text, box_i
 OTHER = f"alter table data.{{t}} add {KEY.format(k='other_id')}"
 FIRST = (
     "insert into data.{b} (id, code) values (1, 'A'), (2, 'B'), (3, 'C');"
-    " insert into data.{t} (id, code, box_id, other_id) values (1, 'T1', 1, 2), (2, 'T2', 1, null), (3, 'T3', 2, 1), (4, 'T4', null, 1)"
+    " insert into data.{t} (id, code, box_id, other_id) values (1, 'T1', 1, null), (2, 'T2', 1, null), (3, 'T3', 2, 2),"
+    " (4, 'T4', null, 1), (6, 'T6', 2, 1), (7, 'T7', 2, 1)"
 )
-MOVE = "update data.{t} set {k} = 2 where id = 1; delete from data.{t} where id = 2; insert into data.{t} (id, code, {k}) values (5, 'T5', 1)"
+MOVE = (
+    "update data.{t} set {k} = 2 where id = {i}; delete from data.{t} where id = {i} + 1;"
+    " insert into data.{t} (id, code, {k}) values ({i} + 4, 'T' || {i} + 4, 1)"
+)
 # box A stays untouched
 BACK = (
     "update data.{t} set label = 'x', {k} = null where id = 3; delete from data.{b} where id = 3;"
     " insert into data.{b} (id, code) values (4, 'D')"
 )
-BOX, OTHER_BOX = MOVE.replace("{k}", "box_id"), MOVE.replace("{k}", "other_id")
+BOX = MOVE.replace("{k}", "box_id").replace("{i}", "1")
+OTHER_BOX = MOVE.replace("{k}", "other_id").replace("{i}", "6")
 BOX_BACK, OTHER_BACK = BACK.replace("{k}", "box_id"), BACK.replace("{k}", "other_id")
 B, T = "select bds.register('data.{b}')", "select bds.register('data.{t}'{})"
 PLAIN, CHILD = T.replace("{}", ""), T.replace("{}", ", parent => 'box_id', collection => 'things'")
@@ -70,7 +75,7 @@ STORIES = {
     "column-later": Story(
         [
             BOXES, THINGS, B, PLAIN, FIRST, f"alter table data.{{t}} add late_id bigint default 1; alter table data.{{t}} add {KEY.format(k='late_id')}",
-            CHILD.replace("box_id", "late_id"), MOVE.replace("{k}", "late_id"), BACK.replace("{k}", "late_id"),
+            CHILD.replace("box_id", "late_id"), BOX.replace("box_id", "late_id"), BACK.replace("{k}", "late_id"),
         ],
         "lateId",
     ),
@@ -129,7 +134,7 @@ class Reader:
             rows.append(
                 {row["id"]: row for (row,) in self.service.operator.rows("select bds.rows_at('demo', %s, %s)", (entity, version))}
             )
-            for id in range(1, 6):
+            for id in range(1, 11):
                 found = self.service.operator.rows("select bds.row_at('demo', %s, %s, %s)", (entity, id, version))
                 assert found == [(rows[-1].get(id),)]
         boxes, things = rows
