@@ -253,6 +253,20 @@ comment on function bds_change_log.settle(text, boolean) is
     'From now on, updates at the caller''s depth of triggers complete the records that this transaction has written of their rows, or no '
     'longer do';
 
+create function bds_change_log.parent_keys(key_column name, operation text)
+    returns text
+    language sql
+    immutable
+    set search_path = pg_catalog, pg_temp
+    -- a child that was moved changes its old parent, too
+    return (
+        select string_agg(format('select distinct t.%I from %s t where t.company_id = company', key_column, t), ' union ')
+        from unnest(case operation
+            when 'insert' then array['new_rows'] when 'delete' then array['old_rows'] else array['new_rows', 'old_rows']
+        end) t
+    );
+comment on function bds_change_log.parent_keys(name, text) is 'SQL for the parents that a statement''s new or old rows name in a column';
+
 create function bds_change_log.touch_statement(child bds.entities, operation text)
     returns text
     language plpgsql
@@ -308,13 +322,7 @@ begin
         'parent', parent.name,
         'collection', child.collection,
         'table', parent.table_name::text,
-        -- a child that was moved changes its old parent, too
-        'keys', (
-            select string_agg(format('select distinct t.%I from %s t where t.company_id = company', key_column, t), ' union ')
-            from unnest(case operation
-                when 'insert' then array['new_rows'] when 'delete' then array['old_rows'] else array['new_rows', 'old_rows']
-            end) t
-        )
+        'keys', bds_change_log.parent_keys(key_column, operation)
     );
 end
 $$;
