@@ -311,7 +311,7 @@ begin
             get diagnostics logged = row_count;
             if logged <> cardinality(parents) then
                 raise exception using
-                    errcode = 'BD004',
+                    errcode = 'triggered_data_change_violation',
                     message = format('a trigger of %s skips the update which says that %L have changed', {table:L}, {collection:L});
             end if;
             perform set_config('bds.touching', coalesce(claims, ''), true);

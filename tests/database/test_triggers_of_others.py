@@ -187,7 +187,7 @@ def test_a_trigger_cannot_keep_a_parent_from_changing_with_its_children(acme: Op
     ):
         with pytest.raises(psycopg.Error, match="skips the update which says that 'variants' have changed") as error:
             acme.write("acme", statement)
-        assert error.value.sqlstate == "BD004"
+        assert error.value.sqlstate == "27000"
     assert len(log(acme, 5)) == 1
 
 
