@@ -28,7 +28,7 @@ async def _run(place: Place, retention: int, interval: float) -> None:
             async with place.service() as connection:
                 cursor = await connection.execute(MAINTAIN, (retention or None,))
                 for step, problem in await cursor.fetchall():
-                    log.warning("maintenance failed: %s: %s", step, problem)
+                    log.warning("maintenance: %s: %s", step, problem)
         except psycopg.Error as error:
             log.warning("maintenance failed: %s", type(error).__name__)
         except Exception:

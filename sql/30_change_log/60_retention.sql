@@ -53,6 +53,7 @@ create function bds_change_log.expire_changes()
     language plpgsql
     set search_path = pg_catalog, pg_temp
     set timezone = 'UTC'
+    set lock_timeout = '100ms'
 as $$
 declare
     -- months that ended before it are expired for every company; a log that is divided into shards has no partitions of months
@@ -61,6 +62,8 @@ declare
     ) end;
     -- hooks are not matched while no process of the service runs
     awaited timestamptz := (select min(a.month) from bds_webhooks.awaited_months() a);
+    began   timestamptz := clock_timestamp();
+    blocked text[] := '{}';  -- companies of which another session has a month that is expired
     expired record;
     done    bigint := 0;
 begin
@@ -74,12 +77,19 @@ begin
             and not exists (select from bds_webhooks.awaited_months() a where a.company_id = m.company_id and a.month <= m.month)
         order by m.month, m.company_id
     loop
-        exit when clock_timestamp() > statement_timestamp() + interval '1 second';  -- the next call goes on
-        delete from bds.change_log l
-        where l.company_id = expired.company_id
-            and l.created_at >= expired.month and l.created_at < expired.month + interval '1 month';
-        delete from bds.change_months m where m.company_id = expired.company_id and m.month = expired.month;
-        done := done + 1;
+        exit when clock_timestamp() > began + interval '1 second';  -- the next call goes on
+        continue when expired.company_id = any (blocked);
+        begin
+            delete from bds.change_log l
+            where l.company_id = expired.company_id
+                and l.created_at >= expired.month and l.created_at < expired.month + interval '1 month';
+            -- Earlier months, which are expired for every company, may have to stay for a while, for a session that reads them or
+            -- for hooks of others: what is before a gap is not kept, though it is there.
+            delete from bds.change_months m where m.company_id = expired.company_id and m.month <= expired.month;
+            done := done + 1;
+        exception when lock_not_available then
+            blocked := blocked || expired.company_id;  -- the next call tries again
+        end;
     end loop;
     return done + bds_change_log.expire_months(case when awaited < cutoff then awaited else cutoff end);
 end

@@ -145,7 +145,7 @@ create or replace function bds.reap_imports(silence interval default '20 seconds
     language plpgsql
     security definer
     set search_path = pg_catalog, pg_temp
-    set lock_timeout = '1s'
+    set lock_timeout = '100ms'
 as $$
 declare
     dead   bds.imports;

@@ -114,6 +114,7 @@ create or replace function bds.forget_deliveries(older_than interval, most int d
     language plpgsql
     security definer
     set search_path = pg_catalog, pg_temp
+    set lock_timeout = '100ms'
 as $$
 declare
     forgotten bigint;
@@ -144,6 +145,8 @@ begin
     ) e
     where s.company_id = e.company_id and s.hook_id = e.hook_id;
     return forgotten;
+exception when lock_not_available then
+    return 0;  -- another session has a table; the next call tries again
 end
 $$;
 comment on function bds.forget_deliveries(interval, int) is

@@ -25,23 +25,50 @@ comment on function bds_operation.delete_aged(text, interval) is
     'Deletes the rows of companies that live here that are older than an age (null: none), from each table that has this age in bds.tables; '
     'returns their number';
 
+create function bds_operation.compare_oldest(age interval)
+    returns bigint
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    due     text;
+    is_busy boolean := false;
+begin
+    for due in
+        select e.name
+        from bds.entities e left join bds.log_comparisons c on c.entity = e.name
+        where coalesce(c.compared_at, '-infinity') < clock_timestamp() - age
+        order by c.compared_at nulls first, e.ordinal
+    loop
+        begin
+            perform bds.compare_log(entity => due);
+            return 1;
+        exception when lock_not_available then
+            is_busy := true;  -- another session has the table; the others are compared meanwhile
+        end;
+    end loop;
+    if is_busy then
+        raise lock_not_available;
+    end if;
+    return 0;
+end
+$$;
+comment on function bds_operation.compare_oldest(interval) is
+    'Compares the rows of one entity with the log: of those that were not compared for that time (null: none) the first whose table no other '
+    'session has locked; returns the number of entities compared. Raises 55P03 if every one is locked';
+
 create or replace function bds.maintain(import_age interval default null, compare_age interval default null)
     returns table (step text, done bigint, problem text)
     language plpgsql
     security definer
     set search_path = pg_catalog, pg_temp
+    -- of each step: other sessions may hold their locks for hours, and some queue behind a lock that waits
+    set lock_timeout = '100ms'
 as $$
 declare
     -- in this order: the last ones lock the log, until the end of the transaction
     statements constant text[] := array[
-        'compare rows with the log', $sql$
-            select count(*) from (
-                select e.name from bds.entities e left join bds.log_comparisons c on c.entity = e.name
-                where coalesce(c.compared_at, '-infinity') < clock_timestamp() - $2
-                order by c.compared_at nulls first, e.ordinal
-                limit 1
-            ) e cross join lateral bds.compare_log(entity => e.name)
-        $sql$,
+        'compare rows with the log', 'select bds_operation.compare_oldest($2)',
         'count problems', $sql$
             with counted as (
                 update bds.problem_counts c
@@ -71,9 +98,13 @@ begin
         problem := null;
         begin
             execute statements[n + 1] into done using import_age, compare_age;
-        exception when others then
-            done := 0;
-            problem := sqlstate || ': ' || sqlerrm;
+        exception
+            when lock_not_available then
+                done := 0;
+                problem := sqlstate || ': put off until the next call: another session has held a lock for 0.1 s';
+            when others then
+                done := 0;
+                problem := sqlstate || ': ' || sqlerrm;
         end;
         return next;
     end loop;
@@ -83,4 +114,4 @@ comment on function bds.maintain(interval, interval) is
     'All periodic work: compares the rows of an entity with the log if the last comparison is older than compare_age (null: none), '
     'counts problems, ends imports whose process is gone, deletes reports of imports that ended longer ago than import_age (null: '
     'none), makes and expires months of the change log. Returns how much each step has done, or its error; no rows while another session '
-    'does the work';
+    'does the work. A step that does not get a lock within 0.1 s is put off until the next call';
