@@ -200,7 +200,7 @@ def _units() -> Iterator[Unit]:
 
 def _apply_due(
     connection: psycopg.Connection[Any],
-    attempt: Callable[[Callable[[], object]], object],
+    attempt: Callable[[Callable[[], Any]], Any],
     shards: int | None = None,
     *,
     is_plan: bool = False,
@@ -209,7 +209,8 @@ def _apply_due(
 
     is_plan: views and tables of entities are only named.
     """
-    applied, units = _applied(connection), list(_units())
+    applied: dict[str, str] = attempt(partial(_applied, connection))
+    units = list(_units())
     unknown = sorted(name for name in applied if name.startswith("migrations/") and name not in {unit.name for unit in units})
     if unknown:
         raise MigrationError(f"the database is newer than this program: it knows {', '.join(unknown)}")
@@ -228,7 +229,7 @@ def _apply_due(
         attempt(partial(_apply_functions, connection, functions, generated))
         yield from (unit.name for unit in functions)
         yield from generated
-    for entity, part in _due_parts(connection):
+    for entity, part in attempt(partial(_due_parts, connection)):
         if not is_plan:
             attempt(partial(_install_part, connection, entity, part))
         yield f"{entity}: {part}"
@@ -241,13 +242,15 @@ def _prepare_shards(connection: psycopg.Connection[Any], number: int) -> None:
     connection.execute((SQL / "shards.sql").read_bytes())
 
 
-def _patiently(connection: psycopg.Connection[Any], work: Callable[[], object], *, force_rollback: bool = False) -> None:
-    """Do the work in a transaction, and again if another session held a lock; raises MigrationError after the last try."""
+def _patiently(connection: psycopg.Connection[Any], work: Callable[[], Any], *, force_rollback: bool = False) -> Any:
+    """Do the work in a transaction, and again if another session held a lock; returns its result.
+
+    Raises MigrationError after the last try.
+    """
     for left in reversed(range(LOCK_TRIES)):
         try:
             with connection.transaction(force_rollback=force_rollback):
-                work()
-            return
+                return work()
         except (MigrationError, psycopg.Error) as error:
             cause = error if isinstance(error, psycopg.Error) else error.__cause__
             if not isinstance(cause, psycopg.Error) or cause.sqlstate not in BUSY:

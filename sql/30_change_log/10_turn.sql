@@ -82,9 +82,7 @@ begin
     -- A foreign key's check is planned again for each value while custom plans seem cheaper, which they do, with any index, for a
     -- company without statistics: 0.4 ms for each row.  The generic plan uses the primary key.
     perform set_config('plan_cache_mode', 'force_generic_plan', true);
-    -- PostgreSQL refuses to prepare a transaction (two-phase commit) that has a lock which its session has, too.  A prepared one would
-    -- keep the turn, over restarts, and its commit would notify nobody.  Any session can have such a lock alone: hence try.
-    perform pg_try_advisory_lock_shared(hashtextextended('bds.turn', 0)), pg_try_advisory_xact_lock_shared(hashtextextended('bds.turn', 0));
+    perform bds_change_log.forbid_prepare();
     if actor is not null then  -- the only setting that waiting sessions can see
         perform set_config('application_name', format('%s [%s]', current_setting('application_name'), actor), true);
     end if;
@@ -92,6 +90,14 @@ end
 $$;
 comment on function bds_change_log.begin_turn() is
     'Readies the transaction for writing: generic plans, no PREPARE TRANSACTION, and the actor in application_name, where bds.turns reads it';
+
+create function bds_change_log.forbid_prepare()
+    returns boolean
+    language sql
+    -- PostgreSQL refuses to prepare a transaction (two-phase commit) that has a lock which its session has, too.  A prepared one would
+    -- keep the turn, over restarts, and its commit would notify nobody.  Any session can have such a lock alone: hence try.
+    return pg_try_advisory_lock_shared(hashtextextended('bds.turn', 0)) and pg_try_advisory_xact_lock_shared(hashtextextended('bds.turn', 0));
+comment on function bds_change_log.forbid_prepare() is 'From now on PREPARE TRANSACTION refuses this transaction';
 
 create function bds_change_log.future_floor(company text)
     returns timestamptz

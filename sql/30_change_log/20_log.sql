@@ -52,10 +52,12 @@ begin
             coalesce(oldest >= c.floor and newest <= greatest(clock_timestamp(), c.floor), true),
             set_config('bds.clock', c.ctid::text, true),
             -- While the keeper of the bell is awake it notifies, so that this commit waits for no other.  If the machine's clock
-            -- went back, the bell may be far ahead.
+            -- went back, the bell may be far ahead.  A transaction that has notified cannot be prepared, and this one must not be,
+            -- though its session may have claimed a turn.
             case
-                when c.first_id > c.last_id - changes and not exists (select from bds.bell b where b.last_value between ms and ms + 1000)
-                then pg_notify('bds_changes', company)::text
+                when c.first_id <= c.last_id - changes then null
+                when exists (select from bds.bell b where b.last_value between ms and ms + 1000) then bds_change_log.forbid_prepare()::text
+                else pg_notify('bds_changes', company)::text
             end
         into base, at, floor, touched, settles, interleaved, new_month, in_turn;
         exit when found;

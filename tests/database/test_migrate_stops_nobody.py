@@ -135,6 +135,22 @@ def test_an_upgrade_that_gets_no_lock_gives_up_and_is_finished_by_the_next(
     assert migrate.is_current(url)
 
 
+def test_no_lock_of_another_session_ends_an_upgrade_at_once(url: str, own_sql: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever waits for a lock is tried again: the first and the last step, too."""
+    change_log_functions(own_sql)
+    for table, mode in (
+        ("public.bds_migrations", "share update exclusive"), ("public.bds_migrations", "access exclusive"),
+        ("bds.generated", "access exclusive"), ("bds.clocks", "share"),
+    ):  # fmt: skip
+        with psycopg.connect(url) as holder, monkeypatch.context() as patched:
+            holder.execute(f"lock table {table} in {mode} mode".encode())
+            patched.setattr(migrate, "LOCK_TRIES", 2)
+            with pytest.raises(migrate.MigrationError, match="another session held a lock in each of 2 tries"):
+                migrate.migrate(url)
+    assert migrate.migrate(url) == [], "the last step alone waited"
+    assert migrate.is_current(url) and migrate.plan(url) == []
+
+
 def test_an_upgrade_that_is_killed_between_two_entities_is_finished_by_the_next(
     url: str, own_sql: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

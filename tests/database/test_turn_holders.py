@@ -15,6 +15,20 @@ from tests.database.test_turn import in_background, wait_for
 pytestmark = pytest.mark.slow
 
 Connect = Callable[..., "psycopg.Connection"]
+WRITE = "insert into data.units (code, name) values (gen_random_uuid()::text, 'A')"
+# what makes a transaction one that writes, or that keeps others from writing
+WRITES = (
+    (WRITE,),
+    ("select bds.lock_company('acme')",),
+    ("savepoint a", WRITE, "release a"),
+    ("savepoint a", WRITE, "rollback to a", WRITE),
+    (WRITE, "savepoint a", WRITE, "rollback to a"),
+    ("savepoint a", "select bds.lock_company('acme')", "rollback to a", WRITE),
+    ("select set_config('bds.turns', ',acme@,', true)", WRITE),
+    ("select set_config('bds.turns', ',other@,', true)", "savepoint a", WRITE, "rollback to a", WRITE),
+    ("select bds.lock_company('acme')", "select pg_advisory_unlock_all()", WRITE),
+    ("""select bds.import_document('acme', '{"units": [{"code": "a", "name": "A"}]}')""",),
+)
 INSERT = "insert into data.units (code, name) values (%s, 'unit')"
 TURNS = "select company_id, pid, actor, db_user, application_name, runs, statement, waiters from bds.turns"
 QUEUE = "select coalesce(sum(cardinality(waiters)), 0)::int from bds.turns"
@@ -152,13 +166,22 @@ def test_a_writer_cannot_prepare_its_transaction_and_one_that_contrives_to_is_sh
         with psycopg.connect(url, autocommit=True) as holder, psycopg.connect(url, autocommit=True) as waiter:
             holder.execute("select bds.create_company('acme')")
             for awake in ("0", "(1000 * extract(epoch from clock_timestamp()))::bigint + 900"):
-                for write in ("insert into data.units (code, name) values ('a', 'A')", "select bds.lock_company('acme')"):
-                    begin(holder)
-                    holder.execute(f"select setval('bds.bell', {awake})".encode())
-                    holder.execute(write.encode())
+                for statements in WRITES:
+                    holder.execute("begin; select bds.set_context('acme', 'anna')")
+                    for statement in statements:
+                        holder.execute(f"select setval('bds.bell', {awake})".encode())
+                        holder.execute(statement.encode())
                     with pytest.raises(psycopg.errors.FeatureNotSupported, match="cannot PREPARE"):
                         holder.execute("prepare transaction 'now'")
                     assert holder.execute(TURNS).fetchall() == []
+            # without a write nothing holds others up
+            for statements in ((), ("savepoint a", WRITE, "rollback to a")):
+                holder.execute("begin; select bds.set_context('acme', 'anna')")
+                for statement in statements:
+                    holder.execute(statement.encode())
+                holder.execute("prepare transaction 'nothing'")
+                assert holder.execute(TURNS).fetchall() == []
+                holder.execute("rollback prepared 'nothing'")
             begin(holder)
             holder.execute("select pg_advisory_unlock_all()")
             holder.execute("prepare transaction 'later'")

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from uuid import uuid4
 
 import pytest
 
 from app.webhooks import addresses
 from app.webhooks.addresses import AddressRefused, Resolver, is_public
+from app.webhooks.send import Delivery, Outcome, Sender
 
 PUBLIC = ["8.8.8.8", "93.184.215.14", "1.1.1.1", "100.63.255.255", "172.32.0.1", "2606:4700:4700::1111", "2a00:1450:4001:800::200e"]
 REFUSED = [
@@ -80,3 +82,83 @@ def test_names_below_localhost_are_refused_whatever_a_name_server_answers(monkey
     for name in ("localhost", "localhost.", "x.localhost", "X.LOCALHOST."):
         with pytest.raises(AddressRefused, match="BDS_WEBHOOK_ALLOW_PRIVATE"):
             asyncio.run(look_up(name))
+
+
+# A name server that gives another answer after the first was checked ----------------------------------------------------------------
+
+CHECKED = "127.0.0.2"  # this machine too, but it stands for a public address
+PRIVATE = ["127.0.0.1", "::1", "::ffff:127.0.0.1", "::ffff:127.0.0.2", "169.254.169.254", "10.0.0.1", "0.0.0.0", "::"]
+
+
+class Names:
+    """Name servers whose answer is another one each time; the last one stays."""
+
+    def __init__(self, *answers: list[str]) -> None:
+        self.answers = list(answers)
+        self.asked = 0
+
+    def getaddrinfo(self, host: str, port: int, *_: object, **__: object) -> list[tuple[object, ...]]:
+        self.asked += 1
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        return [
+            (socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port))
+            for address in answer
+        ]
+
+
+async def attempt(names: Names, attempts: int, keeps: bool, monkeypatch: pytest.MonkeyPatch) -> tuple[list[Outcome], list[str]]:
+    """Send to a name, over real connections; returns the outcomes, and the addresses at which requests arrived."""
+    arrived: list[str] = []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while await reader.readuntil(b"\r\n\r\n"):
+            await reader.readexactly(2)
+            arrived.append(writer.get_extra_info("sockname")[0])
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n" + (b"" if keeps else b"Connection: close\r\n") + b"\r\n")
+            if not keeps:
+                return writer.close()
+
+    async def listen(address: str, port: int) -> asyncio.Server:
+        def forget(*_: object) -> None:
+            pass
+
+        asyncio.get_running_loop().set_exception_handler(forget)  # of connections that are closed at the end
+        return await asyncio.start_server(answer, address, port)
+
+    public = await listen(CHECKED, 0)
+    port = public.sockets[0].getsockname()[1]
+    private = await listen("127.0.0.1", port)
+    monkeypatch.setattr(addresses.socket, "getaddrinfo", names.getaddrinfo)
+    monkeypatch.setattr(addresses, "is_public", lambda address: address == CHECKED or is_public(address))
+    async with public, private, Sender.open(5.0, allow_private=False) as sender:
+        outcomes = [
+            await sender.send(Delivery("acme", uuid4(), uuid4(), uuid4(), f"http://example.com:{port}/", ("whsec_MTIz",), b"{}"))
+            for _ in range(attempts)
+        ]
+    return outcomes, arrived
+
+
+def test_the_address_that_was_checked_is_the_one_that_is_connected_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name is resolved once for each connection, so a second answer, for the same connection, is never asked for."""
+    names = Names([CHECKED], ["127.0.0.1"])
+    outcomes, arrived = asyncio.run(attempt(names, 2, False, monkeypatch))
+    assert (arrived, names.asked) == ([CHECKED], 2)
+    assert [outcome.status for outcome in outcomes] == [200, None]
+    assert str(outcomes[1].error).startswith("address_refused: example.com resolves to 127.0.0.1, which is not a public address")
+
+
+def test_a_connection_that_stays_open_leads_to_the_address_that_was_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = Names([CHECKED], ["127.0.0.1"])
+    outcomes, arrived = asyncio.run(attempt(names, 3, True, monkeypatch))
+    assert (arrived, names.asked, {outcome.status for outcome in outcomes}) == ([CHECKED] * 3, 1, {200})
+
+
+@pytest.mark.parametrize("address", PRIVATE)
+@pytest.mark.parametrize("place", ["alone", "first", "last"])
+def test_a_name_that_leads_inside_after_it_was_registered_is_a_temporary_failure(
+    monkeypatch: pytest.MonkeyPatch, address: str, place: str
+) -> None:
+    answers = {"alone": [address], "first": [address, CHECKED], "last": [CHECKED, address]}
+    [outcome], arrived = asyncio.run(attempt(Names(answers[place]), 1, False, monkeypatch))
+    assert (arrived, outcome.status) == ([], None)
+    assert str(outcome.error).startswith("address_refused: ")
