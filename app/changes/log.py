@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from decimal import Decimal
-from typing import Literal, LiteralString
+from typing import Literal, LiteralString, NamedTuple
 
 from app.changes.log_filter import LogChecker
 from app.changes.rows import Answer, list_query, listed, listing
@@ -22,9 +22,10 @@ from app.query.query import Query
 from app.query.sql_rows import RECORDS
 from app.query.tree import Column, Comparison, Constant, Expression, Junction, Membership
 
-# The month of a change, and the first month that begins after another one: ids and times rise together.
+# The month of a change, and the first month that begins after another one: ids and times rise together; and the first change kept.
 MONTHS: LiteralString = """
-    select (max(m.month) filter (where m.first_id <= %s))::text, (min(m.month) filter (where m.first_id > %s::numeric))::text
+    select (max(m.month) filter (where m.first_id <= %s))::text, (min(m.month) filter (where m.first_id > %s::numeric))::text,
+        bds.first_change(%s)
     from bds.change_months m
     where m.company_id = %s
 """
@@ -32,7 +33,7 @@ MONTHS: LiteralString = """
 # The same for the newest changes: the page begins at the last change, or at the filter's highest id, and ids have no gaps.
 NEWEST: LiteralString = """
     select (max(m.month) filter (where m.first_id <= greatest(p.top - %s, %s::numeric)))::text,
-        (min(m.month) filter (where m.first_id > %s::numeric))::text
+        (min(m.month) filter (where m.first_id > %s::numeric))::text, bds.first_change(%s)
     from bds.change_months m
     cross join (select least(%s::numeric, max(last_id)) as top from bds.positions where company_id = %s) p
     where m.company_id = %s
@@ -40,6 +41,15 @@ NEWEST: LiteralString = """
 FIRST: LiteralString = """
     select bds.first_change(%s), (select extract(epoch from p.begun_at)::text from bds.company_positions p where p.company_id = %s)
 """
+
+
+class Months(NamedTuple):
+    """The bounds of a page of the log: a month, and the month after the last one; None: no bound.  first: the first change kept."""
+
+    since: str | None
+    until: str | None
+    first: int
+
 
 # The change log as an entity.
 CHANGES = Entity(
@@ -79,15 +89,16 @@ async def read_changes(database: Database, company: str, params: Sequence[tuple[
     query = log_query(database.catalog, params)
     lowest = _lowest(query.filter)
     async with database.session(company) as connection:
-        query = between(query, *await _months_of_page(connection, company, query, lowest))
+        months = await _months_of_page(connection, company, query, lowest)
+        query = between(query, months.since, months.until)
         statement = listing(query, company, RECORDS)
         answer = listed(await read_row_on(connection, statement.text, statement.values))
-        # read after the page, so that it counts every change that was dropped before the page was read
+        # Read again after the page: a month may have gone before the page was read, as one may have come back after it.
         row = await (await connection.execute(FIRST, (company, company))).fetchone()
     assert row is not None
     first, begun = row
     if lowest is not None:
-        require_change_kept(lowest, first, "filter")
+        require_change_kept(lowest, max(first, months.first), "filter")
     return answer._replace(first=first, begun=begun)
 
 
@@ -107,26 +118,26 @@ def between(query: Query, since: str | None, until: str | None) -> Query:
     return replace(query, filter=Junction(0, "bool", "and", (*given, *parts))) if parts else query
 
 
-async def find_months(connection: Session, company: str, lowest: int, beyond: int | None) -> tuple[str | None, str | None]:
-    """The month of change `lowest`, and the first one that begins after change `beyond`; None: no bound."""
-    return await _read_months(connection, MONTHS, lowest, beyond, company)
+async def find_months(connection: Session, company: str, lowest: int, beyond: int | None) -> Months:
+    """The month of change `lowest`, and the first one that begins after change `beyond`."""
+    return await _read_months(connection, MONTHS, lowest, beyond, company, company)
 
 
-async def _months_of_page(connection: Session, company: str, query: Query, lowest: int | None) -> tuple[str | None, str | None]:
-    """The bounds of the page: the month of its first change, and the month after its last one; None: no bound."""
+async def _months_of_page(connection: Session, company: str, query: Query, lowest: int | None) -> Months:
+    """The bounds of the page: the month of its first change, and the month after its last one."""
     limit, is_run = query.top or 0, _is_run(query)
     if is_run and query.order and query.order[0].descending:
         highest = _highest(query.filter)
-        return await _read_months(connection, NEWEST, limit, lowest, highest, highest, company, company)
+        return await _read_months(connection, NEWEST, limit, lowest, highest, company, highest, company, company)
     if lowest is None:
-        return None, None
+        return Months(None, None, 1)
     return await find_months(connection, company, lowest, lowest + limit if is_run else None)
 
 
-async def _read_months(connection: Session, query: LiteralString, *values: int | str | None) -> tuple[str | None, str | None]:
+async def _read_months(connection: Session, query: LiteralString, *values: int | str | None) -> Months:
     row = await (await connection.execute(query, values)).fetchone()
     assert row is not None
-    return row[0], row[1]
+    return Months(*row)
 
 
 def _is_run(query: Query) -> bool:

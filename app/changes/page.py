@@ -84,12 +84,12 @@ async def read_start(connection: Session, company: str, after: int | None, targe
 async def read_page(connection: Session, catalog: Catalog, company: str, after: int, filter: Expression | None = None) -> Page:
     """Read the changes after an id that satisfy a condition.  Raises ServiceError(gone) if some of them are no longer kept."""
     upper = after + (SPAN if filter else PAGE)
-    since, until = await find_months(connection, company, after + 1, upper)
+    since, until, first = await find_months(connection, company, after + 1, upper)
     below = Comparison(0, "bool", "le", ID_COLUMN, Constant(0, "int8", str(upper)), False)
     query = _query(catalog, after, (below, filter) if filter else (below,), ())
     page = await fetch(connection, _statement(between(query, since, until), company), after)
-    _, first = await read_position(connection, company)  # after the page: it counts what was dropped before the page was read
-    require_change_kept(after + 1, first, "after")
+    _, still = await read_position(connection, company)  # a month may have gone before the page was read, or come back after it
+    require_change_kept(after + 1, max(first, still), "after")
     through = page.records[-1].id if len(page.records) == PAGE else max(after, min(upper, page.last))
     return page._replace(through=through)
 
@@ -98,7 +98,7 @@ async def tail_statement(
     connection: Session, catalog: Catalog, company: str, after: int, conditions: Sequence[Expression]
 ) -> Statement:
     """A statement for `fetch`, to be used again with later ids: the next changes, and which conditions each satisfies."""
-    since, _ = await find_months(connection, company, after + 1, after)
+    since, _, _ = await find_months(connection, company, after + 1, after)
     return _statement(between(_query(catalog, after, (), conditions), since, None), company)
 
 

@@ -89,7 +89,10 @@ class Batch:
 
 
 class Broken(Exception):
-    """The log does not continue at the tail's position: the company was deleted or restored, or the database lost commits."""
+    """The log does not continue at the tail's position.
+
+    The company was deleted or restored, a month of the log is gone, or the database lost commits.
+    """
 
 
 class Tail:
@@ -185,8 +188,8 @@ class Tail:
         async with self._database.follower(self._company) as connection:
             statement, filters = await self._prepared(connection)
             page = await fetch(connection, statement, self.position)
-        if page.last < self.position or (page.records and page.records[0].id != self.position + 1):
-            raise Broken
+        if not self.position + len(page.records) == page.through == min(page.last, self.position + PAGE):
+            raise Broken  # ids have no gaps
         if not page.records:
             return False
         self._batches.append(Batch(self.position, page.through, page.records, filters))

@@ -69,7 +69,7 @@ async def read_groups(page: PageRequest, before: int | None) -> tuple[list[Group
         groups: list[Group] = []
         for window in WINDOWS:
             low = max(top - window, first - 1)
-            since, until = await find_months(connection, page.company, low + 1, top)
+            since, until, _ = await find_months(connection, page.company, low + 1, top)
             await cursor.execute(WINDOW, (page.company, low, top, since or "-infinity", until or "infinity", GROUPS + 1))
             groups = grouped(await cursor.fetchall())
             if low <= first - 1 or len(groups) > GROUPS:  # the last group of a window may be cut

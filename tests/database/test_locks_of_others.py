@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import psycopg
@@ -23,7 +22,7 @@ COMPARE, COUNT, DEAD, OLD, MAKE, EXPIRE = (
 MAINTAIN = b"select step, done, problem from bds.maintain(import_age => '1 day', compare_age => '0')"
 # what each step has to do
 DUE = {COMPARE: 1, COUNT: 1, DEAD: 2, OLD: 1, MAKE: 1, EXPIRE: 3}
-NOTHING = {step: 0 for step in DUE}
+NOTHING = dict.fromkeys(DUE, 0)
 HELD = [
     # a session that reads or writes, and sleeps with its transaction open
     ("access share", "data.units, bds.clocks, bds.imports", {}),
