@@ -119,17 +119,22 @@ create function bds_change_log.wait_for_turn(company text, out clock_at tid, out
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    patience int := bds_change_log.milliseconds('lock_timeout');
-    holder   text;
+    patience  int := bds_change_log.milliseconds('lock_timeout');
+    left_over int := patience;  -- of it
+    slice     int := 1000;
+    -- A session that has another company's turn may be waited for in its turn.
+    is_alone  boolean := coalesce(current_setting('bds.turns', true), '') = '';
+    deadlocks int := 0;
+    holder    text;
+    told      text;
 begin
-    for attempt in 1 .. case when patience between 1 and 1000 then 1 else 2 end loop
-        if attempt = 2 then
-            raise notice 'waiting for the turn of %: %', company, coalesce(holder, 'its holder has just ended');
-        end if;
+    -- When a savepoint that took the turn is undone, PostgreSQL does not wake a session that waits for its transaction: that session
+    -- waits on for a free turn, those behind it wait, too, and it is a deadlock if the transaction wants the turn again.  So a wait
+    -- ends from time to time and begins anew, and a session that has nothing that others wait for survives such a deadlock.
+    loop
+        slice := case when patience > 0 then least(slice, left_over) else slice end;
         begin
-            perform set_config(
-                'lock_timeout', case attempt when 1 then coalesce(least(nullif(patience, 0), 1000), 1000) else greatest(patience - 1000, 0) end::text, true
-            );
+            perform set_config('lock_timeout', slice::text, true);
             select r.clock_at, r.last_updated_at + interval '1 microsecond' into clock_at, floor
             from bds.residents r
             where r.company_id = company
@@ -138,20 +143,31 @@ begin
             return;
         exception
             when lock_not_available then
-                select format(
-                    '%s, %s, since %s', coalesce('pid ' || h.pid, 'prepared transaction ' || h.application_name), h.actor,
-                    date_trunc('second', h.since)
-                )
-                into holder
-                from bds.turn_holders() h
-                where h.company_id = company;
+                left_over := left_over - slice;
+                holder := (
+                    select format(
+                        '%s, %s, since %s', coalesce('pid ' || h.pid, 'prepared transaction ' || h.application_name), h.actor,
+                        date_trunc('second', h.since)
+                    )
+                    from bds.turn_holders() h
+                    where h.company_id = company
+                );
             when deadlock_detected then
-                raise exception using
-                    errcode = '40P01',
-                    message = format('deadlock while waiting for the turn to write to company %s', company),
-                    hint = 'call bds.set_context(company, actor, change_set) before the first write: the turn is then taken before any '
-                        'row is locked; take the turns of several companies in one order';
+                deadlocks := deadlocks + 1;
+                if not is_alone or deadlocks > 3 then
+                    raise exception using
+                        errcode = '40P01',
+                        message = format('deadlock while waiting for the turn to write to company %s', company),
+                        hint = 'call bds.set_context(company, actor, change_set) before the first write: the turn is then taken before any '
+                            'row is locked; take the turns of several companies in one order';
+                end if;
         end;
+        exit when patience > 0 and left_over <= 0;
+        if holder is distinct from told or told is null then
+            told := coalesce(holder, 'its holder has just ended');
+            raise notice 'waiting for the turn of %: %', company, told;
+        end if;
+        slice := case when is_alone then 2 * bds_change_log.milliseconds('deadlock_timeout') else left_over end;
     end loop;
     raise exception using
         errcode = '55P03',
@@ -161,8 +177,8 @@ begin
 end
 $$;
 comment on function bds_change_log.wait_for_turn(text) is
-    'Locks the clock of a company that another transaction has locked, with a notice after a second; after lock_timeout raises 55P03, '
-    'whose detail names the holder';
+    'Locks the clock of a company that another transaction has locked, with a notice after a second and for each further holder; '
+    'after lock_timeout raises 55P03, whose detail names the holder';
 
 create function bds_change_log.only_company()
     returns text

@@ -26,7 +26,9 @@ pytestmark = [pytest.mark.slow, NO_MONTHS]
 EACH, NUMBER = 40, 8  # changes of a month, months
 PAGE = 30  # less than a month has
 DETACH = "alter table bds.change_log detach partition bds.change_log_2020_{:02}"
-ATTACH = "alter table bds.change_log attach partition bds.change_log_2020_{:02} for values from ('2020-{:02}-01Z') to ('2020-{:02}-01Z')"
+ATTACH = (
+    "alter table bds.change_log attach partition bds.change_log_2020_{:02} for values from ('2020-{:02}-01Z') to ('2020-{:02}-01Z')"
+)
 ARCHIVE = "select bds.set_retention(now() - (timestamptz '2020-{:02}-01Z' + interval '1 day'), archive => true)"
 
 
@@ -170,7 +172,9 @@ def test_a_stream_ends_where_a_month_is_gone_before_its_changes_are_read(service
     with following(service) as client, following(service, filter="entity = 'units'") as filtered:
         with service.operator.connection.transaction():
             service.operator.connection.execute("select bds.set_context('demo')")
-            service.operator.connection.execute("insert into data.units (code, name) select n::text, 'x' from generate_series(1, 5) n")
+            service.operator.connection.execute(
+                "insert into data.units (code, name) select n::text, 'x' from generate_series(1, 5) n"
+            )
             age(service.operator, "2020_10", f"id in ({after + 1}, {after + 2})")
             age(service.operator, "2020_11", f"id = {after + 3}")
             service.operator.connection.execute(DETACH.format(11).encode())

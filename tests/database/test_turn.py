@@ -82,6 +82,31 @@ def test_ids_and_positions_are_right_after_savepoints_in_several_companies(acme:
     assert acme.rows("select company_id, count(*) from data.units group by 1 order by 1") == [("acme", 10), ("beta", 8)]
 
 
+def test_a_turn_that_an_undone_savepoint_had_is_free_for_those_who_waited_for_it(acme: Operator, connect) -> None:
+    """PostgreSQL lets them wait for the whole transaction, though nothing is locked any more."""
+    holder, waiters = connect(), [connect(), connect()]
+    holder.execute("begin")
+    holder.execute("savepoint a"), holder.execute("savepoint b")
+    holder.execute("select bds.set_context('acme')")
+    holder.execute(UPDATE, ("a",))
+    told = threading.Semaphore(0)
+    for each in waiters:
+        each.add_notice_handler(lambda _: told.release())
+    statements = ("set lock_timeout = '30s'", "select bds.set_context('acme')", UPDATE.replace("%s", "'b'"))
+    started = [in_background(each, *statements) for each in waiters]
+    for _ in waiters:
+        assert told.acquire(timeout=60)  # each waits without an end now
+    holder.execute("release b")
+    holder.execute("rollback to a")
+    for thread, errors in started:
+        thread.join()
+        assert not errors
+    holder.execute("select bds.set_context('acme')")
+    holder.execute(UPDATE, ("b",))
+    holder.execute("commit")
+    assert acme.rows("select code, name from data.units order by 1") == [("a", "A"), ("b", "B!!!")]
+
+
 def test_a_snapshot_from_before_the_last_change_is_refused(acme: Operator, connect) -> None:
     with connect() as late, pytest.raises(psycopg.errors.SerializationFailure), late.transaction():
         late.execute("set transaction isolation level repeatable read")
