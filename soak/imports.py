@@ -196,7 +196,10 @@ class Importer:
             return None
         report = reply.json
         if "state" not in report or report["state"] not in ({expected, "failed"} if self._stopped(report) else {expected}):
-            self.ledger.find(f"import into {self.company} is not {expected}: {reply.status} {reply.body[:400]!r}")
+            errors = report.get("errors") or reply.body[:400]
+            self.ledger.find(
+                f"import {report.get('importId')} into {self.company} is not {expected}: {reply.status} {errors}"[:800]
+            )
             self._resolve(rows)
             return None
         if report["state"] == expected:

@@ -100,10 +100,10 @@ class Schema:
             if table == "data.customers":
                 columns = [*columns, "name"]
             names = ", ".join(["code", *columns])
-            values = ", ".join(["'s' || n", *["'v' || n"] * len(columns)])
+            values = ", ".join(["'s' || n", *[f"'v{self.rng.getrandbits(20)} ' || n"] * len(columns)])
             connection.execute("select bds.set_context(%s, 'schema')", (self.rng.choice(COMPANIES),))
-            set_ = ", ".join(f"{column} = excluded.{column} || 'x'" for column in [*columns, "code"])
+            set_ = ", ".join(f"{column} = excluded.{column}" for column in [*columns, "code"])
             connection.execute(
                 f"insert into {table} ({names}) select {values} from generate_series(1, {self.rng.randint(1, 20)}) n"
-                f" on conflict (company_id, code) do update set {set_.replace(chr(34), '')}".encode()
+                f" on conflict (company_id, code) do update set {set_}".encode()
             )

@@ -57,6 +57,7 @@ begin
         perform bds_change_log.begin_turn();
     end if;
     perform
+        pg_try_advisory_xact_lock_shared(bds_change_log.turn_mark(company)),
         set_config('bds.clock', clock_at::text, true),
         set_config(
             'bds.turns',
@@ -90,6 +91,14 @@ end
 $$;
 comment on function bds_change_log.begin_turn() is
     'Readies the transaction for writing: generic plans, no PREPARE TRANSACTION, and the actor in application_name, where bds.turns reads it';
+
+create function bds_change_log.turn_mark(company text)
+    returns bigint
+    language sql
+    immutable
+    return hashtextextended('bds.turn of ' || company, 0);
+comment on function bds_change_log.turn_mark(text) is
+    'The advisory lock that a holder of the company''s turn has, too: bds.turns finds it by that after its savepoints; nobody waits for it';
 
 create function bds_change_log.forbid_prepare()
     returns boolean
@@ -167,7 +176,7 @@ begin
             told := coalesce(holder, 'its holder has just ended');
             raise notice 'waiting for the turn of %: %', company, told;
         end if;
-        slice := case when is_alone then 2 * bds_change_log.milliseconds('deadlock_timeout') else left_over end;
+        slice := case when is_alone then 2 * bds_change_log.milliseconds('deadlock_timeout') else greatest(left_over, 0) end;
     end loop;
     raise exception using
         errcode = '55P03',

@@ -46,12 +46,25 @@ as $$
             where w.pid is distinct from t.pid and (
                 -- the first of the queue waits for the transaction and has the row's own lock, the others wait for that
                 w.locktype = 'tuple' and w.of_clocks and c.ctid::text = format('(%s,%s)', w.page, w.tuple)
-                or w.locktype = 'transactionid' and not w.granted and w.transactionid = t.transactionid
+                or w.locktype = 'transactionid' and not w.granted and w.transactionid in (
+                    select g.transactionid from locks g where g.granted and g.virtualtransaction = t.virtualtransaction
+                )
             )
         )
     from bds.clocks c
-    cross join lateral bds_change_log.lockers(c.xmax) x (xid)
-    join locks t on t.locktype = 'transactionid' and t.granted and t.transactionid = x.xid
+    cross join lateral (
+        select l.pid, l.virtualtransaction, l.transactionid, 1 as rank
+        from bds_change_log.lockers(c.xmax) x (xid)
+        join locks l on l.locktype = 'transactionid' and l.granted and l.transactionid = x.xid
+        union all
+        -- a savepoint that took the turn and was released no longer has the lock of its own id
+        select l.pid, l.virtualtransaction, l.transactionid, 2
+        from locks m
+        join locks l on l.locktype = 'transactionid' and l.granted and l.virtualtransaction = m.virtualtransaction
+        where m.locktype = 'advisory' and m.granted and m.mode = 'ShareLock' and m.objsubid = 1
+            and m.classid::bigint << 32 | m.objid::bigint = bds_change_log.turn_mark(c.company_id)
+            and m.database = (select d.oid from pg_database d where d.datname = current_database())
+    ) t
     left join pg_stat_activity a on a.pid = t.pid
     left join pg_prepared_xacts p on p.transaction = t.transactionid
     cross join lateral (select regexp_match(a.application_name, '^(.*?) \[(.*?)\]?$') as parts) name
@@ -60,7 +73,7 @@ as $$
         select from locks r
         where r.of_clocks and r.mode in ('RowShareLock', 'RowExclusiveLock') and r.virtualtransaction = t.virtualtransaction
     )
-    order by c.company_id
+    order by c.company_id, t.rank
 $$;
 comment on function bds.turn_holders() is 'The rows of bds.turns, read with the owner''s right to see other sessions';
 

@@ -22,6 +22,7 @@ pytestmark = pytest.mark.slow
 
 Connect = Callable[..., "psycopg.Connection"]
 INSERT = "insert into data.units (code, name) values (%s, 'unit')"
+KEEPER = "import asyncio, sys; from app.database import bell; asyncio.run(bell.keep(sys.argv[1]))"
 PATIENCE = 20.0  # seconds after which a bell counts as missing
 
 
@@ -182,8 +183,7 @@ def test_a_commit_long_after_the_last_change_of_its_transaction_is_heard_though_
 def test_a_keeper_that_is_killed_leaves_the_bell_to_the_writers(
     acme: Operator, listener: psycopg.Connection, database_url: str
 ) -> None:
-    script = "import asyncio, sys; from app.database import bell; asyncio.run(bell.keep(sys.argv[1]))"
-    process = subprocess.Popen([sys.executable, "-c", script, database_url])
+    process = subprocess.Popen([sys.executable, "-c", KEEPER, database_url])
     try:
         until_asleep(acme)
         acme.write("acme", INSERT, ("a",))
@@ -195,6 +195,31 @@ def test_a_keeper_that_is_killed_leaves_the_bell_to_the_writers(
     heard(acme, listener)
     acme.write("beta", INSERT, ("b",))
     assert hears(listener, "beta")
+
+
+def test_a_keeper_that_is_stopped_leaves_the_bell_to_the_writers_and_goes_on_when_it_wakes(
+    acme: Operator, listener: psycopg.Connection, database_url: str
+) -> None:
+    process = subprocess.Popen([sys.executable, "-c", KEEPER, database_url])
+    try:
+        until_asleep(acme)
+        acme.write("acme", INSERT, ("a",))
+        wait_until(lambda: is_awake(acme))
+        os.kill(process.pid, signal.SIGSTOP)
+        acme.write("beta", INSERT, ("silent, perhaps",))
+        wait_until(lambda: not is_awake(acme))
+        acme.write("acme", INSERT, ("b",))
+        while heard(acme, listener)[-1:] != ["acme"]:
+            pass
+        os.kill(process.pid, signal.SIGCONT)
+        until_asleep(acme)
+        for n in range(5):
+            for company in ("acme", "beta"):
+                acme.write(company, INSERT, (f"c{n}",))
+                assert hears(listener, company)
+    finally:
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 def test_a_new_keeper_relays_what_a_dead_one_may_have_missed(

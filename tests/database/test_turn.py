@@ -107,6 +107,18 @@ def test_a_turn_that_an_undone_savepoint_had_is_free_for_those_who_waited_for_it
     assert acme.rows("select code, name from data.units order by 1") == [("a", "A"), ("b", "B!!!")]
 
 
+def test_a_session_waits_for_a_second_turn_as_long_as_for_its_first(acme: Operator, connect) -> None:
+    acme.company("beta")
+    holder, both, told = connect(), connect(), threading.Event()
+    holder.execute("begin; select bds.set_context('acme'), bds.lock_company('acme')")
+    both.add_notice_handler(lambda _: told.set())
+    thread, errors = in_background(both, "begin", "select bds.lock_company('beta')", "select bds.lock_company('acme')", "commit")
+    assert told.wait(60)  # after a second, without lock_timeout
+    holder.execute("commit")
+    thread.join()
+    assert not errors
+
+
 def test_a_snapshot_from_before_the_last_change_is_refused(acme: Operator, connect) -> None:
     with connect() as late, pytest.raises(psycopg.errors.SerializationFailure), late.transaction():
         late.execute("set transaction isolation level repeatable read")

@@ -90,8 +90,37 @@ def test_a_holder_is_found_whatever_its_savepoints_have_done(acme: Operator, con
         holder.execute(statement.encode())
     assert acme.rows("select company_id, pid from bds.turns") == [("acme", pid)]
     other.execute("set lock_timeout = '50ms'")
-    with pytest.raises(psycopg.errors.LockNotAvailable):
+    with pytest.raises(psycopg.errors.LockNotAvailable) as caught:
         begin(other)
+    assert str(caught.value.diag.message_detail).startswith(f"The turn is held by pid {pid}, anna, since ")
+
+
+@pytest.mark.parametrize("statements", [
+    ("savepoint a", INSERT.replace("%s", "'s'"), "release a"),
+    ("savepoint a", "savepoint b", "select bds.lock_company('acme')", "release b", "release a"),
+    ("savepoint a", "select bds.lock_company('acme')", "rollback to a", INSERT.replace("%s", "'s'")),
+    ("do $$ begin insert into data.units (code, name) values ('s', 'unit'); exception when division_by_zero then null; end $$",),
+])  # fmt: skip
+def test_a_holder_is_found_though_a_savepoint_that_has_ended_took_its_turn(
+    acme: Operator, connect: Connect, statements: tuple[str, ...]
+) -> None:
+    """PostgreSQL releases the lock of a savepoint's id with the savepoint."""
+    holder, waiter, other = connect(), connect(), connect()
+    holder.execute("begin; select bds.set_context('acme', 'anna')")
+    for statement in statements:
+        holder.execute(statement.encode())
+    pid = holder.info.backend_pid
+    assert acme.rows("select company_id, pid, actor from bds.turns") == [("acme", pid, "anna")]
+    thread, errors = in_background(waiter, "begin", "select bds.set_context('acme')", INSERT.replace("%s", "'w'"), "commit")
+    while acme.rows("select pid, waiters from bds.turns") != [(pid, [waiter.info.backend_pid])]:
+        assert not errors
+    other.execute("set lock_timeout = '50ms'")
+    with pytest.raises(psycopg.errors.LockNotAvailable) as caught:
+        begin(other)
+    assert str(caught.value.diag.message_detail).startswith(f"The turn is held by pid {pid}, anna, since ")
+    holder.execute("commit")
+    thread.join()
+    assert not errors and acme.rows(TURNS) == []
 
 
 def test_a_turn_that_was_waited_for_shows_its_holder(acme: Operator, connect: Connect) -> None:
@@ -213,9 +242,11 @@ def test_a_role_that_may_only_connect_cannot_hold_a_turn(acme: Operator, connect
     stranger.execute("set session authorization stranger")
     begin(holder)
     holder.execute(INSERT, ("a",))
-    [(key,)] = acme.rows("select distinct classid::bigint << 32 | objid::bigint from pg_locks where locktype = 'advisory'")
+    keys = acme.rows("select distinct classid::bigint << 32 | objid::bigint from pg_locks where locktype = 'advisory'")
+    assert len(keys) == 2
     holder.execute("commit; select pg_advisory_unlock_all()")
-    stranger.execute("select pg_advisory_lock(%s)", (key,))
+    for key in keys:
+        stranger.execute("select pg_advisory_lock(%s)", key)
     holder.execute("set lock_timeout = '1ms'; select bds.set_context('acme'); " + INSERT.replace("%s", "'b'"))
     for statement in ("select from bds.clocks for key share", "lock table bds.clocks", "select bds.lock_company('acme')"):
         with pytest.raises(psycopg.errors.InsufficientPrivilege), stranger.transaction():

@@ -123,6 +123,48 @@ def test_a_killed_import_leaves_nothing(feed: Feed, phase: str) -> None:
     assert feed.good(units=[{"code": "U0", "name": "after"}]) == {"units": {"updated": 1}}
 
 
+def test_an_import_that_was_stopped_and_taken_for_dead_writes_nothing(feed: Feed) -> None:
+    """SIGSTOP for longer than its signs of life may be missing; then it goes on, with the rest of its document."""
+    feed.good(units=[{"code": "U0", "name": "before"}])
+    before, log = feed.stored(), feed.log()
+    with command(feed) as process:
+        assert process.stdin is not None and process.stderr is not None
+        process.stdin.write(b'{"units": [' + units(0, LARGE // 1000))
+        process.stdin.flush()
+        wait_until(lambda: bool(feed.ask("select from bds.imports where company_id = %s and bytes > 0", feed.company)))
+        process.send_signal(signal.SIGSTOP)
+        wait_until(lambda: reaped(feed))
+        process.send_signal(signal.SIGCONT)
+        with suppress(BrokenPipeError):
+            process.stdin.write(b"]}")
+            process.stdin.close()
+        process.stdin = None
+        assert process.wait(timeout=60) == 1
+        assert "is failed, not" in process.stderr.read().decode()
+    assert (state(feed), feed.staged(), feed.stored(), feed.log()) == ("failed", 0, before, log)
+    assert feed.good(units=[{"code": "U0", "name": "after"}]) == {"units": {"updated": 1}}
+
+
+def test_an_import_that_is_stopped_while_it_runs_is_written_as_a_whole_when_it_wakes(feed: Feed) -> None:
+    """Its session works on, and has the turn until the process commits; it is not dead."""
+    waits = (
+        "select from pg_stat_activity a join bds.turns t using (pid) where t.company_id = %s and a.state = 'idle in transaction'"
+    )
+    with command(feed) as process:
+        assert process.stdin is not None
+        with holding(feed, f"select bds.set_context('{feed.company}'), bds.lock_company('{feed.company}')"):
+            process.stdin.write(b'{"units": [' + units(0, LARGE // 1000) + b"]}")
+            process.stdin.close()
+            process.stdin = None
+            wait_until(lambda: blocked(feed))
+            process.send_signal(signal.SIGSTOP)
+        wait_until(lambda: bool(feed.operator.rows(waits, (feed.company,))))
+        assert not reaped(feed) and not feed.log()
+        process.send_signal(signal.SIGCONT)
+        assert process.wait(timeout=60) == 0
+    assert (state(feed), feed.staged(), len(feed.log())) == ("completed", 0, LARGE // 1000)
+
+
 @pytest.mark.parametrize(
     ("phase", "number"),
     [(phase, number) for phase in ("receiving", "comparing") for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)],

@@ -210,6 +210,36 @@ def test_another_worker_takes_over_the_delivery_of_a_dead_one(queue: Queue, rece
     assert attempt["status"] == 200
 
 
+def test_a_worker_that_was_stopped_for_longer_than_its_lease_sends_nothing_under_another_id(
+    queue: Queue, receiver: Receiver
+) -> None:
+    """SIGSTOP while it waits for an answer; another worker takes its delivery over and goes on, then it wakes."""
+    hook = queue.hook(url=receiver.url("/once"))
+    receiver.answers["/once"] = ["hang", 200]
+    with working(queue.url, BDS_WEBHOOK_TIMEOUT="60") as stopped:
+        queue.products("A")
+        receiver.wait("/once", 1)
+        stopped.send_signal(signal.SIGSTOP)
+        try:
+            with working(queue.url):
+                receiver.wait("/once", 2)
+                queue.products("B")
+                wait_until(lambda: queue.states(hook) == ["delivered"] * 2)
+                stopped.send_signal(signal.SIGCONT)
+                receiver.released.set()  # its answer arrives, too late
+                queue.products("C")
+                wait_until(lambda: queue.states(hook) == ["delivered"] * 3)
+        finally:
+            stopped.send_signal(signal.SIGCONT)
+        queue.products("D")  # which it delivers itself
+        wait_until(lambda: queue.states(hook) == ["delivered"] * 4)
+    sent = [(request.headers["webhook-id"], tuple(request.changes)) for request in receiver.of("/once")]
+    assert sent[0] == sent[1]
+    assert [changes for _, changes in sent[1:]] == [(1,), (2,), (3,), (4,)]
+    assert len({id for id, _ in sent[1:]}) == 4
+    assert [len(delivery["attempts"]) for delivery in queue.deliveries(hook)] == [1, 1, 1, 1]
+
+
 def test_a_stopping_worker_releases_its_leases(queue: Queue, receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker, "GRACE", 0.1)
     hook = queue.hook(url=receiver.url("/hang"))
