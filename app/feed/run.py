@@ -134,12 +134,19 @@ class Import:
 
     @contextlib.contextmanager
     def _telling_departure(self) -> Iterator[None]:
-        """Raise BD002 in place of an error over what was staged, if the company has left with all that it had here."""
+        """In place of an error over what was staged raise BD002, if the company has left with all that it had here, or `aborted`.
+
+        The latter if this process gave no sign of life for so long, while it was stopped, that the import was taken for dead.
+        """
         try:
             yield
         except psycopg.errors.UndefinedTable:
             with self._connect() as connection, connection.transaction():
                 connection.execute("select bds.set_context(%s)", (self.company,))
+                query = "select finished_at is not null from bds.imports where company_id = %s and id = %s"
+                if connection.execute(query, (self.company, self.id)).fetchone() == (True,):
+                    message = "the import is failed, because its process had stopped responding; send the document again"
+                    raise ServiceError("aborted", message) from None
             raise
 
     def _begin_here(self) -> tuple[UUID, int]:
