@@ -90,8 +90,9 @@ grant execute on function
 -- The operator: every row of every company, the queue, and what is set for all ----------------------------------------------------
 
 grant select on
-    bds.change_archive, bds.column_history, bds.log_comparisons, bds.log_findings, bds.log_problems, bds.login_problems, bds.problems,
-    bds.sessions, bds.settings, bds.tables, bds.tenants, bds.turns, bds.wrong_credentials
+    bds.change_archive, bds.column_history, bds.log_comparisons, bds.log_findings, bds.log_problems, bds.login_networks,
+    bds.login_problems, bds.problems, bds.sessions, bds.settings, bds.tables, bds.tenants, bds.turns, bds.wrong_credentials,
+    bds.wrong_logins
     to bds_operator;
 grant insert, update, delete on
     bds.deliveries, bds.delivery_attempts, bds.hook_filters, bds.hook_positions, bds.hook_queue, bds.hook_states, bds.hooks,

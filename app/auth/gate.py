@@ -29,6 +29,7 @@ log = logging.getLogger("bds.auth")
 REALM = "Business Data Service"
 CACHE_SECONDS = 2.0  # for which a key's identity is cached; a revocation empties the cache at once
 CACHE_SIZE = 10_000  # entries
+SESSION = "select email, companies, is_administrator from bds.session(%s, %s)"
 SCOPES = frozenset({"read", "import", "hooks"})
 
 
@@ -147,14 +148,14 @@ class Gate:
         return identity
 
     async def _identify_session(self, use: Use, text: str) -> Identity | None:
-        """The identity behind a token or cookie; None if its session has ended.  Raises WrongCredentials."""
+        """The identity behind a token or cookie; None if its session has ended, or is another user's.  Raises WrongCredentials."""
         signer = await self.signer()
         try:
-            session = signer.read(use, text)
+            session, user = signer.read(use, text)
         except ExpiredToken:
             return None
         async with self._database.service() as connection:
-            row = await self._fetch_row(connection, "select email, companies, is_administrator from bds.session(%s)", (session,))
+            row = await self._fetch_row(connection, SESSION, (session, user))
         if row is None:
             return None
         csrf = signer.csrf(session) if use == "cookie" else None

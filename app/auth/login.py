@@ -50,7 +50,7 @@ async def _sent_csrf_token(request: web.Request) -> str:
 
 
 PASSWORD_OF = "select user_id::text, password_hash from bds.password_of(%s)"
-BEGIN = "select bds.begin_session(%s, %s, %s, %s)::text"
+BEGIN = "select bds.begin_session(%s, %s, %s, %s, %s::inet)::text"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class Login:
     async def begin_session(self, address: str | None, email: str, password: str) -> SessionCredentials:
         """Begin a session.  Raises ServiceError: unauthorized, too_many_requests."""
         user = await self._verify(address, email, password)
-        session = await self._store_session(user, password)
+        session = await self._store_session(user, password, address)
         signer = await self._gate.signer()
         token, expires = signer.sign("token", session, user.id)
         cookie, _ = signer.sign("cookie", session, user.id)
@@ -132,26 +132,26 @@ class Login:
 
         Raises ServiceError: unauthorized, too_many_requests, busy; TimeoutError if the password is not hashed in time.
         """
+        # no stored address has lone surrogates or U+0000, and PostgreSQL rejects them in a parameter
+        named = email.strip().encode("utf-8", "replace").decode().replace("\0", "?")
 
         async def check() -> VerifiedUser | None:
             async with self._database.service() as connection:
-                # no stored address has lone surrogates or U+0000, and PostgreSQL rejects them in a parameter
-                encodable = email.strip().encode("utf-8", "replace").decode().replace("\0", "?")
-                row = await (await connection.execute(PASSWORD_OF, (encodable,))).fetchone()
+                row = await (await connection.execute(PASSWORD_OF, (named,))).fetchone()
             user = VerifiedUser(*row) if row else None
             return user if await self._passwords.verify(password, user.password_hash if user else None) else None
 
-        user = await self._gate.throttle.attempt(address, check)
+        user = await self._gate.throttle.attempt(address, named, check)
         if user is None:
             metrics.refused_credentials.inc()
             raise wrong_login()
         return user
 
-    async def _store_session(self, user: VerifiedUser, password: str) -> str:
+    async def _store_session(self, user: VerifiedUser, password: str, address: str | None) -> str:
         """Return the id of a new session.  Raises ServiceError(unauthorized) if the password was replaced since it was verified."""
         stronger = await asyncio.to_thread(rehash_if_weak, password, user.password_hash)
         async with self._database.service() as connection:
-            cursor = await connection.execute(BEGIN, (user.id, user.password_hash, LIFETIME["cookie"], stronger))
+            cursor = await connection.execute(BEGIN, (user.id, user.password_hash, LIFETIME["cookie"], stronger, address))
             row = await cursor.fetchone()
         if row is None or row[0] is None:
             raise wrong_login()

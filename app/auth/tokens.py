@@ -19,6 +19,7 @@ Use = Literal["token", "cookie"]
 COOKIE = "session"
 LIFETIME: dict[Use, timedelta] = {"token": timedelta(hours=1), "cookie": timedelta(hours=12)}
 ALGORITHM = "HS256"
+CLAIMS = ["sub", "sid", "aud", "iat", "exp"]  # of every token
 
 
 class WrongCredentials(Exception):
@@ -41,11 +42,16 @@ class Signer:
         claims = {"sub": user, "sid": session, "aud": use, "iat": now, "exp": now + LIFETIME[use]}
         return jwt.encode(claims, self._secret, ALGORITHM), now + LIFETIME[use]
 
-    def read(self, use: Use, text: str) -> str:
-        """Return the session of a token for this use.  Raises WrongCredentials or ExpiredToken."""
+    def read(self, use: Use, text: str) -> tuple[str, str]:
+        """Return the session of a token for this use, and its user.  Raises WrongCredentials or ExpiredToken.
+
+        Other claims have no effect: companies and rights are those that the user has in the database.
+        """
         try:
-            claims = jwt.decode(text, self._secret, [ALGORITHM], audience=use, options={"require": ["exp", "aud", "sid"]})
-            return str(uuid.UUID(str(claims["sid"])))
+            claims = jwt.decode(text, self._secret, [ALGORITHM], audience=use, options={"require": CLAIMS})
+            if int(claims["exp"]) - int(claims["iat"]) > LIFETIME[use].total_seconds():
+                raise WrongCredentials
+            return str(uuid.UUID(str(claims["sid"]))), str(uuid.UUID(str(claims["sub"])))
         except jwt.ExpiredSignatureError as error:
             raise ExpiredToken from error
         except (jwt.InvalidTokenError, ValueError) as error:

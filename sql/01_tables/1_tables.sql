@@ -15,6 +15,8 @@ select * from (values
     ('bds.sessions',          null,         'home',    false, false, false, null,          null, 'until it ends, and to the next login'),
     ('bds.secrets',           null,         'home',    false, false, false, null,          null, 'for ever'),
     ('bds.wrong_credentials', null,         'home',    false, false, false, null,          null, 'a minute'),
+    ('bds.wrong_logins',      null,         'home',    false, false, false, null,          null, 'an hour'),
+    ('bds.login_networks',    null,         'home',    false, false, false, null,          null, '30 days after the last login from there, and to the next login'),
     ('bds.places',            null,         'home',    false, false, false, null,          null, 'until it is deleted by hand'),
     ('bds.directory',         'company_id', 'home',    false, false, false, null,          null, 'as long as the company'),
     -- of a company, where it lives

@@ -115,16 +115,35 @@ as $$
 $$;
 comment on function bds.password_of(text) is 'The user''s id and password hash, for a login; no row if there is no such user';
 
-create or replace function bds.begin_session(user_id uuid, password_hash text, lasts interval, new_hash text default null)
+create function bds_accounts.forget_sessions()
+    returns void
+    language sql
+    set search_path = pg_catalog, pg_temp
+as $$
+    -- called at the end of a transaction, and waits for nobody: it cannot deadlock
+    delete from bds.sessions s
+    where s.id in (select e.id from bds.sessions e where e.expires_at < clock_timestamp() for update skip locked);
+    delete from bds.login_networks n
+    where (n.user_id, n.network) in (
+        select e.user_id, e.network from bds.login_networks e
+        where e.last_at < clock_timestamp() - interval '30 days'
+        for update skip locked
+    );
+$$;
+comment on function bds_accounts.forget_sessions() is 'Deletes sessions that have ended, and networks from which nobody has signed in for 30 days';
+
+create or replace function bds.begin_session(
+    user_id uuid, password_hash text, lasts interval, new_hash text default null, address inet default null
+)
     returns uuid
     language plpgsql
     security definer
     set search_path = pg_catalog, pg_temp
 as $$
+#variable_conflict use_column
 declare
     session_id uuid;
 begin
-    delete from bds.sessions s where s.expires_at < clock_timestamp();
     -- the hash that the login was checked against: a password that was replaced in the meantime begins no session
     update bds.users u
     set last_login_at = clock_timestamp(), password_hash = coalesce(new_hash, u.password_hash)
@@ -133,16 +152,23 @@ begin
         insert into bds.sessions (user_id, expires_at)
         values (begin_session.user_id, clock_timestamp() + lasts)
         returning id into session_id;
+        if address is not null then
+            insert into bds.login_networks (user_id, network, last_at)
+            values (begin_session.user_id, bds_accounts.network_of(address, 24), clock_timestamp())
+            on conflict (user_id, network) do update set last_at = excluded.last_at;
+        end if;
     end if;
+    perform bds_accounts.forget_sessions();
     return session_id;
 end
 $$;
-comment on function bds.begin_session(uuid, text, interval, text) is
-    'Begins a session of a user whose password matched this hash, and stores new_hash if it is given; returns the session''s id, '
-    'or null '
-    'if the password was changed in the meantime';
+comment on function bds.begin_session(uuid, text, interval, text, inet) is
+    'Begins a session of a user whose password matched this hash, stores new_hash if it is given, and notes the network of the '
+    'address; returns the session''s id, or null if the password was changed in the meantime';
 
-create or replace function bds.session(session_id uuid, out email text, out companies text[], out is_administrator boolean)
+create or replace function bds.session(
+    session_id uuid, user_id uuid, out email text, out companies text[], out is_administrator boolean
+)
     returns setof record
     language sql
     stable
@@ -151,9 +177,11 @@ create or replace function bds.session(session_id uuid, out email text, out comp
 as $$
     select u.email, u.companies, u.is_administrator
     from bds.sessions s join bds.users u on u.id = s.user_id
-    where s.id = session_id and s.expires_at > clock_timestamp();
+    where s.id = session.session_id and s.user_id = session.user_id and s.expires_at > clock_timestamp();
 $$;
-comment on function bds.session(uuid) is 'The user of a session, the user''s companies, and whether it is an administrator; no row if the session has ended';
+comment on function bds.session(uuid, uuid) is
+    'The user of a session, the user''s companies, and whether it is an administrator; no row if the session has ended, or is another '
+    'user''s';
 
 create or replace function bds.end_session(session_id uuid)
     returns void

@@ -1,12 +1,29 @@
--- Throttling of wrong credentials: counts for each network and minute.
+-- Throttling of wrong credentials: counts for each network and minute, and of logins for each email address and hour.
 
-create function bds_accounts.network_of(address inet)
+create function bds_accounts.network_of(address inet, bits int default 32)
     returns cidr
     language sql
     immutable
-    return network(set_masklen(address, case family(address) when 4 then 32 else 64 end));
-comment on function bds_accounts.network_of(inet) is
-    'The network that guesses are counted for: an IPv4 address, or the IPv6 /64 of one subscriber';
+    return network(set_masklen(address, case family(address) when 4 then bits else 64 end));
+comment on function bds_accounts.network_of(inet, int) is
+    'The network of an address: of IPv4 so many bits, of IPv6 the /64 of one subscriber. Guesses are counted for an IPv4 address (32); '
+    'people stay in a /24 while their provider changes their address';
+
+create function bds_accounts.has_signed_in(email text, address inet)
+    returns boolean
+    language sql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
+    select exists (
+        select from bds.login_networks n join bds.users u on u.id = n.user_id
+        where u.email = lower(has_signed_in.email)
+            and n.network = bds_accounts.network_of(has_signed_in.address, 24)
+            and n.last_at >= clock_timestamp() - interval '30 days'
+    );
+$$;
+comment on function bds_accounts.has_signed_in(text, inet) is
+    'Whether a user of that email address has signed in from the network of the address within 30 days';
 
 create function bds_accounts.forget_wrong()
     returns void
@@ -22,8 +39,17 @@ as $$
         limit 10
         for update skip locked
     );
+    delete from bds.wrong_logins w
+    where w.email_hash in (
+        select o.email_hash from bds.wrong_logins o
+        where o.first_at < clock_timestamp() - interval '1 hour'
+        order by o.first_at
+        limit 10
+        for update skip locked
+    );
 $$;
-comment on function bds_accounts.forget_wrong() is 'Deletes a few counts that are older than a minute: more than a call can add';
+comment on function bds_accounts.forget_wrong() is
+    'Deletes a few counts that are older than a minute, of email addresses than an hour: more than a call can add';
 
 create or replace function bds.count_wrong(address inet, at_most int)
     returns int
@@ -52,42 +78,114 @@ $$;
 comment on function bds.count_wrong(inet, int) is
     'Counts wrong credentials of an address; returns null, or beyond the limit the seconds until the minute ends';
 
+create function bds_accounts.lock_address(address cidr)
+    returns bds.wrong_credentials
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    w bds.wrong_credentials;
+begin
+    loop  -- bds_accounts.forget_wrong may delete the row in between
+        insert into bds.wrong_credentials (address, first_at, count)
+        values (lock_address.address, clock_timestamp(), 0)
+        on conflict do nothing;
+        select * into w from bds.wrong_credentials c where c.address = lock_address.address for update;
+        exit when found;
+    end loop;
+    if w.first_at <= clock_timestamp() - interval '1 minute' then
+        w := (lock_address.address, clock_timestamp(), 0, 0);
+    end if;
+    return w;
+end
+$$;
+comment on function bds_accounts.lock_address(cidr) is
+    'Locks the count of an address until the end of the transaction, and returns it as of this minute';
+
+create function bds_accounts.lock_email(email_hash bytea)
+    returns bds.wrong_logins
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    w bds.wrong_logins;
+begin
+    loop  -- bds_accounts.forget_wrong may delete the row in between
+        insert into bds.wrong_logins (email_hash, first_at, count)
+        values (lock_email.email_hash, clock_timestamp(), 0)
+        on conflict do nothing;
+        select * into w from bds.wrong_logins c where c.email_hash = lock_email.email_hash for update;
+        exit when found;
+    end loop;
+    if w.count = 0 or w.first_at <= clock_timestamp() - interval '1 hour' then
+        w := (lock_email.email_hash, clock_timestamp(), 0);
+    end if;
+    return w;
+end
+$$;
+comment on function bds_accounts.lock_email(bytea) is
+    'Locks the count of an email address, by its hash, until the end of the transaction, and returns it as of this hour';
+
+create function bds_accounts.hash_of_email(email text)
+    returns bytea
+    language sql
+    immutable
+    return sha256(convert_to(lower(email), 'UTF8'));
+comment on function bds_accounts.hash_of_email(text) is 'The SHA-256 of an email address regardless of case, as bds.wrong_logins has it';
+
+create function bds_accounts.seconds_until(moment timestamptz)
+    returns int
+    language sql
+    volatile
+    return greatest(ceil(extract(epoch from moment - clock_timestamp())), 1);
+comment on function bds_accounts.seconds_until(timestamptz) is 'Seconds until a moment, at least one';
+
 -- A login reserves one of the failures that an address may have in a minute, so that parallel guesses cannot exceed the limit and
--- parallel correct logins are not refused.
-create or replace function bds.begin_attempt(address inet, at_most int, out began timestamptz, out wait int)
+-- parallel correct logins are not refused.  For its email address, whose limit nobody reaches by correct logins, it counts as wrong
+-- until it turns out to be correct: so what a killed process leaves is a count too many, and no reservation that lasts an hour.
+create or replace function bds.begin_attempt(
+    address inet, email text, a_minute int, an_hour int,
+    out minute_began timestamptz, out hour_began timestamptz, out wait int, out is_for_email boolean
+)
     language plpgsql
     security definer
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    here constant cidr := bds_accounts.network_of(begin_attempt.address);
-    now_at timestamptz;
-    w      bds.wrong_credentials;
+    by_address bds.wrong_credentials;
+    by_email   bds.wrong_logins;
 begin
-    loop  -- bds_accounts.forget_wrong may delete the row in between
-        insert into bds.wrong_credentials (address, first_at, count) values (here, clock_timestamp(), 0) on conflict do nothing;
-        select * into w from bds.wrong_credentials c where c.address = here for update;
-        exit when found;
-    end loop;
-    now_at := clock_timestamp();
-    if w.first_at <= now_at - interval '1 minute' then
-        w := (here, now_at, 0, 0);
+    is_for_email := false;
+    by_address := bds_accounts.lock_address(bds_accounts.network_of(begin_attempt.address));
+    if by_address.count >= a_minute then
+        wait := bds_accounts.seconds_until(by_address.first_at + interval '1 minute');
+    elsif by_address.count + by_address.pending < a_minute then
+        by_email := bds_accounts.lock_email(bds_accounts.hash_of_email(begin_attempt.email));
+        is_for_email := by_email.count >= an_hour and not bds_accounts.has_signed_in(begin_attempt.email, begin_attempt.address);
+        if is_for_email then
+            wait := bds_accounts.seconds_until(by_email.first_at + interval '1 hour');
+        else
+            by_address.pending := by_address.pending + 1;
+            minute_began := by_address.first_at;
+            hour_began := by_email.first_at;
+            update bds.wrong_logins w
+            set first_at = by_email.first_at, count = by_email.count + 1
+            where w.email_hash = by_email.email_hash;
+        end if;
     end if;
-    if w.count >= at_most then
-        wait := greatest(ceil(extract(epoch from w.first_at + interval '1 minute' - now_at)), 1);
-    elsif w.count + w.pending < at_most then
-        w.pending := w.pending + 1;
-        began := w.first_at;
-    end if;
-    update bds.wrong_credentials c set first_at = w.first_at, count = w.count, pending = w.pending where c.address = here;
+    update bds.wrong_credentials w
+    set first_at = by_address.first_at, count = by_address.count, pending = by_address.pending
+    where w.address = by_address.address;
 end
 $$;
-comment on function bds.begin_attempt(inet, int) is
-    'Reserves one of the failures that an address may have in a minute, and returns the beginning of that minute; if there is '
-    'none left, '
-    'the seconds until the minute ends; neither while running attempts hold the rest';
+comment on function bds.begin_attempt(inet, text, int, int) is
+    'Reserves one of the failures that an address may have in a minute and an email address in an hour, and returns the beginning of '
+    'both; if none is left, the seconds until the minute or the hour ends; neither while running attempts hold the rest. The limit of '
+    'the email address does not hold for a network from which its user has signed in within 30 days';
 
-create or replace function bds.end_attempt(address inet, began timestamptz, was_wrong boolean)
+create or replace function bds.end_attempt(
+    address inet, email text, minute_began timestamptz, hour_began timestamptz, was_wrong boolean
+)
     returns void
     language sql
     security definer
@@ -95,8 +193,12 @@ create or replace function bds.end_attempt(address inet, began timestamptz, was_
 as $$
     update bds.wrong_credentials w
     set pending = greatest(w.pending - 1, 0), count = w.count + end_attempt.was_wrong::int
-    where w.address = bds_accounts.network_of(end_attempt.address) and w.first_at = end_attempt.began;
+    where w.address = bds_accounts.network_of(end_attempt.address) and w.first_at = end_attempt.minute_began;
+    update bds.wrong_logins w
+    set count = greatest(w.count - 1, 0)
+    where not end_attempt.was_wrong
+        and w.email_hash = bds_accounts.hash_of_email(end_attempt.email) and w.first_at = end_attempt.hour_began;
     select bds_accounts.forget_wrong();
 $$;
-comment on function bds.end_attempt(inet, timestamptz, boolean) is
+comment on function bds.end_attempt(inet, text, timestamptz, timestamptz, boolean) is
     'Ends a reservation of bds.begin_attempt: counts a wrong login, releases a correct one';

@@ -94,3 +94,35 @@ comment on column bds.wrong_credentials.count is 'Number of wrong ones since the
 comment on column bds.wrong_credentials.pending is 'Running logins, each of which may fail';
 
 create index wrong_credentials_first_at on bds.wrong_credentials (first_at);
+
+-- Unlogged, too: a crash loses the counts of an hour.
+create unlogged table bds.wrong_logins (
+    email_hash  bytea primary key,
+    first_at    timestamptz not null,
+    count       int not null,
+
+    constraint email_hash_is_sha256 check (octet_length(email_hash) = 32)
+) with (fillfactor = 50);
+comment on table bds.wrong_logins is
+    'Counts of wrong logins with each email address, of a user or not, from all networks, in the hour that begins with the first one';
+comment on column bds.wrong_logins.email_hash is
+    'SHA-256 of the email address in lower case: people type other things into that field, too, and of any length';
+comment on column bds.wrong_logins.first_at is 'Time of the first wrong one';
+comment on column bds.wrong_logins.count is 'Number of wrong ones since then; running logins count as wrong until they turn out to be correct';
+
+create index wrong_logins_first_at on bds.wrong_logins (first_at);
+
+create table bds.login_networks (
+    user_id  uuid not null references bds.users (id) on delete cascade,
+    network  cidr not null,
+    last_at  timestamptz not null,
+
+    primary key (user_id, network)
+);
+comment on table bds.login_networks is
+    'The networks from which each user has signed in: wrong logins from elsewhere do not keep the user from signing in there';
+comment on column bds.login_networks.user_id is 'The user';
+comment on column bds.login_networks.network is 'The network: of IPv4 the /24, of IPv6 the /64';
+comment on column bds.login_networks.last_at is 'Time of the last login from there';
+
+create index login_networks_last_at on bds.login_networks (last_at);

@@ -108,19 +108,19 @@ def test_composed_and_decomposed_characters_make_the_same_password() -> None:
     assert Passwords()._compare("pass Zoe\u0308 word", hash_password("pass Zo\u00eb word"))
 
 
-TABLES = ("users", "sessions", "secrets", "wrong_credentials")
+TABLES = ("users", "sessions", "secrets", "wrong_credentials", "wrong_logins", "login_networks")
 FUNCTIONS = (
     "bds.create_user('a@b.c', '', '{acme}')",
     "bds.delete_user('a@b.c')",
     "bds.set_password('a@b.c', '')",
     "bds.password_of('a@b.c')",
     "bds.begin_session(gen_random_uuid(), '', '1 h')",
-    "bds.session(gen_random_uuid())",
+    "bds.session(gen_random_uuid(), gen_random_uuid())",
     "bds.end_session(gen_random_uuid())",
     "bds.keep_secret('tokens', 'x')",
     "bds.count_wrong('::1', 20)",
-    "bds.begin_attempt('::1', 20)",
-    "bds.end_attempt('::1', now(), true)",
+    "bds.begin_attempt('::1', 'a@b.c', 20, 100)",
+    "bds.end_attempt('::1', 'a@b.c', now(), now(), true)",
     "bds.note_use(gen_random_uuid())",
 )
 

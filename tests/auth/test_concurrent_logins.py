@@ -7,6 +7,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -124,14 +125,25 @@ def test_a_guess_counts_if_its_client_disconnects_before_the_answer(service: Ser
     wait_until(lambda: counted(service, address) == [(1, 0)])
 
 
-def test_the_end_of_a_login_that_began_in_a_past_minute_changes_no_count(service: Service) -> None:
-    rows = service.operator.rows
-    [(began, wait)] = rows("select * from bds.begin_attempt('192.0.2.1', 20)")
-    assert wait is None
-    rows("update bds.wrong_credentials set first_at = first_at - interval '1 minute' where address = '192.0.2.1' returning 1")
-    [(again, _)] = rows("select * from bds.begin_attempt('192.0.2.1', 20)")
-    assert again > began
-    rows("select bds.end_attempt('192.0.2.1', %s, true)", (began,))
-    assert counted(service, "192.0.2.1") == [(0, 1)]
-    rows("select bds.end_attempt('192.0.2.1', %s, true)", (again,))
-    assert counted(service, "192.0.2.1") == [(1, 0)]
+def test_the_end_of_a_login_that_began_in_a_past_minute_or_hour_changes_no_count(service: Service) -> None:
+    rows, address, email = service.operator.rows, "192.0.2.1", "zoe@example.com"
+
+    def begin() -> tuple[Any, ...]:
+        [(minute, hour, wait, _)] = rows("select * from bds.begin_attempt(%s, %s, 20, 100)", (address, email))
+        assert wait is None
+        return minute, hour
+
+    def end(began: tuple[Any, ...], *, was_wrong: bool) -> tuple[tuple[Any, ...], ...]:
+        rows("select bds.end_attempt(%s, %s, %s, %s, %s)", (address, email, *began, was_wrong))
+        [by_email] = rows("select count from bds.wrong_logins where email_hash = sha256(%s::bytea)", (email,))
+        return *counted(service, address), by_email
+
+    began = begin()
+    rows("update bds.wrong_credentials set first_at = first_at - interval '1 minute' where address = %s returning 1", (address,))
+    rows("update bds.wrong_logins set first_at = first_at - interval '1 hour' returning 1")
+    again = begin()
+    assert again[0] > began[0] and again[1] > began[1]
+    assert end(began, was_wrong=True) == ((0, 1), (1,))
+    assert end(began, was_wrong=False) == ((0, 1), (1,))
+    assert end(again, was_wrong=True) == ((1, 0), (1,))
+    assert end(begin(), was_wrong=False) == ((1, 0), (1,))

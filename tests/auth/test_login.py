@@ -155,7 +155,7 @@ def test_a_new_password_waits_for_a_concurrent_login_and_ends_its_session(servic
         slow.commit()
     thread.join()
     assert changed == [(True,)] and session != (None,)
-    assert service.operator.rows("select * from bds.session(%s)", session) == []
+    assert service.operator.rows("select * from bds.session(%s, %s)", (*session, user)) == []
 
 
 def test_a_weaker_hash_is_replaced_at_login(service: Service) -> None:

@@ -9,7 +9,7 @@ import jwt
 import pytest
 
 from app.auth import hash_key, make_key
-from tests.auth.client import SignedIn, ask, basic, bearer, fresh_address, sign_in
+from tests.auth.client import SignedIn, ask, basic, bearer, fresh_address, make_user, sign_in
 from tests.service.serving import Service
 
 pytestmark = pytest.mark.slow
@@ -36,6 +36,14 @@ def forged(service: Service, **differences: object) -> str:
     key, algorithm = str(differences.pop("key", secret)), str(differences.pop("algorithm", "HS256"))
     claims |= differences
     return jwt.encode({name: value for name, value in claims.items() if value is not None}, key, algorithm)
+
+
+def user_id(service: Service, email: str) -> str:
+    """The id of a user of the company `other`, who is made if needed."""
+    query = "select user_id::text from bds.password_of(%s)"
+    if not service.operator.rows(query, (email,)):
+        make_user(service, email, "other")
+    return str(service.operator.rows(query, (email,))[0][0])
 
 
 def ended(service: Service) -> SignedIn:
@@ -75,6 +83,13 @@ CREDENTIALS: list[tuple[str, Callable[[Service], dict[str, str]], dict[str, int]
     ("Bearer, token without session", lambda s: bearer(forged(s, sid=None)), REFUSED),
     ("Bearer, token of a session that never was", lambda s: bearer(forged(s, sid="0e1b5c9e-9f53-4c9c-8a55-0b9f7c1b2a3d")), REFUSED),
     ("Bearer, token with a malformed session", lambda s: bearer(forged(s, sid="'; drop table")), REFUSED),
+    ("Bearer, token without user", lambda s: bearer(forged(s, sub=None)), REFUSED),
+    ("Bearer, token of another user than its session", lambda s: bearer(forged(s, sub=user_id(s, "other@example.com"))), REFUSED),
+    ("Bearer, token of a user that never was", lambda s: bearer(forged(s, sub="0e1b5c9e-9f53-4c9c-8a55-0b9f7c1b2a3d")), REFUSED),
+    ("Bearer, token with a malformed user", lambda s: bearer(forged(s, sub="anna@example.com")), REFUSED),
+    ("Bearer, token that lasts longer than a login", lambda s: bearer(forged(s, exp=int(time.time()) + 2 * 3600)), REFUSED),
+    ("Bearer, token that was issued without a time", lambda s: bearer(forged(s, iat=None)), REFUSED),
+    ("Bearer, token that is not valid yet", lambda s: bearer(forged(s, nbf=int(time.time()) + 600)), REFUSED),
     ("Bearer, token with another secret", lambda s: bearer(forged(s, key="x" * 64)), REFUSED),
     ("Bearer, unsigned token", lambda s: bearer(forged(s, key="", algorithm="none")), REFUSED),
     ("Bearer, token by another algorithm", lambda s: bearer(forged(s, algorithm="HS512")), REFUSED),
@@ -91,6 +106,11 @@ CREDENTIALS: list[tuple[str, Callable[[Service], dict[str, str]], dict[str, int]
     ("cookie, the token", lambda s: {"Cookie": f"session={sign_in(s).token}"}, REFUSED),
     ("cookie, a key", lambda s: {"Cookie": f"session={s.key}"}, REFUSED),
     ("cookie, garbled", lambda s: {"Cookie": "session=%00;;=;session"}, REFUSED),
+    (
+        "cookie of another user than its session",
+        lambda s: {"Cookie": f"session={forged(s, aud='cookie', sub=user_id(s, 'other@example.com'))}"},
+        REFUSED,
+    ),
     ("cookie after logout", lambda s: ended(s).browser, REFUSED),
     ("cookie beside a wrong Authorization", lambda s: {**sign_in(s).browser, **bearer(make_key())}, REFUSED),
     ("cookie beside a wrong X-API-Key", lambda s: {**sign_in(s).browser, "X-API-Key": make_key()}, REFUSED),
@@ -113,7 +133,15 @@ def test_credentials_are_accepted_only_where_they_count(
             assert answer.json["code"] == "csrf_failed"
 
 
-@pytest.mark.parametrize("make", [lambda s: bearer(sign_in(s).token), lambda s: sign_in(s).browser], ids=["token", "cookie"])
+WIDER = {"companies": ["demo", "other"], "company": "other", "tenant": "other", "role": "administrator", "scopes": ["read"]}
+ACCESS: dict[str, Callable[[Service], dict[str, str]]] = {
+    "token": lambda s: bearer(sign_in(s).token),
+    "cookie": lambda s: sign_in(s).browser,
+    "token with claims of its own": lambda s: bearer(forged(s, **WIDER)),
+}
+
+
+@pytest.mark.parametrize("make", ACCESS.values(), ids=ACCESS)
 def test_a_user_has_access_to_their_companies_only(service: Service, make: Callable[[Service], dict[str, str]]) -> None:
     headers = make(service)
     for path in ("/c/other/products", "/c/none/products", "/api/other/imports", "/c/other/hooks"):

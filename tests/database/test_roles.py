@@ -73,6 +73,7 @@ RELATIONS: dict[str, tuple[str, str, str, str, str, str, str]] = {
     "bds.import_errors": (R, R, "", R, W, W, R),
     "bds.imports": (R, R, "", R, W, W, R),
     "bds.linkage_weights": (R, R, "", R, W, R, R),
+    "bds.login_networks": ("", "", "", "", R, "", ""),
     "bds.mappers": (R, R, "", R, R, R, R),
     "bds.navigations": (R, R, R, R, R, R, R),
     "bds.places": ("", "", "", "", "", "", ""),  # all columns but the secret, which only its owner reads
@@ -93,6 +94,7 @@ RELATIONS: dict[str, tuple[str, str, str, str, str, str, str]] = {
     "bds.tenants": ("", "", "", "", R, "", ""),
     "bds.users": ("", "", "", "", "", "", ""),  # the operator: all columns but the password's hash
     "bds.wrong_credentials": ("", "", "", "", R, "", ""),
+    "bds.wrong_logins": ("", "", "", "", R, "", ""),
     "public.bds_migrations": ("", "", R, "", "", "", ""),
 }
 # column by column where a relation is not given whole
