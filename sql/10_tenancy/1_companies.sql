@@ -58,7 +58,7 @@ begin
     end if;
     perform
         set_config('bds.company', company, true),
-        set_config('bds.actor', coalesce(actor, ''), true),
+        set_config('bds.actor', coalesce(bds_impl.checked_actor(actor), ''), true),
         set_config('bds.change_set', coalesce(change_set::text, ''), true);
 end
 $$;

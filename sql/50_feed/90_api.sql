@@ -68,7 +68,7 @@ declare
 begin
     perform bds_feed.enter_company(company);
     perform bds_impl.require_resident(company);
-    actor := coalesce(actor, bds_impl.actor());
+    actor := bds_impl.actor(actor);
     if reverts is not null then
         return bds_revert.open(company, actor, dry_run, reverts, force);
     end if;
@@ -175,7 +175,7 @@ declare
 begin
     perform bds_feed.enter_company(company);
     import := bds_feed.small_import(jsonb_build_object(
-        'company_id', company, 'actor', coalesce(actor, bds_impl.actor()), 'dry_run', dry_run, 'atomic', atomic,
+        'company_id', company, 'actor', bds_impl.actor(actor), 'dry_run', dry_run, 'atomic', atomic,
         'remove_all', remove_all, 'bytes', bytes, 'records', records, 'file', left(file, 255), 'mapper', mapper
     ), array(select jsonb_object_keys(rows)) || remove_all);
     for member in select m.key as entity, m.value as rows from jsonb_each(rows) m loop

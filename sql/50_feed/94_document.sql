@@ -85,7 +85,7 @@ declare
 begin
     if is_small then
         import := bds_feed.small_import(jsonb_build_object(
-            'company_id', company, 'actor', coalesce(actor, bds_impl.actor()), 'dry_run', dry_run, 'atomic', atomic,
+            'company_id', company, 'actor', bds_impl.actor(actor), 'dry_run', dry_run, 'atomic', atomic,
             'remove_all', whole, 'bytes', octet_length(document::text)), whole);
     else
         import.id := bds.import_begin(company, actor, dry_run);

@@ -22,12 +22,12 @@ begin
             );
     end if;
     insert into bds.mappers as m (company_id, name, format, text, actor)
-    values (company, mapper_name, mapper_format, mapper_text, coalesce(put_mapper.actor, session_user))
+    values (company, mapper_name, mapper_format, mapper_text, bds_impl.actor(put_mapper.actor))
     on conflict (company_id, name) do nothing;
     created := found;
     if not created then
         update bds.mappers m
-        set format = mapper_format, text = mapper_text, actor = coalesce(put_mapper.actor, session_user), updated_at = now_at
+        set format = mapper_format, text = mapper_text, actor = bds_impl.actor(put_mapper.actor), updated_at = now_at
         where m.company_id = company and m.name = mapper_name;
     end if;
     perform bds_impl.require_resident(company);

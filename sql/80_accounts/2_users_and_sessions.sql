@@ -46,6 +46,9 @@ exception
     when check_violation then
         if cardinality(companies) = 0 and not is_administrator then
             raise exception using errcode = 'BD005', message = 'expected one company or more, or an administrator';
+        elsif char_length(email) > 195 then  -- so that it makes an actor
+            raise exception using
+                errcode = 'BD005', message = format('expected an email address of at most 195 characters, got %s', char_length(email));
         end if;
         raise exception using errcode = 'BD005', message = format('%L is not a valid email address', email);
 end

@@ -40,7 +40,10 @@ create table bds.users (
     created_at        timestamptz not null default clock_timestamp(),
     last_login_at     timestamptz,
 
-    constraint email_is_an_address check (email ~ '^[^@[:space:][:cntrl:]]{1,64}@[^@[:space:][:cntrl:]]{1,189}$' and email = lower(email collate pg_catalog.pg_c_utf8)),
+    -- of at most 195 characters, so that "user " and it make an actor
+    constraint email_is_an_address check (
+        email ~ '^[^@[:space:][:cntrl:]]{1,64}@[^@[:space:][:cntrl:]]{1,130}$' and email = lower(email collate pg_catalog.pg_c_utf8)
+    ),
     constraint hash_is_argon2 check (password_hash like '$argon2id$%'),
     constraint user_is_for_companies_or_administers check (cardinality(companies) > 0 or is_administrator)
 );

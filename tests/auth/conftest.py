@@ -6,8 +6,16 @@ from collections.abc import Iterator
 
 import pytest
 
+from app.auth import passwords, throttle
 from tests.auth.client import make_user
-from tests.service.serving import Service, running
+from tests.service.serving import PATIENCE, Service, running
+
+
+@pytest.fixture(autouse=True)
+def long_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Logins wait long enough for a slow machine."""
+    for module in (throttle, passwords):
+        monkeypatch.setattr(module, "QUEUE_TIMEOUT", PATIENCE * 6)
 
 
 @pytest.fixture(scope="module")

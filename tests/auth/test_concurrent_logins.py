@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from app.auth import passwords, throttle
 from app.auth.passwords import Passwords
 from app.auth.throttle import CONCURRENT_LOGINS
 from tests.auth.client import EMAIL, PASSWORD, ask, bearer, fresh_address, login
@@ -20,13 +19,6 @@ from tests.service.serving import PATIENCE, Service, running, wait_until
 pytestmark = pytest.mark.slow
 
 A_MINUTE = 20
-
-
-@pytest.fixture(autouse=True)
-def long_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Logins wait long enough for a slow machine."""
-    for module in (throttle, passwords):
-        monkeypatch.setattr(module, "QUEUE_TIMEOUT", PATIENCE * 6)
 
 
 class Barrier:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 
 import jwt
+import psycopg
 import pytest
 
 from app.auth import hash_key, make_key
@@ -156,8 +157,18 @@ def test_a_form_may_send_the_csrf_token_as_a_field(service: Service) -> None:
     assert ask(service, "/c/demo/products", headers=signed_in.cookies).status == 401
 
 
-def test_changes_of_a_user_are_logged_under_their_email_address(service: Service) -> None:
-    headers = sign_in(service).browser
-    document = {"units": [{"code": "PCE", "name": "piece"}]}
+@pytest.mark.parametrize("email", ["anna@example.com", f"{'a' * 64}@{'b' * 130}"])
+def test_changes_of_a_user_are_logged_under_their_email_address(service: Service, email: str) -> None:
+    headers = sign_in(service, email if "anna" in email else make_user(service, email)).browser
+    document = {"units": [{"code": email[-30:], "name": "piece"}]}
     assert ask(service, "/api/demo/import", "POST", headers, body=document).status == 200
-    assert service.operator.rows("select distinct actor from bds.changes where entity = 'units'") == [("user anna@example.com",)]
+    query = "select actor from bds.changes where entity = 'units' order by id desc limit 1"
+    assert service.operator.rows(query) == [(f"user {email}",)]
+
+
+def test_an_email_address_fits_into_an_actor(service: Service) -> None:
+    with pytest.raises(psycopg.Error) as caught:
+        make_user(service, f"{'a' * 64}@{'b' * 131}")
+    assert (caught.value.sqlstate, caught.value.diag.message_primary) == (
+        "BD005", "expected an email address of at most 195 characters, got 196",
+    )  # fmt: skip
