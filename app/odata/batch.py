@@ -25,7 +25,7 @@ from app.database.database import Database
 from app.database.session import Session
 from app.errors import ServiceError
 from app.odata.plan import get_plan
-from app.odata.request import JsonFormat, error_content, is_batch, refused_method
+from app.odata.request import JsonFormat, error_content, is_batch
 from app.odata.response import Reading, answer, open_rows, open_snapshot, unchanged
 from app.query.moments import read_moment
 from app.wire.bodies import body_deadline
@@ -121,8 +121,6 @@ def _read_headers(head: bytes) -> CIMultiDict[str]:
 
 async def respond(database: Database, request: web.Request, streams: Streams, company: str) -> web.StreamResponse:
     """Answer a POST of $batch by an authorized client.  Raises ServiceError, psycopg.Error, TimeoutError."""
-    if request.method != "POST":
-        raise refused_method(request.rel_url.raw_path, extended=True)
     outer = request.clone()  # whose body is not read, so that parts can be made of it
     kind, boundary = request.content_type, _boundary(request)
     if kind not in ("application/json", "multipart/mixed") or (kind == "multipart/mixed" and not boundary):

@@ -21,6 +21,7 @@ from app.wire.answers import quality
 from app.wire.urls import decode_path, decode_query
 
 METHODS = ("GET", "HEAD")
+BATCH_METHODS = ("POST",)
 METADATA_LEVELS = ("minimal", "none", "full")
 PAGE_SIZE = re.compile(r'(?:^|[,;])\s*(?:odata\.)?maxpagesize\s*=\s*"?([0-9]{1,9})"?\s*(?:$|[,;])', re.IGNORECASE)
 MEDIA_RANGE = re.compile(r'((?:"(?:[^"\\]|\\.)*"|[^,"])+)')
@@ -114,11 +115,17 @@ def is_batch(path: str) -> bool:
     return unquote(path.partition("?")[0]).rstrip("/").split("/")[4:] == ["$batch"]
 
 
+def check_method(method: str, path: str, *, extended: bool) -> None:
+    """Raises refused_method for a method that no resource of the path has."""
+    if method not in (BATCH_METHODS if extended and is_batch(path) else METHODS):
+        raise refused_method(path, extended=extended)
+
+
 def refused_method(path: str, *, extended: bool) -> ServiceError:
     """The error for a method that a path does not support.  At $batch that is every method unless the profile is extended."""
     if is_batch(path) and not extended:
         return ServiceError("not_supported", "$batch is not supported")
-    methods = ("POST",) if is_batch(path) else METHODS
+    methods = BATCH_METHODS if is_batch(path) else METHODS
     reason = "$batch takes only POST" if is_batch(path) else "this interface is read-only"
     allow = ", ".join(methods)
     return ServiceError("method_not_allowed", f"{reason}: expected {allow}", headers={"Allow": allow})

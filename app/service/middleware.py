@@ -163,7 +163,7 @@ def _read_position(request: web.Request) -> int:
 async def add_headers(request: web.Request, response: web.StreamResponse) -> None:
     """Add the headers that every response carries.  aiohttp calls this, too, for all but an Answer."""
     headers = response.headers
-    headers["X-Request-Id"] = request[REQUEST_ID]
+    headers["X-Request-Id"], headers["Server"] = request[REQUEST_ID], answers.SERVER
     for name, value in answers.SECURITY:
         headers.setdefault(name, value)
     if request[IS_SECURE]:
@@ -240,5 +240,5 @@ def error_response(error: ServiceError, *, is_odata: bool) -> web.Response:
     return web.Response(
         status=error.status,
         body=body,
-        headers={**headers, **dict(answers.SECURITY), "ETag": answers.weak_tag(body), **error.headers},
+        headers={**headers, **dict(answers.SECURITY), "Server": answers.SERVER, "ETag": answers.weak_tag(body), **error.headers},
     )

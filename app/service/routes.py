@@ -23,7 +23,7 @@ from app.feed import receive
 from app.mapper import store as mappers
 from app.metrics import Sampler
 from app.odata import batch
-from app.odata.request import is_batch
+from app.odata.request import check_method, is_batch
 from app.odata.response import respond
 from app.service.metrics_endpoint import require_metrics_access, show_metrics
 from app.service.middleware import DATABASE, TARGET, Handler
@@ -64,10 +64,13 @@ def with_current_catalog(handler: Handler) -> Handler:
 
 @with_current_catalog
 async def odata(request: web.Request) -> web.StreamResponse:
+    path, extended = request.rel_url.raw_path, request.app[DATABASE].config.odata_extended
+    # before the credentials, as everywhere: a method that the parser does not know is refused before there are headers
+    check_method(request.method, path, extended=extended)
     identity = await identify(request.app[GATE], request, basic_only=True)
     company = request[TARGET].company
     identity.require("read", company)
-    if request.app[DATABASE].config.odata_extended and is_batch(request.rel_url.raw_path):
+    if extended and is_batch(path):
         return await batch.respond(request.app[DATABASE], request, request.app[STREAMS], company)
     return await respond(request.app[DATABASE], request, request.app[STREAMS])
 

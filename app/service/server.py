@@ -54,7 +54,9 @@ GRACE = 30.0  # seconds that running requests and imports have when the service 
 # connections make it collect so often that it answers a tenth less
 COLLECT_AFTER = 10_000
 REPORT = 2.0  # the last of those seconds, in which running imports are stopped and their clients get the report
-REQUEST_LINE = re.compile(rb"(?:\r?\n)*[!#$%&'*+.^_`|~0-9A-Za-z-]+ +(/[^\s?#]*)")
+# method, path; as much of it as there is, so that a refusal has the form of its area
+REQUEST_LINE = re.compile(rb"(?:\r?\n)*([^ \r\n]+) +(?:https?://[^/\s?#]*)?(/[^\s?#]*)", re.IGNORECASE)
+METHOD = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
 class Refusal(web.Response):
@@ -79,7 +81,8 @@ class Connection(web.RequestHandler):
         super().__init__(manager, **settings)
         self._app = app
         self.lost = asyncio.Event()
-        self._path = ""  # of the current request, as far as it is known before parsing
+        # of the current request, as far as it is known before parsing; and whether its method is one by its form
+        self._path, self._has_method = "", False
         self._has_started = False
 
     async def start(self) -> None:
@@ -94,7 +97,7 @@ class Connection(web.RequestHandler):
     def data_received(self, data: bytes) -> None:
         line = REQUEST_LINE.match(data)
         if line:
-            self._path = line[1].decode("latin-1")
+            self._path, self._has_method = line[2].decode("latin-1"), METHOD.fullmatch(line[1]) is not None
         super().data_received(data)
         if self._messages and isinstance(self._messages[-1][0], _ErrInfo):
             self._break_body()
@@ -139,7 +142,7 @@ class Connection(web.RequestHandler):
         match error:
             case None:
                 return ServiceError("internal", "the service failed")
-            case BadHttpMethod() if self._path:
+            case BadHttpMethod() if self._has_method:
                 return wrong_method(self._app, self._path)
             case LineTooLong() if error.args[1] == MAX_URL:
                 return ServiceError("uri_too_long", f"expected a URL of at most {MAX_URL:,} bytes")

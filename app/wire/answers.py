@@ -18,7 +18,7 @@ from functools import lru_cache
 from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
 from aiohttp.helpers import rfc822_formatted_time
-from aiohttp.http import SERVER_SOFTWARE, HttpVersion11
+from aiohttp.http import HttpVersion11
 from multidict import MultiMapping
 
 SLICE = 64 << 10  # bytes that are written at once
@@ -27,6 +27,7 @@ WORTHWHILE = 1 << 10  # bytes from which compression saves more than it costs
 GZIP_LEVEL = 1  # the network is rarely slower than level 1 compresses
 IN_THREAD = 32 << 10  # bytes from which compression runs in a thread, so as not to delay other requests
 
+SERVER = "bds"  # in place of aiohttp's header Server, which tells versions
 # The default headers of responses: data is not a page, so it may neither run scripts nor be shown in a frame.
 SECURITY = (
     ("X-Content-Type-Options", "nosniff"),
@@ -102,7 +103,7 @@ class Answer(web.StreamResponse):
         """Send everything.  Raises ConnectionError if the client has left."""
         self._keep_alive, self._eof_sent = request.keep_alive, True  # aiohttp asks for both afterwards
         headers = self.headers
-        headers["Date"], headers["Server"] = rfc822_formatted_time(), SERVER_SOFTWARE
+        headers["Date"], headers["Server"] = rfc822_formatted_time(), SERVER
         if not request.keep_alive:
             headers["Connection"] = "close"
         elif request.version < HttpVersion11:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -15,6 +16,8 @@ REFUSED = [
     (b"nonsense\r\n\r\n", 400, "malformed_request"),
     (b"GET {path} HTTP/9\r\nHost: x\r\n\r\n", 400, "malformed_request"),
     (b"G\x00T {path} HTTP/1.1\r\nHost: x\r\n\r\n", 400, "malformed_request"),
+    (b"G{T http://x{path} HTTP/1.1\r\nHost: x\r\n\r\n", 400, "malformed_request"),
+    (b"\xc3\xa9 {path} HTTP/1.1\r\nHost: x\r\n\r\n", 400, "malformed_request"),
     (b"GET {path} HTTP/1.1\r\n\r\n", 400, "malformed_request"),
     (b"GET {path} HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n", 400, "malformed_request"),
     (b"GET {path} HTTP/1.1\r\nHost: x\r\nno colon\r\n\r\n", 400, "malformed_request"),
@@ -30,7 +33,8 @@ REFUSED = [
 def test_refusals_under_odata_are_odata_errors(service: Service, sent: bytes, status: int, code: str) -> None:
     reply = service.raw(sent.replace(b"{path}", b"/api/odata/demo/products"))
     assert reply.status == status
-    if b"{path}" in sent and not sent.startswith(b"G\x00"):
+    assert reply.headers["Server"] == "bds"
+    if b"{path}" in sent:
         assert reply.headers["OData-Version"] == "4.0"
         assert reply.headers["Content-Type"].startswith("application/json")
         assert reply.headers["ETag"].startswith('W/"')
@@ -45,7 +49,7 @@ def test_refusals_elsewhere_are_problems(service: Service, sent: bytes, status: 
     assert (reply.json["status"], reply.json["code"]) == (status, code)
 
 
-METHODS = ["CONNECT", "FOO", "BREW", "get", "GETT", "X-Y", "Post", "!"]
+METHODS = ["OPTIONS", "TRACE", "CONNECT", "PROPFIND", "FOO", "BREW", "get", "GETT", "X-Y", "Post", "!"]
 ALLOWED = [
     # path, allowed methods
     ("/api/odata", "GET, HEAD"),
@@ -58,10 +62,15 @@ ALLOWED = [
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize(("path", "allowed"), ALLOWED)
-def test_unknown_methods_are_refused_with_the_allowed_ones(service: Service, method: str, path: str, allowed: str | None) -> None:
-    request = f"{method} {path} HTTP/1.1\r\nHost: x\r\nAuthorization: {service.basic}\r\nConnection: close\r\n\r\n"
-    reply = service.raw(request.encode())
-    assert (reply.status, reply.headers["Allow"]) == ((405, allowed) if allowed else (404, None))
+@pytest.mark.parametrize("has_key", [True, False], ids=["with a key", "without credentials"])
+def test_other_methods_are_refused_with_the_allowed_ones_whoever_asks(
+    service: Service, method: str, path: str, allowed: str | None, has_key: bool
+) -> None:
+    key = f"Authorization: {service.basic}\r\n" if has_key else ""
+    reply = service.raw(f"{method} {path} HTTP/1.1\r\nHost: x\r\n{key}Connection: close\r\n\r\n".encode())
+    found = reply.headers["Allow"] and ", ".join(sorted(re.split(r"[, ]+", reply.headers["Allow"])))
+    assert (reply.status, found) == ((405, allowed) if allowed else (404, None))
+    assert reply.headers["Server"] == "bds"
     if path.startswith("/api/odata"):
         assert reply.headers["OData-Version"] == "4.0"
         assert reply.headers["ETag"]
