@@ -9,7 +9,6 @@ from datetime import date, datetime, time
 from psycopg.sql import SQL, Composable, Composed, Literal
 
 from app.export.row_formats import (
-    FORMULA,
     LINE_ENDS,
     NOT_FINITE,
     PLAIN,
@@ -22,11 +21,11 @@ from app.export.row_formats import (
     without_formula,
 )
 from app.export.shape import ExportField
-from app.mapper.exported import CUT, LONGEST_CELL
+from app.mapper.exported import CUT, FORMULA, LONGEST_CELL
 from app.query.tree import NUMBERS
 
 ROW_MARK = "\x03"  # stands for a row's number, which the workbook fills in
-NOT_BARE = FORMULA + "|^$"  # an empty text gets a ', too, which tells it from null
+NOT_BARE = f"(?:{FORMULA}|$)"  # an empty text gets a ', too, which tells it from null
 EXACT = 15  # digits that a spreadsheet's number keeps
 
 

@@ -24,7 +24,7 @@ from psycopg.sql import SQL, Composable, Composed, Literal
 
 from app.database.catalog import Navigation
 from app.export.shape import ExportField, RecordShape
-from app.mapper.exported import PREFIXED
+from app.mapper.exported import FORMULA
 
 QUOTED = SQL("(format csv)")
 PLAIN = SQL("(format csv, quote e'\\x01', delimiter e'\\x02')")
@@ -33,10 +33,6 @@ PLAIN = SQL("(format csv, quote e'\\x01', delimiter e'\\x02')")
 CONTROLS = "".join(map(chr, (*range(1, 9), 11, 12, *range(14, 32), 0xFFFE, 0xFFFF)))
 UNSAFE = "[\x01-\x1f\ufffe\uffff]"
 LINE_ENDS = {"\t": "&#9;", "\n": "&#10;", "\r": "&#13;"}
-
-# A spreadsheet reads a text with such a beginning as a formula, or it is the ' that keeps it from doing so.  All these characters
-# sort before A or after the letters.
-FORMULA = f"^[{PREFIXED}]"
 
 SHOWN_DECIMALS = 2  # of a decimal that people read, unless it has more that are not 0
 
@@ -103,9 +99,10 @@ def or_empty(field: ExportField, text: Composable) -> Composable:
 
 def without_formula(text: Composable, pattern: str = FORMULA) -> Composed:
     """Return the text, with ' before a beginning that a spreadsheet would run as a formula, so that an import can remove it."""
-    return SQL(
-        """case when ({0} collate "C" < 'A' or {0} collate "C" >= '＀') and {0} ~ {1} then '''' || {0} else {0} end"""
-    ).format(text, Literal(pattern))
+    # none is a letter of ASCII, with which most texts begin
+    return SQL("""case when ({0} collate "C" < 'A' or {0} collate "C" > 'z') and {0} ~ {1} then '''' || {0} else {0} end""").format(
+        text, Literal(f"^{pattern}")
+    )
 
 
 # Text -----------------------------------------------------------------------------------------------------------------------------

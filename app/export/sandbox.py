@@ -17,7 +17,8 @@ from typing import Any
 
 import msgspec
 from jinja2 import StrictUndefined, TemplateError, TemplateSyntaxError
-from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from app.export.environment import RowEnvironment, readable
 
 HEAD = 1  # line of the mapper's text before the template: its type
 WRITE = 64 << 10  # characters from which pieces are written
@@ -27,15 +28,6 @@ MARKUP = 2_000_000  # characters of HTML that are laid out as a PDF
 TEMPLATE = "<template>"  # the file name in tracebacks that Jinja2 gives a template
 
 Row = dict[str, Any]
-
-
-class RowEnvironment(ImmutableSandboxedEnvironment):
-    """`row.items` is the row's collection of that name if it has one, not the method of the dict."""
-
-    def getattr(self, obj: Any, attribute: str) -> Any:
-        if isinstance(obj, dict) and attribute in obj:
-            return obj[attribute]
-        return super().getattr(obj, attribute)
 
 
 class OutputLimitExceeded(Exception):
@@ -72,7 +64,7 @@ def render(description: dict[str, Any]) -> None:
     environment.policies |= {"json.dumps_function": to_json, "json.dumps_kwargs": {}}
     template = environment.from_string(description["template"])
     names = {
-        "rows": rows(description["types"]),
+        "rows": readable(rows(description["types"])),
         "entity": description["entity"],
         "company": description["company"],
         "now": datetime.fromisoformat(description["now"]),

@@ -21,9 +21,11 @@ from app.mapper.language.functions import ABSENT, to_text
 from app.mapper.language.tree import NUMERIC, Block, Mapper, Rule, SourceFormat, SourcePath
 
 EMPTY = "\0\0"  # a quoted empty cell of CSV; no stored text holds U+0000
-# A spreadsheet reads a text with such a beginning as a formula; an export puts ' before it, and before another '.
-PREFIXED = "=+@\t\r\n＝＋－＠'-"
-PREFIX = re.compile(f"'(?=[{PREFIXED}])")
+# A spreadsheet reads a text with such a beginning as a formula, also after white space and characters without width; an export puts '
+# before it, and before another '.  The regular expressions of Python and PostgreSQL, which both read this, differ in what \s is.
+BLANK = "\x01-\x20\x7f-\xa0\xad\u1680\u180e\u2000-\u200f\u2028-\u202f\u205f-\u2064\u3000\ufeff"
+FORMULA = f"(?:[\t\n\r']|[{BLANK}]*[=+@＝＋－＠-])"
+PREFIX = re.compile(f"'(?={FORMULA})")
 SPECIAL = re.compile(r"[+-]?inf(?:inity)?|nan|\d{5,}-.*|.* BC", re.IGNORECASE)  # numbers and dates that no import accepts
 LONGEST_CELL = 32_767  # UTF-16 units of a cell of Excel
 CUT = "…"  # ends a text that was cut to fit a cell
@@ -102,7 +104,7 @@ def restorer(mapper: Mapper, column: str) -> Restore | None:
             return ""
         if is_special and SPECIAL.fullmatch(value):
             return ABSENT
-        return ABSENT if is_excel and is_lossy(value) else PREFIX.sub("", value, count=1) if value[0] == "'" else value
+        return ABSENT if is_excel and is_lossy(value) else value[1:] if PREFIX.match(value) else value
 
     return restore
 

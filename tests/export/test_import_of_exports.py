@@ -129,6 +129,16 @@ def test_an_edited_cell_is_what_changes(shop: Shop, format: str) -> None:
     shop.feed.good(products=[{"code": "Q", "name": "q", "price": None, "active": True, "category": "code:@c"}])
 
 
+def test_only_the_apostrophe_of_an_export_is_removed(shop: Shop) -> None:
+    texts = {"'=1": "=1", "' =1": " =1", "' x": "' x", "'a'=1": "'a'=1", " '=1": " '=1", "''": "'", "'": "'"}
+    rows = [["code", "name"], *([f"A{number}", text] for number, text in enumerate(texts))]
+    assert counts(send(shop.feed, "units", table(rows, "csv"))) == {"units": {"created": len(texts)}}
+    assert [name for (name,) in shop.feed.ask("select name from api.units where code ~ '^A\\d' order by code")] == list(
+        texts.values()
+    )
+    shop.feed.write("delete from data.units where code ~ '^A\\d'")
+
+
 def test_semicolons_and_a_code_page_are_read_as_a_spreadsheet_saves_them(shop: Shop) -> None:
     body = "sep=;\r\ncode;name\r\nC2;Bücher\r\n".encode("windows-1252")
     assert counts(send(shop.feed, "customers", body)) == {"customers": {"updated": 1}}
