@@ -10,6 +10,7 @@ traceback.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -40,6 +41,7 @@ ERRORS: dict[str, tuple[int, str]] = {
     "too_many_requests": (429, "Too many wrong credentials"),
     "internal": (500, "The service failed"),
     "not_supported": (501, "Not supported"),
+    "disk_full": (507, "The disk is full"),
     "aborted": (503, "The service was stopped"),
     "busy": (503, "The database did not answer in time"),
 }
@@ -69,6 +71,10 @@ REPLACED = frozenset(
         "55006",  # an object is in use
     }
 )
+
+# what PostgreSQL or this process says when it cannot write a file: no space, beyond a quota or limit (53400: of temp_file_limit),
+# or a device that fails
+UNWRITABLE = ("53100", "53400", errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
 
 
 class ServiceError(Exception):
@@ -101,6 +107,17 @@ class ServiceError(Exception):
     @property
     def title(self) -> str:
         return ERRORS[self.code][1]
+
+
+def disk_full(error: BaseException) -> ServiceError | None:
+    """The error for what could not be written to a disk, by PostgreSQL or by this process; None for any other error."""
+    if isinstance(error, ServiceError):
+        return error if error.code == "disk_full" else None
+    reason = error.errno if isinstance(error, OSError) else getattr(error, "sqlstate", None)
+    if reason not in UNWRITABLE:
+        return None
+    message = "a disk of the service has no space left, or cannot be written; nothing was changed"
+    return ServiceError("disk_full", message, headers={"Retry-After": "60"})
 
 
 class QueryError(ServiceError):

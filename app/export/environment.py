@@ -16,6 +16,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Cycler
 
 FUNCTIONS = (FunctionType, MethodType, BuiltinFunctionType, MethodWrapperType)
+WITH_ADDRESS: Any = object.__repr__
 PLAIN = frozenset({str, int, float, bool, type(None), dict, list, tuple})  # the types of nearly all values
 
 
@@ -61,7 +62,7 @@ def readable(value: Any) -> Any:
         return Function(value)
     if isinstance(value, Iterator):
         return value if isinstance(value, Values | LoopContext) else Values(value)
-    if type(value).__repr__ is object.__repr__:
+    if type(value).__repr__ is WITH_ADDRESS:
         if callable(value):
             return Function(value)
         raise TypeError(f"an object of type {type(value).__name__} is not for templates")

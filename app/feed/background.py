@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import threading
 import time
 from collections.abc import Coroutine
 from functools import partial
@@ -13,12 +14,13 @@ from typing import Any
 import psycopg
 
 from app import metrics
-from app.errors import SQLSTATES, ServiceError
+from app.errors import SQLSTATES, ServiceError, disk_full
 from app.feed.run import STOP_TIMEOUT, Import, cancelled, stopped
 
 log = logging.getLogger("bds.feed")
 
 OUTCOMES = ("created", "updated", "deleted", "unchanged", "failed")
+FAIL_INTERVAL = 1.0  # seconds until the end of an import is stored again, for which there was no space
 STOP_INTERVAL = 0.5  # seconds until an import that has not stopped is stopped again
 
 Report = dict[str, Any]
@@ -41,12 +43,32 @@ def log_failure(importing: Import, task: asyncio.Task[Report]) -> None:
 
 
 def fail(importing: Import, error: BaseException) -> None:
-    """Fail an import, with a reason that its report can keep.  A cancel takes precedence over the end of the service."""
+    """Fail an import, with a reason that its report can keep.  A cancel takes precedence over the end of the service.
+
+    If a full disk does not let that be stored either, it is stored as soon as there is space.
+    """
     reason: BaseException | None = error
     try:
         reason = _reason(importing, error)
     finally:
-        importing.fail(reason)
+        try:
+            importing.fail(reason)
+        except psycopg.Error as failure:
+            if disk_full(failure) is None:
+                raise
+            threading.Thread(target=_fail_later, args=(importing, reason), name="import end", daemon=True).start()
+
+
+def _fail_later(importing: Import, reason: BaseException | None) -> None:
+    while True:
+        time.sleep(FAIL_INTERVAL)
+        try:
+            importing.fail(reason)
+        except psycopg.OperationalError:  # there is no space yet, or the database has not recovered from the lack of it
+            continue
+        except psycopg.Error as error:
+            log.warning("why import %s of %s failed is not kept: %s", importing.id, importing.company, type(error).__name__)
+        return
 
 
 def _reason(importing: Import, error: BaseException) -> BaseException:
@@ -54,6 +76,8 @@ def _reason(importing: Import, error: BaseException) -> BaseException:
         error = stopped()
     if isinstance(error, ServiceError) and error.code == "aborted" and importing.id is not None:
         return cancelled() if importing.look_if_cancelled() else error
+    if full := disk_full(error):
+        return full
     if isinstance(error, ServiceError | psycopg.Error | ConnectionError):
         return error
     with contextlib.suppress(psycopg.Error):
@@ -80,7 +104,7 @@ def _count(importing: Import, began: float, task: asyncio.Task[Report]) -> None:
 
 def _log_failure(importing: Import, task: asyncio.Task[Report]) -> None:
     error = None if task.cancelled() else task.exception()
-    if error is None or isinstance(error, ServiceError | ConnectionError):  # the report has it
+    if error is None or isinstance(error, ServiceError | ConnectionError) or disk_full(error):  # the report has it
         return
     if isinstance(error, psycopg.Error) and error.sqlstate in SQLSTATES:
         return

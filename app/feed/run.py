@@ -35,7 +35,7 @@ import psycopg
 
 from app.database import connections
 from app.database.catalog import Catalog
-from app.errors import REPLACED, SQLSTATES, ServiceError
+from app.errors import REPLACED, SQLSTATES, ServiceError, disk_full
 from app.feed.converter import Converter, note_positions
 from app.feed.heartbeat import Heartbeat, Progress, show_progress
 from app.feed.idle_connection import IdleConnection
@@ -276,7 +276,8 @@ class Import:
         if self.id is None:
             return
         with self._lock:
-            self._staging.close()
+            with contextlib.suppress(OSError):  # a temporary file that could not be written cannot be flushed either
+                self._staging.close()
             self._connection.close()
             state = "cancelled" if code == "cancelled" else "failed"
             with self._connect() as connection:
@@ -329,6 +330,8 @@ def stopped() -> ServiceError:
 
 def _describe(reason: BaseException | None) -> tuple[str, str]:
     """The code and the message that the import's report keeps."""
+    if isinstance(reason, BaseException):
+        reason = disk_full(reason) or reason
     if isinstance(reason, ServiceError):
         return reason.code, reason.message
     if isinstance(reason, psycopg.Error) and reason.sqlstate in SQLSTATES:

@@ -21,8 +21,8 @@ from app.mapper.language.functions import ABSENT, to_text
 from app.mapper.language.tree import NUMERIC, Block, Mapper, Rule, SourceFormat, SourcePath
 
 EMPTY = "\0\0"  # a quoted empty cell of CSV; no stored text holds U+0000
-# A spreadsheet reads a text with such a beginning as a formula, also after white space and characters without width.  An export puts
-# ' before it, and before another '.  The regular expressions of Python and PostgreSQL, which both read this, differ in what \s is.
+# A spreadsheet reads a text with such a beginning as a formula, also after white space and characters without width.  An export
+# puts ' before it, and before another '.  The regular expressions of Python and PostgreSQL both read this, and differ in \s.
 BLANK = "\x01-\x20\x7f-\xa0\xad\u1680\u180e\u2000-\u200f\u2028-\u202f\u205f-\u2064\u3000\ufeff"
 FORMULA = f"(?:[\t\n\r']|[{BLANK}]*[=+@＝＋－＠-])"
 PREFIX = re.compile(f"'(?={FORMULA})")

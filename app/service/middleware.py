@@ -22,8 +22,9 @@ from app import logs, metrics
 from app.auth.login import ACTOR
 from app.database.database import Database
 from app.database.replicas import READS, Reads
-from app.errors import ERRORS, REPLACED, SQLSTATES, ServiceError
+from app.errors import ERRORS, REPLACED, SQLSTATES, ServiceError, disk_full
 from app.odata.request import JsonFormat, error_content, refused_method
+from app.service.sockets import EXHAUSTED
 from app.wire import answers
 from app.wire.cors import cors_headers, preflight
 from app.wire.proxies import apply_forwarded
@@ -39,6 +40,9 @@ IS_SECURE = web.RequestKey("is_secure", bool)  # whether the client spoke HTTPS,
 CLIENT_ID = re.compile(r"[\x21-\x7e]{1,100}")  # a request id that a client may choose
 READ_METHODS = frozenset({"GET", "HEAD"})
 READ_AREAS = frozenset({"odata", "changes", "export"})  # what a replica may serve
+WRITTEN_AREAS = frozenset(
+    {"import", "mappers", "export"}
+)  # of /api: what is written there tells a full disk by a status of its own
 POSITION = "X-BDS-Position"
 CLIENT_LEFT = 499  # status in the log when the client left before its answer
 
@@ -83,6 +87,8 @@ async def wrap_request(request: web.Request, handler: Handler) -> web.StreamResp
         return response
     except Exception as error:
         failure = to_service_error(error, id)
+        if failure.code == "disk_full" and not (target.area in WRITTEN_AREAS and request.method not in READ_METHODS):
+            failure = ServiceError("busy", failure.message, headers=failure.headers)
         if request.writer.output_size:
             raise ConnectionResetError("the response had begun") from error
         status = failure.status
@@ -210,10 +216,13 @@ def _to_service_error(error: Exception, request_id: str) -> ServiceError:
         code = next((code for code, (status, _) in ERRORS.items() if status == error.status), "malformed_request")
         allow = {"Allow": error.headers["Allow"]} if "Allow" in error.headers else {}
         return ServiceError(code, ERRORS[code][1], headers=allow)
+    if full := disk_full(error):
+        log.error("request %s: %s", request_id, getattr(error, "sqlstate", None) or error)
+        return full
     if isinstance(error, psycopg.Error) and error.sqlstate in SQLSTATES:
         return ServiceError(SQLSTATES[error.sqlstate], error.diag.message_primary or "")
-    if isinstance(error, TimeoutError) or (isinstance(error, psycopg.OperationalError) and not _is_permanent(error)):
-        # cancelled by a timeout, connection lost, or no connection free
+    if _is_transient(error):
+        # cancelled by a timeout, connection lost, no connection, memory or descriptor free
         log.warning("request %s: %s", request_id, type(error).__name__)
         return ServiceError("busy", "the database did not answer in time; try again later", headers={"Retry-After": "5"})
     if isinstance(error, ConnectionError):
@@ -222,9 +231,11 @@ def _to_service_error(error: Exception, request_id: str) -> ServiceError:
     return ServiceError("internal", f"the service failed; its log has request {request_id}")
 
 
-def _is_permanent(error: psycopg.Error) -> bool:
-    """Whether trying again would fail again: a limit of PostgreSQL's, no space, a wrong configuration."""
-    return (error.sqlstate or "")[:2] in ("53", "54", "58", "F0")
+def _is_transient(error: Exception) -> bool:
+    """Whether trying again may succeed; not beyond a limit of PostgreSQL's, nor with a wrong configuration."""
+    if isinstance(error, psycopg.OperationalError):
+        return (error.sqlstate or "")[:2] not in ("54", "58", "F0")
+    return isinstance(error, TimeoutError) or (isinstance(error, OSError) and error.errno in EXHAUSTED)
 
 
 def error_response(error: ServiceError, *, is_odata: bool) -> web.Response:

@@ -10,6 +10,28 @@ create or replace function bds.register(
     singular   text default null
 )
     returns text
+    language sql
+    set search_path = pg_catalog, pg_temp
+as $$
+    select bds_registry.patiently(
+        'select bds_registry.register_now($1[1]::oid::regclass, $1[2], $1[3], $1[4], $1[5])',
+        array[table_name::oid::text, entity, parent, collection, singular]
+    );
+$$;
+comment on function bds.register(regclass, text, text, text, text) is
+    'Makes a table an entity of the API, and returns the entity''s name: bds.register(''data.products''); with parent, its rows are children '
+    'of another entity''s rows: bds.register(''data.order_items'', parent => ''order_id'', collection => ''items''). entity names it and '
+    'singular one row of it (null: made from the table''s name). After ALTER TABLE call it again, with the same parameters: until then '
+    'writes to the table raise BD007, whose hint is the call';
+
+create function bds_registry.register_now(
+    table_name regclass,
+    entity     text default null,
+    parent     text default null,
+    collection text default null,
+    singular   text default null
+)
+    returns text
     language plpgsql
     set search_path = pg_catalog, pg_temp
 as $$
@@ -62,11 +84,7 @@ begin
     return name;
 end
 $$;
-comment on function bds.register(regclass, text, text, text, text) is
-    'Makes a table an entity of the API, and returns the entity''s name: bds.register(''data.products''); with parent, its rows are children '
-    'of another entity''s rows: bds.register(''data.order_items'', parent => ''order_id'', collection => ''items''). entity names it and '
-    'singular one row of it (null: made from the table''s name). After ALTER TABLE call it again, with the same parameters: until then '
-    'writes to the table raise BD007, whose hint is the call';
+comment on function bds_registry.register_now(regclass, text, text, text, text) is 'Does what bds.register promises, once it has the locks';
 
 create function bds_registry.kind_of(relation regclass)
     returns text
@@ -221,58 +239,3 @@ begin
 end
 $$;
 comment on function bds_registry.check_rights(regclass) is 'Raises BD005 if roles of the service may not use the schema of a table';
-
-create or replace function bds.unregister(entity text)
-    returns void
-    language plpgsql
-    set search_path = pg_catalog, pg_temp
-as $$
-declare
-    this     bds.entities;
-    child    text;
-    referrer text;
-    step     text;
-begin
-    if not bds.is_operator() then
-        raise exception using errcode = 'BD001', message = 'only the operator unregisters entities';
-    end if;
-    lock table bds.entities in share row exclusive mode;
-    select e.* into this from bds.entities e where e.name = entity;
-    if not found then
-        raise exception using errcode = 'BD002', message = format('no such entity: %s', coalesce(quote_literal(entity), 'null'));
-    end if;
-    select n.target into child from bds.navigations n where n.entity = unregister.entity and n.child and n.many limit 1;
-    if found then
-        raise exception using
-            errcode = 'BD004',
-            message = format('%s is a child of %s', child, entity),
-            hint = format('call bds.unregister(%L) first', child);
-    end if;
-    perform bds_registry.lock_views(entity);
-    perform bds_registry.drop_views(entity);
-    if exists (select from pg_class c where c.oid = this.table_name) then
-        perform bds_registry.uninstall_table(this.table_name);
-    end if;
-    foreach step in array array['check', 'stamp', 'insert', 'update', 'delete'] loop
-        execute format('drop function if exists bds_log.%I', bds_registry.function_of(entity, step));
-    end loop;
-    perform bds_feed.uninstall(entity);
-    delete from bds.entities e where e.name = entity;
-    -- references to it become plain fields
-    for referrer in
-        select e.name from bds.entities e
-        where exists (
-            select from bds.fields f
-            where f.entity = e.name and f.reference is not null
-                and not exists (select from bds.navigations n where n.entity = e.name and n.name = f.reference and not n.many)
-        )
-    loop
-        perform bds_registry.describe_fields(e.name, e.table_name), bds_registry.describe_navigations(e.name)
-        from bds.entities e where e.name = referrer;
-    end loop;
-    perform bds_feed.install();
-    perform pg_notify('bds_catalog', '');
-end
-$$;
-comment on function bds.unregister(text) is
-    'Removes an entity from the API: the reverse of bds.register. The table, its rows and its change log stay';

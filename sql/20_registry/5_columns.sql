@@ -80,14 +80,14 @@ $$;
 comment on function bds_registry.note_parents(jsonb) is
     'Notes which entities have become children, or children of another parent, since bds_registry.parents returned this';
 
-create function bds_registry.register_statement(this bds.entities)
+create function bds_registry.register_statement(this bds.entities, function text default 'bds.register')
     returns text
     language sql
     stable
     set search_path = pg_catalog, pg_temp
     return format(
-        'select bds.register(%L, entity => %L%s, singular => %L)',
-        this.table_name::regclass, this.name,
+        'select %s(%L, entity => %L%s, singular => %L)',
+        function, this.table_name::regclass, this.name,
         (
             -- the column may have another name by now
             select format(', parent => %L, collection => %L', a.attname, this.collection)
@@ -96,10 +96,21 @@ create function bds_registry.register_statement(this bds.entities)
         ),
         this.singular
     );
-comment on function bds_registry.register_statement(bds.entities) is
+comment on function bds_registry.register_statement(bds.entities, text) is
     'The statement that registers an entity again, with the parameters of its last registration';
 
 create or replace function bds.drop_column(entity text, column_name name)
+    returns bigint
+    language sql
+    set search_path = pg_catalog, pg_temp
+as $$
+    select bds_registry.patiently('select bds_registry.drop_column_now($1[1], $1[2]::name)', array[entity, column_name::text])::bigint;
+$$;
+comment on function bds.drop_column(text, name) is
+    'Drops a column of an entity''s table so that history keeps its values: each becomes the old value of an update record. '
+    'Registers the table again; returns the number of records';
+
+create function bds_registry.drop_column_now(entity text, column_name name)
     returns bigint
     language plpgsql
     set search_path = pg_catalog, pg_temp
@@ -108,7 +119,6 @@ as $$
 declare
     this    bds.entities;
     field   bds.fields;
-    company text;
     again   text;
     records bigint;
 begin
@@ -134,16 +144,8 @@ begin
             errcode = 'BD004',
             message = format('column %s.%I cannot be dropped while %s is an entity', this.table_name, column_name, entity);
     end if;
-    -- turns are taken before any table is locked, as writers do
-    for company in
-        execute format('select distinct company_id from %s where %I is not null order by 1', this.table_name, column_name)
-    loop
-        perform bds.lock_company(company);
-    end loop;
-    lock table bds.entities in share row exclusive mode;
-    perform bds_registry.lock_views(entity);
-    execute format('lock table %s in access exclusive mode', this.table_name);
-    again := bds_registry.register_statement(this);
+    perform bds_registry.lock_for_drop(this, field);
+    again := bds_registry.register_statement(this, 'bds_registry.register_now');
     if field.generated then  -- it becomes a plain column: only the values of those are compared and logged
         execute format('alter table %s alter column %I drop expression', this.table_name, column_name);
         execute again;
@@ -156,9 +158,36 @@ begin
     return records;
 end
 $$;
-comment on function bds.drop_column(text, name) is
-    'Drops a column of an entity''s table so that history keeps its values: each becomes the old value of an update record. '
-    'Registers the table again; returns the number of records';
+comment on function bds_registry.drop_column_now(text, name) is 'Does what bds.drop_column promises, once it has the locks';
+
+create function bds_registry.lock_for_drop(this bds.entities, field bds.fields)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    locked  regclass;
+    company text;
+begin
+    lock table bds.entities in share row exclusive mode;
+    perform bds_registry.lock_views(this.name);
+    execute format('lock table %s in access exclusive mode', this.table_name);
+    for locked in  -- of which a foreign key over the column is a trigger
+        select distinct k.confrelid::regclass from pg_constraint k
+        where k.conrelid = this.table_name and k.contype = 'f' and field.ordinal = any (k.conkey)
+    loop
+        execute format('lock table %s in access exclusive mode', locked);
+    end loop;
+    -- Turns come last: whoever waits for one has the table locked.
+    for company in
+        execute format('select distinct company_id from %s where %I is not null order by 1', this.table_name, field.column_name)
+    loop
+        perform bds.lock_company(company);
+    end loop;
+end
+$$;
+comment on function bds_registry.lock_for_drop(bds.entities, bds.fields) is
+    'Takes the locks that dropping a column needs: of the views, tables, and the turns of companies with values';
 
 create function bds_registry.empty_column(this bds.entities, field bds.fields)
     returns bigint

@@ -57,10 +57,22 @@ begin
     if import.finished_at is null then
         perform 1 from bds.imports i where i.company_id = company and i.id = import_id for update;
         perform bds_feed.abandon(import, new_state, code, message);
+    else  -- on a full disk its signs of life could not be stored either
+        update bds.import_errors e set code = import_fail.code, message = import_fail.message
+        where e.company_id = company and e.import_id = import_fail.import_id and e.message = bds_feed.taken_for_dead()
+            and import_fail.code is not null;
     end if;
 end
 $$;
-comment on function bds.import_fail(text, uuid, text, text, text) is 'Ends an import without a result, notes why, and drops what it staged';
+comment on function bds.import_fail(text, uuid, text, text, text) is
+    'Ends an import without a result, notes why, and drops what it staged; of one that bds.reap_imports has ended only the reason is noted';
+
+create function bds_feed.taken_for_dead()
+    returns text
+    language sql
+    immutable
+    return 'the process that ran the import stopped responding';
+comment on function bds_feed.taken_for_dead() is 'The message of an import that bds.reap_imports has ended';
 
 create function bds_feed.abandon(import bds.imports, new_state text, code text, message text)
     returns void
@@ -159,7 +171,7 @@ begin
     loop
         begin
             perform bds_feed.abandon(dead, case when dead.is_cancelled then 'cancelled' else 'failed' end,
-                'aborted', 'the process that ran the import stopped responding');
+                'aborted', bds_feed.taken_for_dead());
             reaped := reaped + 1;
         exception when lock_not_available then
             null;  -- it lives after all, or dies more slowly: the next call sees
