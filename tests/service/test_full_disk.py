@@ -127,7 +127,6 @@ def send(service: Service, method: str, path: str, body: Any = None, type: str =
 
 
 def state(reply: Reply) -> tuple[int, str | None, str]:
-    print(reply.body)
     return reply.status, reply.headers["Retry-After"], reply.json["code"]
 
 
@@ -194,7 +193,7 @@ WRITES = [
         FULL,
     ),
     ("POST", "/api/demo/import", {"units": [{"code": "A", "name": "x" * 9_000}]}, "application/json", FULL),
-    ("POST", "/c/demo/hooks", {"url": "http://127.0.0.1/" + "x" * 1_000}, "application/json", BUSY),
+    ("POST", "/c/demo/hooks", {"entity": "products", "url": "http://127.0.0.1/" + "x" * 1_000, "action": "webhook"}, "application/json", BUSY),
     ("POST", "/auth/login", {"email": "a@example.com", "password": "guess"}, "application/json", BUSY),
 ]
 
