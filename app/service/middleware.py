@@ -43,6 +43,8 @@ READ_AREAS = frozenset({"odata", "changes", "export"})  # what a replica may ser
 WRITTEN_AREAS = frozenset(
     {"import", "mappers", "export"}
 )  # of /api: what is written there tells a full disk by a status of its own
+# no such relation, column, function or object, another type, a plan that does not fit: the database is not as the catalog was read
+ALTERED = frozenset({"42P01", "42703", "42883", "42704", "42804", "42846", "0A000"})
 POSITION = "X-BDS-Position"
 CLIENT_LEFT = 499  # status in the log when the client left before its answer
 
@@ -227,6 +229,10 @@ def _to_service_error(error: Exception, request_id: str) -> ServiceError:
         return ServiceError("busy", "the database did not answer in time; try again later", headers={"Retry-After": "5"})
     if isinstance(error, ConnectionError):
         return ServiceError("internal", "the client left")
+    if isinstance(error, psycopg.Error) and error.sqlstate in ALTERED:
+        log.error("request %s does not fit the database: %s", request_id, type(error).__name__, exc_info=error)
+        message = "a table was altered and is not registered again yet; try again later"
+        return ServiceError("busy", message, headers={"Retry-After": "5"})
     log.error("request %s failed", request_id, exc_info=error)
     return ServiceError("internal", f"the service failed; its log has request {request_id}")
 

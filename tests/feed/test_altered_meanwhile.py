@@ -162,6 +162,52 @@ def test_so_does_one_that_was_read_for_an_older_model(feed: Feed, change: str) -
     assert feed.staged() == 0
 
 
+READS = [
+    "/c/demo/boxes", "/c/demo/boxes/code:b1", "/c/demo/boxes?sort=note", "/c/demo/slips", "/c/demo/boxes/code:b1/history",
+    "/c/demo/boxes?version=1", "/c/demo/changes", "/c/demo/changes?filter=entity = 'boxes'", "/c/demo/units",
+    "/api/odata/demo/boxes?$filter=note eq 'n'&$expand=slips", "/api/odata/demo/slips?$expand=box", "/api/odata/demo@1/boxes",
+    "/api/odata/demo/boxes(1)/note", "/api/odata/demo/$metadata", "/api/odata/demo/boxes?$apply=groupby((note))",
+    *(f"/api/demo/boxes?export=true&format={format}" for format in ("csv", "json", "xml", "excel", "parquet")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("change", ALTERED)
+def test_what_is_read_before_and_after_a_registration_is_right_or_a_503(feed: Feed, module_database_url: str, change: str) -> None:
+    """What was altered is found in the catalog before it is registered again, or the statement no longer fits."""
+    with running(
+        module_database_url, company=None if feed.ask("select from bds.companies where id = 'demo'") else "demo"
+    ) as service:
+        demo = replace(feed, company="demo")
+        demo.operator.write("demo", "delete from data.boxes")
+        assert demo.send(BOXES)["state"] == "completed"
+        [(first,)] = demo.ask("select id::text from bds.imports where company_id = 'demo' order by number desc limit 1")
+
+        def ask(path: str) -> int:
+            return service.ask(path.replace(" ", "%20"), **(
+                {} if "odata" in path else {"authorization": f"Bearer {service.key}"}
+            )).status  # fmt: skip
+
+        def reads() -> dict[str, int]:
+            return {path: ask(path) for path in READS}
+
+        assert {path: status for path, status in reads().items() if status != 200} == {}
+        for statement in ALTERED[change]:
+            demo.operator.connection.execute(statement.encode())
+            found = reads()
+            wrong = {path: status for path, status in found.items() if status not in (200, 400, 404, 503)}
+            assert wrong == {}, statement
+            assert all(status == 200 for path, status in found.items() if path.endswith(("changes", "units", "$metadata"))), found
+        for path in (
+            f"/api/demo/imports/{first}/revert?dryRun=true",
+            "/api/demo/import?dryRun=true",
+            f"/api/demo/imports/{first}/revert",
+        ):
+            reply = post(service, json.dumps(BOXES).encode(), path)
+            assert reply.status in (200, 400, 409, 422), (path, reply.body)
+            if change.endswith("not registered"):
+                assert (reply.status, reply.json["code"]) == (409, "conflict"), (path, reply.body)
+
+
 def test_over_http_the_answer_is_409(tables: Feed, module_database_url: str) -> None:
     with running(module_database_url) as service:
 

@@ -193,7 +193,13 @@ WRITES = [
         FULL,
     ),
     ("POST", "/api/demo/import", {"units": [{"code": "A", "name": "x" * 9_000}]}, "application/json", FULL),
-    ("POST", "/c/demo/hooks", {"entity": "products", "url": "http://127.0.0.1/" + "x" * 1_000, "action": "webhook"}, "application/json", BUSY),
+    (
+        "POST",
+        "/c/demo/hooks",
+        {"entity": "products", "url": "http://127.0.0.1/" + "x" * 1_000, "action": "webhook"},
+        "application/json",
+        BUSY,
+    ),
     ("POST", "/auth/login", {"email": "a@example.com", "password": "guess"}, "application/json", BUSY),
 ]
 
