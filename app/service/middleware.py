@@ -88,9 +88,7 @@ async def wrap_request(request: web.Request, handler: Handler) -> web.StreamResp
             await add_headers(request, response)
         return response
     except Exception as error:
-        failure = to_service_error(error, id)
-        if failure.code == "disk_full" and not (target.area in WRITTEN_AREAS and request.method not in READ_METHODS):
-            failure = ServiceError("busy", failure.message, headers=failure.headers)
+        failure = to_service_error(error, id, tells_disk=target.area in WRITTEN_AREAS and request.method not in READ_METHODS)
         if request.writer.output_size:
             raise ConnectionResetError("the response had begun") from error
         status = failure.status
@@ -204,11 +202,13 @@ def wrong_method(app: web.Application, path: str) -> ServiceError:
     return ServiceError("method_not_allowed", ERRORS["method_not_allowed"][1], headers={"Allow": ", ".join(allowed)})
 
 
-def to_service_error(error: Exception, request_id: str) -> ServiceError:
-    """The error that the client gets for an exception."""
+def to_service_error(error: Exception, request_id: str, *, tells_disk: bool) -> ServiceError:
+    """The error that the client gets for an exception.  tells_disk: whether a full disk has a status of its own."""
+    failure = error if isinstance(error, ServiceError) else _to_service_error(error, request_id)
+    if failure.code == "disk_full" and not tells_disk:
+        failure = ServiceError("busy", failure.message, headers=failure.headers, **failure.more)
     if isinstance(error, ServiceError):
-        return error
-    failure = _to_service_error(error, request_id)
+        return failure
     failure.more |= getattr(error, "more", {})
     return failure
 
