@@ -4,13 +4,28 @@
 -- No role that a session acts as may look into a schema of internals (bds_impl, bds_registry, bds_change_log, bds_past, bds_feed,
 -- bds_revert, bds_shards, bds_webhooks, bds_accounts, bds_operation), or may change the log.  Entities are registered by members of bds_owner, to which the tables belong.
 
-revoke all on all tables in schema bds
-    from public, bds_dispatcher, bds_importer, bds_operator, bds_reader, bds_service, bds_worker, bds_writer;
-revoke all on all functions in schema bds from public, bds_operator, bds_reader, bds_service, bds_worker, bds_writer;
-revoke all on all functions in schema
-    bds_accounts, bds_change_log, bds_feed, bds_impl, bds_import, bds_log, bds_operation, bds_past, bds_registry, bds_revert, bds_shards,
-    bds_webhooks
-    from public;
+do $$
+declare
+    statement text;
+begin
+    for statement in  -- takes rights as well from whom the roles have given them to
+        select format(
+            'revoke all on %s %s from public, %s cascade', o.kind, string_agg(o.name, ', '),
+            (select string_agg(r, ', ') from unnest(bds_impl.roles()) r where r not in ('bds_owner', o.owner))
+        )
+        from (
+            select split_part(o.target, ' ', 1), substr(o.target, strpos(o.target, ' ') + 1), o.owner::regrole::text
+            from bds_operation.owned() o
+            where not o.is_month
+        ) o (kind, name, owner)
+        where o.owner = any (bds_impl.roles())
+        group by o.kind, o.owner
+    loop
+        execute statement;
+    end loop;
+end
+$$;
+revoke all on all functions in schema bds_import from public;
 
 -- Everybody ----------------------------------------------------------------------------------------------------------------------
 
@@ -29,7 +44,6 @@ grant execute on function
     bds.change_values, bds.first_change, bds.import_report, bds.row_at, bds.row_history, bds.rows_at
     to bds_operator, bds_reader, bds_writer;
 grant usage on schema past to bds_operator, bds_reader, bds_importer;  -- its views are granted by bds.register
-revoke all on function past.merge(jsonb) from public;
 grant execute on function past.merge(jsonb) to bds_operator, bds_reader, bds_importer;
 grant execute on function bds.authenticate to bds_reader, bds_service;
 grant execute on function bds.count_changes, bds.count_rows to bds_operator, bds_reader;

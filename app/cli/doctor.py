@@ -19,7 +19,8 @@ from app.database.directory import HOME
 
 MIN_WIDTH = 40
 COLUMNS = ("kind", "company_id", "entity", "object", "detail", "mend")
-PROBLEMS = f"select {', '.join(COLUMNS)} from bds.problems order by kind, company_id, entity, object"
+PROBLEMS = f"select {', '.join(COLUMNS)} from bds.problems"  # in the order in which the mends are run
+MIGRATE = "bds migrate"  # the one mend that is a command
 COMPARED = (
     "select min(c.compared_at) from bds.entities e left join bds.log_comparisons c on c.entity = e.name having count(*) = count(c)"
 )
@@ -82,4 +83,5 @@ def _describe(problem: dict[str, Any]) -> list[str]:
     kind, company, entity, thing, detail, mend = (printable(problem[name] or "") for name in COLUMNS)
     at = f"place {printable(problem['place'])}" if problem["place"] != HOME else ""
     where = ", ".join(each for each in (at, company and f"company {company}", entity and f"entity {entity}") if each)
-    return [f"{kind}: {thing}{f' ({where})' if where else ''}", f"  {detail}", f"  mend: {mend};", ""]
+    end = "" if mend == MIGRATE else ";"
+    return [f"{kind}: {thing}{f' ({where})' if where else ''}", f"  {detail}", *([f"  mend: {mend}{end}"] if mend else []), ""]

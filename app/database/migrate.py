@@ -8,8 +8,10 @@ changed.  All changed units and the grants share one transaction, so that no ses
 internal functions begins with 00_schema.sql, which makes their schema anew: an internal function may change its parameters or its
 result freely.
 
-At last, what is generated for entities: only the parts whose statements are not those that were installed (bds.generated), or that
-another version of PostgreSQL has recorded, from which a dump was restored.
+What all this has made is recorded (bds_operation.made), and bds.problems lists what differs.  If applying functions and views again
+mends some of that, all of them are due; so they are on another version of PostgreSQL, which writes some definitions differently.
+
+At last, what is generated for entities: only the parts whose statements are not those that were installed (bds.generated).
 Functions of triggers lock nothing and belong to the units' transaction, since they call internal functions.  Views, and what locks
 a table, are installed part by part, each in a transaction of its own.
 
@@ -30,6 +32,7 @@ from functools import partial
 from typing import Any
 
 import psycopg
+from psycopg.types.json import Jsonb
 
 from app import resources
 from app.database import roles
@@ -52,6 +55,14 @@ HOLDER = """
     where l.locktype = 'advisory' and l.granted and a.datname = current_database()
         and (l.classid, l.objid, l.objsubid) = (0, %s::oid, 1)
 """
+# What is not as it was made, and whether to apply everything mends some of it.  A database of before has no record.
+STANDING = """
+    select coalesce((select jsonb_agg(d) from bds_operation.differences() d), '[]'),
+        exists (select from bds_operation.made_problems() p where p.mend = 'bds migrate')
+"""
+# Functions that this transaction has made: the grants write to all of them.
+MADE = "select p.oid::regprocedure::text from pg_proc p where p.xmin = pg_current_xact_id()::xid"
+RECORD_MADE = "select bds_operation.record_made(%s)"
 DUE_PARTS = "select d.entity, d.part from bds_registry.due_parts() d"
 INSTALL_PART = "select bds_registry.install_part(%s, %s), pg_notify('bds_catalog', '')"
 
@@ -214,7 +225,8 @@ def _apply_due(
     unknown = sorted(name for name in applied if name.startswith("migrations/") and name not in {unit.name for unit in units})
     if unknown:
         raise MigrationError(f"the database is newer than this program: it knows {', '.join(unknown)}")
-    due = [unit for unit in units if applied.get(unit.name) != unit.checksum]
+    standing, is_altered = _standing(connection)
+    due = [unit for unit in units if applied.get(unit.name) != unit.checksum or (is_altered and not unit.is_migration)]
     for unit in due:
         if unit.is_migration:
             if unit.name in applied:
@@ -226,7 +238,7 @@ def _apply_due(
         if shards and SHARDS not in applied:
             attempt(partial(_prepare_shards, connection, shards))
         generated: list[str] = []
-        attempt(partial(_apply_functions, connection, functions, generated))
+        attempt(partial(_apply_functions, connection, functions, standing, generated))
         yield from (unit.name for unit in functions)
         yield from generated
     for entity, part in attempt(partial(_due_parts, connection)):
@@ -266,11 +278,33 @@ def _apply_migration(connection: psycopg.Connection[Any], unit: Unit) -> None:
     _apply(connection, unit)
 
 
-def _apply_functions(connection: psycopg.Connection[Any], units: Sequence[Unit], generated: list[str]) -> None:
-    """Apply the units and generate functions of entities; `generated` gets the names of the latter."""
+def _standing(connection: psycopg.Connection[Any]) -> tuple[list[dict[str, Any]], bool]:
+    """What is not as it was made, and whether all functions and views are to be applied again."""
+    if connection.execute("select to_regclass('bds_operation.made')").fetchone() == (None,):
+        return [], False
+    with connection.transaction():
+        connection.execute("set local role bds_owner")
+        row = connection.execute(STANDING).fetchone()
+        connection.execute("reset role")
+    return row or ([], False)
+
+
+def _apply_functions(
+    connection: psycopg.Connection[Any], units: Sequence[Unit], standing: list[dict[str, Any]], generated: list[str]
+) -> None:
+    """Apply the units, record what they have made, and generate functions of entities; `generated` gets the names of the latter.
+
+    standing: what was not as it was made before.
+    """
     connection.execute("delete from public.bds_migrations where name = %s", (LAST,))
+    made: set[str] = set()
     for unit in units:
+        if unit.name == LAST:
+            made.update(name for (name,) in connection.execute(MADE))
         _apply(connection, unit)
+    connection.execute("set local role bds_owner")
+    connection.execute(RECORD_MADE, (Jsonb([each for each in standing if each["object"] not in made]),))
+    connection.execute("reset role")
     parts = [(entity, part) for entity, part in _due_parts(connection) if part == FUNCTIONS]
     for entity, part in parts:
         _install_part(connection, entity, part)

@@ -21,7 +21,7 @@ begin
     perform set_config('bds.noted', '', true);  -- whatever the session has set: the statements are run
     perform bds_registry.generate(entity_name, part);
     insert into bds.generated as g (entity, part, fingerprint, objects)
-    select e.name, part, bds_registry.fingerprint(e.name, part), bds_registry.objects(e, part)
+    select e.name, part, bds_registry.fingerprint(e.name, part), bds_registry.made_objects(e, part)
     from bds.entities e
     where e.name = entity_name
     on conflict on constraint generated_pkey do update set fingerprint = excluded.fingerprint, objects = excluded.objects;
@@ -69,7 +69,7 @@ end
 $$;
 comment on function bds_registry.run(text) is 'Runs generated statements, or only notes them for bds_registry.fingerprint';
 
-create function bds_registry.fingerprint(entity_name text, part text)
+create function bds_registry.statements(entity_name text, part text)
     returns text
     language plpgsql
     set search_path = pg_catalog, pg_temp
@@ -81,17 +81,38 @@ begin
     perform bds_registry.generate(entity_name, part);
     noted := current_setting('bds.noted');
     perform set_config('bds.noted', '', true);
-    return md5(noted);
+    return noted;
 end
 $$;
-comment on function bds_registry.fingerprint(text, text) is
-    'A hash of the statements that would install a part of an entity now; they are not run';
+comment on function bds_registry.statements(text, text) is 'The statements that would install a part of an entity now; they are not run';
+
+create function bds_registry.fingerprint(entity_name text, part text)
+    returns text
+    language sql
+    set search_path = pg_catalog, pg_temp
+as $$
+    select md5(bds_registry.statements(entity_name, part));
+$$;
+comment on function bds_registry.fingerprint(text, text) is 'A hash of the statements that would install a part of an entity now';
+
+create function bds_registry.revoke_all(relation text)
+    returns void
+    language sql
+    set search_path = pg_catalog, pg_temp
+as $$
+    select bds_registry.run(format(
+        'revoke all on %s from public, %s cascade', relation, (select string_agg(r, ', ') from unnest((bds_impl.roles())[2:]) r)
+    ));
+$$;
+comment on function bds_registry.revoke_all(text) is
+    'Takes all rights from the service''s roles, before they are given those that they are to have, and from whom they gave them to';
 
 create function bds_registry.install_entity(entity_name text)
     returns void
     language sql
     set search_path = pg_catalog, pg_temp
 as $$
+    update bds.generated g set objects = g.objects - 'name:' where g.entity = entity_name;  -- this is the table, whatever it was called
     select bds_registry.install_part(entity_name, p.name) from unnest(bds_registry.parts()) p (name);
 $$;
 comment on function bds_registry.install_entity(text) is
@@ -113,7 +134,7 @@ as $$
     where exists (select from pg_class c where c.oid = e.table_name)
         and (
             g.fingerprint is distinct from bds_registry.fingerprint(e.name, p.name)
-            or g.objects ->> 'server:' <> current_setting('server_version_num')::int / 10000 || ''  -- restored on a newer server
+            or g.objects ->> 'server:' is distinct from bds_impl.server()
         )
     order by e.ordinal, p.n;
 $$;
@@ -135,13 +156,14 @@ begin
         this.table_name
     ));
     perform bds_registry.run(format('create policy every_company on %s to bds_operator using (true)', this.table_name));
-    perform bds_registry.run(format('revoke all on %s from public, bds_reader, bds_writer', this.table_name));
+    perform bds_registry.revoke_all(this.table_name::text);
+    perform bds_registry.revoke_all('sequence ' || bds_registry.sequence_of(this.table_name));
     perform bds_registry.run(format('grant select, insert, update, delete on %s to bds_writer, bds_operator', this.table_name));
     -- imports analyze the tables that they have filled; the privilege also allows rewriting a table, so writers do not have it
     perform bds_registry.run(format('grant maintain on %s to bds_importer, bds_operator', this.table_name));
     -- imports take ids before they insert
     perform bds_registry.run(format(
-        'grant usage on sequence %s to bds_writer, bds_operator', pg_get_serial_sequence(this.table_name::text, 'id')
+        'grant usage on sequence %s to bds_writer, bds_operator', bds_registry.sequence_of(this.table_name)
     ));
 end
 $$;

@@ -121,6 +121,7 @@ begin
         perform bds_registry.run(format('create view %s %s', view, definition));
     end;
     perform bds_registry.run(format('alter view %s owner to bds_owner', view));
+    perform bds_registry.revoke_all(view);
     perform bds_registry.run(format('comment on view %s is %L', view, obj_description(this.table_name, 'pg_class')));
     for field in
         select coalesce(f.name, a.attname) as name, col_description(this.table_name, a.attnum) as description

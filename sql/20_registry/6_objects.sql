@@ -20,14 +20,36 @@ create function bds_registry.function_objects(this bds.entities, out type text, 
     stable
     set search_path = pg_catalog, pg_temp
 as $$
-    select 'function', p.oid::regprocedure::text, md5(p.proowner::regrole::text || pg_get_functiondef(p.oid))
-    from pg_proc p
+    select 'function', p.oid::regprocedure::text, p.proowner::regrole || ' ' || f.definition
+    from bds_impl.functions() f
+    join pg_proc p on p.oid = f.function
     where p.pronamespace = 'bds_log'::regnamespace and p.pronargs = 0
         and p.proname = any (array(
             select bds_registry.function_of(this.name, step) from unnest(array['check', 'stamp', 'insert', 'update', 'delete']) step
         ));
 $$;
 comment on function bds_registry.function_objects(bds.entities) is 'The functions of an entity''s triggers';
+
+create function bds_registry.relation_objects(relation regclass, label text, out type text, out name text, out definition text)
+    returns setof record
+    language sql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
+    select 'right', format('on %s', label), bds_impl.rights(coalesce(c.relacl, acldefault('r', c.relowner)), c.relowner)::text
+    from pg_class c
+    where c.oid = relation
+    union all
+    select 'right', format('(%I) on %s', a.attname, label), bds_impl.rights(a.attacl, c.relowner)::text
+    from pg_attribute a join pg_class c on c.oid = a.attrelid
+    where a.attrelid = relation and a.attacl is not null and not a.attisdropped
+    union all
+    select 'rule', format('%I on %s', r.rulename, label), ''
+    from pg_rewrite r
+    where r.ev_class = relation and r.rulename <> '_RETURN';
+$$;
+comment on function bds_registry.relation_objects(regclass, text) is
+    'Who has rights on a table or view and its columns, and the rules that rewrite statements over it; label: what it is called there';
 
 create function bds_registry.view_objects(this bds.entities, out type text, out name text, out definition text)
     returns setof record
@@ -39,9 +61,12 @@ as $$
     select 'view', c.oid::regclass::text,
         concat_ws(' ', c.relowner::regrole, c.reloptions::text, substring(pg_get_viewdef(c.oid) from '\mFROM\M.*'))
     from pg_class c
-    where c.oid in (select v from bds_registry.views_of(this.name) v);
+    where c.oid in (select v from bds_registry.views_of(this.name) v)
+    union all
+    select o.* from bds_registry.views_of(this.name) v cross join lateral bds_registry.relation_objects(v, 'table ' || v) o;
 $$;
-comment on function bds_registry.view_objects(bds.entities) is 'The views of an entity: owner, options, and which rows they show';
+comment on function bds_registry.view_objects(bds.entities) is
+    'The views of an entity: owner, options, which rows they show, rights and rules';
 
 create function bds_registry.storage_of(table_name regclass)
     returns text
@@ -66,6 +91,24 @@ create function bds_registry.is_rewritten(this bds.entities)
 comment on function bds_registry.is_rewritten(bds.entities) is
     'Whether ALTER TABLE may have changed values of an entity''s table since it was registered: its views are gone and its files are others';
 
+create function bds_registry.sequence_of(table_name regclass)
+    returns regclass
+    language sql
+    stable
+    set search_path = pg_catalog, pg_temp
+    -- by number: its schema may be closed, its name another one
+    return (
+        select d.objid::regclass
+        from pg_attribute a
+        join pg_depend d on d.refclassid = 'pg_class'::regclass and d.refobjid = a.attrelid and d.refobjsubid = a.attnum
+            and d.classid = 'pg_class'::regclass and d.deptype in ('a', 'i')
+        join pg_sequence s on s.seqrelid = d.objid
+        where a.attrelid = table_name and a.attname = 'id' and not a.attisdropped
+        order by d.deptype desc, d.objid
+        limit 1
+    );
+comment on function bds_registry.sequence_of(regclass) is 'The sequence that gives the ids of a table''s rows';
+
 create function bds_registry.table_objects(this bds.entities, out type text, out name text, out definition text)
     returns setof record
     language sql
@@ -85,6 +128,12 @@ as $$
     union all
     select 'primary key', '', pg_get_constraintdef(k.oid) from pg_constraint k where k.conrelid = this.table_name and k.contype = 'p'
     union all
+    select * from bds_registry.relation_objects(this.table_name, 'table {table}')
+    union all
+    select 'right', 'on sequence {sequence}', bds_impl.rights(coalesce(c.relacl, acldefault('s', c.relowner)), c.relowner)::text
+    from pg_class c
+    where c.oid = bds_registry.sequence_of(this.table_name)
+    union all
     select o.type, '', o.definition
     from pg_class c cross join lateral (
         values ('row security', c.relrowsecurity::text), ('owner', c.relowner::regrole::text), ('storage', bds_registry.storage_of(c.oid))
@@ -92,25 +141,51 @@ as $$
     where c.oid = this.table_name;
 $$;
 comment on function bds_registry.table_objects(bds.entities) is
-    'The objects that protect an entity''s table and log its rows: triggers, policies, row level security, owner, primary key';
+    'The objects that protect an entity''s table and log its rows: triggers, policies, row level security, owner, primary key, rights';
 
 create function bds_registry.objects(this bds.entities, part text)
     returns jsonb
     language sql
     stable
     set search_path = pg_catalog, pg_temp
-    return (
-        -- without the name of the table: a table under another name is logged as before
-        select jsonb_object_agg(o.type || ':' || o.name, replace(o.definition, this.table_name::regclass::text, '{table}'))
-        from (
-            select * from bds_registry.function_objects(this) where part = 'functions'
-            union all
-            select * from bds_registry.view_objects(this) where part = 'views'
-            union all
-            select * from bds_registry.table_objects(this) where part = 'table'
-            union all  -- another major version may print definitions differently
-            select 'server', '', current_setting('server_version_num')::int / 10000 || ''
-        ) o
-    );
+as $$
+    -- without the name of the table: a table under another name is logged as before
+    select jsonb_object_agg(o.type || ':' || o.name, replace(o.definition, this.table_name::regclass::text, '{table}'))
+    from (
+        select * from bds_registry.function_objects(this) where part = 'functions'
+        union all
+        select * from bds_registry.view_objects(this) where part = 'views'
+        union all
+        select * from bds_registry.table_objects(this) where part = 'table'
+        union all  -- another major version may print definitions differently
+        select 'server', '', bds_impl.server()
+    ) o;
+$$;
 comment on function bds_registry.objects(bds.entities, text) is
     'The objects of a part of an entity with their definitions: {"trigger:bds_1_lock": "CREATE TRIGGER ...", ...}';
+
+create function bds_registry.made_objects(this bds.entities, part text)
+    returns jsonb
+    language sql
+    set search_path = pg_catalog, pg_temp
+as $$
+    -- What others have added stays a problem: triggers and policies that the statements do not make, rights of other roles, rules.
+    select jsonb_object_agg(
+            o.key, case when o.type = 'right' then to_jsonb(bds_impl.rights_of_service((o.value #>> '{}')::jsonb)::text) else o.value end
+        )
+        -- the name that another table may take; bds.register forgets it
+        || case part when 'table' then jsonb_build_object('name:', coalesce(
+            (select g.objects -> 'name:' from bds.generated g where g.entity = this.name and g.part = made_objects.part),
+            to_jsonb(this.table_name::regclass::text)
+        )) else '{}' end
+    from bds_registry.statements(this.name, part) s (text)
+    cross join lateral (
+        select p.key, p.value, split_part(p.key, ':', 1) as type, substr(p.key, strpos(p.key, ':') + 1) as name
+        from jsonb_each(bds_registry.objects(this, part)) p
+    ) o
+    where o.type <> 'rule'
+        and not (o.type = 'right' and o.name ^@ '(')
+        and not (o.type in ('trigger', 'policy') and strpos(s.text, format('%s %I ', o.type, o.name)) = 0);
+$$;
+comment on function bds_registry.made_objects(bds.entities, text) is
+    'The objects of a part of an entity that its statements have made, as they are now';

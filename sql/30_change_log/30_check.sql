@@ -7,6 +7,12 @@ create function bds_change_log.refuse_altered(this bds.entities)
     set search_path = pg_catalog, pg_temp
 as $$
 begin
+    if not exists (select from pg_class c where c.oid = this.table_name) then
+        raise exception using
+            errcode = 'BD007',
+            message = format('the table of entity %s was dropped', this.name),
+            hint = format('select bds.unregister(%L)', this.name);
+    end if;
     raise exception using
         errcode = 'BD007',
         message = format('%s was altered and not registered again', this.table_name),
@@ -14,6 +20,54 @@ begin
 end
 $$;
 comment on function bds_change_log.refuse_altered(bds.entities) is 'Raises BD007 with the statement that registers the entity again';
+
+create function bds_change_log.is_altered(this bds.entities)
+    returns boolean
+    language sql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
+    select bds_registry.is_rewritten(this) or exists (
+        select from (select * from bds.column_history h where h.entity = this.name and h.until = 'infinity') h
+        full join bds_registry.columns_of(this.table_name) a on a.attnum = h.ordinal
+        where (h.column_name, h.type, h.expression) is distinct from (a.attname, a.type, a.expression)
+    );
+$$;
+comment on function bds_change_log.is_altered(bds.entities) is
+    'Whether the columns of the entity''s table are not those that were registered, in the transaction''s snapshot';
+
+create function bds_change_log.row_members(this bds.entities, of_row text)
+    returns text
+    language plpgsql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    members text;
+    lacks   boolean;
+begin
+    -- A column is known by its number, which a rename keeps.  In a table that was restored and not fitted to yet, numbers differ and
+    -- names are in the same order.
+    select string_agg(format('%L : %s.%s', f.name, of_row, quote_ident(a.attname)), ', ' order by f.ordinal), bool_or(a.attname is null)
+    into members, lacks
+    from bds.fields f
+    left join pg_attribute a on a.attrelid = this.table_name and a.attnum = f.ordinal and not a.attisdropped
+    where f.entity = this.name;
+    if not lacks then
+        return members;
+    elsif array(
+        select h.column_name from bds.column_history h where h.entity = this.name and h.until = 'infinity' order by h.ordinal
+    ) <> array(select c.attname from bds_registry.columns_of(this.table_name) c order by c.attnum) then
+        perform bds_change_log.refuse_altered(this);
+    end if;
+    return (
+        select string_agg(format('%L : %s.%I', f.name, of_row, f.column_name), ', ' order by f.ordinal)
+        from bds.fields f where f.entity = this.name
+    );
+end
+$$;
+comment on function bds_change_log.row_members(bds.entities, text) is
+    'The members of a JSON object of a row: its fields, under their API names. Raises BD007 if a column was dropped';
 
 create function bds_change_log.require_unaltered(entity_name text)
     returns void

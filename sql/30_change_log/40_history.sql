@@ -13,6 +13,7 @@ create function bds_change_log.row_now(company text, entity text, id bigint)
     set extra_float_digits = 1
 as $$
 declare
+    this      bds.entities;
     statement text;
     state     jsonb;
 begin
@@ -21,23 +22,21 @@ begin
         raise exception using
             errcode = 'BD002', message = format('no such company: %s', coalesce(quote_literal(company), 'null'));
     end if;
-    select format(
-        'select json_object(%s returning json)::jsonb from %s r where r.company_id = $1 and r.id = $2',
-        string_agg(format('%L : r.%I', f.name, f.column_name), ', ' order by f.ordinal), e.table_name
-    )
-    into statement
-    from bds.entities e join bds.fields f on f.entity = e.name
-    where e.name = row_now.entity
-    group by e.table_name;
-    if statement is null then
+    select * into this from bds.entities e where e.name = row_now.entity;
+    if not found then
         raise exception using errcode = 'BD002', message = format('no such entity: %s', coalesce(quote_literal(entity), 'null'));
     end if;
+    statement := format(
+        'select json_object(%s returning json)::jsonb from %s r where r.company_id = $1 and r.id = $2',
+        bds_change_log.row_members(this, 'r'), this.table_name
+    );
     execute statement into state using company, id;
     return state;
 end
 $$;
 comment on function bds_change_log.row_now(text, text, bigint) is
-    'The current row, by API names; null if it does not exist. Raises BD002 if there is no such company or entity';
+    'The current row, by API names; null if it does not exist. Raises BD002 if there is no such company or entity, BD007 if a column '
+    'was dropped and the table not registered again';
 
 create function bds_change_log.altered_at(entity text)
     returns timestamptz

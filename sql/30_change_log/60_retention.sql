@@ -62,8 +62,9 @@ declare
     ) end;
     -- hooks are not matched while no process of the service runs
     awaited timestamptz := (select min(a.month) from bds_webhooks.awaited_months() a);
-    began   timestamptz := clock_timestamp();
-    blocked text[] := '{}';  -- companies of which another session has a month that is expired
+    -- not of the statement: steps of bds.maintain precede it
+    begun_at constant timestamptz := clock_timestamp();
+    blocked  text[] := '{}';  -- companies of which another session has a month that is expired
     expired record;
     done    bigint := 0;
 begin
@@ -77,7 +78,7 @@ begin
             and not exists (select from bds_webhooks.awaited_months() a where a.company_id = m.company_id and a.month <= m.month)
         order by m.month, m.company_id
     loop
-        exit when clock_timestamp() > began + interval '1 second';  -- the next call goes on
+        exit when clock_timestamp() > begun_at + interval '1 second';  -- the next call goes on
         continue when expired.company_id = any (blocked);
         begin
             delete from bds.change_log l

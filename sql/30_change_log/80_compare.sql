@@ -204,9 +204,21 @@ begin
     end if;
     for this in
         select e.* from bds.entities e
-        where e.name = coalesce(entity, e.name) and exists (select from pg_class c where c.oid = e.table_name)
+        where e.name = coalesce(entity, e.name) and (entity is not null or exists (select from pg_class c where c.oid = e.table_name))
         order by e.ordinal
     loop
+        perform bds_change_log.refuse_altered(this) where not exists (select from pg_class c where c.oid = this.table_name);
+        execute format('lock table %s in access share mode', this.table_name);  -- it stays as it is from here on
+        if bds_change_log.is_altered(this) then
+            if entity is not null then
+                perform bds_change_log.refuse_altered(this);
+            end if;
+            raise warning using
+                errcode = 'BD007',
+                message = format('%s was altered and not registered again: its rows are not compared', this.table_name),
+                hint = bds_registry.register_statement(this);
+            continue;
+        end if;
         perform bds_change_log.compare_rows(this, company);
         if record then
             for other in
@@ -229,4 +241,5 @@ end
 $$;
 comment on function bds.compare_log(text, text, boolean) is
     'Compares rows of a company (null: of all) and an entity (null: all, and the log''s ids) with the change log; stores and '
-    'returns the differences. record: also writes a record for each row that differs, without old values, which are unknown';
+    'returns the differences. record: also writes a record for each row that differs, without old values, which are unknown. A table '
+    'that was altered and not registered again raises BD007; without an entity it is left out, with a warning';

@@ -48,12 +48,7 @@ as $$
     from (
         select
             case when names is null then '%s' else format('bds_change_log.state_at(%%s, %L)', names) end as with_names,
-            format(
-                'json_object(%s returning json)::jsonb',
-                string_agg(format('%L : t.%I', f.name, f.column_name), ', ' order by f.ordinal)
-            ) as present
-        from bds.fields f
-        where f.entity = this.name
+            format('json_object(%s returning json)::jsonb', bds_change_log.row_members(this, 't')) as present
     ) o
 $$;
 comment on function bds_past.objects(bds.entities, jsonb) is

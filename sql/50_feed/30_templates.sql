@@ -108,12 +108,27 @@ $$;
 comment on function bds_feed.make(bds_feed.templates, jsonb, jsonb) is 'Makes a function of bds_import, or a table of bds_feed.tables';
 
 create table bds_feed.versions (
-    entity   text collate "C" primary key,
-    version  text not null
+    entity     text collate "C" primary key,
+    version    text not null,
+    functions  jsonb not null
 );
 comment on table bds_feed.versions is 'What is generated for each entity: an import works with one version of each of its entities';
 comment on column bds_feed.versions.entity is 'The entity';
 comment on column bds_feed.versions.version is 'A hash of the templates and of what fills them; equal for an entity that was registered again as it was';
+
+comment on column bds_feed.versions.functions is 'The functions of bds_import that were made, each with a hash: bds.problems lists what differs';
+
+create function bds_feed.functions_of(entity_name text)
+    returns jsonb
+    language sql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
+    select coalesce(jsonb_object_agg(f.function::regprocedure::text, f.definition), '{}')
+    from bds_impl.functions() f
+    where f.schema = 'bds_import' and obj_description(f.function, 'pg_proc') ^@ (entity_name || ':');
+$$;
+comment on function bds_feed.functions_of(text) is 'The functions of imports of an entity, each with a hash';
 
 create function bds_feed.install(entity_name text default null)
     returns void
@@ -133,13 +148,17 @@ begin
     for this in select e.* from bds_feed.entities e loop  -- statements of one may name another
         scope := bds_feed.scope_of(this);
         made := md5(templates || scope);
-        if not exists (select from bds_feed.versions v where v.entity = this.name and v.version = made) then
+        if not exists (
+            select from bds_feed.versions v
+            where v.entity = this.name and v.version = made
+                and (entity_name is null or this.name <> entity_name or v.functions = bds_feed.functions_of(this.name))
+        ) then
             perform bds_feed.uninstall(this.name);
         elsif this.name <> entity_name then
             continue;
         end if;
         -- A running import goes on with what is made again as it was.
-        insert into bds_feed.versions as v values (this.name, made)
+        insert into bds_feed.versions as v values (this.name, made, '{}')
         on conflict on constraint versions_pkey do update set version = excluded.version where v.version <> excluded.version;
         delete from bds_feed.tables t where t.entity = this.name;
         perform bds_feed.make(t, scope, m.member)
@@ -151,6 +170,7 @@ begin
         ) as m (member)
         -- of an entity without a column that can be imported there is the map alone, which others read
         where scope -> 'columns' <> 'null' or t.signature = 'map_{entity}';
+        update bds_feed.versions v set functions = bds_feed.functions_of(this.name) where v.entity = this.name;
     end loop;
     update bds_feed.state s set version = v.version
     from (select coalesce(left(md5(string_agg(v.version, '' order by v.entity)), 8), '') as version from bds_feed.versions v) v

@@ -25,37 +25,39 @@ comment on function bds_operation.delete_aged(text, interval) is
     'Deletes the rows of companies that live here that are older than an age (null: none), from each table that has this age in bds.tables; '
     'returns their number';
 
-create function bds_operation.compare_oldest(age interval)
-    returns bigint
+create function bds_operation.compare_next(age interval, out done bigint, out problem text)
+    returns record
     language plpgsql
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    due     text;
-    is_busy boolean := false;
+    due record;
 begin
+    done := 0;
     for due in
-        select e.name
+        select e.name, bds_change_log.is_altered(e) as is_altered
         from bds.entities e left join bds.log_comparisons c on c.entity = e.name
-        where coalesce(c.compared_at, '-infinity') < clock_timestamp() - age
+        where coalesce(c.compared_at, '-infinity') < clock_timestamp() - age and exists (select from pg_class t where t.oid = e.table_name)
         order by c.compared_at nulls first, e.ordinal
     loop
+        if due.is_altered then
+            problem := concat_ws('; ', problem, format('BD007: %s is altered and not registered again', due.name));
+            continue;
+        end if;
+        continue when done > 0;
         begin
-            perform bds.compare_log(entity => due);
-            return 1;
+            perform bds.compare_log(entity => due.name);
+            done := 1;
         exception when lock_not_available then
-            is_busy := true;  -- another session has the table; the others are compared meanwhile
+            -- the others are compared meanwhile
+            problem := concat_ws('; ', problem, format('55P03: %s is put off: another session has held a lock for 0.1 s', due.name));
         end;
     end loop;
-    if is_busy then
-        raise lock_not_available;
-    end if;
-    return 0;
 end
 $$;
-comment on function bds_operation.compare_oldest(interval) is
-    'Compares the rows of one entity with the log: of those that were not compared for that time (null: none) the first whose table no other '
-    'session has locked; returns the number of entities compared. Raises 55P03 if every one is locked';
+comment on function bds_operation.compare_next(interval) is
+    'Compares the rows of one entity with the log: of those that were not compared for that time (null: none) the first that is not altered and '
+    'whose table no other session has locked; returns the number of entities compared, and which could not be';
 
 create or replace function bds.maintain(import_age interval default null, compare_age interval default null)
     returns table (step text, done bigint, problem text)
@@ -68,7 +70,7 @@ as $$
 declare
     -- in this order: the last ones lock the log, until the end of the transaction
     statements constant text[] := array[
-        'compare rows with the log', 'select bds_operation.compare_oldest($2)',
+        'compare rows with the log', 'select * from bds_operation.compare_next($2)',
         'count problems', $sql$
             with counted as (
                 update bds.problem_counts c
@@ -97,7 +99,7 @@ begin
         step := statements[n];
         problem := null;
         begin
-            execute statements[n + 1] into done using import_age, compare_age;
+            execute statements[n + 1] into done, problem using import_age, compare_age;
         exception
             when lock_not_available then
                 done := 0;

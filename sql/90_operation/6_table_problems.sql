@@ -1,15 +1,50 @@
 -- What is wrong with registered tables, each problem with the statement that mends it; a part of bds.problems.
 
+create function bds_operation.replaced_tables()
+    returns table (kind text, entity text, object text, detail text, mend text)
+    language sql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
+    select 'missing table', e.name, e.table_name::text,
+        'the table was dropped' || coalesce('; its child ' || c.standing || ' has a table: drop that, or unregister both', ''),
+        case
+            when c.standing is null and c.names is null then format('select bds.unregister(%L)', e.name)
+            -- children first; those of another row of this list may be gone when it runs
+            when c.standing is null then format(
+                'select bds.unregister(e.name) from bds.entities e where e.name in (%s, %L) order by e.ordinal desc', c.names, e.name
+            )
+        end
+    from bds.entities e
+    cross join lateral (
+        with recursive children as (
+            select n.target from bds.navigations n where n.entity = e.name and n.child and n.many
+            union
+            select n.target from children c join bds.navigations n on n.entity = c.target and n.child and n.many
+        )
+        select string_agg(quote_literal(c.name), ', ' order by c.ordinal),
+            min(c.name) filter (where exists (select from pg_class t where t.oid = c.table_name))
+        from children t join bds.entities c on c.name = t.target
+    ) c (names, standing)
+    where not exists (select from pg_class c where c.oid = e.table_name)
+    union all
+    select 'replaced table', e.name, e.table_name::text,
+        format(
+            'it was renamed, and %s took its name, whose rows are not logged: register one of them as %s again', g.objects ->> 'name:', e.name
+        ),
+        null
+    from bds.entities e
+    join bds.generated g on g.entity = e.name and g.part = 'table'
+    where e.table_name <> to_regclass(g.objects ->> 'name:') and exists (select from pg_class c where c.oid = e.table_name);
+$$;
+comment on function bds_operation.replaced_tables() is 'Problems of tables that were dropped, or whose name another one has';
+
 create function bds_operation.altered_tables()
     returns table (kind text, entity text, object text, detail text, mend text)
     language sql
     stable
     set search_path = pg_catalog, pg_temp
 as $$
-    select 'missing table', e.name, e.table_name::text, 'the table was dropped', format('select bds.unregister(%L)', e.name)
-    from bds.entities e
-    where not exists (select from pg_class c where c.oid = e.table_name)
-    union all
     select 'altered table', e.name, e.table_name::text, string_agg(d.detail, '; ' order by d.ordinal), bds_registry.register_statement(e)
     from bds.entities e
     cross join lateral (
@@ -41,8 +76,16 @@ as $$
         full join bds_registry.columns_of(e.table_name) a on a.attnum = h.ordinal
     ) d
     where d.detail is not null and exists (select from pg_class c where c.oid = e.table_name)
-    group by e.*, e.name, e.table_name
-    union all
+    group by e.*, e.name, e.table_name;
+$$;
+comment on function bds_operation.altered_tables() is 'Problems of tables whose columns are not as they were registered';
+
+create function bds_operation.unsuitable_tables()
+    returns table (kind text, entity text, object text, detail text, mend text)
+    language sql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
     select 'unsuitable table', e.name, e.table_name::text, format('it is %s: rows can change unseen by its triggers', k.kind),
         case
             when c.relpersistence = 'u' then format('alter table %s set logged', e.table_name)
@@ -59,7 +102,7 @@ as $$
     from bds.entities e
     where bds_registry.missing_rights(e.table_name) is not null;
 $$;
-comment on function bds_operation.altered_tables() is 'Problems of tables that are not as they were registered';
+comment on function bds_operation.unsuitable_tables() is 'Problems of tables that bds.register would refuse';
 
 create function bds_operation.altered_columns()
     returns table (kind text, entity text, object text, detail text, mend text)
@@ -67,106 +110,45 @@ create function bds_operation.altered_columns()
     stable
     set search_path = pg_catalog, pg_temp
 as $$
-    select 'lost column', e.name, format('%s.%I', e.table_name, h.column_name),
-        format('it was dropped by other means than bds.drop_column before %s: values that no record has are lost', h.until),
-        format('update bds.column_history set is_lost = false where entity = %L and ordinal = %s', h.entity, h.ordinal)
-    from bds.column_history h join bds.entities e on e.name = h.entity
-    where h.is_lost
+    -- Mends of tables that are altered and not registered again are run after their registration, which comes first in the list.
+    with columns as (
+        select e.name, e.table_name, h.ordinal, h.column_name, h.until, h.is_lost,
+            case when h.until = 'infinity' then a.attname else n.column_name end as next_name,
+            case
+                when h.until = 'infinity' then (a.type, a.expression) <> (h.type, h.expression)
+                else (n.type, n.expression) <> (h.type, h.expression)
+            end as is_converted
+        from bds.entities e
+        join bds.column_history h on h.entity = e.name
+        left join bds.column_history n on n.entity = h.entity and n.ordinal = h.ordinal and n.since = h.until
+        left join bds_registry.columns_of(e.table_name) a on a.attnum = h.ordinal
+        where exists (select from pg_class c where c.oid = e.table_name)
+    )
+    select 'lost column', c.name, format('%s.%I', c.table_name, c.column_name),
+        'it was dropped by other means than bds.drop_column: values that no record has are lost',
+        format('update bds.column_history set is_lost = false where entity = %L and ordinal = %s', c.name, c.ordinal)
+    from columns c
+    where c.is_lost or c.until = 'infinity' and c.next_name is null
     union all
-    select 'uncompared rows', e.name, format('%s.%I', e.table_name, n.column_name),
-        format(
-            'its type or expression was another one before %s, and nothing has compared the rows with the change log since',
-            h.until::timestamptz(0)
-        ),
-        format('select * from bds.compare_log(entity => %L)', e.name)
+    select 'uncompared rows', e.name, r.object, r.detail || ', and nothing has compared the rows with the change log since',
+        format('select * from bds.compare_log(entity => %L, record => true)', e.name)
     from bds.entities e
-    join bds.column_history h on h.entity = e.name
-    join bds.column_history n on n.entity = h.entity and n.ordinal = h.ordinal and n.since = h.until
-    where (n.type, n.expression) <> (h.type, h.expression)
-        and not exists (select from bds.log_comparisons c where c.entity = h.entity and c.compared_at > h.until)
-    union all
-    select 'uncompared rows', e.name, e.table_name::text,
-        format(
-            'ALTER TABLE rewrote it before %s, which may have changed values, and nothing has compared the rows with the change log since',
-            e.rewritten_at::timestamptz(0)
-        ),
-        format('select * from bds.compare_log(entity => %L)', e.name)
-    from bds.entities e
-    where not exists (select from bds.log_comparisons c where c.entity = e.name and c.compared_at > e.rewritten_at) and e.rewritten_at is not null;
+    cross join lateral (
+        select format('%s.%I', e.table_name, c.next_name), 'its type or expression was another one' || b.before, c.until
+        from columns c
+        cross join lateral (select coalesce(format(' before %s', nullif(c.until, 'infinity')::timestamptz(0)), '')) b (before)
+        where c.name = e.name and c.is_converted
+        union all
+        select e.table_name::text, 'ALTER TABLE rewrote it' || b.before || ', which may have changed values', b.at
+        from (values (e.rewritten_at), (case when bds_registry.is_rewritten(e) then 'infinity'::timestamptz end)) w (at)
+        cross join lateral (select coalesce(format(' before %s', nullif(w.at, 'infinity')::timestamptz(0)), ''), w.at) b (before, at)
+        where w.at < 'infinity' or w.at = 'infinity' and not exists (select from columns c where c.name = e.name and c.is_converted)
+    ) r (object, detail, at)
+    where not exists (select from bds.log_comparisons c where c.entity = e.name and c.compared_at > r.at)
+        and exists (select from pg_class c where c.oid = e.table_name);
 $$;
 comment on function bds_operation.altered_columns() is
     'Problems of columns that were dropped, or whose values ALTER TABLE may have changed: no trigger sees that';
-
-create function bds_operation.altered_objects()
-    returns table (kind text, entity text, object text, detail text, mend text)
-    language sql
-    stable
-    set search_path = pg_catalog, pg_temp
-as $$
-    select case when o.now is null then 'missing ' when o.made is null then 'unknown ' else 'altered ' end || o.type, e.name,
-        case
-            when o.type in ('function', 'view') then o.name
-            when o.name = '' then e.table_name::text
-            else format('%I on %s', o.name, e.table_name)
-        end,
-        d.detail,
-        case
-            when o.made is null then format('drop %s %I on %s', o.type, o.name, e.table_name)
-            when o.type = 'primary key' then format('alter table %s add primary key (company_id, id)', e.table_name)
-            else bds_registry.register_statement(e)
-        end
-    from bds.entities e
-    join bds.generated g on g.entity = e.name
-    cross join lateral bds_registry.objects(e, g.part) as present (objects)
-    cross join lateral jsonb_object_keys(present.objects || g.objects) as k (key)
-    cross join lateral (
-        select split_part(k.key, ':', 1), substr(k.key, strpos(k.key, ':') + 1), present.objects ->> k.key, g.objects ->> k.key
-    ) as o (type, name, now, made)
-    join (values
-        ('function', 'writes may not be logged as they should be'),
-        ('trigger', 'writes are not logged as they should be'),
-        ('primary key', 'two rows can have one id'),
-        ('owner', 'triggers and views act as bds_owner'),
-        ('row security', 'writers of one company reach the rows of all'),
-        ('policy', 'writers reach other rows than those of their company'),
-        ('view', 'the entity cannot be read through it as it should be'),
-        ('server', 'another version of PostgreSQL recorded what protects the table, so it cannot be compared')
-    ) as d (type, detail) on d.type = o.type
-    where o.now is distinct from o.made and exists (select from pg_class c where c.oid = e.table_name)
-        and (o.type = 'server' and g.part = 'table' or o.type <> 'server' and present.objects -> 'server:' = g.objects -> 'server:')
-    union all
-    select 'disabled trigger', e.name, format('%I on %s', t.tgname, e.table_name), 'writes are not logged as they should be',
-        format('alter table %s enable trigger %I', e.table_name, t.tgname)
-    from bds.entities e join pg_trigger t on t.tgrelid = e.table_name
-    where t.tgname ~ '^bds_' and not t.tgisinternal and t.tgenabled in ('D', 'R');
-$$;
-comment on function bds_operation.altered_objects() is
-    'Problems of what bds.register has made for a table, and of policies that others have added';
-
-create function bds_operation.invalid_objects()
-    returns table (kind text, entity text, object text, detail text, mend text)
-    language sql
-    stable
-    set search_path = pg_catalog, pg_temp
-as $$
-    select 'invalid constraint', e.name, format('%I on %s', k.conname, e.table_name), 'there may be rows that it does not allow',
-        format('alter table %s validate constraint %I', e.table_name, k.conname)
-    from bds.entities e join pg_constraint k on k.conrelid = e.table_name
-    where not k.convalidated
-    union all
-    select 'missing constraint', e.name, format('%I on %s', k.name, e.table_name), 'values that JSON cannot represent can be written',
-        bds_registry.register_statement(e)
-    from bds.entities e
-    cross join bds_registry.finite_checks(e.name) k
-    where exists (select from pg_class c where c.oid = e.table_name)
-        and not exists (select from pg_constraint p where p.conrelid = e.table_name and p.conname = k.name)
-    union all
-    select 'invalid index', e.name, i.indexrelid::regclass::text, 'queries do not use it, and a unique one does not prevent duplicates',
-        format('reindex index %s', i.indexrelid::regclass)
-    from bds.entities e join pg_index i on i.indrelid = e.table_name
-    where not (i.indisvalid and i.indisready);
-$$;
-comment on function bds_operation.invalid_objects() is 'Problems of constraints and indexes that were never completed';
 
 create function bds_operation.lagging_sequences()
     returns table (kind text, entity text, object text, detail text, mend text)
@@ -225,11 +207,25 @@ create or replace function bds.table_problems()
     security definer
     set search_path = pg_catalog, pg_temp
 as $$
+    select * from bds_operation.replaced_tables()
+    union all
     select * from bds_operation.altered_tables()
+    union all
+    select * from bds_operation.unsuitable_tables()
     union all
     select * from bds_operation.altered_columns()
     union all
     select * from bds_operation.altered_objects()
+    union all
+    select * from bds_operation.made_problems()
+    union all
+    select * from bds_operation.import_functions()
+    union all
+    select * from bds_operation.role_problems()
+    union all
+    select * from bds_operation.altered_roles()
+    union all
+    select * from bds_operation.other_rights()
     union all
     select * from bds_operation.invalid_objects()
     union all

@@ -42,24 +42,16 @@ select 'partition without key', null, null, p.name,
 from partitions p
 where not exists (select from pg_constraint k where k.conrelid = p.oid and k.contype = 'p')
 union all
-select 'writable log', null, null, w.name, format('%s may %s', w.role, w.rights), format('revoke %s on %s from %s', w.rights, w.name, w.role)
-from (
-    select c.oid::regclass::text as name, case a.grantee when 0 then 'public' else a.grantee::regrole::text end as role,
-        lower(string_agg(a.privilege_type, ', ' order by a.privilege_type) collate "C") as rights
-    from pg_class c cross join lateral aclexplode(c.relacl) a
-    where a.grantee <> c.relowner and a.privilege_type not in ('SELECT', 'MAINTAIN') and (
-        c.oid in ('bds.change_log'::regclass, 'bds.change_archive'::regclass)
-        or exists (select from pg_inherits i where i.inhrelid = c.oid and i.inhparent in ('bds.change_log'::regclass, 'bds.change_archive'::regclass))
-    )
-    group by c.oid, a.grantee
-) w
-union all
 select f.kind, f.company_id, nullif(f.entity, ''), coalesce(e.table_name::text, 'bds.change_log'),
     format('%s found at %s, ids such as %s', f.number, f.found_at::timestamptz(0), array_to_string(f.examples, ', '))
-        || case f.kind when 'missing record' then '; restore the records before you compare again' else '' end,
+        || case f.kind when 'missing record' then '; restore the records, then compare again' else '' end,
     case f.kind
-        when 'unknown company' then format('select bds.create_company(%L)', f.company_id)
-        when 'missing record' then format('select bds.compare_log(%L)', f.company_id)
+        when 'unknown company' then format(
+            'select bds.create_company(%L) where not exists (select from bds.companies where id = %1$L); '
+            'select bds.compare_log(%1$L, %L, record => true)',
+            f.company_id, f.entity
+        )
+        when 'missing record' then null
         else format('select bds.compare_log(%L, %L, record => true)', f.company_id, f.entity)
     end
 from bds.log_findings f left join bds.entities e on e.name = f.entity;
@@ -69,39 +61,48 @@ comment on column bds.log_problems.company_id is 'The company; null: of all';
 comment on column bds.log_problems.entity is 'The entity; null: of all';
 comment on column bds.log_problems.object is 'The object that has it';
 comment on column bds.log_problems.detail is 'What was found';
-comment on column bds.log_problems.mend is 'The statement that mends it';
+comment on column bds.log_problems.mend is 'The statement that mends it; null: only a person can decide';
 
 create or replace view bds.problems as
-select t.kind, null::text as company_id, t.entity, t.object, t.detail, t.mend from bds.table_problems() t
-union all
-select l.kind, l.company_id, l.entity, l.object, l.detail, l.mend from bds.log_problems l
-union all
-select p.* from bds.login_problems p
-union all
-select 'stuck import', i.company_id, null, i.id::text, format('%s, without a sign of life since %s', i.state, i.heartbeat_at),
-    'select bds.reap_imports()'
-from bds.imports i join bds.residents r on r.company_id = i.company_id
-where i.finished_at is null and i.heartbeat_at < clock_timestamp() - interval '1 minute'
-union all
-select 'resting hook', s.company_id, null, s.hook_id::text, format('%s changes wait until %s', s.queued, s.rests_until),
-    coalesce(
-        (
-            select format('select bds.retry_delivery(%L, %L, %L)', d.company_id, d.hook_id, d.id)
-            from bds.deliveries d
-            where d.company_id = s.company_id and d.hook_id = s.hook_id and d.state = 'failed'
-            order by d.finished_at desc
-            limit 1
-        ),
-        format('select bds.test_hook(%L, %L)', s.company_id, s.hook_id)
-    )
-from bds.hook_health s join bds.residents r on r.company_id = s.company_id
-where s.state = 'resting';
+select p.* from (
+    select t.kind, null::text as company_id, t.entity, t.object, t.detail, t.mend from bds.table_problems() t
+    union all
+    select l.kind, l.company_id, l.entity, l.object, l.detail, l.mend from bds.log_problems l
+    union all
+    select l.* from bds.login_problems l
+    union all
+    select 'stuck import', i.company_id, null, i.id::text, format('%s, without a sign of life since %s', i.state, i.heartbeat_at),
+        'select bds.reap_imports()'
+    from bds.imports i join bds.residents r on r.company_id = i.company_id
+    where i.finished_at is null and i.heartbeat_at < clock_timestamp() - interval '1 minute'
+    union all
+    select 'resting hook', s.company_id, null, s.hook_id::text,
+        format(
+            '%s changes wait until %s; once its receiver answers again: %s', s.queued, s.rests_until,
+            coalesce(
+                (
+                    select format('select bds.retry_delivery(%L, %L, %L)', d.company_id, d.hook_id, d.id)
+                    from bds.deliveries d
+                    where d.company_id = s.company_id and d.hook_id = s.hook_id and d.state = 'failed'
+                    order by d.finished_at desc
+                    limit 1
+                ),
+                format('select bds.test_hook(%L, %L)', s.company_id, s.hook_id)
+            )
+        ) collate "default",  -- the ids are not
+        null
+    from bds.hook_health s join bds.residents r on r.company_id = s.company_id
+    where s.state = 'resting'
+) p
+-- the order in which the mends are run: a table is registered before its rows are compared, and bds migrate needs the right owners
+order by p.mend is not distinct from 'bds migrate', p.kind collate "C", p.company_id, p.entity, p.object;
 comment on view bds.problems is
-    'What is wrong, each with the statement that mends it: altered tables, triggers, unlogged writes as bds.compare_log found '
-    'them, partitions, imports, hooks';
+    'What is wrong, each with the statement that mends it: altered tables, functions, rights, memberships, triggers, unlogged writes as '
+    'bds.compare_log found them, partitions, imports, hooks. The mends, run in the order of the list, leave none of these problems';
 comment on column bds.problems.kind is 'The kind of problem';
 comment on column bds.problems.company_id is 'The company; null: of all';
 comment on column bds.problems.entity is 'The entity; null: of all';
-comment on column bds.problems.object is 'The table, trigger, index, import or hook that has it';
+comment on column bds.problems.object is 'The table, trigger, function, role, import or hook that has it';
 comment on column bds.problems.detail is 'What was found';
-comment on column bds.problems.mend is 'The statement that mends it';
+comment on column bds.problems.mend is
+    'The statement, or the command bds migrate, that mends it; null: only a person can decide, between what the detail names';

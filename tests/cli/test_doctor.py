@@ -70,6 +70,12 @@ def test_problems_as_json(operator: Operator, bds: Callable[..., tuple[int, str]
     ]
 
 
+def test_what_a_person_decides_has_no_mend_and_a_command_is_printed_as_it_is_typed() -> None:
+    problem = {"place": "home", **dict.fromkeys(doctor.COLUMNS), "kind": "altered role", "object": "bds_reader", "detail": "d"}
+    assert "mend" not in doctor.as_text([problem], None)
+    assert "  mend: bds migrate\n" in doctor.as_text([{**problem, "mend": "bds migrate"}], None)
+
+
 def test_control_characters_do_not_reach_the_terminal() -> None:
     problem = dict.fromkeys(("place", *doctor.COLUMNS), "x\x1b[31m")
     assert "\x1b" not in doctor.as_text([problem], None) and os.linesep in doctor.as_text([problem], None)

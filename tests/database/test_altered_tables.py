@@ -413,3 +413,46 @@ def test_a_parent_registered_under_a_new_name_is_found_by_its_children(stores: O
     stores.connection.execute("alter table data.stores rename to shops; select bds.register('data.shops', entity => 'stores')")
     stores.write("acme", "insert into data.shelves (store_id) select id from data.shops")
     assert stores.rows("select entity, columns from bds.changes order by id desc limit 1") == [("stores", ["shelves"])]
+
+
+READS = (
+    "select bds.row_at('acme', 'stores', 1, 1)",
+    "select bds.rows_at('acme', 'stores', 1)",
+    "select h.row from bds.row_history('acme', 'stores', 1) h",
+    "select jsonb_object_agg(v.column_name, v.new) from bds.change_values('acme', 'stores') v where v.column_name in ('code', 'city')",
+)
+
+
+@pytest.mark.parametrize("kind", ALTERATIONS)
+def test_before_an_altered_table_is_registered_again_the_past_is_read_rightly_or_refused(stores: Operator, kind: str) -> None:
+    stores.connection.execute(ALTERATIONS[kind].encode())
+    for read in READS:
+        if kind.startswith("drop"):
+            assert refused(stores, read) == AGAIN.format("data.stores")
+        else:
+            [(row,)] = stores.rows(read)
+            assert (row["code"], row["city"]) == ("a", "Ulm"), read
+
+
+@pytest.mark.parametrize("kind", ALTERATIONS)
+def test_before_an_altered_table_is_registered_again_the_others_are_compared_with_the_log(stores: Operator, kind: str) -> None:
+    stores.rows("select * from bds.compare_log()")
+    stores.write("acme", "insert into data.units (code, name) values ('a', 'A')")
+    with stores.connection.transaction():
+        stores.connection.execute("set local session_replication_role = replica; update data.units set name = 'B'")
+    stores.connection.execute(ALTERATIONS[kind].encode())
+    for call in ("'acme', 'stores'", "entity => 'stores', record => true"):
+        assert refused(stores, f"select * from bds.compare_log({call})") == AGAIN.format("data.stores")
+    notices: list[tuple[str | None, str | None]] = []
+    stores.connection.add_notice_handler(lambda notice: notices.append((notice.sqlstate, notice.message_hint)))
+    assert stores.rows("select kind, entity from bds.compare_log()") == [("unlogged update", "units")]
+    assert notices == [("BD007", AGAIN.format("data.stores"))]
+    step = "select done, problem from bds.maintain(compare_age => '0 s') where step = 'compare rows with the log'"
+    found = {stores.rows(step)[0] for _ in range(9)}
+    assert found == {(0, "BD007: altered and not registered again: stores"), (1, "BD007: altered and not registered again: stores")}
+
+
+@pytest.mark.parametrize("statement", [*READS[:3], "select * from bds.compare_log(entity => 'stores')"])
+def test_a_table_that_was_dropped_is_read_no_more(stores: Operator, statement: str) -> None:
+    stores.connection.execute("drop table data.stores cascade")
+    assert refused(stores, statement) == "select bds.unregister('stores')"

@@ -85,6 +85,7 @@ RELATIONS: dict[str, tuple[str, str, str, str, str, str, str]] = {
     "bds_feed.tables": ("", "", "", "", "", R, ""),
     "bds_feed.templates": ("", "", "", "", "", R, ""),
     "bds_feed.versions": ("", "", "", "", "", R, ""),
+    "bds_operation.made": ("", "", "", "", "", "", ""),
     "bds.unfit_hooks": ("", "", "", R, R, "", ""),
     "bds.residents": ("", "", R, R, R, R, R),
     "bds.secrets": ("", "", "", "", "", "", ""),

@@ -1,0 +1,99 @@
+-- What is wrong with the objects of registered tables, each problem with the statement that mends it; a part of bds.problems.
+
+create function bds_operation.altered_objects()
+    returns table (kind text, entity text, object text, detail text, mend text)
+    language sql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
+    with objects as (
+        select e, e.name as entity, e.table_name::text as table_name, split_part(k.key, ':', 1) as type,
+            substr(k.key, strpos(k.key, ':') + 1) as name, present.objects ->> k.key as now, g.objects ->> k.key as made,
+            present.objects -> 'server:' = g.objects -> 'server:' as is_comparable
+        from bds.entities e
+        join bds.generated g on g.entity = e.name
+        cross join lateral bds_registry.objects(e, g.part) as present (objects)
+        cross join lateral jsonb_object_keys(present.objects || g.objects) as k (key)
+        where exists (select from pg_class c where c.oid = e.table_name)
+    )
+    select case when o.now is null then 'missing ' when o.made is null then 'unknown ' else 'altered ' end || o.type, o.entity,
+        case
+            when o.type in ('function', 'view') then o.name
+            when o.type = 'rule' then replace(replace(o.name, '{table}', o.table_name), ' on table ', ' on ')
+            when o.name = '' then o.table_name
+            else format('%I on %s', o.name, o.table_name)
+        end,
+        d.detail,
+        case
+            when o.type = 'rule' then replace(replace('drop rule ' || o.name, '{table}', o.table_name), ' on table ', ' on ')
+            when o.made is null then format('drop %s %I on %s', o.type, o.name, o.table_name)
+            when o.type = 'primary key' then format('alter table %s add primary key (company_id, id)', o.table_name)
+            else bds_registry.register_statement(o.e)
+        end
+    from objects o
+    join (values
+        ('function', 'writes may not be logged as they should be'),
+        ('trigger', 'writes are not logged as they should be'),
+        ('primary key', 'two rows can have one id'),
+        ('owner', 'triggers and views act as bds_owner'),
+        ('row security', 'writers of one company reach the rows of all'),
+        ('policy', 'writers reach other rows than those of their company'),
+        ('view', 'the entity cannot be read through it as it should be'),
+        ('rule', 'statements over it become others')
+    ) as d (type, detail) on d.type = o.type
+    where o.now is distinct from o.made
+        and (o.is_comparable or o.type not in ('trigger', 'policy', 'primary key', 'view'))
+    union all
+    select 'altered rights', o.entity, btrim(regexp_replace(t.target, '^(.*)on \w+ (.*)$', '\2 \1')), r.detail, r.mend
+    from objects o
+    cross join lateral (
+        select replace(
+            replace(o.name, '{table}', o.table_name), '{sequence}', coalesce(bds_registry.sequence_of((o.e).table_name)::text, '')
+        )
+    ) t (target)
+    cross join lateral bds_impl.rights_differ(t.target, coalesce(o.made, '{}')::jsonb, o.now::jsonb) r
+    where o.type = 'right' and r.detail is not null
+    union all
+    select 'disabled trigger', e.name, format('%I on %s', t.tgname, e.table_name), 'writes are not logged as they should be',
+        format('alter table %s enable trigger %I', e.table_name, t.tgname)
+    from bds.entities e join pg_trigger t on t.tgrelid = e.table_name
+    where t.tgname ~ '^bds_' and not t.tgisinternal and t.tgenabled in ('D', 'R');
+$$;
+comment on function bds_operation.altered_objects() is
+    'Problems of what bds.register has made for a table, and of policies, rules and rights that others have added';
+
+create function bds_operation.invalid_objects()
+    returns table (kind text, entity text, object text, detail text, mend text)
+    language sql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
+    select 'invalid constraint', e.name, format('%I on %s', k.conname, e.table_name), 'there may be rows that it does not allow',
+        format('alter table %s validate constraint %I', e.table_name, k.conname)
+    from bds.entities e join pg_constraint k on k.conrelid = e.table_name
+    where not k.convalidated
+    union all
+    select 'disabled constraint', e.name, format('%I on %s', k.conname, k.conrelid::regclass), 'rows may refer to rows that do not exist',
+        -- a superuser alone enables triggers of the system
+        format(
+            'alter table %s drop constraint %I, add constraint %2$I %s', k.conrelid::regclass, k.conname, pg_get_constraintdef(k.oid)
+        )
+    from pg_constraint k
+    left join bds.entities e on e.table_name = k.conrelid
+    where k.contype = 'f' and k.conparentid = 0
+        and (e.name is not null or k.conrelid in (select c.oid from pg_class c where c.relnamespace = 'bds'::regnamespace))
+        and exists (select from pg_trigger t where t.tgconstraint = k.oid and t.tgenabled in ('D', 'R'))
+    union all
+    select 'missing constraint', e.name, format('%I on %s', k.name, e.table_name), 'values that JSON cannot represent can be written',
+        bds_registry.register_statement(e)
+    from bds.entities e
+    cross join bds_registry.finite_checks(e.name) k
+    where exists (select from pg_class c where c.oid = e.table_name)
+        and not exists (select from pg_constraint p where p.conrelid = e.table_name and p.conname = k.name)
+    union all
+    select 'invalid index', e.name, i.indexrelid::regclass::text, 'queries do not use it, and a unique one does not prevent duplicates',
+        format('reindex index %s', i.indexrelid::regclass)
+    from bds.entities e join pg_index i on i.indrelid = e.table_name
+    where not (i.indisvalid and i.indisready);
+$$;
+comment on function bds_operation.invalid_objects() is 'Problems of constraints and indexes that were never completed';
