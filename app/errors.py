@@ -38,6 +38,7 @@ ERRORS: dict[str, tuple[int, str]] = {
     "too_large": (413, "The body is too large"),
     "uri_too_long": (414, "The URL is too long"),
     "unsupported_media_type": (415, "The body's media type or encoding is not supported"),
+    "unwritable": (422, "A value cannot be written in that format"),
     "too_many_requests": (429, "Too many wrong credentials"),
     "internal": (500, "The service failed"),
     "not_supported": (501, "Not supported"),

@@ -72,13 +72,22 @@ async def find_mapper(connection: AsyncConnection[Any], export: ExportRequest, n
 # In reverse -----------------------------------------------------------------------------------------------------------------------
 
 
+class MappedRecords(JsonRecords):
+    """Objects of an import document with every value: one that no import accepts is an error of the writer."""
+
+    importable = False
+
+
 async def reverse(export: ExportRequest, reader: Reader, writer: ReverseWriter) -> AsyncGenerator[bytes, None]:
     """Yield the rows as the mapper's own source format.  Raises ServiceError for a record that cannot be written so."""
-    yield writer.begin()
-    async with aclosing(reader.rows(statements.records(export.query, export.company, JsonRecords()))) as blocks:
-        async for block in blocks:
-            yield await asyncio.to_thread(_write_block, writer, block)
-    yield writer.end()
+    try:
+        yield writer.begin()
+        async with aclosing(reader.rows(statements.records(export.query, export.company, MappedRecords()))) as blocks:
+            async for block in blocks:
+                yield await asyncio.to_thread(_write_block, writer, block)
+        yield await asyncio.to_thread(writer.end)
+    finally:
+        writer.close()
 
 
 def _write_block(writer: ReverseWriter, block: bytes) -> bytes:

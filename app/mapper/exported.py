@@ -94,7 +94,7 @@ def restorer(mapper: Mapper, column: str) -> Restore | None:
     if not mapper.is_exported:
         return None
     rule = next(each for each in mapper.blocks[0].rules if each.name == column)
-    is_special = rule.field is not None and _has_special(rule.field)
+    is_special = rule.field is not None and has_special(rule.field)
     is_excel = mapper.format == "excel"
 
     def restore(value: Any) -> Any:
@@ -111,7 +111,7 @@ def restorer(mapper: Mapper, column: str) -> Restore | None:
 
 def restored_element(rule: Rule, text: str) -> Any:
     """Return the value of an element of XML."""
-    if "\ufffd" in text or (rule.field is not None and _has_special(rule.field) and SPECIAL.fullmatch(text)):
+    if "\ufffd" in text or (rule.field is not None and has_special(rule.field) and SPECIAL.fullmatch(text)):
         return ABSENT
     return text
 
@@ -121,5 +121,5 @@ def is_lossy(text: str) -> bool:
     return "\ufffd" in text or (text.endswith(CUT) and len(text) >= LONGEST_CELL // 2)
 
 
-def _has_special(field: Field) -> bool:
+def has_special(field: Field) -> bool:
     return field.type in NUMERIC or field.type in ("date", "timestamptz")

@@ -12,6 +12,7 @@ from collections.abc import AsyncGenerator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, suppress
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
@@ -36,6 +37,7 @@ def service(module_database_url: str) -> Iterator[Service]:
             (ROWS,),
         )
         put_mapper(service, "reverse", "type csv\nunits = 'row' {\n  code = 'Number'\n  name = 'Title'\n}\n")
+        put_mapper(service, "lossy", "type csv\nunits = 'row' {\n  code = 'Number'\n  name = if('Number' != \"50000\", 'Title')\n}\n")
         put_mapper(service, "template", "type template text/plain\n{% for row in rows %}{{ row.name }}\n{% endfor %}")
         yield service
 
@@ -66,6 +68,17 @@ def test_an_export_that_fails_midway_is_cut(service: Service, format: str) -> No
             response.read()
     wait_until(lambda: not exporting(service))
     assert service.ask("/api/demo/units?export=true&format=json&$top=1").status == 200
+
+
+def test_a_value_that_cannot_be_written_cuts_the_connection_or_is_a_422_before_the_first_byte(service: Service) -> None:
+    path = "/api/demo/units?export=true&format=custom&mapper=lossy&$orderby=id"
+    with pytest.raises((http.client.IncompleteRead, ConnectionResetError)):
+        service.ask(path)
+    for filter in ("code eq '50000'", "code eq '7' or code eq '50000'"):
+        reply = service.ask(f"{path}&$filter={quote(filter)}")
+        assert (reply.status, reply.json["code"], reply.json["target"]) == (422, "unwritable", "name")
+        assert reply.json["detail"].startswith("units, code 50000: name '")
+    assert service.ask(path + "&$filter=" + quote("code eq '7'")).body.startswith(b"Number,Title\r\n7,")
 
 
 @pytest.mark.parametrize("format", ["csv", "excel", "custom&mapper=reverse", "custom&mapper=template"])
@@ -199,6 +212,7 @@ def test_a_link_is_followed_and_a_device_is_not_replaced(service: Service, modul
             b"$filter: units has no field nope (at character 1)",
         ),
         (("units", "--company", "demo", "--format", "pdf"), 1, b"at most 10,000 rows"),
+        (("units", "--company", "demo", "--format", "custom", "--mapper", "lossy"), 1, b"units, code 50000: name '"),
     ],
 )
 def test_an_error_is_reported_and_leaves_no_file(

@@ -25,6 +25,7 @@ from app.export.environment import RowEnvironment, readable
 from app.export.read import Reader
 from app.export.request import read_parameters, read_request
 from app.export.response import extension_of
+from app.mapper.reverse.base import ReverseWriter
 from tests.export.conftest import TEXTS, Shop, put_mapper
 
 pytestmark = pytest.mark.processes
@@ -222,7 +223,7 @@ def test_a_template_that_fails_midway_cuts_the_connection(shop: Shop) -> None:
         shop.get("products", "custom", mapper="page")
 
 
-class RecordLines:
+class RecordLines(ReverseWriter):
     """A writer that writes each record as a line of JSON."""
 
     media_type, extension = PLAIN, "txt"
@@ -256,13 +257,17 @@ products = 'row' {
 }
 """
     put_mapper(shop.service, "sheet", text)
-    reply = shop.get("products", "csv", mapper="sheet", orderby="code", top=2)
+    reply = shop.get("products", "csv", mapper="sheet", orderby="code", filter="name ne ''", top=2)
     assert reply.status == 200 and reply.headers["Content-Type"].startswith("text/csv")
     assert reply.body.decode("utf-8-sig").splitlines()[0].replace('"', "") == "Number,Title" and len(reply.body.splitlines()) >= 3
     for format in ("json", "pdf", "excel", "xsd"):
         refused = shop.get("products", format, mapper="sheet")
         assert (refused.status, refused.json["target"]) == (400, "format")
     assert shop.get("products", "custom", mapper="sheet", top=1).status == 200
+    empty = shop.get("products", "csv", mapper="sheet", filter="name eq ''")
+    assert (empty.status, empty.json["code"], empty.json["target"]) == (422, "unwritable", "name")
+    put_mapper(shop.service, "sheet", text.replace("'Title'", "default('Title', \"\")"))
+    assert shop.get("products", "csv", mapper="sheet", filter="name eq ''").body == b"Number,Title\r\nP1,\r\n"
 
 
 INVOICE = """type template application/pdf

@@ -170,7 +170,13 @@ WRITTEN: list[tuple[str, str, list[dict[str, Any]], str]] = [
     ("type xml units = '/a/b/u' { code = '@c' name = '.' symbol = 'x/y/@s' }", "units", [{"code": "1", "name": None, "symbol": None}], '<?xml version="1.0" encoding="UTF-8"?>\n<a><b>\n<u c="1"><x><y s=""/></x></u>\n</b></a>\n'),
     ("type xml units = '/a/u' { code = 'p[@k=\"c\"]/v' name = 'p[k=''n'']/v' }", "units", [{"code": "1", "name": "x"}], '<?xml version="1.0" encoding="UTF-8"?>\n<a>\n<u><p k="c"><v>1</v></p><p><k>n</k><v>x</v></p></u>\n</a>\n'),
     ("type xml units = '//u' { code = 'c' name = 'n' symbol = 'n/text()' }", "units", [{"code": "1", "name": "x", "symbol": "x"}], '<?xml version="1.0" encoding="UTF-8"?>\n<units>\n<u><c>1</c><n>x</n></u>\n</units>\n'),
-    ("type xml units = '//u' { code = 'c' name = 'n' symbol = 's' }", "units", [{"code": "1", "name": "", "symbol": None}], '<?xml version="1.0" encoding="UTF-8"?>\n<units>\n<u><c>1</c><s/></u>\n</units>\n'),
+    # arithmetic over paths that are known: by a default, or by another field
+    ("type csv products = 'row' { code = 'c' price = 'a' / default('b', 1) }", "products", [{"code": "1", "price": "2.50"}, {"code": "2", "price": None}], "c,a,b\r\n1,2.50,\r\n2,,\r\n"),
+    ("type xml products = '//p' { code = 'c' price = 'Price/PriceAmount' / default('Price/BaseQuantity', 1) }", "products", [{"code": "1", "price": "2.5"}], '<?xml version="1.0" encoding="UTF-8"?>\n<products>\n<p><c>1</c><Price><PriceAmount>2.5</PriceAmount></Price></p>\n</products>\n'),
+    ("type json products = '$.p' { code = 'c' price = default('a', 2) * 'b' }", "products", [{"code": "1", "price": "3"}], '{"p":[\n{"c":"1","b":1.5}\n]}\n'),
+    ("type csv orders = 'row' { code = 'c' orderDate = 'd' total = 'net' * 'code2' note = 'code2' }", "orders", [{"code": "1", "orderDate": "2026-11-02", "total": "10", "note": "4"}], "c,d,net,code2\r\n1,2026-11-02,2.5,4\r\n"),
+    ("type csv @delimiter = ';' @language = 'de' orders = 'row' { code = 'c' total = 'net' / number('q') note = 'q' }", "orders", [{"code": "1", "total": "2.5", "note": "1,5"}], "c;net;q\r\n1;3,75;1,5\r\n"),
+    ("type csv units = 'row' { code = 'c' name = concat('c', \"-\", 'r') }", "units", [{"code": "A-B", "name": "A-B-C"}], "c,r\r\nA-B,C\r\n"),
     ("type csv orders = 'row' { code = 'c' orderDate = date('d', \"%d.%m.%Y %%\") }", "orders", [{"code": "1", "orderDate": "0001-02-03"}], "c,d\r\n1,03.02.0001 %\r\n"),
     ("type xml products = '/a/p' { code = 'c' variants = 'v/w' { code = '.' } }", "products", [{"code": "1", "variants": []}, {"code": "2"}], '<?xml version="1.0" encoding="UTF-8"?>\n<a>\n<p><c>1</c><v/></p>\n<p><c>2</c></p>\n</a>\n'),
 ]  # fmt: skip
@@ -193,7 +199,7 @@ def test_a_byte_order_mark_is_written_once(catalog: Catalog, run: Run) -> None:
     assert [record["code"] for record in run(text, source)["units"]] == ["0", "1", "2", "3"]
 
 
-# mapper, entity, record, part of the message
+# mapper, entity, record or None, part of the message
 REFUSED: list[tuple[str, str, dict[str, Any] | None, str]] = [
     ("type csv units = 'row' { code = 'c' }", "products", None, "the mapper has no block for products, only for units"),
     ("type xml units = '//u' { code = 'a[1]' }", "units", None, "line 1, column 33: the path 'a[1]' can be read but not written"),
@@ -208,21 +214,12 @@ REFUSED: list[tuple[str, str, dict[str, Any] | None, str]] = [
     ("type xml units = '//u' { code = 'g:a' }", "units", None, "can be read but not written"),
     ("type xml units = '/g:a/u' { code = 'a' }", "units", None, "a prefix of this path is not declared"),
     ("type json units = '$.u' { code = '$..c' }", "units", None, "can be read but not written"),
-    ("type csv orders = 'row' { code = 'c' currency = \"EUR\" }", "orders", {"code": "1", "currency": "GBP"}, "orders, code 1: currency 'GBP' cannot be written: the mapper would read it back as 'EUR'"),
-    ("type csv units = 'row' { code = upper('c') }", "units", {"code": "a"}, "units, code a: code 'a' cannot be written: the mapper would read it back as 'A'"),
-    ("type csv units = 'row' { code = 'c' name = 'c' }", "units", {"code": "a", "name": "b"}, "name 'b' cannot be written: the mapper would read it back as 'a'"),
-    ("type csv products = 'row' { code = 'c' category[id] = 'g' }", "products", {"code": "a", "category": "code:x"}, "category: expected a lookup id:..., got 'code:x'"),
-    ("type csv orders = 'row' { code = 'c' orderDate = date('d', \"%d.%m.%y\") }", "orders", {"code": "1", "orderDate": "1926-11-20"}, "orderDate '1926-11-20' cannot be written: the mapper would read it back as '2026-11-20'"),
     ("type csv products = 'row' { code = 'c' variants = '.' { code = 'v' } }", "products", {"code": "1"}, "products: expected variants in each record"),
-    ("type csv invoices = 'row' { code = 'c' items = '.' { description = 'd' } }", "invoices", {"code": "1", "items": [{"description": None}]}, "a child with only empty cells cannot be written"),
-    ("type csv @encoding = 'latin-1' units = 'row' { code = 'c' }", "units", {"code": "€"}, "the character '€' does not exist in latin-1"),
-    ("type xml units = '//u' { code = 'c' }", "units", {"code": "\x01"}, "units, code \x01: a text contains a character that XML does not allow"),
-    ("type json units = '$.a[?@.k == 1]' { code = 'c' }", "units", {"code": "1"}, "a record does not match the filter of the mapper's block"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("text", "entity", "record", "message"), REFUSED, ids=range(len(REFUSED)))
-def test_unwritable_mappers_and_records_are_refused(
+def test_a_mapper_that_cannot_be_run_in_reverse_is_refused(
     catalog: Catalog, text: str, entity: str, record: dict[str, Any] | None, message: str
 ) -> None:
     with pytest.raises(ServiceError) as refused:
@@ -230,7 +227,64 @@ def test_unwritable_mappers_and_records_are_refused(
         assert record is not None, "the mapper was expected to be unwritable"
         made.begin()
         made.write([record])
-    assert refused.value.code == "invalid_mapper"
+    assert (refused.value.code, refused.value.status) == ("invalid_mapper", 400)
+    assert message in refused.value.message
+
+
+UNITS = "type {} units = '{}' {{ {} }}"
+# what comes back differently, or not at all: mapper, entity, record, the field, part of the message
+LOST: list[tuple[str, str, dict[str, Any], str | None, str]] = [
+    # expressions that cannot be solved
+    *(
+        (f"type {format} products = '{path}' {{ code = 'c' price = {expression} }}", "products", {"code": "1", "price": "2.50"},
+         "price", "products, code 1: price '2.50' cannot be written: the mapper would " + lost)
+        for format, path, lost in (("csv", "row", "read it back as null"), ("xml", "//p", "leave it out"), ("json", "$.p", "leave it out"))
+        for expression in ("'a' / 'b'", "'a' * 'b'", "'a' + 'b' - 1", "'a' / 'a'", "number('a') / number('b')")
+    ),
+    *(
+        (f"type {format} products = '{path}' {{ code = 'c' price = 'a' / 'c' }}", "products", {"code": "0", "price": "2"}, "price", reason)
+        for format, path, reason in (("csv", "row", "division by zero"), ("xml", "//p", "division by zero"), ("json", "$.p", "division by zero"))
+    ),
+    ("type csv units = 'row' { code = 'c' name = if('c' = \"x\", 'n') }", "units", {"code": "1", "name": "a"}, "name", "name 'a' cannot be written: the mapper would leave it out"),
+    ("type csv units = 'row' { code = 'c' name = concat('n', 'n') }", "units", {"code": "1", "name": "a"}, "name", "units, code 1: name 'a' cannot be written"),
+    ("type csv units = 'row' { code = 'c' name = concat(\"A-\", 'n') }", "units", {"code": "1", "name": "b"}, "name", "the mapper would read it back as 'A-b'"),
+    ("type csv units = 'row' { code = upper('c') }", "units", {"code": "a"}, "code", "units, code a: code 'a' cannot be written: the mapper would read it back as 'A'"),
+    ("type csv units = 'row' { code = 'c' name = 'c' }", "units", {"code": "a", "name": "b"}, "name", "name 'b' cannot be written: the mapper would read it back as 'a'"),
+    ("type csv orders = 'row' { code = 'c' orderDate = date('d', \"%d.%m.%y\") }", "orders", {"code": "1", "orderDate": "1926-11-20"}, "orderDate", "orderDate '1926-11-20' cannot be written: the mapper would read it back as '2026-11-20'"),
+    ("type csv products = 'row' { code = 'c' price = 'n' name = 'n' }", "products", {"code": "1", "price": "1.5", "name": "x"}, "name", "name 'x' cannot be written: the mapper would read it back as '1.5'"),
+    # constants and defaults
+    ("type csv orders = 'row' { code = 'c' currency = \"EUR\" }", "orders", {"code": "1", "currency": "GBP"}, "currency", "orders, code 1: currency 'GBP' cannot be written: the mapper would read it back as 'EUR'"),
+    ("type json orders = '$.o' { code = 'c' currency = \"EUR\" }", "orders", {"code": "1", "currency": "USD"}, "currency", "currency 'USD' cannot be written: the mapper would read it back as 'EUR'"),
+    ("type csv products = 'row' { code = 'c' price = default('p', 1) }", "products", {"code": "1", "price": None}, "price", "price null cannot be written: the mapper would read it back as 1"),
+    ("type csv units = 'row' { code = 'c' symbol = \"s\" }", "units", {"code": "1", "symbol": None}, "symbol", "symbol null cannot be written: the mapper would read it back as 's'"),
+    ("type csv units = 'row' { code = 'c' symbol = null }", "units", {"code": "1", "symbol": "s"}, "symbol", "symbol 's' cannot be written: the mapper would read it back as null"),
+    # texts that the format does not hold
+    ("type csv units = 'row' { code = 'c' name = 'n' }", "units", {"code": "1", "name": ""}, "name", "name '' cannot be written: the mapper would read it back as null"),
+    ("type xml units = '//u' { code = 'c' name = 'n' }", "units", {"code": "1", "name": ""}, "name", "name '' cannot be written: the mapper would read it back as null"),
+    ("type xml units = '//u' { code = 'c' name = '@n' }", "units", {"code": "1", "name": ""}, "name", "name '' cannot be written: the mapper would read it back as null"),
+    ("type csv @encoding = 'latin-1' units = 'row' { code = 'c' name = 'n' }", "units", {"code": "1", "name": "€"}, "name", "units, code 1: name '€' cannot be written: the character '€' does not exist in latin-1"),
+    ("type csv @encoding = 'latin-1' invoices = 'row' { code = 'c' items = '.' { description = 'd' } }", "invoices", {"code": "1", "items": [{"description": "€"}]}, "items.description", "the character '€' does not exist in latin-1"),
+    ("type xml units = '//u' { code = 'c' name = 'n' }", "units", {"code": "1", "name": "\x01"}, "name", "units, code 1: name '\\x01' cannot be written: it contains a character that XML does not allow"),
+    ("type csv products = 'row' { code = 'c' price = 'p' }", "products", {"code": "1", "price": "Infinity"}, "price", "price 'Infinity' cannot be written: no import accepts it"),
+    # identities and references
+    ("type csv products = 'row' { code = 'c' category[id] = 'g' }", "products", {"code": "a", "category": "code:x"}, "category", "products, code a: category 'code:x' cannot be written: expected a lookup id:..."),
+    ("type csv products = 'row' { id[barcode] = 'c' price = 'p' }", "products", {"code": "a", "price": 1}, "id", "products, code a: id null cannot be written: expected a barcode, which the mapper writes"),
+    ("type json products = '$.i' { id[code] = 'c' price = 'p' }", "products", {"id": 7, "price": 1}, "id", "products, id 7: id 7 cannot be written: expected a code"),
+    # children and whole records
+    ("type json products = '$.p' { code = 'c' variants = 'v' { code = 'k' price = 'a' / 'b' } }", "products", {"code": "1", "variants": [{"code": "x", "price": None}, {"code": "y", "price": 2}]}, "variants[1].price", "products, code 1: variants[1].price 2 cannot be written: the mapper would leave it out"),
+    ("type csv invoices = 'row' { code = 'c' items = '.' { description = 'd' } }", "invoices", {"code": "1", "items": [{"description": None}]}, "items", "a child with only empty cells cannot be written"),
+    ("type csv invoices = 'row' { code = 'c' items = '.' { quantity = 2 description = 'd' } }", "invoices", {"code": "1", "items": [{"description": "a", "quantity": "2"}, {"description": "b", "quantity": "3"}]}, "items[1].quantity", "items[1].quantity '3' cannot be written: the mapper would read it back as '2'"),
+    ("type json units = '$.a[?@.k == 1]' { code = 'c' }", "units", {"code": "1"}, None, "units, code 1: it does not match the filter of the mapper's block"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "entity", "record", "field", "message"), LOST, ids=range(len(LOST)))
+def test_a_value_that_does_not_come_back_is_an_error_of_its_record(
+    catalog: Catalog, text: str, entity: str, record: dict[str, Any], field: str | None, message: str
+) -> None:
+    with pytest.raises(ServiceError) as refused:
+        written(text, entity, catalog, [record])
+    assert (refused.value.code, refused.value.status, refused.value.target) == ("unwritable", 422, field)
     assert message in refused.value.message
 
 

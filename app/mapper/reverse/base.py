@@ -3,7 +3,8 @@
     writer = open_writer(mapper, "products")
     writer.begin() + writer.write(records) + ... + writer.end()      # records: references as lookups, children nested
 
-The mapper reads the result as the same records, so importing it changes nothing.  A record for which that fails is an error.
+The mapper reads the result as the same records, so importing it changes nothing.  A record for which that fails is an error, found
+by proof.py.
 """
 
 from __future__ import annotations
@@ -41,6 +42,10 @@ class ReverseWriter(Protocol):
     def write(self, records: Iterable[Record]) -> bytes: ...
 
     def end(self) -> bytes: ...
+
+    def close(self) -> None:
+        """Release resources; most writers hold none."""
+        return
 
 
 def check_paths(mapper: Mapper, block: Block, is_writable: Callable[[str], bool]) -> None:

@@ -11,11 +11,11 @@ from typing import Any
 
 from app.errors import ServiceError
 from app.mapper.language.tree import Mapper, paths_in, paths_of
-from app.mapper.reverse.base import children_of
+from app.mapper.reverse.base import ReverseWriter, children_of
 from app.mapper.reverse.plan import Record, ReverseBlock
 
 
-class CsvWriter:
+class CsvWriter(ReverseWriter):
     """Writes the header with the first record, and only columns of its fields: the mapper would read other columns as null."""
 
     extension = "csv"
@@ -34,19 +34,29 @@ class CsvWriter:
         return b""
 
     def write(self, records: Iterable[Record]) -> bytes:
-        rows: list[list[Any]] = []
+        parts: list[bytes] = []
         for record in records:
             if self._columns is None:
                 self._columns = self._columns_of(record)
-                rows += self._header(self._columns)
+                parts.append(self._encoded(self._header(self._columns)))
             columns = self._columns
-            rows += [[row.get(column) for column in columns] for row in _rows(self._reverse, record)]
-        return self._encoded(rows)
+            rows = [[row.get(column) for column in columns] for row in _rows(self._reverse, record)]
+            try:
+                parts.append(self._encoded(rows))
+            except UnicodeEncodeError as error:
+                raise self._unencodable(record, rows, error.object[error.start]) from None
+        return b"".join(parts)
 
     def end(self) -> bytes:
         if self._columns is not None:
             return b""
         return self._encoded(self._header(list(dict.fromkeys(paths_of(self._reverse.block)))))
+
+    def _unencodable(self, record: Record, rows: list[list[Any]], character: str) -> ServiceError:
+        assert self._columns is not None
+        column, value = next((c, v) for row in rows for c, v in zip(self._columns, row, strict=True) if character in str(v))
+        reason = f"the character {character!r} does not exist in {self._encoding}"
+        return self._reverse.unwritable(record, _field_of(self._reverse, column), value, reason)
 
     def _columns_of(self, record: Record) -> list[str]:
         """The columns of the record's fields, and all columns of its children."""
@@ -65,11 +75,7 @@ class CsvWriter:
         out = io.StringIO(newline="")
         delimiter, quote = self._mapper.delimiter or ",", self._mapper.quote or '"'
         csv.writer(out, delimiter=delimiter, quotechar=quote, lineterminator="\r\n").writerows(rows)
-        try:
-            return self._encoder.encode(out.getvalue())
-        except UnicodeEncodeError as error:
-            character = error.object[error.start]
-            raise ServiceError("invalid_mapper", f"the character {character!r} does not exist in {self._encoding}") from None
+        return self._encoder.encode(out.getvalue())
 
 
 def _rows(reverse: ReverseBlock, record: Record) -> Iterator[dict[str, Any]]:
@@ -87,5 +93,11 @@ def _child_rows(child: ReverseBlock, item: Record) -> Iterator[dict[str, Any]]:
     for row in _rows(child, item):
         if all(value is None or value == "" for value in row.values()):
             reason = "a child with only empty cells cannot be written: the mapper would not read it back"
-            raise ServiceError("invalid_mapper", f"{child.block.entity.name}: {reason}")
+            raise ServiceError("unwritable", f"{child.block.entity.name}: {reason}", target=child.block.name)
         yield row
+
+
+def _field_of(reverse: ReverseBlock, column: str) -> str:
+    """The field that is read from a column, in the block or in one of its nested blocks."""
+    inside = (f"{child.block.name}.{_field_of(child, column)}" for child in reverse.children if column in paths_of(child.block))
+    return next(inside, reverse.field_of(column))

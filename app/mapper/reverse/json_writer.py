@@ -11,13 +11,13 @@ import msgspec
 from app.errors import ServiceError
 from app.mapper.language import jsonpath
 from app.mapper.language.tree import Mapper
-from app.mapper.reverse.base import PathUse, check_overlaps, check_paths, children_of
+from app.mapper.reverse.base import PathUse, ReverseWriter, check_overlaps, check_paths, children_of
 from app.mapper.reverse.plan import Record, ReverseBlock
 
 _encode = msgspec.json.Encoder(decimal_format="number").encode
 
 
-class JsonWriter:
+class JsonWriter(ReverseWriter):
     """Writes one array, inside the objects of the block's path."""
 
     media_type = "application/json"
@@ -52,8 +52,8 @@ class JsonWriter:
     def _object(self, record: Record) -> Any:
         value = _object(self._reverse, record)
         if self._block_path.filter is not None and not self._block_path.filter.find([value]):
-            message = f"{self._reverse.block.entity.name}: a record does not match the filter of the mapper's block"
-            raise ServiceError("invalid_mapper", message)
+            message = f"{self._reverse.describe(record)}: it does not match the filter of the mapper's block"
+            raise ServiceError("unwritable", message)
         return value
 
 

@@ -9,6 +9,7 @@ from app.mapper.language.tree import Block, Mapper
 from app.mapper.language.xml_blocks import XmlBlockPath, block_paths
 from app.mapper.reverse.base import ReverseWriter
 from app.mapper.reverse.plan import ReverseBlock
+from app.mapper.reverse.proof import Proof, ProvedWriter
 
 
 def open_writer(mapper: Mapper, entity: str) -> ReverseWriter:
@@ -27,6 +28,10 @@ def open_writer(mapper: Mapper, entity: str) -> ReverseWriter:
         message = f"the path of the block {block.name} has predicates, * or |, which cannot be run in reverse: {block.path.text!r}"
         raise ServiceError("invalid_mapper", message, target="mapper")
     reverse = ReverseBlock.of(mapper, block)
+    return ProvedWriter(_writer(mapper, reverse), Proof(mapper, reverse))
+
+
+def _writer(mapper: Mapper, reverse: ReverseBlock) -> ReverseWriter:
     if mapper.format == "xml":
         from app.mapper.reverse.xml_writer import XmlWriter
 

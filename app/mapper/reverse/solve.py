@@ -1,11 +1,12 @@
 """Solves expressions: finds values of the source's paths for which an expression gives a value.
 
-A solution is a proposal: the caller evaluates the expression on it and compares the result.  So a function without an inverse may
-be solved by a guess, and a wrong guess is never written.
+A solution is a proposal: proof.py has the mapper read what was written, and compares.  So a function without an inverse may be
+solved by a guess.  A path that other fields have determined, or whose default is known, is used as it is.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from datetime import date
 from decimal import Decimal, DecimalException
@@ -21,12 +22,12 @@ Solution = dict[str, Any]  # path -> value; the first value of a path wins
 
 
 class Solver:
-    """Solves for one mapper.  keeps_types: numbers and booleans do not become text (JSON)."""
+    """Solves for one mapper."""
 
-    def __init__(self, mapper: Mapper, keeps_types: bool) -> None:
-        self._keeps_types = keeps_types
+    def __init__(self, mapper: Mapper) -> None:
+        self._keeps_types = mapper.format == "json"  # numbers and booleans do not become text
         self._locale = Locale.of(mapper.language) if mapper.language else None
-        self._constants = Evaluator(mapper, lambda path: lambda _: ABSENT)
+        self._evaluator = Evaluator(mapper, lambda path: lambda solution: solution.get(path, ABSENT))
 
     def solve(self, expression: MapperExpression, value: Any, solution: Solution) -> None:
         """Add path values for which the expression gives the value (text, Decimal, date, bool, None)."""
@@ -56,7 +57,7 @@ class Solver:
             case "minus":
                 self.solve(first, -_decimal(value), solution)
             case "replace":
-                self.solve(first, self._unreplaced(call, to_text(value)), solution)
+                self.solve(first, self._unreplaced(call, to_text(value), solution), solution)
             case "number":
                 self._solve_number(call, _decimal(value), solution)
             case "date":
@@ -72,13 +73,15 @@ class Solver:
             case name:  # such as upper: the result itself may have been the argument
                 self.solve(first, value if FUNCTIONS[name].gives == "number" else to_text(value), solution)
 
-    def _constant(self, expression: MapperExpression) -> Any:
-        """The value of an expression without paths; ABSENT for one with paths."""
-        return ABSENT if any(paths_in(expression)) else self._constants.expression(expression)(None)
+    def _known(self, expression: MapperExpression, solution: Solution) -> Any:
+        """The value of an expression whose paths are all solved; ABSENT for another one."""
+        if any(path.text not in solution for path in paths_in(expression)):
+            return ABSENT
+        return self._evaluator.expression(expression)(solution)
 
-    def _unreplaced(self, call: FunctionCall, value: str) -> str:
+    def _unreplaced(self, call: FunctionCall, value: str, solution: Solution) -> str:
         """Undo the replacement of one character by another; else return the value, which may have been so in the source."""
-        old, new = (self._constant(argument) for argument in call.arguments[1:])
+        old, new = (self._known(argument, solution) for argument in call.arguments[1:])
         if isinstance(old, str) and isinstance(new, str) and len(old) == len(new) == 1:
             before = value.replace(new, old)
             return before if before.replace(old, new) == value else value
@@ -102,17 +105,17 @@ class Solver:
         self.solve(call.arguments[0], value, solution)
 
     def _solve_concat(self, call: FunctionCall, value: str, solution: Solution) -> None:
-        """Split the value at constant parts; of adjacent other parts the first gets all."""
+        """Split the value at known parts; of adjacent other parts the first gets all."""
         waiting: MapperExpression | None = None
         for argument in call.arguments:
-            constant = self._constant(argument)
-            if constant is ABSENT:
+            known = self._known(argument, solution)
+            if known is ABSENT:
                 if waiting is None:
                     waiting = argument
                 else:
                     self.solve(argument, None, solution)
                 continue
-            text = "" if constant is None else to_text(constant)
+            text = "" if known is None else to_text(known)
             before, found, after = value.partition(text) if text else (value, "", "")
             if not found:
                 continue
@@ -124,9 +127,9 @@ class Solver:
 
     def _solve_choice(self, call: FunctionCall, value: Any, solution: Solution) -> None:
         condition, then, *rest = call.arguments
-        if _equal(self._constant(then), value):
+        if _equal(self._known(then, solution), value):
             self._solve_condition(condition, True, solution)
-        elif rest and _equal(self._constant(rest[0]), value):
+        elif rest and _equal(self._known(rest[0], solution), value):
             self._solve_condition(condition, False, solution)
         else:
             open = [branch for branch in (then, *rest) if any(paths_in(branch))]
@@ -150,20 +153,31 @@ class Solver:
             case "=" | "!=" if (condition.name == "=") == wanted:
                 one, other = condition.arguments
                 for side, against in ((one, other), (other, one)):
-                    constant = self._constant(against)
-                    if constant is not ABSENT:
-                        self.solve(side, constant, solution)
+                    known = self._known(against, solution)
+                    if known is not ABSENT:
+                        self.solve(side, known, solution)
 
     def _solve_arithmetic(self, call: FunctionCall, value: Decimal, solution: Solution) -> None:
+        """Solve for one side, if the other one is known: without paths, by other fields, or by its default."""
         left, right = call.arguments
-        known = {side: self._constant(each) for side, each in (("left", left), ("right", right))}
         try:
-            if known["right"] is not ABSENT:
-                self.solve(left, _SOLVE_LEFT[call.name](value, _decimal(known["right"])), solution)
-            elif known["left"] is not ABSENT:
-                self.solve(right, _SOLVE_RIGHT[call.name](value, _decimal(known["left"])), solution)
+            if (known := self._number(right, solution)) is not None and _is_open(left, solution):
+                self.solve(left, _SOLVE_LEFT[call.name](value, known), solution)
+            elif (known := self._number(left, solution)) is not None and _is_open(right, solution):
+                self.solve(right, _SOLVE_RIGHT[call.name](value, known), solution)
         except DecimalException:
             pass
+
+    def _number(self, expression: MapperExpression, solution: Solution) -> Decimal | None:
+        """The number that an expression gives with the paths that are solved so far; None if it gives none."""
+        with contextlib.suppress(InvalidValue):
+            found = self._evaluator.expression(FunctionCall(expression.at, "number", (expression,)))(solution)
+            return found if isinstance(found, Decimal) else None
+        return None
+
+
+def _is_open(expression: MapperExpression, solution: Solution) -> bool:
+    return any(path.text not in solution for path in paths_in(expression))
 
 
 # value = x <sign> known, and value = known <sign> x

@@ -13,7 +13,7 @@ from app.mapper.language import xpath
 from app.mapper.language.problems import mapper_error
 from app.mapper.language.tree import Mapper
 from app.mapper.language.xml_blocks import block_paths
-from app.mapper.reverse.base import PathUse, check_overlaps, check_paths, children_of
+from app.mapper.reverse.base import PathUse, ReverseWriter, check_overlaps, check_paths, children_of
 from app.mapper.reverse.plan import Record, ReverseBlock
 
 STEP = re.compile(
@@ -22,7 +22,7 @@ STEP = re.compile(
 END = re.compile(rf"@(?P<attribute>{xpath.QNAME})|text\(\)|\.")
 
 
-class XmlWriter:
+class XmlWriter(ReverseWriter):
     """Writes an element for each record, inside the elements of the block's path."""
 
     media_type = "application/xml"
@@ -60,24 +60,24 @@ class XmlWriter:
     def _element(self, record: Record) -> Any:
         self._written += 1
         if not self._parents and self._written > 1:
-            message = f"the path {self._reverse.block.path.text!r} names the root element: only one record can be written"
-            raise ServiceError("invalid_mapper", message)
+            reason = f"the path {self._reverse.block.path.text!r} names the root element: only one record can be written"
+            raise ServiceError("unwritable", f"{self._reverse.describe(record)}: {reason}")
         element = etree.Element(self._tag(self._name), nsmap=self._namespaces or None)
-        try:
-            self._fill(element, self._reverse, record)
-        except ValueError:
-            message = f"{self._reverse.describe(record)}: a text contains a character that XML does not allow"
-            raise ServiceError("invalid_mapper", message) from None
+        self._fill(element, self._reverse, record)
         return element
 
     def _fill(self, element: Any, reverse: ReverseBlock, record: Record) -> None:
         for path, value in reverse.values(record).items():
             steps, attribute = _split(path)
             target = self._reach(element, steps)
-            if attribute:
-                target.set(self._tag(attribute), value or "")
-            else:
-                target.text = value
+            try:
+                if attribute:
+                    target.set(self._tag(attribute), value or "")
+                else:
+                    target.text = value
+            except ValueError:
+                reason = "it contains a character that XML does not allow"
+                raise reverse.unwritable(record, reverse.field_of(path), value, reason) from None
         for child, items in children_of(reverse, record, _may_lack):
             steps, _ = _split(child.block.path.text)
             target = self._reach(element, steps[:-1])
