@@ -65,14 +65,13 @@ def run_import(
     """Import a document; returns the report.  Raises ServiceError, psycopg.Error."""
     with connections.connect(url, "bds_reader") as connection:
         catalog = connections.read_catalog(connection)
-    first, converter = b"", None
+    first, converter, limit = b"", None, config.import_max
     if mapper:
-        converter = SourceConverter(store.load_for_command(url, catalog, company, mapper))
+        converter = SourceConverter(store.load_for_command(url, catalog, company, mapper), limit=limit)
     elif entity:
         first = file.read(CHUNK)
-        converter = SourceConverter(exported_mapper(catalog, entity, format_of_content(first)))
+        converter = SourceConverter(exported_mapper(catalog, entity, format_of_content(first)), limit=limit)
     origin = Origin(file=file_name(name), mapper=mapper)
-    limit = config.import_max
     moved = _moved(config, company, url)
     feed = Import(
         *(url, catalog, company), origin=origin, dry_run=dry_run, limit=limit, on_progress=show, converter=converter, moved=moved

@@ -15,9 +15,10 @@ import msgspec
 from psycopg import AsyncConnection
 from psycopg.sql import Composable
 
+from app.child import CpuLimitExceeded
 from app.errors import ServiceError
 from app.export import statements
-from app.export.process import CpuLimitExceeded, pipe_through
+from app.export.process import pipe_through
 from app.export.read import Reader
 from app.export.request import ExportRequest
 from app.export.shape import ExportField, RecordShape, template_shape

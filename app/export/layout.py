@@ -16,6 +16,7 @@ from typing import Any
 
 from fpdf import FPDF
 
+from app import child
 from app.export.typeface import Typeface
 
 SIZE = 7.5  # points of the text
@@ -50,6 +51,7 @@ class TablePart:
 
 
 def main() -> None:
+    child.begin()
     description = json.loads(sys.stdin.buffer.readline())
     rows = [[value if value is not None else "" for value in json.loads(line)] for line in sys.stdin.buffer]
     sys.stdout.buffer.write(render_pdf(description, rows))

@@ -1,25 +1,15 @@
-"""Runs work in a child process: long work does not delay other requests, and no failure outlives the process.
-
-The process gets no environment, so nothing that it runs can read a setting.
-"""
+"""Pipes rows through a child (app/child.py): long work does not delay other requests, and no failure outlives the process."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
-import signal
-import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncGenerator
 
-from app.errors import ServiceError
+from app.child import ENVIRONMENT, command, failure
 
 READ = 64 << 10  # bytes
-
-
-class CpuLimitExceeded(Exception):
-    """The system ended the process because it used too much CPU time."""
 
 
 async def pipe_through(module: str, feed: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
@@ -29,8 +19,7 @@ async def pipe_through(module: str, feed: AsyncGenerator[bytes, None]) -> AsyncG
     Raises CpuLimitExceeded, and what `feed` raises: then the process is killed before it can take the end of its input for the
     regular end.
     """
-    command = (sys.executable, "-I", "-m", module)
-    process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, stderr=PIPE, env={"LANG": "C.UTF-8"})
+    process = await asyncio.create_subprocess_exec(*command(module), stdin=PIPE, stdout=PIPE, stderr=PIPE, env=ENVIRONMENT)
     feeding = asyncio.create_task(_feed(process, feed))
     assert process.stdout is not None and process.stderr is not None
     try:
@@ -62,14 +51,3 @@ async def _feed(process: Process, feed: AsyncGenerator[bytes, None]) -> None:
         with contextlib.suppress(ProcessLookupError):
             process.kill()
         raise
-
-
-def failure(code: int, report: bytes) -> Exception:
-    """Return the exception for a process that ended with an exit code and wrote `report` to standard error."""
-    if code == -signal.SIGXCPU:
-        return CpuLimitExceeded()
-    with contextlib.suppress(ValueError):
-        error = json.loads(report.splitlines()[-1] if report else b"")
-        if isinstance(error, dict) and "message" in error:
-            return ServiceError("malformed_request", **error)
-    return RuntimeError(f"the process ended with {code}: {report.decode(errors='replace')[-2000:]}")

@@ -7,18 +7,19 @@ process.  An error in the template is reported as a JSON object on standard erro
 from __future__ import annotations
 
 import json
-import resource
 import sys
 import traceback
 from collections.abc import Iterator
 from datetime import date, datetime, time
 from decimal import Decimal
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 from jinja2 import StrictUndefined, TemplateError, TemplateSyntaxError
 
 from app.export.environment import RowEnvironment, readable
+
+from app import child
 
 HEAD = 1  # line of the mapper's text before the template: its type
 WRITE = 64 << 10  # characters from which pieces are written
@@ -35,10 +36,10 @@ class OutputLimitExceeded(Exception):
 
 
 def main() -> None:
+    child.begin()
     description = json.loads(sys.stdin.buffer.readline())
-    seconds, memory = description["seconds"], description["memory"]
-    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
-    resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+    memory = description["memory"]
+    child.limit(memory=memory, seconds=description["seconds"])
     try:
         render(description)
     except TemplateSyntaxError as error:
@@ -158,12 +159,9 @@ def line_of(error: BaseException) -> int | None:
     return lines[-1] + HEAD if lines else None
 
 
-def fail(message: str, line: int | None = None) -> None:
-    """Report an error on standard error and end the process."""
-    error = {"message": message, "target": "mapper"} | ({"line": line} if line else {})
-    sys.stderr.write(json.dumps(error))
-    sys.stderr.flush()
-    sys.exit(1)
+def fail(message: str, line: int | None = None) -> NoReturn:
+    """Report an error in the mapper and end the process."""
+    child.fail(message, target="mapper", **({"line": line} if line else {}))
 
 
 if __name__ == "__main__":

@@ -48,14 +48,15 @@ CHECK = 0.5  # seconds between two checks, during a wait, whether the import was
 async def import_request(database: Database, request: web.Request, company: str, actor: str) -> tuple[int, dict[str, Any]]:
     """Import a request's body; returns (status, report).  Raises ServiceError if nothing of the document could be imported."""
     options = _options(request)
-    converter = None
+    converter, limit = None, database.config.import_max
     if "mapper" in request.query:
         mapper = await store.load_source(database, company, request.query["mapper"])
         store.require_type(mapper, request.content_type)
-        converter = SourceConverter(mapper, request.charset)
+        converter = SourceConverter(mapper, request.charset, limit)
     elif "entity" in request.query:
         format = format_of_type(request.content_type)
-        converter = SourceConverter(exported_mapper(database.catalog, request.query["entity"], format), request.charset)
+        exported = exported_mapper(database.catalog, request.query["entity"], format)
+        converter = SourceConverter(exported, request.charset, limit)
     else:
         _require_json(request)
     bodies = decoded(gathered(lambda: _read(request.content)), request.headers.get("Content-Encoding", ""))

@@ -12,7 +12,7 @@ import msgspec
 
 from app.errors import ServiceError
 from app.mapper.language.tree import Mapper
-from app.mapper.sources.open import open_source
+from app.mapper.sources.open import LARGEST, open_source
 
 IN_MEMORY = 1 << 20  # numbers of a list that are kept in memory, 8 bytes each
 
@@ -20,10 +20,10 @@ _encode = msgspec.json.Encoder().encode
 
 
 class SourceConverter:
-    """Converts a source into an import document, and tells the source position of each record."""
+    """Converts a source into an import document, and tells the source position of each record.  limit: as of open_source."""
 
-    def __init__(self, mapper: Mapper, charset: str | None = None) -> None:
-        self._source = open_source(mapper, self._add, charset)
+    def __init__(self, mapper: Mapper, charset: str | None = None, limit: int = LARGEST) -> None:
+        self._source = open_source(mapper, self._add, charset, limit)
         self._records: dict[str, list[dict[str, Any]]] = {block.name: [] for block in mapper.blocks}
         self._numbers = {block.name: _RecordNumbers() for block in mapper.blocks}
         self._head = _head(mapper)

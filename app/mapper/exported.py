@@ -5,7 +5,7 @@ What an export changes, and how each is read:
   an empty text     CSV: "" in quotes; Excel: a cell that holds only '; XML: an element without content
   'text             CSV, Excel: the ' keeps a spreadsheet from running the text as a formula; it is removed
   infinity, NaN     no import accepts them: the stored value is left alone
-  U+FFFD, cut text  XML, Excel: stand for what the format cannot hold: the stored value is left alone
+  U+FFFD            XML, Excel: stands for what the format cannot hold: the stored value is left alone
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from app.errors import ServiceError
 from app.mapper.language.functions import ABSENT, to_text
 from app.mapper.language.tree import NUMERIC, Block, Mapper, Rule, SourceFormat, SourcePath
 
+LOST = "\ufffd"  # stands for a character that XML does not hold
 EMPTY = "\0\0"  # a quoted empty cell of CSV; no stored text holds U+0000
 # A spreadsheet reads a text with such a beginning as a formula, also after white space and characters without width.  An export
 # puts ' before it, and before another '.  The regular expressions of Python and PostgreSQL both read this, and differ in \s.
@@ -27,8 +28,6 @@ BLANK = "\x01-\x20\x7f-\xa0\xad\u1680\u180e\u2000-\u200f\u2028-\u202f\u205f-\u20
 FORMULA = f"(?:[\t\n\r']|[{BLANK}]*[=+@＝＋－＠-])"
 PREFIX = re.compile(f"'(?={FORMULA})")
 SPECIAL = re.compile(r"[+-]?inf(?:inity)?|nan|\d{5,}-.*|.* BC", re.IGNORECASE)  # numbers and dates that no import accepts
-LONGEST_CELL = 32_767  # UTF-16 units of a cell of Excel
-CUT = "…"  # ends a text that was cut to fit a cell
 MEDIA_TYPES = {
     "text/csv": "csv",
     "application/csv": "csv",
@@ -104,21 +103,16 @@ def restorer(mapper: Mapper, column: str) -> Restore | None:
             return ""
         if is_special and SPECIAL.fullmatch(value):
             return ABSENT
-        return ABSENT if is_excel and is_lossy(value) else value[1:] if PREFIX.match(value) else value
+        return ABSENT if is_excel and LOST in value else value[1:] if PREFIX.match(value) else value
 
     return restore
 
 
 def restored_element(rule: Rule, text: str) -> Any:
     """Return the value of an element of XML."""
-    if "\ufffd" in text or (rule.field is not None and has_special(rule.field) and SPECIAL.fullmatch(text)):
+    if LOST in text or (rule.field is not None and has_special(rule.field) and SPECIAL.fullmatch(text)):
         return ABSENT
     return text
-
-
-def is_lossy(text: str) -> bool:
-    """Whether a cell's text stands for one that a cell of Excel cannot hold."""
-    return "\ufffd" in text or (text.endswith(CUT) and len(text) >= LONGEST_CELL // 2)
 
 
 def has_special(field: Field) -> bool:

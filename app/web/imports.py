@@ -63,13 +63,14 @@ async def _read_as(
     page: PageRequest, choice: str, bodies: AsyncIterator[bytes]
 ) -> tuple[SourceConverter | None, AsyncIterator[bytes]]:
     """What reads the file, and its chunks: nothing for an import document, else a mapper or what reads an entity's exports."""
-    entity = choice.removeprefix(EXPORTED)
+    entity, limit = choice.removeprefix(EXPORTED), page.database.config.import_max
     if choice == "":
         return None, bodies
     if entity == choice:
-        return SourceConverter(await store.load_source(page.database, page.company, choice)), bodies
+        return SourceConverter(await store.load_source(page.database, page.company, choice), limit=limit), bodies
     first = await anext(bodies, b"")
-    return SourceConverter(exported_mapper(page.database.catalog, entity, format_of_content(first))), _chained(first, bodies)
+    exported = exported_mapper(page.database.catalog, entity, format_of_content(first))
+    return SourceConverter(exported, limit=limit), _chained(first, bodies)
 
 
 async def _chained(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

@@ -37,7 +37,9 @@ def service(module_database_url: str) -> Iterator[Service]:
             (ROWS,),
         )
         put_mapper(service, "reverse", "type csv\nunits = 'row' {\n  code = 'Number'\n  name = 'Title'\n}\n")
-        put_mapper(service, "lossy", "type csv\nunits = 'row' {\n  code = 'Number'\n  name = if('Number' != \"50000\", 'Title')\n}\n")
+        put_mapper(
+            service, "lossy", "type csv\nunits = 'row' {\n  code = 'Number'\n  name = if('Number' != \"50000\", 'Title')\n}\n"
+        )
         put_mapper(service, "template", "type template text/plain\n{% for row in rows %}{{ row.name }}\n{% endfor %}")
         yield service
 

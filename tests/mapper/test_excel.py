@@ -18,7 +18,7 @@ from app.mapper.document import Preview
 from app.mapper.language.parse import read
 from app.mapper.language.tree import Mapper
 from app.mapper.reverse.open import open_writer
-from app.mapper.sources import excel_source
+from app.mapper.workbook import texts
 from tests.mapper.conftest import Run
 
 PRODUCTS = "type excel {} products = 'row' {{ code = 'Code' name = 'Name' price = 'Price' active = 'Active' }}"
@@ -100,8 +100,7 @@ def test_rows_of_one_record_are_one_record_with_children(run: Run) -> None:
     ]
 
 
-def test_a_preview_ends_early(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(excel_source, "STEP", 10)
+def test_a_preview_ends_early(catalog: Catalog) -> None:
     mapper: Any = read("type excel units = 'row' { code = 'c' }", catalog)
     preview = Preview(mapper, 2)
     preview.feed(workbook({"s": [["c"], *([number] for number in range(100))]}))
@@ -110,7 +109,7 @@ def test_a_preview_ends_early(catalog: Catalog, monkeypatch: pytest.MonkeyPatch)
 
 REFUSED = [
     (b"", "expected an Excel workbook (.xlsx), which is a zip file"),
-    (b"PK\x05\x06" + bytes(18), "expected an Excel workbook (.xlsx), got a file that cannot be read"),
+    (b"PK\x05\x06" + bytes(18), "expected an Excel workbook (.xlsx), got a zip file without xl/workbook.xml"),
     (workbook({"s": []}), "row 1: expected a header with column names"),
     (workbook({"s": [["x", "y"], [1, 2]]}), "row 1: the header has none of the mapper's columns"),
 ]
@@ -123,13 +122,28 @@ def test_an_unreadable_source_is_refused(run: Run, source: bytes, message: str) 
     assert refused.value.status == 400 and refused.value.message.startswith(message)
 
 
-def test_a_large_table_of_texts_is_refused(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shared_texts_are_found_in_memory_and_in_the_file(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     text = "type excel units = 'row' { code = 'c' }"
     assert run(text, shared("c", "'A", "a\nb"))["units"] == [{"code": code} for code in ("'A", "a\nb")]
-    monkeypatch.setattr(excel_source, "LARGEST_PART", 20_000)
-    assert run(text, shared("c", "A"))["units"] == [{"code": "A"}]
+    monkeypatch.setattr(texts, "KEPT", 10)
+    table = texts.SharedTexts()
+    given = ["a", "ä€😀" * 5, None, texts.TooLong(40_000), "", "z", texts.TooLong(50_000)]
+    for each in given:
+        table.append(each)
+    assert [table[number] for number in range(len(given))] == [
+        "a",
+        "ä€😀" * 5,
+        None,
+        texts.TooLong(40_000),
+        None,
+        "z",
+        texts.TooLong(50_000),
+    ]
+    with pytest.raises(IndexError):
+        table[len(given)]
+    monkeypatch.setattr(texts, "LARGEST", 1)
     with pytest.raises(ServiceError) as refused:
-        run(text, shared("c", *(f"{number} of many texts" for number in range(1000))))
+        table.append("x")
     assert refused.value.code == "invalid_document"
 
 

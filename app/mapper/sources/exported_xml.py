@@ -9,7 +9,7 @@ from app.mapper.exported import restored_element
 from app.mapper.language.functions import ABSENT
 from app.mapper.language.problems import source_error
 from app.mapper.language.tree import Block
-from app.mapper.sources.table import listed
+from app.mapper.sources.names import listed
 from app.mapper.sources.xml_values import XmlElement, local_name
 
 NIL = "{http://www.w3.org/2001/XMLSchema-instance}nil"

@@ -5,9 +5,14 @@ from __future__ import annotations
 from app.mapper.language.tree import Mapper
 from app.mapper.sources.base import Emit, SourceReader
 
+LARGEST = 16 << 30  # bytes
 
-def open_source(mapper: Mapper, emit: Emit, charset: str | None = None) -> SourceReader:
-    """Return a reader for a mapper's source; charset is the encoding that the sender declared, if any."""
+
+def open_source(mapper: Mapper, emit: Emit, charset: str | None = None, limit: int = LARGEST) -> SourceReader:
+    """Return a reader for a mapper's source.
+
+    charset: the encoding that the sender declared, if any; limit: bytes of the content of a source that is compressed by itself.
+    """
     if mapper.format == "xml":
         from app.mapper.sources.xml_source import XmlSource
 
@@ -19,7 +24,7 @@ def open_source(mapper: Mapper, emit: Emit, charset: str | None = None) -> Sourc
     if mapper.format == "excel":
         from app.mapper.sources.excel_source import ExcelSource
 
-        return ExcelSource(mapper, emit)
+        return ExcelSource(mapper, emit, limit)
     from app.mapper.sources.csv_source import CsvSource
 
     return CsvSource(mapper, emit, charset)

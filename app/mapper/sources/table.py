@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from app.errors import ServiceError
 from app.mapper.exported import EMPTY, restorer
 from app.mapper.language.expressions import Evaluator, Getter
 from app.mapper.language.functions import ABSENT
-from app.mapper.language.problems import source_error
+from app.mapper.language.problems import InvalidValue, source_error
 from app.mapper.language.tree import Mapper, paths_of
 from app.mapper.sources.base import Emit, RecordMaker, SourceReader
 from app.mapper.sources.csv_rows import RowMerger
-
-LISTED = 20  # columns that an error names
+from app.mapper.sources.names import listed
+from app.mapper.workbook.frames import TooLong
 
 Row = Sequence[Any]
 
@@ -88,6 +88,8 @@ class TableSource(SourceReader):
                 return ABSENT
             if value is None or value == "":
                 return None
+            if type(value) is TooLong:
+                raise InvalidValue(str(value))
             return value if restore is None else restore(value)
 
         return get
@@ -95,9 +97,3 @@ class TableSource(SourceReader):
     def _error(self, message: str, number: int, code: str = "invalid_document") -> ServiceError:
         more = {self.unit: number}
         return source_error(message, code=code, line=more.pop("line", None), **more)
-
-
-def listed(names: Iterable[str]) -> str:
-    """The first LISTED names, separated by commas."""
-    names = list(names)
-    return ", ".join(names[:LISTED]) + (", ..." if len(names) > LISTED else "")
