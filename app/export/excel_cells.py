@@ -21,10 +21,12 @@ from app.export.row_formats import (
     without_formula,
 )
 from app.export.shape import ExportField
-from app.mapper.exported import CUT, FORMULA, LONGEST_CELL
+from app.mapper.exported import FORMULA
+from app.mapper.workbook.frames import LONGEST_CELL
 from app.query.tree import NUMBERS
 
 ROW_MARK = "\x03"  # stands for a row's number, which the workbook fills in
+TOO_LONG = "\x04"  # stands for a text that a cell does not hold, before its length
 NOT_BARE = f"(?:{FORMULA}|$)"  # an empty text gets a ', too, which tells it from null
 EXACT = 15  # digits that a spreadsheet's number keeps
 
@@ -69,7 +71,7 @@ class ExcelLines:
         """Return a cell: a number where a spreadsheet holds the value exactly, else a text."""
         text = SQL("{} || {} || '</t></is></c>'").format(
             Literal(f'<c r="{name}" t="inlineStr"><is><t xml:space="preserve">'),
-            cell_text(column) if field.type == "text" else text_of(field, column),
+            cell_text(column) if field.type == "text" else bounded(text_of(field, column), text_of(field, column)),
         )
         if field.type == "text":
             return text
@@ -86,27 +88,27 @@ class ExcelLines:
 
 
 def cell_text(text: Composable) -> Composed:
-    """Return the text of a cell: without a formula, cut to what a cell holds, with an escape for what looks like one (_x000D_)."""
-    # a character outside the basic plane takes two units
-    cut = SQL(
-        "case when octet_length({0}) <= {1} or length({0}) + regexp_count({0}, {2}) <= {1} then {0}"
-        " else left({0}, case when {0} ~ {2} then {3} else {4} end) || {5} end"
+    """Return the text of a cell: without a formula, with an escape for what looks like one (_x000D_), or TOO_LONG."""
+    safe = SQL("c.v")
+    unusual = SQL("regexp_replace({}, '_(x[0-9A-Fa-f]{{4}}_)', {}, 'g')").format(with_entities(safe), Literal("_x005F_\\1"))
+    return SQL(
+        "case when octet_length({0}) >= {1} or {0} ~ {2} then (select {3} from (select {4} as v offset 0) as c) else {5} end"
     ).format(
         text,
         Literal(LONGEST_CELL),
-        Literal("[\U00010000-\U0010ffff]"),
-        Literal(LONGEST_CELL // 2 - 1),
-        Literal(LONGEST_CELL - 2),
-        Literal(CUT),
-    )
-    safe = SQL("(select {} from (select {} as v offset 0) as c)").format(without_formula(SQL("c.v"), NOT_BARE), cut)
-    unusual = SQL("regexp_replace({}, '_(x[0-9A-Fa-f]{{4}}_)', {}, 'g')").format(with_entities(safe), Literal("_x005F_\\1"))
-    return SQL("case when octet_length({0}) > {1} or {0} ~ {2} then {3} else {4} end").format(
-        text,
-        Literal(LONGEST_CELL),
         Literal(UNSAFE + "|_x[0-9A-Fa-f]{4}_"),
-        without_controls(unusual, LINE_ENDS),
+        bounded(safe, without_controls(unusual, LINE_ENDS)),
+        without_formula(text, NOT_BARE),
         with_entities(without_formula(text, NOT_BARE)),
+    )
+
+
+def bounded(text: Composable, written: Composable) -> Composed:
+    """Return what is written for a text, or TOO_LONG with the text's length if a cell does not hold it."""
+    # a character outside the basic plane takes two units
+    units = SQL("(length({0}) + regexp_count({0}, {1}))").format(text, Literal("[\U00010000-\U0010ffff]"))
+    return SQL("case when octet_length({0}) > {1} and {2} > {1} then {3} || {2} else {4} end").format(
+        text, Literal(LONGEST_CELL), units, Literal(TOO_LONG), written
     )
 
 

@@ -25,11 +25,13 @@ from typing import IO
 
 import xlsxwriter
 
+from app.errors import ServiceError
 from app.export import statements
-from app.export.excel_cells import CELL_FORMATS, ROW_MARK, ExcelLines, cell_format, letters
+from app.export.excel_cells import CELL_FORMATS, ROW_MARK, TOO_LONG, ExcelLines, cell_format, letters
 from app.export.read import Reader
 from app.export.request import ExportRequest
 from app.export.shape import ExportField, LineShape, line_shape
+from app.mapper.workbook.frames import LONGEST_CELL
 from app.query.tree import NUMBERS
 
 ROWS = 1_048_575  # of a sheet, without its header
@@ -86,6 +88,7 @@ class WorkbookWriter:
         self._output = OutputBuffer()
         self._zip = zipfile.ZipFile(self._output, "w", zipfile.ZIP_DEFLATED, compresslevel=LEVEL)
         self._now = now
+        self._entity, self._fields = export.entity.name, [field.name for field in shape.fields]
         self._is_large = min(count, ROWS) * len(shape.fields) > LARGE
         self._sheets: list[tuple[str, bytes, bytes]] = []  # name, XML before the rows, XML after them
         with zipfile.ZipFile(io.BytesIO(empty_workbook(export, shape.fields, count, widths, now))) as empty:
@@ -101,6 +104,8 @@ class WorkbookWriter:
 
     def add(self, block: bytes) -> bytes:
         """Add rows, each ended by a line end.  Returns the bytes of the workbook that are ready."""
+        if TOO_LONG.encode() in block:
+            raise self._unwritable(block)
         rows = block.split(b"\n")[:-1]
         mark = ROW_MARK.encode()
         while rows:
@@ -112,6 +117,16 @@ class WorkbookWriter:
             self._sheet.write(b"".join([row.replace(mark, b"%d" % number) for number, row in numbered]))
             self._number += len(fitting)
         return self._output.take()
+
+    def _unwritable(self, block: bytes) -> ServiceError:
+        """The error for the first row with a text that no cell holds."""
+        row = next(line for line in block.decode().split("\n") if TOO_LONG in line)
+        cells = {name: unescape(TAG.sub("", content)) for name, content in CELL.findall(row)}
+        values = {field: cells.get(letters(number), "") for number, field in enumerate(self._fields)}
+        field, length = next((field, value[1:]) for field, value in values.items() if value.startswith(TOO_LONG))
+        record = next((f"{name} {values[name]}" for name in ("code", "id") if values.get(name)), "a row")
+        reason = f"it has {int(length):,} characters, of which a cell of Excel holds {LONGEST_CELL:,}"
+        return ServiceError("unwritable", f"{self._entity}, {record}: {field} cannot be written: {reason}", target=field)
 
     def close(self) -> bytes:
         """End the workbook, with sheets left empty if fewer rows came than were counted.  Returns its last bytes."""

@@ -83,6 +83,13 @@ def test_a_value_that_cannot_be_written_cuts_the_connection_or_is_a_422_before_t
     assert service.ask(path + "&$filter=" + quote("code eq '7'")).body.startswith(b"Number,Title\r\n7,")
 
 
+def test_a_text_that_no_cell_holds_cuts_the_connection_later(service: Service) -> None:
+    service.operator.write("demo", "update data.units set symbol = repeat('x', 32768) where code = '50000'")
+    with pytest.raises((http.client.IncompleteRead, ConnectionResetError)):
+        service.ask("/api/demo/units?export=true&format=excel&$orderby=id")
+    service.operator.write("demo", "update data.units set symbol = null where code = '50000'")
+
+
 @pytest.mark.parametrize("format", ["csv", "excel", "custom&mapper=reverse", "custom&mapper=template"])
 def test_a_client_that_leaves_frees_its_connection(service: Service, format: str) -> None:
     request = f"GET /api/demo/units?export=true&format={format} HTTP/1.1\r\nHost: x\r\nAuthorization: {service.basic}\r\n\r\n"

@@ -15,6 +15,8 @@ from openpyxl.worksheet.worksheet import Worksheet
 from app.export import to_excel
 from app.export.excel_cells import letters
 from tests.export.conftest import TEXTS, Shop, allow_all
+from tests.export.exported import send
+from tests.feed.conftest import counts
 from tests.service.serving import wait_until
 
 COLUMNS = ["id", "code", "name", "description", "barcode", "price", "active", "category", "unit", "updatedAt"]
@@ -185,17 +187,28 @@ def test_excel_keeps_every_text_and_has_no_formula(shop: Shop) -> None:
 
 def cell(text: str) -> str | None:
     """Return the text that a reader finds in the cell of a text."""
-    if len(text) > 32_767:
-        return text[:32_765] + "…"
     text = "".join(c if c in "\t\n\r" or (c >= " " and c not in "\ufffe\uffff") else "\ufffd" for c in text)
     return safe(text) or "'"  # alone, it tells an empty text from null
 
 
-def test_a_text_of_wide_characters_is_cut_to_what_a_cell_holds(shop: Shop) -> None:
-    shop.service.operator.write("demo", "update data.orders set note = repeat('😀', 20000) where code = 'O2'")
-    ((note,),) = values(shop.good("orders", "excel", select="note", filter="code eq 'O2'"))
+@pytest.mark.parametrize(("note", "units"), [
+    ("'x', 32768", 32_768), ("'😀', 16384", 32_768), ("'_x0041_', 40000", 280_000), ("'=', 32767", 32_768), ("e'\\x01', 40000", 40_000),
+])  # fmt: skip
+def test_a_text_that_no_cell_holds_is_refused_with_record_and_field(shop: Shop, note: str, units: int) -> None:
+    shop.service.operator.write("demo", f"update data.orders set note = repeat({note}) where code = 'O2'")
+    reply = shop.get("orders", "excel", select="code,note")
     shop.service.operator.write("demo", "update data.orders set note = 'old' where code = 'O2'")
-    assert note.endswith("😀…") and len(note.encode("utf-16-le")) // 2 <= 32_767
+    assert (reply.status, reply.json["code"], reply.json["target"]) == (422, "unwritable", "note")
+    expected = f"orders, code O2: note cannot be written: it has {units:,} characters, of which a cell of Excel holds 32,767"
+    assert reply.json["detail"] == expected
+
+
+@pytest.mark.parametrize("note", ["'x', 32767", "'😀', 16383", "'=', 32766", "'&', 32767", "e'\\x01', 32767"])
+def test_the_longest_text_of_a_cell_is_written_and_read(shop: Shop, note: str) -> None:
+    shop.service.operator.write("demo", f"update data.orders set note = repeat({note}) where code = 'O2'")
+    report = send(shop.feed, "orders", shop.good("orders", "excel", select="code,note"))
+    shop.service.operator.write("demo", "update data.orders set note = 'old' where code = 'O2'")
+    assert (report["state"], set(counts(report)["orders"])) == ("completed", {"unchanged"})
 
 
 def test_the_header_is_frozen_and_has_filters(shop: Shop) -> None:
