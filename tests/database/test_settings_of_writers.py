@@ -151,6 +151,41 @@ def test_no_setting_of_postgresql_changes_records(operator: Operator, connect: C
     assert len(values) > 60
 
 
+# What ends a session, its statements or its waits, or refuses a write, changes no record
+ENDING = r"timeout|^transaction_|^default_transaction|seed|^tcp_|^log_|^idle|^client_conn"
+
+
+def test_no_number_of_postgresql_changes_records(operator: Operator, connect: Connect) -> None:
+    """All numbers that any session may set, at their least and at their greatest, with a planner that finds everything cheap or dear."""
+    trials = Trials(operator, connect)
+    numbers = operator.rows(
+        "select name, min_val, max_val from pg_settings where context = 'user' and vartype in ('integer', 'real') and name !~ %s",
+        (ENDING,),
+    )
+    assert len(numbers) > 30 and "gin_fuzzy_search_limit" in {name for name, _, _ in numbers}
+    for end in (1, 2):
+        values = [(each[0], each[end]) for each in numbers if not (end == 2 and each[0] == "temp_buffers")]
+        prepare = ";".join(f"select set_config('{name}', '{value}', false)" for name, value in values)
+        assert trials.run(prepare=prepare) == (None, trials.truth), end
+
+
+@pytest.mark.parametrize("prepare", [
+    "set row_security = off", "set client_encoding = 'LATIN1'", "set default_transaction_isolation = 'serializable'",
+    "set default_transaction_deferrable = on", "set timezone_abbreviations = 'India'", "set default_transaction_isolation = 'repeatable read'",
+    "set application_name = 'psql [boss]'", "set role bds_importer", "set session_replication_role = replica",
+])  # fmt: skip
+def test_what_a_session_may_not_set_or_what_refuses_writes_changes_no_record(
+    operator: Operator, connect: Connect, prepare: str
+) -> None:
+    trials = Trials(operator, connect)
+    prepare = f"do $do$ begin execute $s${prepare}$s$; exception when insufficient_privilege then null; end $do$"
+    if "bds_importer" in prepare or "replica" in prepare:  # those who log in as a writer have no right to it
+        prepare = "set session authorization bds_writer;" + prepare
+    outcome, found = trials.run(prepare=prepare)
+    assert found == (trials.truth if outcome is None else trials.truth[:5]), outcome
+    assert outcome in (None, "42501"), outcome
+
+
 # Objects of the session's own --------------------------------------------------------------------------------------------------------
 
 # A temporary table whose trigger runs a statement: one level deeper, or, fired at the end of the transaction, at the first.
@@ -162,6 +197,29 @@ create temp table late (statement text);
 create constraint trigger late after insert on late deferrable initially deferred for each row execute function pg_temp.relay();
 create function pg_temp.run(statement text) returns boolean language plpgsql as $$ begin execute statement; return true; end $$;
 """
+# relations and types whose names the log's functions use, first in the path, where PostgreSQL looks for them first
+SHADOWS = """
+create temp table change_log (company_id text, id bigint); create temp table clocks (company_id text, last_id bigint);
+create temp table units (id bigint, name text); create temp table orders (id bigint);
+create temp table old_rows (id bigint); create temp table new_rows (id bigint);
+create temp view residents as select 'x' as company_id; create temp view pg_class as select 1 as oid; create temp table fields (name text);
+create domain pg_temp.bigint as text; create domain pg_temp.int8 as text; create domain pg_temp.tid as text; create domain pg_temp.uuid as text;
+create domain pg_temp.timestamptz as text; create domain pg_temp.jsonb as text; create domain pg_temp.text as varchar(1);
+create type pg_temp.operation as enum ('x'); create type pg_temp.entities as (name text);
+create function pg_temp.clock_timestamp() returns timestamp with time zone language sql return '2001-01-01'::timestamp with time zone;
+create function pg_temp.strpos(a pg_catalog.text, b pg_catalog.text) returns integer language sql return 1;
+set search_path = pg_temp, bds, data, pg_catalog;
+"""
+
+
+def test_records_do_not_depend_on_objects_of_the_session_that_are_named_like_those_of_the_log(
+    operator: Operator, connect: Connect
+) -> None:
+    trials = Trials(operator, connect)
+    assert trials.run(prepare=SHADOWS) == (None, trials.truth)
+    assert trials.run(prepare=SHADOWS, way="{statement}; set constraints all deferred") == (None, trials.truth)
+
+
 # how a statement gets to run: itself, in a block, by triggers one and two levels deeper, at the end, from a condition, from a table
 WAYS = {
     "block": "do $do$ begin {statement}; end $do$",

@@ -63,7 +63,7 @@ def test_an_import_that_waits_for_its_turn_is_stopped_and_reports_it(
         wait_until(lambda: bool(service.operator.rows("select from pg_locks where not granted")))
         service.stop()
         assert ended(service.operator) == ("failed", "aborted", STOPPED)
-    assert logged(caplog, number) == [f"import {number} of demo ended: failed, the service was stopped"]
+    wait_until(lambda: logged(caplog, number) == [f"import {number} of demo ended: failed, the service was stopped"])
     assert service.operator.rows("select count(*) from data.units") == [(0,)]
 
 
