@@ -105,7 +105,7 @@ grant execute on function
 
 grant select on
     bds.change_archive, bds.column_history, bds.log_comparisons, bds.log_findings, bds.log_problems, bds.login_networks,
-    bds.login_problems, bds.problems, bds.sessions, bds.settings, bds.tables, bds.tenants, bds.turns, bds.wrong_credentials,
+    bds.problems, bds.sessions, bds.settings, bds.tables, bds.tenants, bds.turns, bds.wrong_credentials,
     bds.wrong_logins
     to bds_operator;
 grant insert, update, delete on

@@ -282,10 +282,13 @@ def _standing(connection: psycopg.Connection[Any]) -> tuple[list[dict[str, Any]]
     """What is not as it was made, and whether all functions and views are to be applied again."""
     if connection.execute("select to_regclass('bds_operation.made')").fetchone() == (None,):
         return [], False
-    with connection.transaction():
-        connection.execute("set local role bds_owner")
-        row = connection.execute(STANDING).fetchone()
-        connection.execute("reset role")
+    try:
+        with connection.transaction():
+            connection.execute("set local role bds_owner")
+            row = connection.execute(STANDING).fetchone()
+            connection.execute("reset role")
+    except psycopg.ProgrammingError:  # what compares was dropped or altered itself
+        return [], True
     return row or ([], False)
 
 

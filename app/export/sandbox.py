@@ -17,9 +17,8 @@ from typing import Any, NoReturn
 import msgspec
 from jinja2 import StrictUndefined, TemplateError, TemplateSyntaxError
 
-from app.export.environment import RowEnvironment, readable
-
 from app import child
+from app.export.environment import RowEnvironment, readable
 
 HEAD = 1  # line of the mapper's text before the template: its type
 WRITE = 64 << 10  # characters from which pieces are written

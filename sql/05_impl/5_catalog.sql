@@ -50,7 +50,7 @@ as $$
     from (
         -- an object of another owner is a problem of its own
         select case a.grantee when 0 then 'public' when owner then 'bds_owner' else a.grantee::regrole::text end as grantee,
-            jsonb_agg(distinct lower(a.privilege_type) || case when a.is_grantable then '*' else '' end) as rights
+            jsonb_agg(distinct lower(a.privilege_type collate "C") || case when a.is_grantable then '*' else '' end) as rights
         from aclexplode(acl) a
         group by 1
     ) g;

@@ -153,14 +153,7 @@ begin
         exception
             when lock_not_available then
                 left_over := left_over - slice;
-                holder := (
-                    select format(
-                        '%s, %s, since %s', coalesce('pid ' || h.pid, 'prepared transaction ' || h.application_name), h.actor,
-                        date_trunc('second', h.since)
-                    )
-                    from bds.turn_holders() h
-                    where h.company_id = company
-                );
+                holder := bds_change_log.holder_of(company);
             when deadlock_detected then
                 deadlocks := deadlocks + 1;
                 if not is_alone or deadlocks > 3 then

@@ -17,7 +17,7 @@ create function bds_accounts.has_signed_in(email text, address inet)
 as $$
     select exists (
         select from bds.login_networks n join bds.users u on u.id = n.user_id
-        where u.email = lower(has_signed_in.email)
+        where u.email = bds_accounts.lower_case(has_signed_in.email)
             and n.network = bds_accounts.network_of(has_signed_in.address, 24)
             and n.last_at >= clock_timestamp() - interval '30 days'
     );
@@ -130,7 +130,7 @@ create function bds_accounts.hash_of_email(email text)
     returns bytea
     language sql
     immutable
-    return sha256(convert_to(lower(email), 'UTF8'));
+    return sha256(convert_to(bds_accounts.lower_case(email), 'UTF8'));
 comment on function bds_accounts.hash_of_email(text) is 'The SHA-256 of an email address regardless of case, as bds.wrong_logins has it';
 
 create function bds_accounts.seconds_until(moment timestamptz)

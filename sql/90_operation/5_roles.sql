@@ -6,7 +6,7 @@ create function bds_operation.memberships()
     immutable
     set search_path = pg_catalog, pg_temp
 as $$
-    -- as sql/migrations/0001_roles_and_schemas.sql grants them
+    -- as app/database/roles.py grants them
     values
         ('bds_operator', 'bds_owner'), ('bds_reader', 'bds_owner'), ('bds_writer', 'bds_owner'), ('bds_importer', 'bds_owner'),
         ('bds_dispatcher', 'bds_owner'), ('bds_analyst', 'bds_owner'), ('bds_writer', 'bds_importer'),
@@ -132,11 +132,11 @@ as $$
     union all
     select 'altered rights', null,
         format('objects to come of %s%s', d.defaclrole::regrole, ' in schema ' || nullif(d.defaclnamespace, 0)::regnamespace),
-        string_agg(format('%s may %s %s', g.grantee, lower(a.privilege_type), t.name), '; ' order by g.grantee, a.privilege_type),
+        string_agg(format('%s may %s %s', g.grantee, lower(a.privilege_type collate "C"), t.name), '; ' order by g.grantee, a.privilege_type),
         string_agg(
             format(
                 'alter default privileges for role %s%s revoke %s on %s from %s', d.defaclrole::regrole,
-                ' in schema ' || nullif(d.defaclnamespace, 0)::regnamespace, lower(a.privilege_type), t.name, g.grantee
+                ' in schema ' || nullif(d.defaclnamespace, 0)::regnamespace, lower(a.privilege_type collate "C"), t.name, g.grantee
             ), '; ' order by g.grantee, a.privilege_type
         )
     from pg_default_acl d

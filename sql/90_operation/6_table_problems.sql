@@ -225,6 +225,8 @@ as $$
     union all
     select * from bds_operation.altered_roles()
     union all
+    select * from bds_operation.login_problems()
+    union all
     select * from bds_operation.other_rights()
     union all
     select * from bds_operation.invalid_objects()

@@ -69,8 +69,6 @@ select p.* from (
     union all
     select l.kind, l.company_id, l.entity, l.object, l.detail, l.mend from bds.log_problems l
     union all
-    select l.* from bds.login_problems l
-    union all
     select 'stuck import', i.company_id, null, i.id::text, format('%s, without a sign of life since %s', i.state, i.heartbeat_at),
         'select bds.reap_imports()'
     from bds.imports i join bds.residents r on r.company_id = i.company_id

@@ -115,3 +115,11 @@ def test_logins_that_were_let_in_by_public_are_let_in_by_name(administrator: psy
             (OWNER, APP, STRANGER),
         ).fetchall()
         assert found == [("public", False), (OWNER, True), (APP, True), (STRANGER, False)]
+
+
+def test_the_database_knows_the_roles_that_are_made(module_database_url: str) -> None:
+    with psycopg.connect(module_database_url) as connection:
+        assert connection.execute("select bds_impl.roles()").fetchone() == ([*roles.ROLES],)
+        members = connection.execute("select m.role, m.member from bds_operation.memberships() m").fetchall()
+    made = [(role, member) for role, members in roles.MEMBERS.items() for member in members]
+    assert sorted(members) == sorted([*made, ("bds_analyst", "bds_owner")])

@@ -225,7 +225,7 @@ def place(module_database_url: str) -> Iterator[Place]:
             **NAMES, "month": str(month), "database": connection.info.dbname, "stores": str(stores), "shelves": str(shelves)
         }  # fmt: skip
         for role in NAMES.values():
-            connection.execute(f"create role {role} login".encode())
+            connection.execute(f"create role {role} login; grant connect on database {names['database']} to {role}".encode())
         connection.execute("grant bds_owner, bds_operator to {dba}".format(**names).encode())
         connection.execute("insert into bds_operation.made values ('member', %s, '', '', false)", (f"bds_owner to {names['dba']}",))
         connection.execute("select bds.grant_company(%s, 'acme')", (names["clara"],))

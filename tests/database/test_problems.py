@@ -106,6 +106,8 @@ def test_on_another_version_of_the_server_bds_migrate_makes_everything_again(acm
     applied = migrate.migrate(database_url)
     assert {"10_tenancy", "99_grants.sql", "stores: functions", "stores: views", "stores: table"} <= set(applied)
     assert problems(acme) == [] and migrate.migrate(database_url) == []
+    acme.connection.execute("drop function bds_operation.differences")
+    assert "90_operation" in migrate.migrate(database_url) and problems(acme) == []
 
 
 def test_what_protects_a_table_may_be_added_to_and_a_table_may_be_renamed(acme: Operator) -> None:

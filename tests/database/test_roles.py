@@ -55,7 +55,6 @@ RELATIONS: dict[str, tuple[str, str, str, str, str, str, str]] = {
     "bds.log_comparisons": ("", "", "", "", R, "", ""),
     "bds.log_findings": ("", "", "", "", R, "", ""),
     "bds.log_problems": ("", "", "", "", R, "", ""),
-    "bds.login_problems": ("", "", "", "", R, "", ""),
     "bds.problem_counts": ("", "", R, "", R, "", ""),
     "bds.problems": ("", "", "", "", R, "", ""),
     "bds.entity_positions": ("", "", "", R, R, "", R),
