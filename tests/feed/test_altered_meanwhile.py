@@ -6,6 +6,7 @@ import json
 import re
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from itertools import count
 from typing import Any
@@ -19,7 +20,7 @@ from tests.feed.conftest import Feed, with_tables
 from tests.feed.test_crash import blocked, holding
 from tests.feed.test_http import send as post
 from tests.feed.test_registered_tables import ROW
-from tests.service.serving import running
+from tests.service.serving import Service, running
 from tests.upgrade.snapshot import STAGED, run_import, stage
 
 pytestmark = pytest.mark.slow
@@ -162,6 +163,11 @@ def test_so_does_one_that_was_read_for_an_older_model(feed: Feed, change: str) -
     assert feed.staged() == 0
 
 
+def serving_demo(feed: Feed) -> AbstractContextManager[Service]:
+    """The service, with the company demo, which the first test makes."""
+    return running(feed.url, company=None if feed.ask("select from bds.companies where id = 'demo'") else "demo")
+
+
 READS = [
     "/c/demo/boxes", "/c/demo/boxes/code:b1", "/c/demo/boxes?sort=note", "/c/demo/slips", "/c/demo/boxes/code:b1/history",
     "/c/demo/boxes?version=1", "/c/demo/changes", "/c/demo/changes?filter=entity = 'boxes'", "/c/demo/units",
@@ -172,11 +178,9 @@ READS = [
 
 
 @pytest.mark.parametrize("change", ALTERED)
-def test_what_is_read_before_and_after_a_registration_is_right_or_a_503(feed: Feed, module_database_url: str, change: str) -> None:
+def test_what_is_read_before_and_after_a_registration_is_right_or_a_503(feed: Feed, change: str) -> None:
     """What was altered is found in the catalog before it is registered again, or the statement no longer fits."""
-    with running(
-        module_database_url, company=None if feed.ask("select from bds.companies where id = 'demo'") else "demo"
-    ) as service:
+    with serving_demo(feed) as service:
         demo = replace(feed, company="demo")
         demo.operator.write("demo", "delete from data.boxes")
         assert demo.send(BOXES)["state"] == "completed"
@@ -208,8 +212,8 @@ def test_what_is_read_before_and_after_a_registration_is_right_or_a_503(feed: Fe
                 assert (reply.status, reply.json["code"]) == (409, "conflict"), (path, reply.body)
 
 
-def test_over_http_the_answer_is_409(tables: Feed, module_database_url: str) -> None:
-    with running(module_database_url) as service:
+def test_over_http_the_answer_is_409(tables: Feed) -> None:
+    with serving_demo(tables) as service:
 
         def over_http(feed: Feed, document: dict[str, Any]) -> Any:
             return post(service, json.dumps(document).encode())
