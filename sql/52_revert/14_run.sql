@@ -35,6 +35,7 @@ begin
     perform bds_revert.note_referrers();
     for this in select * from pg_temp.revert_entities e order by e.rank loop
         raise notice 'comparing %: % of % rows done', this.name, 0, rows;
+        perform bds_change_log.require_unaltered(this.name);
         perform bds_revert.compare(import.company_id, this, import.is_forced);
     end loop;
     return bds_revert.finish(import, rows, bds_revert.undo(import));

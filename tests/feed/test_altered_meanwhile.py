@@ -208,8 +208,8 @@ def test_what_is_read_before_and_after_a_registration_is_right_or_a_503(feed: Fe
         ):
             reply = post(service, json.dumps(BOXES).encode(), path)
             assert reply.status in (200, 400, 409, 422), (path, reply.body)
-            if change.endswith("not registered"):
-                assert (reply.status, reply.json["code"]) == (409, "conflict"), (path, reply.body)
+            if change.endswith("not registered") and "revert" in path:  # an import that changes nothing is one
+                assert (reply.status, reply.json.get("code")) == (409, "conflict"), (path, reply.body)
 
 
 def test_over_http_the_answer_is_409(tables: Feed) -> None:
