@@ -168,6 +168,24 @@ def serving_demo(feed: Feed) -> AbstractContextManager[Service]:
     return running(feed.url, company=None if feed.ask("select from bds.companies where id = 'demo'") else "demo")
 
 
+def test_over_http_the_answer_is_409(tables: Feed) -> None:
+    with serving_demo(tables) as service:
+
+        def over_http(feed: Feed, document: dict[str, Any]) -> Any:
+            return post(service, json.dumps(document).encode())
+
+        feed = replace(tables, company="demo")
+        reply = meanwhile(feed, over_http, BOXES, "alter table data.boxes add column color text", AGAIN)
+        assert (reply.status, reply.json["code"]) == (409, "conflict")
+        assert reply.json["detail"].startswith("data.boxes was altered")
+        [listed] = service.ask("/api/demo/imports?limit=1").json["data"]
+        assert listed["state"] == "failed"
+        [error] = service.ask(f"/api/demo/imports/{listed['importId']}/errors").json["data"]
+        assert (error["code"], error["message"]) == ("conflict", reply.json["detail"])
+        assert feed.rows("boxes", "code") == []
+        assert over_http(feed, BOXES).status == 200
+
+
 READS = [
     "/c/demo/boxes", "/c/demo/boxes/code:b1", "/c/demo/boxes?sort=note", "/c/demo/slips", "/c/demo/boxes/code:b1/history",
     "/c/demo/boxes?version=1", "/c/demo/changes", "/c/demo/changes?filter=entity = 'boxes'", "/c/demo/units",
@@ -210,24 +228,6 @@ def test_what_is_read_before_and_after_a_registration_is_right_or_a_503(feed: Fe
             assert reply.status in (200, 400, 409, 422), (path, reply.body)
             if change.endswith("not registered") and "revert" in path:  # an import that changes nothing is one
                 assert (reply.status, reply.json.get("code")) == (409, "conflict"), (path, reply.body)
-
-
-def test_over_http_the_answer_is_409(tables: Feed) -> None:
-    with serving_demo(tables) as service:
-
-        def over_http(feed: Feed, document: dict[str, Any]) -> Any:
-            return post(service, json.dumps(document).encode())
-
-        feed = replace(tables, company="demo")
-        reply = meanwhile(feed, over_http, BOXES, "alter table data.boxes add column color text", AGAIN)
-        assert (reply.status, reply.json["code"]) == (409, "conflict")
-        assert reply.json["detail"].startswith("data.boxes was altered")
-        [listed] = service.ask("/api/demo/imports?limit=1").json["data"]
-        assert listed["state"] == "failed"
-        [error] = service.ask(f"/api/demo/imports/{listed['importId']}/errors").json["data"]
-        assert (error["code"], error["message"]) == ("conflict", reply.json["detail"])
-        assert feed.rows("boxes", "code") == []
-        assert over_http(feed, BOXES).status == 200
 
 
 def test_what_another_release_generates_for_the_same_table_goes_on_with_what_was_staged(feed: Feed) -> None:
