@@ -190,7 +190,7 @@ READS = [
     "/c/demo/boxes", "/c/demo/boxes/code:b1", "/c/demo/boxes?sort=note", "/c/demo/slips", "/c/demo/boxes/code:b1/history",
     "/c/demo/boxes?version=1", "/c/demo/changes", "/c/demo/changes?filter=entity = 'boxes'", "/c/demo/units",
     "/api/odata/demo/boxes?$filter=note eq 'n'&$expand=slips", "/api/odata/demo/slips?$expand=box", "/api/odata/demo@1/boxes",
-    "/api/odata/demo/boxes(1)/note", "/api/odata/demo/$metadata", "/api/odata/demo/boxes?$apply=groupby((note))",
+    "/api/odata/demo/boxes(code='b1')/note", "/api/odata/demo/$metadata", "/api/odata/demo/boxes?$apply=groupby((note))",
     *(f"/api/demo/boxes?export=true&format={format}" for format in ("csv", "json", "xml", "excel", "parquet")),
 ]  # fmt: skip
 
