@@ -153,7 +153,7 @@ begin
         exception
             when lock_not_available then
                 left_over := left_over - slice;
-                holder := bds_change_log.holder_of(company);
+                holder := bds_change_log.describe_holder(company);
             when deadlock_detected then
                 deadlocks := deadlocks + 1;
                 if not is_alone or deadlocks > 3 then

@@ -38,8 +38,10 @@ begin
                 else c.positions || jsonb_build_object(entity_name, c.last_id + changes)
             end,
             touched = case when c.transaction_id = own then c.announced ->> depth::text end,
-            announced = case when c.transaction_id = own and c.announced is not null
-                then nullif(c.announced - depth::text || coalesce(announces, '{}'), '{}') else announces end,
+            announced = case
+                when c.transaction_id = own and c.announced is not null
+                then nullif(c.announced - depth::text || coalesce(announces, '{}'), '{}') else announces
+            end,
             settles = case when c.transaction_id = own then c.settles end,
             interleaved = c.transaction_id = own and (c.positions ->> entity_name)::bigint >= c.first_id
                 and c.last_updated_at >= coalesce(oldest, '-infinity')
@@ -49,13 +51,11 @@ begin
             -- Any session can set the settings.  A change out of turn, or with a time that the clock did not give, is refused.
             coalesce(oldest >= c.floor and newest <= greatest(clock_timestamp(), c.floor), true),
             set_config('bds.clock', c.ctid::text, true),
-            -- While the keeper of the bell is awake it notifies, so that this commit waits for no other.  If the machine's clock
-            -- went back, the bell may be far ahead.  A transaction that has notified cannot be prepared.
-            case
-                when c.first_id <= c.last_id - changes then null
+            -- While the keeper of the bell is awake it notifies, so that this commit waits for no other.  If the machine's clock went
+            -- back, the bell may be far ahead.  One that has notified cannot be prepared, and this one must not be, whatever turn it claims.
+            case when c.first_id <= c.last_id - changes then null
                 when exists (select from bds.bell b where b.last_value between ms and ms + 1000) then bds_change_log.forbid_prepare()::text
-                else pg_notify('bds_changes', company)::text
-            end
+                else pg_notify('bds_changes', company)::text end
         into base, at, floor, touched, settles, interleaved, new_month, in_turn;
         exit when found;
         -- the setting is the ctid of another company's clock, or is forged

@@ -77,6 +77,21 @@ as $$
 $$;
 comment on function bds.turn_holders() is 'The rows of bds.turns, read with the owner''s right to see other sessions';
 
+create function bds_change_log.describe_holder(company text)
+    returns text
+    language sql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
+    select format(
+        '%s, %s, since %s', coalesce('pid ' || h.pid, 'prepared transaction ' || h.application_name), h.actor, date_trunc('second', h.since)
+    )
+    from bds.turn_holders() h
+    where h.company_id = company;
+$$;
+comment on function bds_change_log.describe_holder(text) is
+    'The holder of a company''s turn, as notices and errors name it; null if there is none';
+
 create or replace view bds.turns as
 select h.company_id, h.pid, h.actor, h.db_user, h.application_name, h.since, h.runs, h.statement, h.waiters
 from bds.turn_holders() h;
@@ -90,18 +105,3 @@ comment on column bds.turns.since is 'When the holder''s transaction began';
 comment on column bds.turns.runs is 'import, session or prepared transaction';
 comment on column bds.turns.statement is 'The statement that the holder runs or ran last';
 comment on column bds.turns.waiters is 'The server processes that wait for this turn; empty if none does';
-
-create function bds_change_log.holder_of(company text)
-    returns text
-    language sql
-    stable
-    set search_path = pg_catalog, pg_temp
-as $$
-    select format(
-        '%s, %s, since %s', coalesce('pid ' || h.pid, 'prepared transaction ' || h.application_name), h.actor,
-        date_trunc('second', h.since)
-    )
-    from bds.turn_holders() h
-    where h.company_id = company;
-$$;
-comment on function bds_change_log.holder_of(text) is 'Who holds a company''s turn, for messages; null if nobody does';
