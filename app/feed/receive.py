@@ -194,18 +194,22 @@ async def _import(importing: Import, bodies: AsyncIterator[bytes], arrived: asyn
             if len(rest) > SMALL_BODY:
                 await _in_thread(importing.receive, rest)
                 rest, is_whole = b"", False
-        if is_async or not is_whole:
+        # a converter may take long, and is not worth the company's turn
+        if is_async or not is_whole or importing.is_converted:
             await _in_thread(_receive_rest, importing, rest)
             rest = b""
         arrived.set()
         await _unless_ended(importing, turn.acquire())
     except BaseException as error:
         await asyncio.shield(_in_thread(background.fail, importing, error, threads=_ends))
+        await asyncio.shield(_in_thread(background.release_memory, threads=_ends))
         raise _with_id(error, importing.id) from None
     try:
         return await _in_thread(_run, importing, rest)
     finally:
         turn.release()
+        if not is_whole:
+            await _in_thread(background.release_memory, threads=_ends)
 
 
 async def _unless_ended(importing: Import, work: Awaitable[T]) -> T:
@@ -305,7 +309,7 @@ async def preview(database: Database, request: web.Request, company: str, name: 
     store.require_type(mapper, request.content_type)
     bodies = decoded(gathered(lambda: _read(request.content)), request.headers.get("Content-Encoding", ""))
     limit = request.query.get("limit", str(store.DEFAULT_LIMIT))
-    return await store.preview(mapper, bodies, limit, request.charset, _in_thread)
+    return await store.preview(mapper, bodies, limit, request.charset, _in_thread, database.config.import_max)
 
 
 async def gathered(read: Callable[[], Awaitable[bytes]]) -> AsyncIterator[bytes]:

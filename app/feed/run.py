@@ -27,6 +27,7 @@ import contextlib
 import logging
 import re
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any, LiteralString
 from uuid import UUID
@@ -46,6 +47,7 @@ from app.feed.staging import Staging
 log = logging.getLogger("bds.feed")
 
 RUNS = 2  # of what is staged, if bds migrate replaces functions meanwhile
+LONG_READING = 0.5  # seconds after which a document that is being read belongs to an import that has begun
 STOP_TIMEOUT = 8.0  # seconds that an import has to end when the service stops
 NOTICE = re.compile(r"((\w+).*): (\d+) of (\d+) rows done")  # of bds.import_run; its first word is bds.imports.phase
 WAITING = "waiting for "  # how a notice of bds.lock_company begins: the company's turn has a holder
@@ -96,6 +98,11 @@ class Import:
         self._is_staged = False
         self._is_stopped = False
         self._lock = threading.Lock()  # fail() waits for a call that is staging
+
+    @property
+    def is_converted(self) -> bool:
+        """Whether a converter makes the document of what is received."""
+        return self._converter is not None
 
     def begin(self) -> UUID:
         """Begin, if that is not done yet: the import is receiving.  Raises psycopg.Error BD002 if there is no such company."""
@@ -182,11 +189,22 @@ class Import:
         with self._lock, self._staying():
             if self._is_received:
                 return
-            self._staging.finish(self.raise_if_ended)  # of a workbook this is the whole reading
+            self._staging.finish(self._looking())  # of a workbook this is the whole reading
             self.raise_if_ended()
             self._is_received = True
             if self.id is not None or not self._staging.is_small:
                 self._stage()
+
+    def _looking(self) -> Callable[[], None]:
+        """Called now and then while a document is read; if that takes long, the import begins, so that it can be watched."""
+        started = time.monotonic()
+
+        def look() -> None:
+            self.raise_if_ended()
+            if self.id is None and time.monotonic() - started > LONG_READING:
+                self._begin()
+
+        return look
 
     def _stage(self) -> None:
         """Stage what is not staged yet: the import is running."""

@@ -65,14 +65,18 @@ class SourceConverter:
 class Preview:
     """The first records of each collection, as an import document."""
 
-    def __init__(self, mapper: Mapper, limit: int, charset: str | None = None) -> None:
-        self._source = open_source(mapper, self._add, charset)
+    def __init__(self, mapper: Mapper, limit: int, charset: str | None = None, largest: int = LARGEST) -> None:
+        self._source = open_source(mapper, self._add, charset, largest)
+        self._left = self._largest = largest  # bytes
         self._limit = limit
         self._document: dict[str, Any] = json.loads(_head(mapper) + b"}")
         self._full = dict.fromkeys((block.name for block in mapper.blocks), False)
 
     def feed(self, data: bytes) -> bool:
         """Read source bytes; return whether the preview needs more.  Raises ServiceError."""
+        self._left -= len(data)
+        if self._left < 0:
+            raise ServiceError("too_large", f"the source is larger than {self._largest} bytes")
         try:
             self._source.feed(data)
         except ServiceError:

@@ -16,6 +16,7 @@ from app.errors import ServiceError
 from app.mapper.document import Preview
 from app.mapper.language.problems import mapper_error
 from app.mapper.language.tree import Mapper, TemplateMapper
+from app.mapper.sources.open import LARGEST
 
 CONTENT_TYPES = {
     "xml": ("application/xml", "text/xml"),
@@ -136,12 +137,17 @@ async def _change(database: Database, company: str, statement: Any, arguments: t
     return row[0]
 
 
-async def preview(mapper: Mapper, bodies: AsyncIterator[bytes], limit: str, charset: str | None, in_thread: Any) -> bytes:
-    """Return the first records of a source as an import document.  Raises malformed_request, or the error of the source."""
+async def preview(
+    mapper: Mapper, bodies: AsyncIterator[bytes], limit: str, charset: str | None, in_thread: Any, largest: int = LARGEST
+) -> bytes:
+    """Return the first records of a source as an import document.
+
+    largest: bytes that are read.  Raises malformed_request, or the error of the source.
+    """
     if not (limit.isascii() and limit.isdigit() and len(limit) < 9 and 1 <= int(limit) <= LARGEST_LIMIT):
         message = f"limit: expected a whole number from 1 to {LARGEST_LIMIT}, got {limit!r}"
         raise ServiceError("malformed_request", message, target="limit")
-    document = Preview(mapper, int(limit), charset)
+    document = Preview(mapper, int(limit), charset, largest)
     try:
         async for data in bodies:
             if not await in_thread(document.feed, data):

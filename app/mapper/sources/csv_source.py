@@ -86,7 +86,7 @@ class CsvSource(TableSource):
             pass
         except csv.Error as error:
             raise source_error(str(error), line=self._line + whole + 1) from None
-        rest = "".join(list(io.StringIO(text, newline=""))[whole:]) if reader.line_num > whole else ""
+        rest = _without_lines(text, whole) if reader.line_num > whole else ""
         if rest and final:
             raise source_error("a quoted cell that starts in this row is not closed", line=self._line + whole + 1)
         self._line += whole
@@ -128,6 +128,14 @@ def _end() -> Iterator[str]:
     """Raises _Incomplete where the text ends inside a row, instead of the row that the csv module would return."""
     raise _Incomplete
     yield ""
+
+
+def _without_lines(text: str, count: int) -> str:
+    """The text after some lines."""
+    lines = io.StringIO(text, newline="")
+    for _ in range(count):
+        next(lines)
+    return lines.read()  # as one: each line as a text of its own may take thirty times its memory
 
 
 def _last_line_end(text: str) -> int:

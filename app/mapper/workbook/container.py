@@ -18,6 +18,8 @@ from app.mapper.language.problems import source_error
 from app.mapper.sources.names import listed
 
 PIECE = 64 << 10  # bytes of a part that are read at once
+LARGEST_TOKEN = 1 << 20  # bytes of one tag or comment, which the parser would read anew with each piece
+DEEPEST = 256  # elements inside each other
 ENCRYPTED = 1  # flag of a zip's member
 NAMESPACES = (
     "http://schemas.openxmlformats.org/spreadsheetml/2006/main",
@@ -45,13 +47,20 @@ class Part:
         parser.buffer_text = True
         parser.StartDoctypeDeclHandler = _refuse
         name_of = NAMES.get
+        depth = fed = 0
 
         def on_start(name: str, attributes: dict[str, str]) -> None:
+            nonlocal depth
+            depth += 1
+            if depth > DEEPEST:
+                raise source_error(f"the workbook has more than {DEEPEST} elements inside each other", code="invalid_document")
             tag = name_of(name)
             if tag is not None:
                 start(tag, attributes)
 
         def on_end(name: str) -> None:
+            nonlocal depth
+            depth -= 1
             tag = name_of(name)
             if tag is not None:
                 end(tag)
@@ -62,6 +71,11 @@ class Part:
                 while data := stream.read(PIECE):
                     self._count(len(data))
                     parser.Parse(data)
+                    fed += len(data)
+                    if fed - parser.CurrentByteIndex > LARGEST_TOKEN:
+                        raise source_error(
+                            f"the workbook has a tag or a comment of more than {LARGEST_TOKEN >> 20} MB", code="invalid_document"
+                        )
                 parser.Parse(b"", True)
         except expat.ExpatError as error:
             if error.code == expat.errors.codes[expat.errors.XML_ERROR_NO_MEMORY]:

@@ -6,12 +6,14 @@ import re
 from datetime import date, datetime, time, timedelta
 from typing import Any, Literal
 
+from app.mapper.language.problems import source_error
 from app.mapper.workbook.container import Part
 
 Kind = Literal["date", "duration"]
 
 DATES = {*range(14, 23), *range(27, 37), 45, 47, *range(50, 59)}  # numbers of formats that need no definition
 DURATIONS = {46}
+FORMATS = 65_536  # of cells in a workbook
 LITERAL = re.compile(r'"[^"]*"|\\.|_.|\*.')  # parts of a format that are shown as they stand
 DURATION = re.compile(r"\[(?:h+|m+|s+)\]", re.IGNORECASE)
 BRACKETS = re.compile(r"\[[^\]]*\]")  # colours, conditions, languages
@@ -34,6 +36,8 @@ def read_styles(part: Part) -> list[Kind | None]:
         elif tag == "cellXfs":
             within = True
         elif tag == "xf" and within:
+            if len(found) >= FORMATS:
+                raise source_error(f"the workbook has more than {FORMATS:,} cell formats", code="invalid_document")
             number = attributes.get("numFmtId", "")
             found.append(own[number] if number in own else _built_in(number))
 
