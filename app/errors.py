@@ -59,19 +59,25 @@ SQLSTATES: dict[str, str] = {
     "BD008": "conflict",  # records of an import failed, and it was told to raise
 }
 
-# SQLSTATEs of a statement whose functions, views or tables bds migrate or bds.register replaces while it runs: once more, it works
-REPLACED = frozenset(
+# SQLSTATEs of a statement over a table that is altered and not registered again yet: what its functions and views name has gone
+ALTERED = frozenset(
     {
-        "XX000",  # cache lookup failed, tuple concurrently updated
-        "0A000",  # a cached plan would change its result type
-        "42883",  # a function that another one calls has vanished; so has, of the next four, a column, a table, a type, a schema
+        "42P01",  # a table or view, a column, a function, a type
         "42703",
-        "42P01",
+        "42883",
         "42704",
-        "3F000",
-        "55006",  # an object is in use
+        "42804",  # or has another type
+        "42846",
+        "0A000",  # a cached plan would change its result type
     }
 )
+
+# of a statement whose functions, views or tables bds migrate or bds.register replaces while it runs, too: once more, it works
+REPLACED = ALTERED | {
+    "XX000",  # cache lookup failed, tuple concurrently updated
+    "3F000",  # a schema has gone
+    "55006",  # an object is in use
+}
 
 # what PostgreSQL or this process says when it cannot write a file: no space, beyond a quota or limit (53400: of temp_file_limit),
 # or a device that fails

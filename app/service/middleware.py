@@ -22,7 +22,7 @@ from app import logs, metrics
 from app.auth.login import ACTOR
 from app.database.database import Database
 from app.database.replicas import READS, Reads
-from app.errors import ERRORS, REPLACED, SQLSTATES, ServiceError, disk_full
+from app.errors import ALTERED, ERRORS, REPLACED, SQLSTATES, ServiceError, disk_full
 from app.odata.request import JsonFormat, error_content, refused_method
 from app.service.sockets import EXHAUSTED
 from app.wire import answers
@@ -40,11 +40,8 @@ IS_SECURE = web.RequestKey("is_secure", bool)  # whether the client spoke HTTPS,
 CLIENT_ID = re.compile(r"[\x21-\x7e]{1,100}")  # a request id that a client may choose
 READ_METHODS = frozenset({"GET", "HEAD"})
 READ_AREAS = frozenset({"odata", "changes", "export"})  # what a replica may serve
-WRITTEN_AREAS = frozenset(
-    {"import", "mappers", "export"}
-)  # of /api: what is written there tells a full disk by a status of its own
-# no such relation, column, function or object, another type, a plan that does not fit: the database is not as the catalog was read
-ALTERED = frozenset({"42P01", "42703", "42883", "42704", "42804", "42846", "0A000"})
+# of /api: what is written there tells a full disk by a status of its own
+WRITTEN_AREAS = frozenset({"import", "mappers", "export"})
 POSITION = "X-BDS-Position"
 CLIENT_LEFT = 499  # status in the log when the client left before its answer
 
