@@ -12,5 +12,6 @@ Modules:
     maintenance         periodic work in the database
     metrics_endpoint    /metrics, and the sampling of gauges
     metrics_directory   the directory through which processes share their metrics
+    memory              few heaps for the threads of a process
     sockets             checks the address to listen on
 """

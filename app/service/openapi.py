@@ -11,7 +11,20 @@ from typing import Any
 import msgspec
 
 from app.database.catalog import Catalog, Entity, Field
-from app.service.operations import EXPORT, FILE, LIMIT, LOOKUP_OF_THEN, OPERATIONS, PAST, POSITION, ROWS, SEEN, Answer, Operation
+from app.service.operations import (
+    EXPORT,
+    FILE,
+    LIMIT,
+    LOOKUP_OF_THEN,
+    OPERATIONS,
+    PAST,
+    POSITION,
+    ROWS,
+    SEEN,
+    UNWRITABLE,
+    Answer,
+    Operation,
+)
 from app.service.schemas import SCHEMAS, TEXT, Schema, array, nullable, page, record, ref
 
 TYPES: Mapping[str, Schema] = {
@@ -93,7 +106,9 @@ def _of_entity(entity: Entity) -> Iterator[tuple[tuple[str, str], Operation]]:
     yield from _of_row(entity, _name(entity))
     yield (
         ("GET", f"/api/{{company}}/{entity.name}"),
-        Operation(f"export{many}", "Export", f"Export {entity.name}", "read", {200: FILE}, query=EXPORT, headers=POSITION),
+        Operation(
+            f"export{many}", "Export", f"Export {entity.name}", "read", {200: FILE, 422: UNWRITABLE}, query=EXPORT, headers=POSITION
+        ),
     )
 
 

@@ -84,6 +84,7 @@ SOURCES: Mapping[str, Schema] = {
 COMPANY = {"companyId": (TEXT, "the company; not needed by a key of one company")}
 FILE = Answer("The file", {"type": "string", "format": "binary"}, "application/octet-stream", ("Content-Disposition",))
 
+UNWRITABLE = Answer("A value cannot be written in that format")
 REPORT = Answer("The report", ref("ImportReport"), headers=("Location",))
 HOOK = Answer("The hook", ref("Hook"))
 NOTHING = Answer("Done")
@@ -244,7 +245,7 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         "Export",
         "Export an entity of the key's company",
         "read",
-        {200: FILE},
+        {200: FILE, 422: UNWRITABLE},
         query={**EXPORT, **COMPANY},
         headers=POSITION,
     ),

@@ -36,6 +36,7 @@ from app.query.parser import compile_all
 from app.service.application import create_app, with_short_way
 from app.service.lifeline import Lifeline
 from app.service.maintenance import run_maintenance
+from app.service.memory import share_heaps
 from app.service.metrics_endpoint import run_sampling
 from app.service.middleware import error_response, wrong_method
 from app.service.sockets import Acceptor, bind, listen_error, resolve_address
@@ -285,4 +286,5 @@ def stop_event(lifeline: Lifeline | None) -> asyncio.Event:
 
 def serve(config: Config, host: str, port: int, announce: Callable[[str, int], None], **settings: Any) -> None:
     """`run` in a new event loop.  Port 0 takes any free port.  Raises OSError, psycopg.Error."""
+    share_heaps()
     uvloop.run(run(config, host, port, announce, **settings))

@@ -91,7 +91,7 @@ def watched(module_database_url: str) -> Iterator[Watched]:
         for name in ("demo", "other"):
             operator.company(name)
         key = operator.key("demo", "other")
-        with serve(module_database_url, key, "--no-worker", BDS_IMPORT_MAX=str(IMPORT_MAX), MALLOC_ARENA_MAX="2") as served:
+        with serve(module_database_url, key, "--no-worker", BDS_IMPORT_MAX=str(IMPORT_MAX)) as served:
             service = Service("127.0.0.1", served.port, key, operator, lambda: None)
             make_user(service, "anna@example.com", "demo")
             for name, mapper in MAPPERS.items():
