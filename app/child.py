@@ -19,6 +19,7 @@ import select
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from typing import IO, Any, NoReturn
 
@@ -42,14 +43,15 @@ class Child:
 
     def __init__(self, module: str, file: IO[bytes], *arguments: str) -> None:
         file.seek(0)
+        self._report = tempfile.TemporaryFile()  # noqa: SIM115 a pipe that nobody reads meanwhile would stop the child
         self._process = subprocess.Popen(
-            command(module, *arguments), stdin=file, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRONMENT
+            command(module, *arguments), stdin=file, stdout=subprocess.PIPE, stderr=self._report, env=ENVIRONMENT
         )
 
     def blocks(self) -> Iterator[bytes]:
         """Yield what the child writes, b"" whenever nothing came for POLL seconds.  Raises the child's failure at its end."""
         process = self._process
-        assert process.stdout is not None and process.stderr is not None
+        assert process.stdout is not None
         waiting = select.poll()
         waiting.register(process.stdout, select.POLLIN)
         while True:
@@ -60,10 +62,9 @@ class Child:
             if not data:
                 break
             yield data
-        report = process.stderr.read()
-        code = process.wait()
-        if code:
-            raise failure(code, report)
+        if code := process.wait():
+            self._report.seek(0)
+            raise failure(code, self._report.read())
 
     def kill(self) -> None:
         """End the child, whatever it does."""
@@ -74,9 +75,9 @@ class Child:
         """End the child, and release what belongs to it."""
         self.kill()
         self._process.wait()
-        for pipe in (self._process.stdout, self._process.stderr):
-            assert pipe is not None
-            pipe.close()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+        self._report.close()
 
 
 class CpuLimitExceeded(Exception):

@@ -69,7 +69,7 @@ def parser() -> argparse.ArgumentParser:
         "--quick", action="store_true", help="a Turkish database, and an owner without superuser, of 17 if npm is there"
     )
     made.add_argument("--only", metavar="WORD", default="", help="cells with this word in their name")
-    made.add_argument("--seconds", type=float, help="the same, and begin no cell after so many seconds")
+    made.add_argument("--seconds", type=float, help="like --quick, and begin no cell after so many seconds")
     return made
 
 

@@ -125,7 +125,7 @@ def two_services(server: Cluster) -> list[Any]:
             psycopg.connect(as_user(urls["second"], name)).close()
             raise Wrong(f"{name} may connect to database second, which has another service")
     given = journey(urls["first"], as_user(urls["first"], "app"))
-    expect("bds doctor of the second", bds(urls["second"], "doctor").returncode, 0)
+    bds(urls["second"], "doctor")
     psql(urls["second"], "-c", "grant connect on database second to app")
     for name, other in (("first", "second"), ("second", "first")):
         said = bds(urls[name], "doctor", code=1).stdout
@@ -192,7 +192,7 @@ def housekeeper(server: Cluster) -> None:
         psql(url, "-c", "select bds.route_changes('acme')", "-c", "select * from bds.maintain()")
     expect("the next month", psql(url, "-c", f"select to_regclass('bds.change_log_{next_month()}') is not null"), "t\n")
     expect("changes in the queue", psql(url, "-c", "select count(*) > 0 from bds.hook_queue"), "t\n")
-    expect("bds doctor", bds(url, "doctor").returncode, 0)
+    bds(url, "doctor")
 
 
 def next_month() -> str:

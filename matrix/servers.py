@@ -100,7 +100,7 @@ def _install(name: str) -> Path:
 
 
 def _let_through(folder: Path) -> None:
-    """Let the user that runs servers pass through the folders above, without reading them."""
+    """Let the user that runs servers, where that is not the caller, pass through the folders above: they get the right, and keep it."""
     for each in (folder, *folder.parents) if USER else ():
         mode = stat.S_IMODE(each.stat().st_mode)
         if not mode & 0o001:

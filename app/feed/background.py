@@ -8,6 +8,7 @@ import ctypes
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Coroutine
 from functools import partial
 from typing import Any
@@ -26,6 +27,8 @@ STOP_INTERVAL = 0.5  # seconds until an import that has not stopped is stopped a
 
 Report = dict[str, Any]
 
+_unkept: deque[tuple[Import, BaseException | None]] = deque()  # imports whose end could not be stored; a thread works on the first
+_unkept_lock = threading.Lock()
 _tasks: dict[asyncio.Task[Report], Import] = {}  # asyncio itself keeps no task alive
 
 
@@ -63,19 +66,33 @@ def fail(importing: Import, error: BaseException) -> None:
         except psycopg.Error as failure:
             if disk_full(failure) is None:
                 raise
-            threading.Thread(target=_fail_later, args=(importing, reason), name="import end", daemon=True).start()
+            _fail_later(importing, reason)
 
 
 def _fail_later(importing: Import, reason: BaseException | None) -> None:
-    while True:
+    with _unkept_lock:
+        _unkept.append((importing, reason))
+        if len(_unkept) == 1:
+            threading.Thread(target=_keep_ends, name="import ends", daemon=True).start()
+
+
+def _keep_ends() -> None:
+    """Store the ends of imports that could not be stored, one after the other, until all are."""
+    while _unkept:
         time.sleep(FAIL_INTERVAL)
-        try:
-            importing.fail(reason)
-        except psycopg.OperationalError:  # there is no space yet, or the database has not recovered from the lack of it
-            continue
-        except psycopg.Error as error:
-            log.warning("why import %s of %s failed is not kept: %s", importing.id, importing.company, type(error).__name__)
-        return
+        with contextlib.suppress(psycopg.OperationalError):  # no space yet, or the database has not recovered from the lack of it
+            while _unkept:
+                importing, reason = _unkept[0]
+                try:
+                    importing.fail(reason)
+                except psycopg.OperationalError:
+                    raise
+                except psycopg.Error as error:
+                    log.warning("why import %s of %s failed is not kept: %s", importing.id, importing.company, type(error).__name__)
+                with _unkept_lock:
+                    _unkept.popleft()
+                    if not _unkept:
+                        return
 
 
 def _reason(importing: Import, error: BaseException) -> BaseException:

@@ -141,9 +141,9 @@ class Import:
 
     @contextlib.contextmanager
     def _telling_departure(self) -> Iterator[None]:
-        """In place of an error over what was staged raise BD002, if the company has left with all that it had here, or `aborted`.
+        """Replace an error over staged rows by its cause.
 
-        The latter if this process gave no sign of life for so long, while it was stopped, that the import was taken for dead.
+        BD002: the company has moved, with all that it had here; `aborted`: it was taken for dead while this process was stopped.
         """
         try:
             yield

@@ -2,7 +2,7 @@
 
 -- A writer locks the table of its first statement, then the company's turn, then further tables and views; a reader locks views, then
 -- tables.  No order of locks fits all of them.  So a statement that needs many waits for each lock shortly, gives all of them up if one
--- does not come, and tries again: whoever waits for it goes on, and no deadlock is found, because that takes longer (deadlock_timeout).
+-- does not come, and tries again: sessions that wait for it go on, and no deadlock is found, because that takes longer (deadlock_timeout).
 create function bds_registry.patiently(statement text, arguments text[])
     returns text
     language plpgsql

@@ -172,13 +172,13 @@ begin
     lock table bds.entities in share row exclusive mode;
     perform bds_registry.lock_views(this.name);
     execute format('lock table %s in access exclusive mode', this.table_name);
-    for locked in  -- of which a foreign key over the column is a trigger
+    for locked in  -- to drop a foreign key is to drop triggers of the table that it refers to
         select distinct k.confrelid::regclass from pg_constraint k
         where k.conrelid = this.table_name and k.contype = 'f' and field.ordinal = any (k.conkey)
     loop
         execute format('lock table %s in access exclusive mode', locked);
     end loop;
-    -- Turns come last: whoever waits for one has the table locked.
+    -- Turns come last: a session that waits for one has the table locked.
     for company in
         execute format('select distinct company_id from %s where %I is not null order by 1', this.table_name, field.column_name)
     loop

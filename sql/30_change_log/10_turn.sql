@@ -129,6 +129,7 @@ create function bds_change_log.wait_for_turn(company text, out clock_at tid, out
 as $$
 declare
     patience  int := bds_change_log.milliseconds('lock_timeout');
+    began     timestamptz := clock_timestamp();
     left_over int := patience;  -- of it
     slice     int := 1000;
     -- A session that has another company's turn may be waited for in its turn.
@@ -152,7 +153,6 @@ begin
             return;
         exception
             when lock_not_available then
-                left_over := left_over - slice;
                 holder := bds_change_log.describe_holder(company);
             when deadlock_detected then
                 deadlocks := deadlocks + 1;
@@ -164,6 +164,7 @@ begin
                             'row is locked; take the turns of several companies in one order';
                 end if;
         end;
+        left_over := patience - 1000 * extract(epoch from clock_timestamp() - began);
         exit when patience > 0 and left_over <= 0;
         if holder is distinct from told or told is null then
             told := coalesce(holder, 'its holder has just ended');

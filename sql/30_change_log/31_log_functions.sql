@@ -312,7 +312,7 @@ begin
             if logged <> cardinality(parents) then
                 raise exception using
                     errcode = 'triggered_data_change_violation',
-                    message = format('a trigger of %s skips the update which says that %L have changed', {table:L}, {collection:L});
+                    message = format('a trigger of %s skips the update that records the change of %L', {table:L}, {collection:L});
             end if;
             perform set_config('bds.touching', coalesce(claims, ''), true);
         end if;

@@ -5,7 +5,7 @@
 --     equals   of parents with items and rows left, items take rows that agree in all that they give; an item that finds them taken gets
 --              one whose item can do with another (augmenting paths), so that as many as possible have such a row
 --     weights  of the others pairs are scored: a field that agrees adds log2(m/u), one that differs log2((1-m)/(1-u)), one that the item
---              does not give nothing; pairs that are the best of both sides are linked, until none weighs more than 0; then the same
+--              lacks adds nothing; pairs that are the best of both sides are linked, until none weighs more than 0; then the same
 --              again with products and texts counting for more that are rare among the parent's rows
 --
 -- Where rows that no item takes stay (home_.keeps), a wrong link would lose a row, and a missing one only adds one: there the weights

@@ -54,8 +54,9 @@ as $$
 declare
     import bds.imports := bds_feed.open_import(company, import_id);
 begin
+    perform 1 from bds.imports i where i.company_id = company and i.id = import_id for update;
+    import := bds_feed.open_import(company, import_id);  -- it may have ended while this waited for it
     if import.finished_at is null then
-        perform 1 from bds.imports i where i.company_id = company and i.id = import_id for update;
         perform bds_feed.abandon(import, new_state, code, message);
     else  -- on a full disk its signs of life could not be stored either
         update bds.import_errors e set code = import_fail.code, message = import_fail.message

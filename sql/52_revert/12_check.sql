@@ -35,7 +35,7 @@ declare
     failed bigint := 0;
 begin
     for use in
-        -- whatever the foreign key would do: neither shall rows go that the change set did not create, nor lose what they refer to
+        -- whatever the foreign key would do: rows that the change set did not create keep what they refer to
         select u.name, u.table_name, x.name is not null as is_reverted, c.condition, c.leaves
         from pg_constraint k
         join bds.entities u on u.table_name = k.conrelid
@@ -99,7 +99,7 @@ begin
     where not exists (select from bds.entities u where u.table_name = k.conrelid);
     if found and not current_setting('track_counts')::boolean then
         raise exception using
-            errcode = 'BD004', message = 'track_counts is off: whether rows of tables that are not registered go along cannot be told',
+            errcode = 'BD004', message = 'track_counts is off, so an undo cannot tell whether deletes change rows of tables that are not registered',
             hint = 'set track_counts = on';
     end if;
 end

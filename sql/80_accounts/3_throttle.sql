@@ -6,7 +6,7 @@ create function bds_accounts.network_of(address inet, bits int default 32)
     immutable
     return network(set_masklen(address, case family(address) when 4 then bits else 64 end));
 comment on function bds_accounts.network_of(inet, int) is
-    'The network of an address: of IPv4 so many bits, of IPv6 the /64 of one subscriber. Guesses are counted for an IPv4 address (32); '
+    'The network of an address: for IPv4 its first bits, for IPv6 the /64 of one subscriber. Guesses are counted for an IPv4 address (32); '
     'people stay in a /24 while their provider changes their address';
 
 create function bds_accounts.has_signed_in(email text, address inet)
@@ -49,7 +49,7 @@ as $$
     );
 $$;
 comment on function bds_accounts.forget_wrong() is
-    'Deletes a few counts that are older than a minute, of email addresses than an hour: more than a call can add';
+    'Deletes up to ten expired counts of addresses (a minute) and of email addresses (an hour): more than a call can add';
 
 create or replace function bds.count_wrong(address inet, at_most int)
     returns int

@@ -51,7 +51,7 @@ as $$
         select a.roleid::regrole::text as role, a.member::regrole::text as member, a.grantor::regrole::text as grantor,
             a.member = any (bds_impl.roles()::regrole[]) as is_ours
         from pg_auth_members a
-        -- who may only grant it on, as the login that has created it
+        -- a membership with ADMIN alone, as that of the login that has created it, gives nothing else
         where a.set_option or a.inherit_option
     ),
     unknown as (

@@ -16,7 +16,7 @@ as $$
         from pg_database d, here h
         where d.oid <> h.oid
             and exists (select from aclexplode(d.datacl) a where a.grantee = to_regrole('bds_owner') and a.privilege_type = 'CREATE')
-            and not exists (select from bds.places p where p.url is not null and strpos(p.url, d.datname) > 0)
+            and not exists (select from bds.places p where p.url ~ format('(^|\s)dbname\s*=\s*''?%1$s''?(\s|$)|^\w+://[^?]*/%1$s(\?|$)', d.datname))
             and exists (select from bds.settings s where s.place = 'home')
     ),
     logins as (
@@ -28,8 +28,7 @@ as $$
     select 'shared login', null::text, l.name::text,
         format('it may connect to database %I, too, which has the service, with the same roles', o.datname),
         case
-            when pg_has_role(l.oid, o.datdba, 'usage') then
-                format('create role %2$I login; alter database %1$I owner to %2$I', o.datname, o.datname || '_owner')
+            when pg_has_role(l.oid, o.datdba, 'usage') then null  -- it owns the other one: a person gives that another owner
             when a.grantee = 0 then format('revoke connect on database %I from public', o.datname)
             else format('revoke connect on database %I from %I', o.datname, pg_get_userbyid(a.grantee))
         end

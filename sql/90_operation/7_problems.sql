@@ -96,7 +96,7 @@ select p.* from (
 order by p.mend is not distinct from 'bds migrate', p.kind collate "C", p.company_id, p.entity, p.object;
 comment on view bds.problems is
     'What is wrong, each with the statement that mends it: altered tables, functions, rights, memberships, triggers, unlogged writes as '
-    'bds.compare_log found them, partitions, imports, hooks. The mends, run in the order of the list, leave none of these problems';
+    'bds.compare_log found them, partitions, imports, hooks. The mends, run in the order of the list, leave no problem that has one';
 comment on column bds.problems.kind is 'The kind of problem';
 comment on column bds.problems.company_id is 'The company; null: of all';
 comment on column bds.problems.entity is 'The entity; null: of all';

@@ -185,7 +185,7 @@ def test_a_trigger_cannot_keep_a_parent_from_changing_with_its_children(acme: Op
         "insert into data.product_variants (code, product_id) values ('w', 2)",
         "update data.product_variants set product_id = 2",
     ):
-        with pytest.raises(psycopg.Error, match="skips the update which says that 'variants' have changed") as error:
+        with pytest.raises(psycopg.Error, match="skips the update that records the change of 'variants'") as error:
             acme.write("acme", statement)
         assert error.value.sqlstate == "27000"
     assert len(log(acme, 5)) == 1

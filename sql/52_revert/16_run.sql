@@ -59,7 +59,7 @@ begin
         begin
             perform bds_revert.write(import.company_id, guarded);
             counts := bds_revert.counts();  -- what is written once more is not counted again
-            odd := bds_revert.correct(import.company_id);
+            odd := bds_revert.correct(import.company_id, guarded);
             if odd is null and not import.dry_run then
                 return counts;
             end if;

@@ -80,7 +80,7 @@ $$;
 comment on function bds_revert.note_odd(text, record) is
     'Notes for the rows of an entity that are not as they were to become what makes them so, for all others that nothing is to be done';
 
-create function bds_revert.correct(company text)
+create function bds_revert.correct(company text, is_guarded boolean)
     returns jsonb
     language plpgsql
     set search_path = pg_catalog, pg_temp
@@ -102,7 +102,7 @@ begin
     end if;
     perform bds_revert.note_odd(company, e) from pg_temp.revert_entities e;
     begin
-        perform bds_revert.write(company, true);
+        perform bds_revert.write(company, is_guarded);
     exception when others then
         if not bds_feed.is_fault_of_rows(sqlstate) then
             raise;
@@ -134,7 +134,7 @@ begin
     return nullif(odd, '{}');
 end
 $$;
-comment on function bds_revert.correct(text) is
+comment on function bds_revert.correct(text, boolean) is
     'Writes rows once more that are not as they were to become; returns {n: {entity, field, message}} of those that still are not, up to '
     '10,000 of an entity, null if there are none';
 
