@@ -85,7 +85,11 @@ class CpuLimitExceeded(Exception):
 
 
 class ChildEnded(Exception):
-    """A child ended without a report: it was killed, or its memory did not suffice for one."""
+    """A child ended without a report: it was killed, its memory did not suffice for one, or it could not start."""
+
+    def __init__(self, code: int, report: bytes) -> None:
+        super().__init__(f"the process ended with {code}: {report.decode(errors='replace')[-2000:]}")
+        self.was_killed = code < 0 or b"MemoryError" in report
 
 
 def failure(code: int, report: bytes) -> Exception:
@@ -96,7 +100,7 @@ def failure(code: int, report: bytes) -> Exception:
         error = json.loads(report.splitlines()[-1] if report else b"")
         if isinstance(error, dict) and "message" in error:
             return ServiceError(error.pop("code", "malformed_request"), **error)
-    return ChildEnded(f"the process ended with {code}: {report.decode(errors='replace')[-2000:]}")
+    return ChildEnded(code, report)
 
 
 # In the child ---------------------------------------------------------------------------------------------------------------------

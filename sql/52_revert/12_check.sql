@@ -92,8 +92,16 @@ create function bds_revert.note_referrers()
 as $$
 begin
     insert into pg_temp.revert_referrers (entity, table_name, rule)
-    select distinct e.name, p.relid, k.conname
-    from pg_temp.revert_entities e
+    with recursive reached (entity, table_name) as (  -- by the delete of a row: its table, and those of rows that go with it
+        select e.name, e.table_name from pg_temp.revert_entities e
+        union
+        select r.entity, u.table_name
+        from reached r
+        join pg_constraint k on k.contype = 'f' and k.confrelid = r.table_name and k.confdeltype = 'c' and k.conparentid = 0
+        join bds.entities u on u.table_name = k.conrelid
+    )
+    select distinct e.entity, p.relid, k.conname
+    from reached e
     join pg_constraint k on k.contype = 'f' and k.confrelid = e.table_name and k.confdeltype in ('c', 'n', 'd') and k.conparentid = 0
     cross join lateral (select k.conrelid::regclass union select t.relid from pg_partition_tree(k.conrelid) t) p (relid)
     where not exists (select from bds.entities u where u.table_name = k.conrelid);

@@ -32,13 +32,21 @@ as $$
         ('bds_operator', i.is_operator and not i.is_owner),
         -- the login of the service is both, and a reader and writer
         ('bds_service', i.is_service and not i.is_owner and not (i.is_worker and i.is_reader_and_writer)),
-        ('bds_worker', i.is_worker and not i.is_owner and not (i.is_service and i.is_reader_and_writer))
+        ('bds_worker', i.is_worker and not i.is_owner and not (i.is_service and i.is_reader_and_writer)),
+        -- they reach the log, clocks and secrets without a right in this database
+        ('pg_read_all_data', pg_has_role(m.oid, 'pg_read_all_data', 'member')),
+        ('pg_write_all_data', pg_has_role(m.oid, 'pg_write_all_data', 'member'))
     ) r (name, may)
-    where r.may and not m.rolsuper and m.rolname <> all (bds_impl.roles())
+    where r.may and not m.rolsuper and m.rolname <> all (bds_impl.roles()) and m.rolname !~ '^pg_'
+        -- where a role of the service has PostgreSQL's, that is the problem
+        and not (r.name ^@ 'pg_' and exists (
+            select from unnest(bds_impl.roles()) o where pg_has_role(m.oid, o, 'member') and pg_has_role(o, r.name, 'member')
+        ))
         and has_database_privilege(m.oid, current_database(), 'connect');
 $$;
 comment on function bds_operation.people() is
-    'Roles that may connect and act as one of the powerful roles, directly or by way of others: "bds_owner to anna". Left out are '
+    'Roles that may connect and act as one of the powerful roles, or as PostgreSQL''s that read or write everything, directly or by way of '
+    'others: "bds_owner to anna". Left out are '
     'superusers, the service''s roles and its login';
 
 create function bds_operation.role_problems()

@@ -99,7 +99,7 @@ as $$
     from relations r
     cross join lateral (
         select case r.kind when 'view' then 'view' else 'table' end as type, r.name as object,
-            case when r.kind = 'view' then md5(concat_ws(' ', r.reloptions::text, pg_get_viewdef(r.relation)))
+            case when r.kind = 'view' then md5(concat_ws(' ', r.reloptions::text, bds_impl.printed(pg_get_viewdef(r.relation))))
                 else format('%s %s', r.relkind, r.relpersistence) end as definition,
             r.kind = 'view' as is_printed
         where not r.is_month
@@ -124,7 +124,10 @@ as $$
                 case p.polcmd
                     when 'r' then 'select' when 'a' then 'insert' when 'w' then 'update' when 'd' then 'delete' else 'all'
                 end,
-                (select string_agg(case u when 0 then 'public' else u::regrole::text end, ', ') from unnest(p.polroles) u),
+                (
+                    select string_agg(r.name, ', ' order by r.name)
+                    from unnest(p.polroles) u cross join lateral (select case u when 0 then 'public' else u::regrole::text end) r (name)
+                ),
                 ' using (' || pg_get_expr(p.polqual, p.polrelid) || ')',
                 ' with check (' || pg_get_expr(p.polwithcheck, p.polrelid) || ')'
             ), true

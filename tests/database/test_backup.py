@@ -48,7 +48,7 @@ def rows(operator: Operator) -> dict[str, list[Any]]:
         "select inhrelid::regclass::text, pg_get_expr(relpartbound, inhrelid) from pg_inherits join pg_class on oid = inhrelid order by 1"
     )
     found["rights"] = operator.rows(
-        "select c.oid::regclass::text, pg_get_userbyid(c.relowner), array(select x::text from unnest(coalesce(c.relacl, acldefault('r', c.relowner))) x order by 1) from pg_class c"
+        "select c.oid::regclass::text, pg_get_userbyid(c.relowner), array(select x::text from unnest(coalesce(c.relacl, acldefault(case c.relkind when 'S' then 's'::\"char\" else 'r' end, c.relowner))) x order by 1) from pg_class c"
         " where c.relnamespace::regnamespace::text in ('data', 'bds', 'api') and c.relkind in ('r', 'p', 'v', 'S') order by 1"
     )
     return found

@@ -298,3 +298,26 @@ def test_what_a_trigger_writes_in_a_table_that_refers_to_other_rows_keeps_no_row
         assert carts.ask("select cart_id, total from data.sums order by 1") == [(1, 2), (2, 1), (3, 0)]
     finally:
         alter(carts, "drop table data.sums")
+
+
+@pytest.mark.parametrize("rule", ["cascade", "set null (line_id)"])
+def test_a_row_with_which_a_row_would_go_that_is_referred_to_stays_too(carts: Feed, rule: str) -> None:
+    change_set = change(
+        carts,
+        "insert into data.carts (id, code, number) values (3, 'C', 3), (4, 'D', 4)",
+        "insert into data.lines (id, cart_id, quantity) values (3, 3, 1), (4, 4, 1)",
+    )
+    alter(
+        carts,
+        'create table data.parcels (company_id text collate "C", line_id bigint,'
+        f" foreign key (company_id, line_id) references data.lines (company_id, id) on delete {rule})",
+        f"insert into data.parcels values ('{carts.company}', 3)",
+    )
+    try:
+        for options in ({"dry_run": True}, {}, {"force": True}):
+            report = revert(carts, change_set, **options)
+            assert (report["state"], [each["code"] for each in report["errors"]]) == ("partial", ["in_use"] * 2)
+            assert carts.ask("select line_id from data.parcels") == [(3,)]
+        assert carts.rows("carts", "code") == [("A",), ("B",), ("C",)]
+    finally:
+        alter(carts, "drop table data.parcels")

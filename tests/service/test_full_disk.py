@@ -46,7 +46,7 @@ def small_disk() -> Iterator[Path]:
             pytest.skip("a file system cannot be mounted here")
         yield directory
     finally:
-        subprocess.run(["umount", directory], capture_output=True, check=False)
+        subprocess.run(["umount", "--lazy", directory], capture_output=True, check=False)
         directory.rmdir()
 
 
@@ -133,6 +133,11 @@ def state(reply: Reply) -> tuple[int, str | None, str]:
 def report(service: Service, import_id: str) -> tuple[str, list[str]]:
     found = service.ask(f"/api/demo/imports/{import_id}", authorization=f"Bearer {service.key}").json
     return found["state"], [each["code"] for each in found["errors"]]
+
+
+def imports(service: Service) -> list[str]:
+    listed = service.ask("/api/demo/imports", authorization=f"Bearer {service.key}").json["data"]
+    return [each["importId"] for each in listed]
 
 
 def units(service: Service) -> int:
@@ -239,8 +244,10 @@ def test_a_temporary_file_of_the_service_that_cannot_be_written(
     service: Service, small_disk: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(small_disk))
+    before = imports(service)
     disk.fill()
     reply = send(service, "POST", "/api/demo/import?entity=units", b"PK\x03\x04" + bytes(range(256)) * 80_000, EXCEL)
     assert state(reply) == FULL
     disk.empty()
-    wait_until(lambda: report(service, reply.json["importId"]) == ("failed", ["disk_full"]))
+    # the import had not begun, and could not be listed either
+    wait_until(lambda: [report(service, each) for each in imports(service) if each not in before] == [("failed", ["disk_full"])])

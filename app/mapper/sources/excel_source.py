@@ -49,6 +49,8 @@ class ExcelSource(TableSource):
         try:
             yield from self._read()
         except ChildEnded as error:
+            if not (self._is_closed or error.was_killed):
+                raise  # a fault of the service, not of the file
             if not self._is_closed:
                 log.warning("a workbook could not be read: %s", error)
             raise ServiceError("too_large", "the workbook needs more memory, or time, to be read than it may use") from None
