@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from contextlib import suppress
 from uuid import uuid4
 
 import pytest
@@ -125,9 +126,12 @@ async def attempt(names: Names, attempts: int, keeps: bool, monkeypatch: pytest.
         asyncio.get_running_loop().set_exception_handler(forget)  # of connections that are closed at the end
         return await asyncio.start_server(answer, address, port)
 
-    public = await listen(CHECKED, 0)
-    port = public.sockets[0].getsockname()[1]
-    private = await listen("127.0.0.1", port)
+    private = None
+    while private is None:  # another process may have the port at the other address
+        public = await listen(CHECKED, 0)
+        port = public.sockets[0].getsockname()[1]
+        with suppress(OSError):
+            private = await listen("127.0.0.1", port)
     monkeypatch.setattr(addresses.socket, "getaddrinfo", names.getaddrinfo)
     monkeypatch.setattr(addresses, "is_public", lambda address: address == CHECKED or is_public(address))
     async with public, private, Sender.open(5.0, allow_private=False) as sender:
