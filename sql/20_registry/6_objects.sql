@@ -1,6 +1,13 @@
 -- The objects of an entity as the system catalogs show them.  Their definitions are stored when they are made; bds.problems lists
 -- the objects whose definition has changed since.
 
+create function bds_registry.steps()
+    returns text[]
+    language sql
+    immutable
+    return array['check', 'stamp', 'insert', 'update', 'delete'];
+comment on function bds_registry.steps() is 'What the functions are for that the triggers of an entity''s table call';
+
 create function bds_registry.function_of(entity text, step text)
     returns name
     language sql
@@ -25,7 +32,7 @@ as $$
     join pg_proc p on p.oid = f.function
     where p.pronamespace = 'bds_log'::regnamespace and p.pronargs = 0
         and p.proname = any (array(
-            select bds_registry.function_of(this.name, step) from unnest(array['check', 'stamp', 'insert', 'update', 'delete']) step
+            select bds_registry.function_of(this.name, step) from unnest(bds_registry.steps()) step
         ));
 $$;
 comment on function bds_registry.function_objects(bds.entities) is 'The functions of an entity''s triggers';

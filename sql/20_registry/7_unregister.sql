@@ -41,7 +41,7 @@ begin
     if exists (select from pg_class c where c.oid = this.table_name) then
         perform bds_registry.uninstall_table(this.table_name);
     end if;
-    foreach step in array array['check', 'stamp', 'insert', 'update', 'delete'] loop
+    foreach step in array bds_registry.steps() loop
         execute format('drop function if exists bds_log.%I', bds_registry.function_of(entity, step));
     end loop;
     perform bds_feed.uninstall(entity);

@@ -57,7 +57,7 @@ as $$
     from bds_impl.functions() f
     where f.schema <> 'bds_import' and not (f.schema = 'bds_log' and f.function::regprocedure::text in (
         select format('bds_log.%I()', bds_registry.function_of(e.name, step))
-        from bds.entities e cross join unnest(array['check', 'stamp', 'insert', 'update', 'delete']) step
+        from bds.entities e cross join unnest(bds_registry.steps()) step
     ));
 $$;
 comment on function bds_operation.routines() is
