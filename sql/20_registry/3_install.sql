@@ -157,14 +157,14 @@ begin
     ));
     perform bds_registry.run(format('create policy every_company on %s to bds_operator using (true)', this.table_name));
     perform bds_registry.revoke_all(this.table_name::text);
-    perform bds_registry.revoke_all('sequence ' || bds_registry.sequence_of(this.table_name));
+    perform bds_registry.revoke_all('sequence ' || s) from bds_registry.sequence_of(this.table_name) s where s is not null;
     perform bds_registry.run(format('grant select, insert, update, delete on %s to bds_writer, bds_operator', this.table_name));
     -- imports analyze the tables that they have filled; the privilege also allows rewriting a table, so writers do not have it
     perform bds_registry.run(format('grant maintain on %s to bds_importer, bds_operator', this.table_name));
     -- imports take ids before they insert
-    perform bds_registry.run(format(
-        'grant usage on sequence %s to bds_writer, bds_operator', bds_registry.sequence_of(this.table_name)
-    ));
+    perform bds_registry.run('grant usage on sequence ' || s || ' to bds_writer, bds_operator')
+    from bds_registry.sequence_of(this.table_name) s
+    where s is not null;  -- a table may have lost it, and is upgraded like the others
 end
 $$;
 comment on function bds_registry.install_policies(bds.entities) is

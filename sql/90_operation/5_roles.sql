@@ -38,6 +38,7 @@ as $$
         ('pg_write_all_data', pg_has_role(m.oid, 'pg_write_all_data', 'member'))
     ) r (name, may)
     where r.may and not m.rolsuper and m.rolname <> all (bds_impl.roles()) and m.rolname !~ '^pg_'
+        and m.rolname not in (select l.role_name from bds.company_logins l)
         -- where a role of the service has PostgreSQL's, that is the problem
         and not (r.name ^@ 'pg_' and exists (
             select from unnest(bds_impl.roles()) o where pg_has_role(m.oid, o, 'member') and pg_has_role(o, r.name, 'member')
@@ -47,7 +48,7 @@ $$;
 comment on function bds_operation.people() is
     'Roles that may connect and act as one of the powerful roles, or as PostgreSQL''s that read or write everything, directly or by way of '
     'others: "bds_owner to anna". Left out are '
-    'superusers, the service''s roles and its login';
+    'superusers, the service''s roles, its login, and logins of companies, whose memberships bds_operation.role_problems examines';
 
 create function bds_operation.role_problems()
     returns table (kind text, entity text, object text, detail text, mend text)

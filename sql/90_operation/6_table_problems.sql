@@ -45,8 +45,11 @@ create function bds_operation.altered_tables()
     stable
     set search_path = pg_catalog, pg_temp
 as $$
-    select 'altered table', e.name, e.table_name::text, string_agg(d.detail, '; ' order by d.ordinal), bds_registry.register_statement(e)
+    select 'altered table', e.name, e.table_name::text,
+        string_agg(d.detail, '; ' order by d.ordinal) || coalesce('; bds.register refuses it: ' || r.refusal, ''),
+        case when r.refusal is null then bds_registry.register_statement(e) end
     from bds.entities e
+    cross join lateral (select bds_registry.refusal(e) where exists (select from pg_class c where c.oid = e.table_name)) r (refusal)
     cross join lateral (
         select coalesce(h.ordinal, a.attnum) as ordinal,
             case
@@ -75,8 +78,8 @@ as $$
         from (select * from bds.column_history c where c.entity = e.name and c.until = 'infinity') h
         full join bds_registry.columns_of(e.table_name) a on a.attnum = h.ordinal
     ) d
-    where d.detail is not null and exists (select from pg_class c where c.oid = e.table_name)
-    group by e.*, e.name, e.table_name;
+    where d.detail is not null
+    group by e.*, e.name, e.table_name, r.refusal;
 $$;
 comment on function bds_operation.altered_tables() is 'Problems of tables whose columns are not as they were registered';
 
@@ -200,7 +203,7 @@ $$;
 comment on function bds_operation.lagging_sequences() is
     'Problems of sequences that will give values which rows have already, as after logical replication or a restore of rows alone';
 
-create or replace function bds.table_problems()
+create or replace function bds.catalog_problems()
     returns table (kind text, entity text, object text, detail text, mend text)
     language sql
     stable
@@ -233,6 +236,6 @@ as $$
     union all
     select * from bds_operation.lagging_sequences();
 $$;
-comment on function bds.table_problems() is
+comment on function bds.catalog_problems() is
     'The problems of registered tables in bds.problems: the kind of problem, the entity, the object that has it, what was found, and '
     'the statement that mends it';

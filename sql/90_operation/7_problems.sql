@@ -65,7 +65,7 @@ comment on column bds.log_problems.mend is 'The statement that mends it; null: o
 
 create or replace view bds.problems as
 select p.* from (
-    select t.kind, null::text as company_id, t.entity, t.object, t.detail, t.mend from bds.table_problems() t
+    select t.kind, null::text as company_id, t.entity, t.object, t.detail, t.mend from bds.catalog_problems() t
     union all
     select l.kind, l.company_id, l.entity, l.object, l.detail, l.mend from bds.log_problems l
     union all
@@ -92,8 +92,16 @@ select p.* from (
     from bds.hook_health s join bds.residents r on r.company_id = s.company_id
     where s.state = 'resting'
 ) p
--- the order in which the mends are run: a table is registered before its rows are compared, and bds migrate needs the right owners
-order by p.mend is not distinct from 'bds migrate', p.kind collate "C", p.company_id, p.entity, p.object;
+-- the order in which the mends are run: a table has what bds.register asks for, is registered, then its rows are compared; bds migrate
+-- needs the right owners
+order by
+    case
+        when p.mend ^@ 'alter table ' or p.mend ^@ 'select bds.unregister(' then 1
+        when p.mend ^@ 'select bds.register(' then 2
+        when p.mend = 'bds migrate' then 4
+        else 3
+    end,
+    p.kind collate "C", p.company_id, p.entity, p.object;
 comment on view bds.problems is
     'What is wrong, each with the statement that mends it: altered tables, functions, rights, memberships, triggers, unlogged writes as '
     'bds.compare_log found them, partitions, imports, hooks. The mends, run in the order of the list, leave no problem that has one';
