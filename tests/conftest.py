@@ -135,30 +135,49 @@ class Janitor(DatabaseJanitor):
             self._dont_datallowconn(cursor, self.dbname)
             self._terminate_connection(cursor, self.dbname)
         self._ended.append(self)
-        if len(self._ended) > 1:
-            self._ended.pop(0).drop()
+        self.drop_ended(but=1)
+
+    @classmethod
+    def drop_ended(cls, but: int = 0) -> None:
+        while len(cls._ended) > but:
+            cls._ended.pop(0).drop()
 
 
-def _database(server: str) -> Iterator[str]:
+def _database(server: str, template: str) -> Iterator[str]:
     where = conninfo_to_dict(server)
     name = f"test_{next(_numbers)}"
     janitor = Janitor(
-        user=str(where["user"]), host=str(where["host"]), port=where.get("port") or 5432, dbname=name, template_dbname=TEMPLATE
+        user=str(where["user"]), host=str(where["host"]), port=where.get("port") or 5432, dbname=name, template_dbname=template
     )
     with janitor:
         yield make_conninfo(server, dbname=name)
 
 
-@pytest.fixture
-def database_url(server: str) -> Iterator[str]:
-    """A fresh, migrated database for one test."""
-    yield from _database(server)
+def prepared(server: str, statements: str) -> Iterator[str]:
+    """The name of a template in which statements have been run: for a module whose tests would all run them in their databases."""
+    for url in _database(server, TEMPLATE):
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute(statements.encode())
+            name = connection.info.dbname
+        yield name
 
 
 @pytest.fixture(scope="module")
-def module_database_url(server: str) -> Iterator[str]:
+def template() -> str:
+    """The template of a module's databases: the migrated one, unless the module prepares its own."""
+    return TEMPLATE
+
+
+@pytest.fixture
+def database_url(server: str, template: str) -> Iterator[str]:
+    """A fresh, migrated database for one test."""
+    yield from _database(server, template)
+
+
+@pytest.fixture(scope="module")
+def module_database_url(server: str, template: str) -> Iterator[str]:
     """A fresh, migrated database for the tests of one module, which keep apart by company."""
-    yield from _database(server)
+    yield from _database(server, template)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,6 @@ from app.auth.key_admin import check_key_name
 from app.cli import accounts, demo, doctor, stdio, tables
 from app.cli.arguments import SCOPES
 from app.cli.command import FAILED
-from app.cli.explain import explain
 from app.cli.imports import run_import, showing
 from app.cli.progress import Progress
 from app.cli.remote import given_service
@@ -147,6 +146,8 @@ def examine_database(options: argparse.Namespace, config: Config) -> int:
 
 
 def explain_request(options: argparse.Namespace, config: Config) -> int:
+    from app.cli.explain import explain  # with the web packages, as above
+
     stdio.write(asyncio.run(explain(config, options.path)) + "\n")
     return 0
 
