@@ -51,11 +51,11 @@ class Watched:
     stopped: threading.Event = field(default_factory=threading.Event)
 
     def memory(self) -> int:
-        """The resident memory of the service and its children."""
-        size = 0
-        for each in (self.process, *self.process.children(recursive=True)):
+        """The resident memory of the service and its children.  A child that does not run its program yet has the service's memory."""
+        own, size = self.process.cmdline(), self.process.memory_info().rss
+        for each in self.process.children(recursive=True):
             with suppress(psutil.NoSuchProcess):
-                size += each.memory_info().rss
+                size += each.memory_info().rss if each.cmdline() != own else 0
         return size
 
     def look(self) -> None:
