@@ -7,8 +7,8 @@ import sys
 from typing import Any
 from uuid import UUID
 
+from app import formats
 from app.cli import stdio
-from app.export.request import FORMATS, SCHEMA
 from app.query.literals import INT8
 
 SCOPES = ("read", "import", "hooks")
@@ -47,11 +47,12 @@ def read_hook_id(text: str) -> str:
         raise argparse.ArgumentTypeError(f"expected an id as `bds hook list` shows it, got {text!r}") from None
 
 
-def read_format(text: str) -> str:
+def read_format(text: str) -> formats.Format:
     """A format of exports, in any case."""
-    if text.lower() not in (*FORMATS, SCHEMA):
-        raise argparse.ArgumentTypeError(f"expected one of {', '.join((*FORMATS, SCHEMA))}, got {text!r}")
-    return text.lower()
+    format = formats.find(text)
+    if format is None:
+        raise argparse.ArgumentTypeError(f"expected one of {', '.join((*formats.FORMATS, formats.SCHEMA.name))}, got {text!r}")
+    return format
 
 
 def read_count(text: str) -> str:

@@ -21,7 +21,7 @@ from app.cli.progress import Progress
 from app.cli.remote import given_service
 from app.config import Config
 from app.database import connections, embedded, migrate, roles
-from app.export.request import FORMATS
+from app.formats import CUSTOM, FORMATS, PDF
 from app.places import administration, cluster
 from app.tasks import interruptible
 
@@ -166,24 +166,25 @@ def stop(options: argparse.Namespace, config: Config) -> int:
 def export_rows(options: argparse.Namespace, config: Config) -> int:
     from app.cli import exports  # imported late: the formats' packages are large
 
-    if options.mapper is None and options.format in (None, "custom"):
+    if options.mapper is None and options.format in (None, CUSTOM):
         options.refuse(
             f"expected --mapper, or --format: one of {', '.join(FORMATS)}"
             if options.format is None
             else "--format custom: expected --mapper"
         )
-    given = {name: getattr(options, name) for name in ("format", "mapper", "ids", "at")} | {"version": options.of_version}
+    given = {name: getattr(options, name) for name in ("mapper", "ids", "at")} | {"version": options.of_version}
+    given["format"] = options.format and options.format.name
     given |= {f"${name}": getattr(options, name) for name in QUERY}
     given = {name: value for name, value in given.items() if value is not None}
     service = given_service(options, config)
     if options.output is None:
         stdio.require_output()
-    if options.output is None and sys.stdout.isatty() and options.format in ("excel", "pdf", "parquet"):
-        return fail(f"{options.format} cannot be shown on a terminal: expected --output FILE")
+    if options.output is None and sys.stdout.isatty() and options.format and options.format.is_binary:
+        return fail(f"{options.format.name} cannot be shown on a terminal: expected --output FILE")
     progress = Progress()
 
     def show(rows: int, total: int, size: int) -> None:
-        phase = "laying out pages" if options.format == "pdf" and rows >= total > 0 else "exporting"
+        phase = "laying out pages" if options.format is PDF and rows >= total > 0 else "exporting"
         counted = f"{rows:,} rows, " if total else ""
         progress.show(phase, rows / total if total else None, f"{counted}{size / 1e6:,.1f} MB")
 

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
@@ -15,12 +16,11 @@ from app.database import connections, replicas
 from app.database.past import open_past
 from app.errors import ServiceError
 from app.export import statements, to_xml
+from app.export.output import find_output, write
 from app.export.read import Reader
-from app.export.request import SCHEMA, read_parameters, read_request
-from app.export.response import find_format, write_export
+from app.export.request import read_parameters, read_request
 from app.export.shape import line_shape
-
-RECORDS = ("json", "xml", "custom")  # formats with one record per row; the others have lines
+from app.formats import SCHEMA
 
 Show = Callable[[int, int, int], None]  # rows so far, rows in all, bytes so far
 
@@ -38,11 +38,12 @@ async def _run(url: str, config: Config, company: str, entity: str, given: Mappi
         request = read_request(catalog, catalog[entity], company, read_parameters(list(given.items())))
         if request.moment:
             await open_past(connection, company, request.moment)
-        format = await find_format(connection, request)
-        if request.format == SCHEMA:
+        file = await find_output(connection, request)
+        if request.format is SCHEMA:
             out.write(to_xml.schema(request))
             return
-        inner = None if request.format in RECORDS else line_shape(request.query).collection
+        inner = line_shape(request.query).collection if request.format.is_flat else None  # lines; the others have records
+        request = replace(request, schema=f"{entity}.{SCHEMA.extension}")
         reader = Reader(connection, config.statement_timeout)
         (total,) = await reader.one(statements.count(request.query, company, inner))
         rows = written = 0
@@ -53,7 +54,7 @@ async def _run(url: str, config: Config, company: str, entity: str, given: Mappi
             show(rows, total, written)
 
         reader.on_rows = on_rows
-        async with contextlib.aclosing(write_export(request, reader, format, f"{entity}.{SCHEMA}")) as blocks:
+        async with contextlib.aclosing(write(request, reader, file)) as blocks:
             async for block in blocks:
                 await asyncio.to_thread(out.write, block)
                 written += len(block)

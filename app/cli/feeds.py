@@ -16,6 +16,7 @@ from app.cli.imports import run_import, run_revert, showing
 from app.cli.remote import KEY_FILE, URL, given_service, segment
 from app.config import Config
 from app.database import connections
+from app.formats import READABLE_LABELS
 from app.tasks import interruptible
 
 SHOWN = 100  # imports in a list
@@ -166,7 +167,7 @@ of this name is ./revert.""",
         (
             argument("file", metavar="FILE", help="a JSON import document, or the mapper's source; - for standard input"),
             COMPANY,
-            argument("--entity", metavar="E", help="read CSV, XML or Excel as `bds export E` writes it"),
+            argument("--entity", metavar="E", help=f"read {READABLE_LABELS} as `bds export E` writes it"),
             argument("--mapper", type=read_name, metavar="M", help="read XML, JSON, CSV or Excel with this mapper of the company"),
             DRY_RUN,
             JSON,

@@ -17,9 +17,10 @@ from app.feed.origin import Origin, file_name
 from app.feed.revert import Revert
 from app.feed.run import WAITING, Import, Moved, OnProgress, connect_writer
 from app.feed.small import Writers
+from app.formats import begun_by
 from app.mapper import store
 from app.mapper.document import SourceConverter
-from app.mapper.exported import exported_mapper, format_of_content
+from app.mapper.exported import exported_mapper
 
 CHUNK = 1 << 20  # bytes read at once
 
@@ -70,7 +71,7 @@ def run_import(
         converter = SourceConverter(store.load_for_command(url, catalog, company, mapper), limit=limit)
     elif entity:
         first = file.read(CHUNK)
-        converter = SourceConverter(exported_mapper(catalog, entity, format_of_content(first)), limit=limit)
+        converter = SourceConverter(exported_mapper(catalog, entity, begun_by(first)), limit=limit)
     origin = Origin(file=file_name(name), mapper=mapper)
     moved = _moved(config, company, url)
     feed = Import(

@@ -25,6 +25,7 @@ from app.cli.arguments import (
 from app.cli.command import COMPANY, Command, argument
 from app.cli.remote import KEY_FILE, URL
 from app.config import Config
+from app.formats import FORMATS, SCHEMA
 
 OVERVIEW = """\
 to begin:
@@ -227,7 +228,7 @@ restoring a backup.""",
                 "--format",
                 type=read_format,
                 metavar="F",
-                help="json, xml, csv, excel, pdf, html, parquet, custom, or xsd (the XML's schema)",
+                help=f"{', '.join(FORMATS)}, or {SCHEMA.name} (the XML's schema)",
             ),
             argument("--mapper", type=read_name, metavar="M", help="a template, or an import mapping to run in reverse"),
             argument(

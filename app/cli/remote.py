@@ -25,7 +25,7 @@ from app.config import Config
 from app.database.connections import RECONNECT
 from app.errors import ERRORS, ServiceError
 from app.feed.origin import file_name
-from app.mapper.exported import MEDIA_TYPES, format_of_content
+from app.formats import begun_by
 
 CHUNK = 1 << 20  # bytes sent or read at once
 TIMEOUT = 120.0  # seconds without a byte
@@ -117,7 +117,7 @@ class Remote:
 
         kind = "application/json"
         if "entity" in given:
-            kind = next(type for type, format in MEDIA_TYPES.items() if format == format_of_content(first))
+            kind = begun_by(first).read_as[0]
         headers = {"Content-Type": UNTYPED if "mapper" in given else kind, **ASYNC}
         if named := file_name(name):
             headers["Content-Disposition"] = f"attachment; filename*=UTF-8''{quote(named, safe='')}"

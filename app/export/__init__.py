@@ -1,8 +1,9 @@
 """Exports: the rows of a query as a file in one of several formats.
 
 From a request to bytes:
-  response.py      respond: chooses the company, sends the file; write_export: picks the format's module
-  request.py       read_request: parameters -> ExportRequest; FILE_TYPES: the formats
+  response.py      respond: chooses the company, sends the file
+  output.py        find_output, write: the file's type, and the module or mapper that writes it
+  request.py       read_request: parameters -> ExportRequest (the formats: app/formats.py)
   shape.py         the fields, children and columns of the query's rows
   statements.py    shape -> a COPY statement, in which a row format makes each row's text
   row_formats.py   what row formats have to do, and the SQL that they share
@@ -12,6 +13,5 @@ From a request to bytes:
   custom.py        mappers: templates, and import mappings in reverse
   process.py       runs layout.py (PDF pages, with typeface.py) and sandbox.py (templates) as child processes
 
-To add a format: a module to_<name>.py, an entry in FILE_TYPES, a case in write_export, and its name in FORMATS of app/web/export.py
-and in the help of app/cli/parser.py.
+To add a format: an entry in app/formats.py and a module to_<name>.py.
 """

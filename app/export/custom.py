@@ -8,7 +8,6 @@ import re
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -107,19 +106,17 @@ class TemplateRecords(JsonRecords):
         return super().value(replace(field, lookup=None), column)
 
 
-async def render(export: ExportRequest, reader: Reader, template: ExportTemplate, now: datetime) -> AsyncGenerator[bytes, None]:
+async def render(export: ExportRequest, reader: Reader, template: ExportTemplate) -> AsyncGenerator[bytes, None]:
     """Yield what the template makes of the rows.  Raises ServiceError for an error in the template."""
     try:
-        async for block in pipe_through("app.export.sandbox", _sandbox_input(export, reader, template, now)):
+        async for block in pipe_through("app.export.sandbox", _sandbox_input(export, reader, template)):
             yield block
     except CpuLimitExceeded:
         message = f"the template exceeded its limit of {template.limits.seconds} s of CPU time"
         raise ServiceError("malformed_request", message, target="mapper") from None
 
 
-async def _sandbox_input(
-    export: ExportRequest, reader: Reader, template: ExportTemplate, now: datetime
-) -> AsyncGenerator[bytes, None]:
+async def _sandbox_input(export: ExportRequest, reader: Reader, template: ExportTemplate) -> AsyncGenerator[bytes, None]:
     """Yield lines of JSON, as app.export.sandbox reads them: a description of the work, then the rows."""
     description = {
         "template": template.text,
@@ -128,7 +125,7 @@ async def _sandbox_input(
         "types": field_types(template_shape(export.query)),
         "entity": export.entity.name,
         "company": export.company,
-        "now": now.isoformat(),
+        "now": export.now.isoformat(),
         "seconds": template.limits.seconds,
         "memory": template.limits.memory,
         "output": template.limits.output,

@@ -6,41 +6,19 @@ Uses nothing but the parameters and the catalog.  A wrong parameter raises a Ser
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from functools import partial
 
 from app.database.catalog import Catalog, Entity
 from app.database.past import Moment, model_of
-from app.errors import ServiceError
+from app.errors import QueryError, ServiceError
 from app.export.shape import line_shape, record_shape
+from app.formats import CUSTOM, FORMATS, JSONL, Format, find
 from app.query.moments import moment_of
 from app.query.options import EXPORT, parse_query
 from app.query.query import Query
 
-
-@dataclass(frozen=True, slots=True)
-class FileType:
-    """The file that a format makes.  is_flat: a table, one line a row; is_compressed: gzip would not make it smaller."""
-
-    media_type: str
-    extension: str
-    is_flat: bool = False
-    is_compressed: bool = False
-
-
-SCHEMA = "xsd"  # the format that gives the schema of the XML of the same query
-FILE_TYPES = {
-    "json": FileType("application/json", "json"),
-    "xml": FileType("application/xml", "xml"),
-    "csv": FileType("text/csv; charset=utf-8; header=present", "csv", is_flat=True),
-    "excel": FileType(
-        "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet", "xlsx", is_flat=True, is_compressed=True
-    ),
-    "pdf": FileType("application/pdf", "pdf", is_flat=True, is_compressed=True),
-    "html": FileType("text/html; charset=utf-8", "html", is_flat=True),
-    "parquet": FileType("application/vnd.apache.parquet", "parquet", is_flat=True, is_compressed=True),
-    SCHEMA: FileType("application/xml", "xsd"),
-}
-FORMATS = (*(name for name in FILE_TYPES if name != SCHEMA), "custom")  # custom: a mapper chooses the file type
 PARAMETERS = ("format", "export", "companyId", "mapper", "ids", "version", "at")
 
 
@@ -48,16 +26,19 @@ PARAMETERS = ("format", "export", "companyId", "mapper", "ids", "version", "at")
 class ExportRequest:
     """An export of a company's rows.
 
-    mapper: the name of the mapper that writes them, instead of a format; moment: as of which they are read, None for now;
-    restriction: what a reader is told about which rows these are.
+    mapper: the name of the mapper that writes them, if the format leaves that to one; moment: as of which they are read, None for
+    now; restriction: what a reader is told about which rows these are; schema: the URL of the schema that XML names; now: the time
+    of the export.
     """
 
     company: str
     query: Query
-    format: str
+    format: Format
     mapper: str | None = None
     moment: Moment | None = None
     restriction: str = ""
+    schema: str = ""
+    now: datetime = field(default_factory=partial(datetime.now, UTC))
 
     @property
     def entity(self) -> Entity:
@@ -88,21 +69,21 @@ def check_export(given: dict[str, str]) -> None:
         raise ServiceError("malformed_request", f"expected export=true{found}", target="export")
 
 
-def read_format(text: str | None) -> str:
-    """Return the name of a format in lower case.  Raises malformed_request."""
-    name = (text or "").lower()
-    if name not in FORMATS and name != SCHEMA:
+def read_format(text: str | None) -> Format:
+    """Return the format of a name.  Raises malformed_request."""
+    format = find(text or "")
+    if format is None:
         expected = f"expected one of {', '.join(FORMATS)}"
         message = f"format is missing: {expected}" if text is None else f"{expected}, got {text!r}"
         raise ServiceError("malformed_request", message, target="format")
-    return name
+    return format
 
 
 def read_request(catalog: Catalog, entity: Entity, company: str, given: dict[str, str]) -> ExportRequest:
     """Return the export that known parameters ask for.  Raises QueryError for a wrong option, ServiceError for the rest."""
-    format, mapper = given.get("format"), given.get("mapper")
-    name = read_format(format) if format is not None or mapper is None else "custom"
-    if name == "custom" and mapper is None:
+    mapper = given.get("mapper")
+    format = CUSTOM if mapper is not None and "format" not in given else read_format(given.get("format"))
+    if format is CUSTOM and mapper is None:
         raise ServiceError("malformed_request", "format=custom needs a mapper: add mapper=<name>", target="mapper")
     if mapper == "":
         raise ServiceError("malformed_request", "expected the name of a mapper, got ''", target="mapper")
@@ -113,10 +94,12 @@ def read_request(catalog: Catalog, entity: Entity, company: str, given: dict[str
     options = [(option, value) for option, value in given.items() if option.startswith("$")]
     query = replace(parse_query(catalog, entity, options, takes=EXPORT), ids=_read_ids(given.get("ids", "true")))
     # line_shape raises if no flat table can hold the query
-    shape = line_shape(query) if mapper is None and FILE_TYPES[name].is_flat else record_shape(query)
+    shape = line_shape(query) if mapper is None and format.is_flat else record_shape(query)
     if not shape.fields:
         raise ServiceError("malformed_request", "ids=false leaves no field: expected another one in $select", target="ids")
-    return ExportRequest(company, query, name, mapper, moment, _restriction(given))
+    if format is JSONL and (strays := [step.name for step in query.steps if not step.child]):
+        raise QueryError(f"expected children: {format.name} has one record a line, got {', '.join(strays)}", target="$expand")
+    return ExportRequest(company, query, format, mapper, moment, _restriction(given))
 
 
 def _restriction(given: dict[str, str]) -> str:

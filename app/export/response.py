@@ -6,43 +6,31 @@ chunk, so that an incomplete export never looks complete.
 
 from __future__ import annotations
 
-import mimetypes
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Any
+from dataclasses import replace
 from urllib.parse import quote
 
 from aiohttp import web
-from psycopg import AsyncConnection
 
 from app.auth import Identity
 from app.database.database import Database
 from app.database.past import open_past
 from app.database.replicas import require_position
 from app.errors import ServiceError
-from app.export import custom, to_csv, to_html, to_json, to_parquet, to_pdf, to_xml
-from app.export.custom import ExportMapper, ExportTemplate
+from app.export import to_pdf, to_xml
+from app.export.custom import ExportTemplate
+from app.export.output import Output, find_output, write
 from app.export.read import Reader
-from app.export.request import FILE_TYPES, SCHEMA, ExportRequest, check_export, read_parameters, read_request
+from app.export.request import ExportRequest, check_export, read_parameters, read_request
 from app.export.shape import line_shape
+from app.formats import PDF, SCHEMA
 from app.wire.answers import send
 from app.wire.streams import Streams, stream
 from app.wire.urls import decode_query
 
 WHOLE = 64 << 10  # bytes up to which an export is sent whole
 SANDBOX = "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:"
-
-
-@dataclass(frozen=True, slots=True)
-class ExportFormat:
-    """The format of one export.  mapper: the template or reverse writer, if a mapper writes it."""
-
-    media_type: str
-    extension: str
-    is_compressed: bool = False
-    mapper: ExportMapper | None = None
 
 
 async def respond(
@@ -59,22 +47,22 @@ async def respond(
     check_export(given)
     export = read_request(catalog, catalog[entity], company, given)
     async with database.session(company) as connection:
-        format = await find_format(connection, export)
-    if export.format == SCHEMA:
-        return await send(request, to_xml.schema(export), headers(export, format))
+        output = await find_output(connection, export)
+    if export.format is SCHEMA:
+        return await send(request, to_xml.schema(export), headers(export, output))
     if request.method == "HEAD":
-        if export.format == "pdf":
+        if export.format is PDF:
             async with _reading(database, streams, export) as reader:
                 await to_pdf.check_count(export, reader, line_shape(export.query))
-        return web.Response(headers=headers(export, format))
+        return web.Response(headers=headers(export, output))
     async with AsyncExitStack() as held:
-        if export.format == "pdf":
-            return await _answer(request, export, format, _pdf(database, streams, export), streams, held)
-        if isinstance(format.mapper, ExportTemplate):
+        if export.format is PDF:
+            return await _answer(request, export, output, _pdf(database, streams, export), streams, held)
+        if isinstance(output.mapper, ExportTemplate):
             await held.enter_async_context(streams.process_slot())
         reader = await held.enter_async_context(_reading(database, streams, export))
-        schema = schema_url(f"{request.scheme}://{request.host}{request.path}", given)
-        return await _answer(request, export, format, write_export(export, reader, format, schema), streams, held)
+        export = replace(export, schema=schema_url(f"{request.scheme}://{request.host}{request.path}", given))
+        return await _answer(request, export, output, write(export, reader, output), streams, held)
 
 
 @asynccontextmanager
@@ -93,7 +81,7 @@ async def _pdf(database: Database, streams: Streams, export: ExportRequest) -> A
     """Yield a PDF.  The connection is given back before the layout, the process slot before the client takes the pages."""
     async with streams.process_slot():
         async with _reading(database, streams, export) as reader:
-            table = await to_pdf.read_table(export, reader, datetime.now(UTC))
+            table = await to_pdf.read_table(export, reader)
         blocks = [block async for block in to_pdf.lay_out(table)]
     for block in blocks:
         yield block
@@ -102,13 +90,13 @@ async def _pdf(database: Database, streams: Streams, export: ExportRequest) -> A
 async def _answer(
     request: web.Request,
     export: ExportRequest,
-    format: ExportFormat,
+    output: Output,
     blocks: AsyncGenerator[bytes, None],
     streams: Streams,
     held: AsyncExitStack,
 ) -> web.StreamResponse:
     """Send the blocks: whole if they are short, else as a stream.  held: what they need until the last one is made."""
-    compress, about = not format.is_compressed, headers(export, format)
+    compress, about = not output.is_binary, headers(export, output)
     async with aclosing(blocks):
         first, ended = b"", False
         while len(first) < WHOLE and not ended:
@@ -141,74 +129,17 @@ def choose_company(identity: Identity, in_path: str | None, in_query: str | None
     return company
 
 
-async def find_format(connection: AsyncConnection[Any], export: ExportRequest) -> ExportFormat:
-    """Return the format to write: by the mapper if the export names one.  Raises ServiceError if the two do not go together."""
-    if export.mapper is None:
-        type = FILE_TYPES[export.format]
-        return ExportFormat(type.media_type, type.extension, type.is_compressed)
-    mapper = await custom.find_mapper(connection, export, export.mapper)
-    if not isinstance(mapper, ExportTemplate):
-        if export.format not in ("custom", mapper.extension):
-            message = f"{export.mapper} writes {mapper.extension}: expected format={mapper.extension}, got {export.format}"
-            raise ServiceError("malformed_request", message, target="format")
-        return ExportFormat(mapper.media_type, mapper.extension, mapper=mapper)
-    if export.format != "custom":
-        message = f"{export.mapper} is a template: expected format=custom, got {export.format}"
-        raise ServiceError("malformed_request", message, target="format")
-    return ExportFormat(_with_charset(mapper.media_type), extension_of(mapper.media_type), mapper=mapper)
-
-
-def extension_of(media_type: str) -> str:
-    """Return the extension of a file of a media type: of the formats of exports as they have it."""
-    media_type = media_type.lower()
-    known = {type.media_type.partition(";")[0]: type.extension for name, type in FILE_TYPES.items() if name != SCHEMA}
-    guessed = mimetypes.guess_extension(media_type.replace("text/xml", "application/xml"), strict=False) or ""
-    of_syntax = media_type.rpartition("+")[2] if media_type.endswith(("+xml", "+json")) else "txt"
-    return known.get(media_type.replace("text/xml", "application/xml")) or guessed.removeprefix(".") or of_syntax
-
-
-def _with_charset(media_type: str) -> str:
-    return f"{media_type}; charset=utf-8" if media_type.startswith("text/") else media_type
-
-
-def write_export(export: ExportRequest, reader: Reader, format: ExportFormat, schema: str) -> AsyncGenerator[bytes, None]:
-    """Return the export in its format, in blocks.  schema: the URL of the schema that XML names."""
-    now = datetime.now(UTC)
-    if isinstance(format.mapper, ExportTemplate):
-        return custom.render(export, reader, format.mapper, now)
-    if format.mapper is not None:
-        return custom.reverse(export, reader, format.mapper)
-    match export.format:
-        case "json":
-            return to_json.write(export, reader)
-        case "xml":
-            return to_xml.write(export, reader, schema)
-        case "csv":
-            return to_csv.write(export, reader)
-        case "excel":
-            from app.export import to_excel  # imported late: its package is large
-
-            return to_excel.write(export, reader, now)
-        case "pdf":
-            return to_pdf.write(export, reader, now)
-        case "html":
-            return to_html.write(export, reader, now)
-        case "parquet":
-            return to_parquet.write(export, reader)
-    raise ValueError(f"no writer for {export.format}")
-
-
 def schema_url(url: str, given: dict[str, str]) -> str:
     """Return the URL of the schema of an XML export: the same query in the format xsd."""
     kept = [name for name in ("companyId", "ids", "version", "at", "$select", "$expand") if name in given]
-    return f"{url}?format={SCHEMA}&export=true" + "".join(f"&{quote(name, safe='$')}={quote(given[name])}" for name in kept)
+    return f"{url}?format={SCHEMA.name}&export=true" + "".join(f"&{quote(name, safe='$')}={quote(given[name])}" for name in kept)
 
 
-def headers(export: ExportRequest, format: ExportFormat) -> dict[str, str]:
+def headers(export: ExportRequest, output: Output) -> dict[str, str]:
     """Return the headers of the response: a file to be saved, in which nothing may run if a browser shows it."""
     return {
-        "Content-Type": format.media_type,
-        "Content-Disposition": content_disposition(f"{export.entity.name}.{format.extension}"),
+        "Content-Type": output.media_type,
+        "Content-Disposition": content_disposition(f"{export.entity.name}.{output.extension}"),
         "X-Content-Type-Options": "nosniff",
         "Content-Security-Policy": SANDBOX,
         "Cache-Control": "private, no-store",

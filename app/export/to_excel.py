@@ -19,7 +19,6 @@ import re
 import zipfile
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from datetime import datetime
 from html import unescape
 from typing import IO
 
@@ -48,14 +47,14 @@ FILTER = re.compile(rb'<autoFilter ref="([^"]*)"')
 SAMPLE_ROW = re.compile(rb'<row r="2".*?</row>')
 
 
-async def write(export: ExportRequest, reader: Reader, now: datetime) -> AsyncGenerator[bytes, None]:
-    """Yield the workbook.  now: its time of creation."""
+async def write(export: ExportRequest, reader: Reader) -> AsyncGenerator[bytes, None]:
+    """Yield the workbook."""
     shape = line_shape(export.query)
     (count,) = await reader.one(statements.count(export.query, export.company, shape.collection))
     async with aclosing(reader.lines(export, ExcelLines())) as blocks:
         first = await anext(blocks, b"")
         widths = column_widths(shape.fields, first)
-        workbook = await asyncio.to_thread(WorkbookWriter, export, shape, count, widths, now)
+        workbook = await asyncio.to_thread(WorkbookWriter, export, shape, count, widths)
         yield await asyncio.to_thread(workbook.add, first)
         async for block in blocks:
             yield await asyncio.to_thread(workbook.add, block)
@@ -84,20 +83,20 @@ class OutputBuffer(io.RawIOBase):
 class WorkbookWriter:
     """Copies an empty workbook and inserts rows into its sheets.  Fixes the number of sheets by the `count` of rows."""
 
-    def __init__(self, export: ExportRequest, shape: LineShape, count: int, widths: Sequence[int], now: datetime) -> None:
+    def __init__(self, export: ExportRequest, shape: LineShape, count: int, widths: Sequence[int]) -> None:
         self._output = OutputBuffer()
         self._zip = zipfile.ZipFile(self._output, "w", zipfile.ZIP_DEFLATED, compresslevel=LEVEL)
-        self._now = now
+        self._now = export.now.timetuple()[:6]
         self._entity, self._fields = export.entity.name, [field.name for field in shape.fields]
         self._is_large = min(count, ROWS) * len(shape.fields) > LARGE
         self._sheets: list[tuple[str, bytes, bytes]] = []  # name, XML before the rows, XML after them
-        with zipfile.ZipFile(io.BytesIO(empty_workbook(export, shape.fields, count, widths, now))) as empty:
+        with zipfile.ZipFile(io.BytesIO(empty_workbook(export, shape.fields, count, widths))) as empty:
             for name in empty.namelist():
                 data = empty.read(name)
                 if name.startswith(SHEETS):
                     self._sheets.append((name, *split_sheet(data)))
                 else:
-                    self._zip.writestr(zipfile.ZipInfo(name, now.timetuple()[:6]), data, zipfile.ZIP_DEFLATED, LEVEL)
+                    self._zip.writestr(zipfile.ZipInfo(name, self._now), data, zipfile.ZIP_DEFLATED, LEVEL)
         self._sheet: IO[bytes] | None = None
         self._number = 0  # of the next row in the open sheet
         self._open()
@@ -147,7 +146,7 @@ class WorkbookWriter:
 
     def _open(self) -> None:
         name, before, self._after = self._sheets.pop(0)
-        member = zipfile.ZipInfo(name, self._now.timetuple()[:6])
+        member = zipfile.ZipInfo(name, self._now)
         member.compress_type, member._compresslevel = zipfile.ZIP_DEFLATED, LEVEL  # type: ignore[attr-defined]
         self._sheet = self._zip.open(member, "w", force_zip64=self._is_large)
         self._sheet.write(before)
@@ -162,11 +161,11 @@ def split_sheet(data: bytes) -> tuple[bytes, bytes]:
     return DIMENSION.sub(b'<dimension ref="%b"/>' % filtered[1], before, count=1), DATA_END + after
 
 
-def empty_workbook(export: ExportRequest, fields: Sequence[ExportField], count: int, widths: Sequence[int], now: datetime) -> bytes:
+def empty_workbook(export: ExportRequest, fields: Sequence[ExportField], count: int, widths: Sequence[int]) -> bytes:
     """Return a workbook with sheets for `count` rows.  Each holds a header and a sample row, which makes it number its formats."""
     data = io.BytesIO()
     with xlsxwriter.Workbook(data, {"in_memory": True, "default_date_format": "yyyy-mm-dd"}) as book:
-        book.set_properties({"title": f"{export.entity.name} of {export.company}", "created": now.replace(tzinfo=None)})
+        book.set_properties({"title": f"{export.entity.name} of {export.company}", "created": export.now.replace(tzinfo=None)})
         header = book.add_format({"bold": True, "bg_color": "#EEF1F4", "bottom": 1})
         samples = [(each.sample, book.add_format({"num_format": each.picture})) for each in CELL_FORMATS.values()]
         for number in range(max(1, -(-count // ROWS))):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
-from datetime import datetime
 from html import escape
 
 from psycopg.sql import Composable, Literal
@@ -57,28 +56,28 @@ class HtmlLines:
         return row_column([*parts, Literal("</tr>")])
 
 
-async def write(export: ExportRequest, reader: Reader, now: datetime) -> AsyncGenerator[bytes, None]:
-    """Yield the page.  now: the time of the export, which the page shows."""
-    yield _head(export, line_shape(export.query).fields, now).encode()
+async def write(export: ExportRequest, reader: Reader) -> AsyncGenerator[bytes, None]:
+    """Yield the page."""
+    yield _head(export, line_shape(export.query).fields).encode()
     async for block in reader.lines(export, HtmlLines()):
         yield block
     yield b"</tbody>\n</table>\n</body>\n</html>\n"
 
 
-def _head(export: ExportRequest, fields: Sequence[ExportField], now: datetime) -> str:
+def _head(export: ExportRequest, fields: Sequence[ExportField]) -> str:
     title = f"{export.entity.name} · {export.company}"
     names = "".join(f'<th scope="col">{escape(field.name)}</th>' for field in fields)
     return (
         f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>{escape(title)}</title>\n'
         f'<meta name="viewport" content="width=device-width">\n<style>{STYLE}{_paper(fields)}{_alignment(fields)}</style>\n'
-        f"</head>\n<body>\n<h1>{escape(export.entity.name)}</h1>\n<p>{escape(subtitle(export, now))}</p>\n"
+        f"</head>\n<body>\n<h1>{escape(export.entity.name)}</h1>\n<p>{escape(subtitle(export))}</p>\n"
         f"<table>\n<thead><tr>{names}</tr></thead>\n<tbody>\n"
     )
 
 
-def subtitle(export: ExportRequest, now: datetime) -> str:
+def subtitle(export: ExportRequest) -> str:
     """Return the line below the title: the entity's description, the company, the time, and which rows these are."""
-    parts = (export.entity.description, export.company, f"{now:%Y-%m-%d %H:%M} UTC", export.restriction)
+    parts = (export.entity.description, export.company, f"{export.now:%Y-%m-%d %H:%M} UTC", export.restriction)
     return " · ".join(part for part in parts if part)
 
 

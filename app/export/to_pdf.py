@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from datetime import datetime
 
 from psycopg.sql import SQL, Composable, Literal
 
@@ -41,9 +40,9 @@ class PdfLines:
         return row_column([*parts, Literal("]")])
 
 
-async def write(export: ExportRequest, reader: Reader, now: datetime) -> AsyncGenerator[bytes, None]:
-    """Yield the PDF.  now: the time of the export, which each page shows.  Raises ServiceError if there are too many rows."""
-    table = await read_table(export, reader, now)
+async def write(export: ExportRequest, reader: Reader) -> AsyncGenerator[bytes, None]:
+    """Yield the PDF.  Raises ServiceError if there are too many rows."""
+    table = await read_table(export, reader)
     async with aclosing(lay_out(table)) as blocks:
         async for block in blocks:
             yield block
@@ -57,7 +56,7 @@ async def check_count(export: ExportRequest, reader: Reader, shape: LineShape) -
         raise ServiceError("malformed_request", message, target="format", rows=count, limit=ROWS)
 
 
-async def read_table(export: ExportRequest, reader: Reader, now: datetime) -> list[bytes]:
+async def read_table(export: ExportRequest, reader: Reader) -> list[bytes]:
     """Return blocks of lines of JSON, as app.export.layout reads them: a description of the table, then its rows."""
     shape = line_shape(export.query)
     prefix = f"{shape.collection.name}." if shape.collection else ""
@@ -66,7 +65,7 @@ async def read_table(export: ExportRequest, reader: Reader, now: datetime) -> li
         {"name": field.name.removeprefix(prefix), "number": is_number(field), "above": bool(prefix) and not field.outer}
         for field in shape.fields
     ]
-    description = {"title": export.entity.name, "about": subtitle(export, now), "columns": columns}
+    description = {"title": export.entity.name, "about": subtitle(export), "columns": columns}
     blocks, size = [json.dumps(description).encode() + b"\n"], 0
     async for block in reader.lines(export, PdfLines()):
         size += len(block)

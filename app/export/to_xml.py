@@ -59,13 +59,13 @@ class XmlRecords:
         return concatenated([*parts, Literal(f"</{shape.name}>")])
 
 
-async def write(export: ExportRequest, reader: Reader, schema: str) -> AsyncGenerator[bytes, None]:
-    """Yield the document: one collection, or several inside a root element.  schema: the URL of its schema."""
+async def write(export: ExportRequest, reader: Reader) -> AsyncGenerator[bytes, None]:
+    """Yield the document: one collection, or several inside a root element."""
     query, company, format = export.query, export.company, XmlRecords()
     collections = [(export.entity.name, statements.records(query, company, format))]
     collections += [(each.record.entity.name, statements.related(query, company, format, each)) for each in related_shapes(query)]
     instance = "http://www.w3.org/2001/XMLSchema-instance"
-    attributes = f' xmlns:xsi="{instance}" xsi:noNamespaceSchemaLocation={quoteattr(schema, QUOTES)}'
+    attributes = f' xmlns:xsi="{instance}" xsi:noNamespaceSchemaLocation={quoteattr(export.schema, QUOTES)}'
     is_single = len(collections) == 1
     yield HEAD.encode() if is_single else f"{HEAD}<{ROOT}{attributes}>\n".encode()
     for name, statement in collections:

@@ -19,6 +19,7 @@ from weakref import WeakValueDictionary
 import psycopg
 from aiohttp import StreamReader, content_disposition_filename, parse_content_disposition, web
 
+from app import formats
 from app.database.database import Database
 from app.database.listing import listing
 from app.database.place import Place
@@ -30,7 +31,7 @@ from app.feed.run import Import, Moved, cancel_import
 from app.feed.small import Writers
 from app.mapper import store
 from app.mapper.document import SourceConverter
-from app.mapper.exported import exported_mapper, format_of_type
+from app.mapper.exported import exported_mapper
 from app.wire.bodies import body_deadline
 from app.wire.coding import decoded
 from app.wire.urls import read_page
@@ -54,7 +55,11 @@ async def import_request(database: Database, request: web.Request, company: str,
         store.require_type(mapper, request.content_type)
         converter = SourceConverter(mapper, request.charset, limit)
     elif "entity" in request.query:
-        format = format_of_type(request.content_type)
+        format = formats.read_as(request.content_type)
+        if format is None:
+            expected = " or ".join(", ".join(each.read_as[0] for each in formats.READABLE).rsplit(", ", 1))
+            message = f"expected {expected} beside entity=, got {request.content_type}"
+            raise ServiceError("unsupported_media_type", message, target="Content-Type")
         exported = exported_mapper(database.catalog, request.query["entity"], format)
         converter = SourceConverter(exported, request.charset, limit)
     else:
@@ -277,8 +282,8 @@ def _require_json(request: web.Request) -> None:
     """Raises unsupported_media_type unless the body is declared as JSON, which is UTF-8 (RFC 8259)."""
     if request.content_type != "application/json":
         message = (
-            f"expected application/json, got {request.content_type};"
-            " add entity=<entity> for CSV, XML or Excel as an export writes it, or mapper=<name> for a file that this mapper reads"
+            f"expected application/json, got {request.content_type}; add entity=<entity> for {formats.READABLE_LABELS} as an export"
+            " writes it, or mapper=<name> for a file that this mapper reads"
         )
         raise ServiceError("unsupported_media_type", message)
     charset = request.charset or "utf-8"

@@ -6,6 +6,7 @@ What an export changes, and how each is read:
   'text             CSV, Excel: the ' keeps a spreadsheet from running the text as a formula; it is removed
   infinity, NaN     no import accepts them: the stored value is left alone
   U+FFFD            XML, Excel: stands for what the format cannot hold: the stored value is left alone
+JSON Lines change nothing: each line is a record as an import document has it.
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from datetime import date
-from typing import Any
+from typing import Any, cast
 
 from app.database.catalog import Catalog, Entity, Field
 from app.errors import ServiceError
+from app.formats import XML, Format
 from app.mapper.language.functions import ABSENT, to_text
 from app.mapper.language.tree import NUMERIC, Block, Mapper, Rule, SourceFormat, SourcePath
 
@@ -28,45 +30,22 @@ BLANK = "\x01-\x20\x7f-\xa0\xad\u1680\u180e\u2000-\u200f\u2028-\u202f\u205f-\u20
 FORMULA = f"(?:[\t\n\r']|[{BLANK}]*[=+@＝＋－＠-])"
 PREFIX = re.compile(f"'(?={FORMULA})")
 SPECIAL = re.compile(r"[+-]?inf(?:inity)?|nan|\d{5,}-.*|.* BC", re.IGNORECASE)  # numbers and dates that no import accepts
-MEDIA_TYPES = {
-    "text/csv": "csv",
-    "application/csv": "csv",
-    "text/xml": "xml",
-    "application/xml": "xml",
-    "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet": "excel",
-}
-EXPECTED = "expected text/csv, application/xml or the type of an Excel workbook (.xlsx)"
-
 Restore = Callable[[Any], Any]
 
 
-def exported_mapper(catalog: Catalog, entity: str, format: SourceFormat) -> Mapper:
+def exported_mapper(catalog: Catalog, entity: str, format: Format) -> Mapper:
     """Return the mapper that reads an entity's export.  Raises ServiceError if there is no such entity."""
     if entity not in catalog:
         expected = ", ".join(catalog.entities)
         raise ServiceError("malformed_request", f"no such entity: {entity}, expected one of {expected}", target="entity")
-    if format == "xml":
+    if format is XML:
         # an export with $expand has several collections, inside <document>
         blocks = [_records(catalog, catalog[entity], f"/{entity}/{catalog[entity].singular}")]
         blocks += [_records(catalog, each, f"/document/{each.name}/{each.singular}") for each in catalog.entities.values()]
-        return Mapper(format, tuple(blocks), "", is_exported=True)
+        return Mapper("xml", tuple(blocks), "", is_exported=True)
     fields = (*_rules(catalog, catalog[entity], with_lookups=True),)
     block = Block(1, entity, catalog[entity], SourcePath(1, "row"), fields, (), None, None)
-    return Mapper(format, (block,), "", quote='"', is_exported=True)
-
-
-def format_of_type(content_type: str) -> SourceFormat:
-    """Return the format of a media type.  Raises unsupported_media_type."""
-    if content_type not in MEDIA_TYPES:
-        raise ServiceError("unsupported_media_type", f"{EXPECTED} beside entity=, got {content_type}")
-    return MEDIA_TYPES[content_type]  # type: ignore[return-value]
-
-
-def format_of_content(start: bytes) -> SourceFormat:
-    """Return the format of a file by its first bytes."""
-    if start.startswith(b"PK\x03\x04"):
-        return "excel"
-    return "xml" if start.lstrip(b"\xef\xbb\xbf\xff\xfe\0 \t\r\n").startswith(b"<") else "csv"
+    return Mapper(cast(SourceFormat, format.name), (block,), "", quote='"', is_exported=True)
 
 
 def _records(catalog: Catalog, entity: Entity, path: str, above: tuple[str, ...] = ()) -> Block:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from app.formats import FORMATS, READABLE, READABLE_LABELS, SCHEMA
 from app.service.schemas import ANYTHING, TEXT, TRUTH, UUID, WHOLE, Schema, page, record, ref
 
 
@@ -61,7 +62,7 @@ POSITION = {"X-BDS-Position": (WHOLE, "the id of a change that the answer must n
 SEEN = {"If-None-Match": (TEXT, "the entity tag of an earlier answer; 304 if nothing has changed")}
 EXPORT: Mapping[str, tuple[Schema, str]] = {
     "format": (
-        {"type": "string", "enum": ["json", "xml", "csv", "excel", "pdf", "html", "parquet", "xsd", "custom"]},
+        {"type": "string", "enum": [*FORMATS, SCHEMA.name]},
         "the format",
     ),
     "export": ({"type": "string", "const": "true"}, "must be true"),
@@ -77,9 +78,7 @@ EXPORT: Mapping[str, tuple[Schema, str]] = {
 }
 SOURCES: Mapping[str, Schema] = {
     "application/json": ref("ImportDocument"),
-    "application/xml": {"type": "string"},
-    "text/csv": {"type": "string"},
-    "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet": {"type": "string", "format": "binary"},
+    **{each.read_as[0]: {"type": "string", **({"format": "binary"} if each.is_binary else {})} for each in READABLE},
 }
 COMPANY = {"companyId": (TEXT, "the company; not needed by a key of one company")}
 FILE = Answer("The file", {"type": "string", "format": "binary"}, "application/octet-stream", ("Content-Disposition",))
@@ -174,7 +173,7 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         },
         query={
             "dryRun": (TRUTH, "true: everything is reported and rolled back"),
-            "entity": (TEXT, "the entity of a CSV, XML or Excel file as an export wrote it"),
+            "entity": (TEXT, f"the entity of a file ({READABLE_LABELS}) as an export wrote it"),
             "mapper": (TEXT, "the mapper that reads the source"),
         },
         headers={

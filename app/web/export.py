@@ -13,24 +13,15 @@ from aiohttp import web
 from app.database.catalog import Entity
 from app.database.past import open_past
 from app.export import statements, to_csv
+from app.export.output import find_output
 from app.export.read import Reader
 from app.export.request import read_request
-from app.export.response import find_format
+from app.formats import CUSTOM, FORMATS
 from app.mapper import store
 from app.web.addresses import as_of
 from app.web.forms import Form
 from app.web.page import PageRequest, see_other
 
-FORMATS = (
-    ("csv", "CSV", "for spreadsheets and scripts"),
-    ("excel", "Excel", "a workbook with typed cells"),
-    ("json", "JSON", "a document that can be imported again"),
-    ("xml", "XML", "the same structure, with a schema"),
-    ("pdf", "PDF", "for printing, up to 10,000 rows"),
-    ("html", "HTML", "one page with one table"),
-    ("parquet", "Parquet", "typed columns for DuckDB, pandas, Spark"),
-    ("mapper", "Mapper", "a template, or an import mapper in reverse"),
-)
 OPTIONS = {"filter": "$filter", "orderby": "$orderby", "top": "$top"}
 FIELDS = ("entity", "format", "mapper", "asof", *OPTIONS)
 TARGETS = {option: name for name, option in OPTIONS.items()} | {"$select": "columns", "version": "asof", "at": "asof"}
@@ -56,7 +47,7 @@ async def show(page: PageRequest) -> web.StreamResponse:
     form.values["columns"] = [each for each in form.all("columns") if each not in strays]
     found = await store.listed(page.database, page.company, MAPPERS, 0)
     mappers = sorted((each["name"], each["type"]) for each in found["data"])
-    if form["format"] == "mapper" and form["mapper"] and form["mapper"] not in dict(mappers):
+    if form["format"] == CUSTOM.name and form["mapper"] and form["mapper"] not in dict(mappers):
         form.add_problem("mapper", f"{page.company} has no mapper {form['mapper']}")
     url = None
     if "do" in page.query and not form.problems:
@@ -71,7 +62,7 @@ async def show(page: PageRequest) -> web.StreamResponse:
         entities=list(page.database.catalog.entities),
         names=names,
         strays=strays,
-        formats=FORMATS,
+        formats=FORMATS.values(),
         mappers=mappers,
         preview=preview,
         preview_size=PREVIEW,
@@ -90,8 +81,8 @@ def read_choice(page: PageRequest) -> tuple[Form, Entity]:
         form.add_problem("entity", f"No such entity: {entity}")
         entity = next(iter(catalog.entities))
     form.values["entity"] = [entity]
-    if form["format"] and form["format"] not in (names := [name for name, *_ in FORMATS]):
-        form.add_problem("format", f"Expected one of {', '.join(names)}, got {form['format']}")
+    if form["format"] and form["format"] not in FORMATS:
+        form.add_problem("format", f"Expected one of {', '.join(FORMATS)}, got {form['format']}")
     form.values.setdefault("format", ["csv"])
     return form, catalog[entity]
 
@@ -132,20 +123,20 @@ async def export_url(page: PageRequest, form: Form) -> str | None:
     """Return the URL of the export; None if the form has problems, which are added to it."""
     parameters = query_parameters(form)
     entity = page.database.catalog[form["entity"]]
-    if form["format"] == "mapper" and not form["mapper"]:
+    if form["format"] == CUSTOM.name and not form["mapper"]:
         form.add_problem("mapper", "Choose a mapper")
         return None
     with form.collect_problems("entity", "format", "mapper", "columns", "asof", *OPTIONS, targets=TARGETS):
         request = read_request(page.database.catalog, entity, page.company, parameters)
         async with page.database.session(page.company) as connection:
-            await find_format(connection, request)
+            await find_output(connection, request)
     query = urlencode({**parameters, "export": "true"}, quote_via=quote, safe="$,()")
     return None if form.problems else f"/api/{page.company}/{entity.name}?{query}"
 
 
 def query_parameters(form: Form) -> dict[str, str]:
     """Return the query parameters of the API for the form."""
-    format = {"mapper": form["mapper"]} if form["format"] == "mapper" else {"format": form["format"]}
+    format = {"mapper": form["mapper"]} if form["format"] == CUSTOM.name else {"format": form["format"]}
     return format | options(form)
 
 

@@ -11,9 +11,10 @@ from aiohttp import web
 from app.errors import ServiceError
 from app.feed import receive, undone
 from app.feed.origin import Origin, file_name
+from app.formats import READABLE_LABELS, begun_by
 from app.mapper import store
 from app.mapper.document import SourceConverter
-from app.mapper.exported import exported_mapper, format_of_content
+from app.mapper.exported import exported_mapper
 from app.web import import_errors
 from app.web.actors import display_names
 from app.web.forms import Form, Upload, initial_form, read_upload
@@ -69,7 +70,7 @@ async def _read_as(
     if entity == choice:
         return SourceConverter(await store.load_source(page.database, page.company, choice), limit=limit), bodies
     first = await anext(bodies, b"")
-    exported = exported_mapper(page.database.catalog, entity, format_of_content(first))
+    exported = exported_mapper(page.database.catalog, entity, begun_by(first))
     return SourceConverter(exported, limit=limit), _chained(first, bodies)
 
 
@@ -138,6 +139,7 @@ async def list_page(page: PageRequest, form: Form) -> web.Response:
         page_size=PAGE,
         mappers=await import_mappers(page),
         entities=[(EXPORTED + name, name) for name in page.database.catalog.entities],
+        readable=READABLE_LABELS,
         form=form,
         is_live=any(each["finishedAt"] is None for each in imports["data"]),
     )

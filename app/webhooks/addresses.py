@@ -11,8 +11,10 @@ import asyncio
 import ipaddress
 import socket
 from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
 
-from aiohttp.abc import AbstractResolver, ResolveResult
+if TYPE_CHECKING:  # commands start without the web packages
+    from aiohttp.abc import ResolveResult
 
 THREADS = 64  # names resolved at once; a slow name server must not delay the others
 
@@ -63,8 +65,11 @@ def is_literal(host: str) -> bool:
     return True
 
 
-class Resolver(AbstractResolver):
-    """Resolves names, in threads of its own.  Unless private addresses are allowed, all addresses of a name must be public."""
+class Resolver:
+    """A resolver as aiohttp takes it: resolves names, in threads of its own.
+
+    Unless private addresses are allowed, all addresses of a name must be public.
+    """
 
     def __init__(self, allow_private: bool) -> None:
         self._allow_private = allow_private
@@ -93,6 +98,6 @@ class Resolver(AbstractResolver):
 def _look_up(host: str, port: int, family: socket.AddressFamily) -> list[ResolveResult]:
     infos = socket.getaddrinfo(host, port, family=family, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG)
     return [
-        ResolveResult(hostname=host, host=str(address[0]), port=port, family=each, proto=proto, flags=socket.AI_NUMERICHOST)
+        {"hostname": host, "host": str(address[0]), "port": port, "family": each, "proto": proto, "flags": socket.AI_NUMERICHOST}
         for each, _, proto, _, address in infos
     ]

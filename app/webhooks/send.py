@@ -17,10 +17,11 @@ import ssl
 import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 import aiohttp
+from aiohttp.abc import AbstractResolver
 from aiohttp.client_exceptions import ClientConnectorDNSError
 from yarl import URL
 
@@ -106,7 +107,11 @@ class Sender:
         trace = aiohttp.TraceConfig()
         trace.on_connection_reuseconn.append(reused)
         connector = aiohttp.TCPConnector(
-            resolver=resolver, use_dns_cache=False, limit=0, keepalive_timeout=KEEP_ALIVE, socket_factory=guarded
+            resolver=cast(AbstractResolver, resolver),
+            use_dns_cache=False,
+            limit=0,
+            keepalive_timeout=KEEP_ALIVE,
+            socket_factory=guarded,
         )
         async with aiohttp.ClientSession(
             connector=connector,

@@ -170,7 +170,7 @@ def test_a_wrong_port_is_wrong_usage(environment: dict[str, str], port: str) -> 
     assert refused.returncode == 2 and "expected a port from 0 to 65535" in refused.stderr
 
 
-FORMATS = "json, xml, csv, excel, pdf, html, parquet, custom, xsd"
+FORMATS = "json, xml, csv, excel, pdf, html, parquet, jsonl, custom, xsd"
 
 
 @pytest.mark.parametrize(

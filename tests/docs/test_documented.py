@@ -12,6 +12,7 @@ import pytest
 from app.cli import main, parser
 from app.config import Config
 from app.errors import ERRORS, SQLSTATES
+from app.formats import FORMATS, READABLE
 from app.service.routes import ROUTES
 from tests.docs.documents import ROOT, documents, lines_of, read
 
@@ -35,6 +36,18 @@ def test_the_table_of_settings_has_a_row_for_each() -> None:
 
 def test_the_table_of_error_codes_has_a_row_for_each() -> None:
     assert {row[0].strip("`"): int(row[1]) for row in rows("Error codes")} == {code: status for code, (status, _) in ERRORS.items()}
+
+
+def test_the_list_of_formats_has_an_item_for_each() -> None:
+    lines = [
+        line for under, kind, line in lines_of("docs/export.md") if under == "Formats" and not kind and line.startswith("- **`")
+    ]
+    assert {re.findall(r"`(\w+)`", line)[0] for line in lines} == set(FORMATS)
+    for line in lines:
+        format = FORMATS[re.findall(r"`(\w+)`", line)[0]]
+        assert all(f"(or `{alias}`)" in line for alias in format.aliases)
+    text = read("docs/feed.md")
+    assert all(each.read_as[0] in text for each in READABLE)
 
 
 @pytest.mark.parametrize("code", SQLSTATES)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from app.formats import begun_by
 from app.mapper.document import SourceConverter
-from app.mapper.exported import exported_mapper, format_of_content
+from app.mapper.exported import exported_mapper
 from tests.feed.conftest import Feed
 
 
 def send(feed: Feed, entity: str, body: bytes, chunk: int = 1 << 20) -> dict[str, Any]:
     """Import a file as `?entity=` does; return the report."""
-    importing = feed.begin(converter=SourceConverter(exported_mapper(feed.catalog, entity, format_of_content(body))))
+    importing = feed.begin(converter=SourceConverter(exported_mapper(feed.catalog, entity, begun_by(body))))
     try:
         for at in range(0, len(body), chunk):
             importing.receive(body[at : at + chunk])

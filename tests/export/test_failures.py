@@ -54,7 +54,7 @@ def exporting(service: Service) -> list[int]:
     ]
 
 
-@pytest.mark.parametrize("format", ["json", "xml", "csv", "html", "excel", "parquet", "custom&mapper=reverse"])
+@pytest.mark.parametrize("format", ["json", "xml", "csv", "html", "excel", "parquet", "jsonl", "custom&mapper=reverse"])
 def test_an_export_that_fails_midway_is_cut(service: Service, format: str) -> None:
     with service.connect(receive_buffer=4096) as client:
         request = f"GET /api/demo/units?export=true&format={format} HTTP/1.1\r\nHost: x\r\nAuthorization: {service.basic}\r\n\r\n"

@@ -18,14 +18,17 @@ KINDS = {
     "pdf": ("application/pdf", "products.pdf"),
     "html": ("text/html; charset=utf-8", "products.html"),
     "parquet": ("application/vnd.apache.parquet", "products.parquet"),
+    "jsonl": ("application/x-ndjson", "products.jsonl"),
     "JsOn": ("application/json", "products.json"),
+    "XLSX": ("application/vnd.openxmlformats-officedocument.spreadsheetml.sheet", "products.xlsx"),
+    "ndjson": ("application/x-ndjson", "products.jsonl"),
 }
 # path, status, code, target, part of the detail
 BAD = [
     ("/api/demo/products?format=json", 400, "malformed_request", "export", "expected export=true"),
     ("/api/demo/products?format=json&export=false", 400, "malformed_request", "export", "export=true, got 'false'"),
     ("/api/demo/products?format=json&export=TRUE", 400, "malformed_request", "export", "export=true, got 'TRUE'"),
-    ("/api/demo/products?export=true", 400, "malformed_request", "format", "missing: expected one of json, xml, csv, excel, pdf, html, parquet, custom"),
+    ("/api/demo/products?export=true", 400, "malformed_request", "format", "missing: expected one of json, xml, csv, excel, pdf, html, parquet, jsonl, custom"),
     ("/api/demo/products?export=true&format=doc", 400, "malformed_request", "format", "got 'doc'"),
     ("/api/demo/products?export=true&format=", 400, "malformed_request", "format", "got ''"),
     ("/api/demo/products?export=true&format=custom", 400, "malformed_request", "mapper", "needs a mapper"),
@@ -39,6 +42,7 @@ BAD = [
     ("/api/demo/products?export=true&format=json&$filter=nope eq 1", 400, "malformed_query", "$filter", "no field nope (at character 1)"),
     ("/api/demo/products?export=true&format=json&$select=variants", 400, "malformed_query", "$select", "navigation property"),
     ("/api/demo/products?export=true&format=json&$expand=nope", 400, "malformed_query", "$expand", "not a navigation property"),
+    ("/api/demo/products?export=true&format=jsonl&$expand=variants,unit", 400, "malformed_query", "$expand", "expected children: jsonl has one record a line, got unit"),
     ("/api/demo/products?export=true&format=json&$top=-1", 400, "malformed_query", "$top", "whole number"),
     ("/api/demo/products?export=true&format=json&$skip=x", 400, "malformed_query", "$skip", "whole number"),
     ("/api/demo/products?export=true&format=json&$orderby=name up", 400, "malformed_query", "$orderby", "character"),

@@ -24,7 +24,7 @@ from app.export.document import lay_out
 from app.export.environment import RowEnvironment, readable
 from app.export.read import Reader
 from app.export.request import read_parameters, read_request
-from app.export.response import extension_of
+from app.export.output import extension_of
 from app.mapper.reverse.base import ReverseWriter
 from tests.export.conftest import TEXTS, Shop, put_mapper
 

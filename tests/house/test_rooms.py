@@ -22,7 +22,7 @@ LAYERS = (
     ("query", "places"),
     ("database", "wire"),
 )
-LOOSE = {"child", "config", "errors", "logs", "metrics", "resources", "tasks"}  # modules below all packages
+LOOSE = {"child", "config", "errors", "formats", "logs", "metrics", "resources", "tasks"}  # modules below all packages
 LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms} | dict.fromkeys(LOOSE, len(LAYERS))
 
 

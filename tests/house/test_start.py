@@ -37,6 +37,21 @@ print(json.dumps([sorted({name.partition(".")[0] for name in sys.modules}), len(
 """
 
 
+COMMANDS = """
+import json, sys
+import app.cli.main
+print(json.dumps(sorted({name.partition(".")[0] for name in sys.modules})))
+"""
+
+
+@pytest.mark.processes
+def test_a_command_imports_no_package_of_the_web() -> None:
+    run = subprocess.run([sys.executable, "-c", COMMANDS], cwd=ROOT, capture_output=True, text=True, check=True)
+    packages = json.loads(run.stdout)
+    assert "psycopg" in packages
+    assert not set(packages) & (HEAVY | FOREIGN | {"aiohttp", "uvloop"})
+
+
 @pytest.mark.processes
 def test_a_start_imports_no_heavy_package_and_compiles_no_grammar() -> None:
     run = subprocess.run([sys.executable, "-c", PROGRAM], cwd=ROOT, capture_output=True, text=True, check=True)

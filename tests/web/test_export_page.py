@@ -53,7 +53,7 @@ def test_the_curl_command_is_safe_to_paste_into_a_shell(anna: Visitor) -> None:
         ({"top": "many"}, "Maximum rows: ", "a whole number"),
         ({"columns": ["prise"]}, "Columns: ", "prise"),
         ({"format": "doc"}, "Format: ", "doc"),
-        ({"format": "mapper"}, "Mapper: Choose a mapper", ""),
+        ({"format": "custom"}, "Mapper: Choose a mapper", ""),
         ({"entity": "<b>"}, "Entity: No such entity: <b>", ""),
     ],
 )
@@ -85,7 +85,7 @@ def test_an_export_by_a_mapper(anna: Visitor, service: Service) -> None:
     assert anna.post("/mappers/_new?company=second", {"do": "save", "name": "codes", "text": template}).status == 303
     service.operator.write("second", "insert into data.units (company_id, code, name) values ('second', 'X', 'x')")
     page = anna.get(
-        "/export?" + urlencode({"company": "second", "entity": "units", "format": "mapper", "mapper": "codes", "do": "download"})
+        "/export?" + urlencode({"company": "second", "entity": "units", "format": "custom", "mapper": "codes", "do": "download"})
     )
     assert page.location is not None
     assert ask(service, page.location, headers=anna.headers).body == b"X;"
@@ -120,7 +120,7 @@ def test_columns_of_another_entity_are_named_and_not_lost_silently(anna: Visitor
 def test_another_company_is_chosen_without_losing_the_form(anna: Visitor) -> None:
     page = form_of(anna, entity="products", columns=["code"], top="3")
     assert page.all("//*[@name='company']/@form") == ["choice"], "the company above is a field of the form"
-    lost = form_of(anna, company="second", entity="units", format="mapper", mapper="gone")
+    lost = form_of(anna, company="second", entity="units", format="custom", mapper="gone")
     assert lost.status == 400 and lost.problems == ["Mapper: second has no mapper gone"]
 
 
@@ -135,5 +135,5 @@ def test_the_rows_of_an_entity_lead_to_their_export(anna: Visitor) -> None:
 def test_an_unknown_format_stands_at_its_field(anna: Visitor) -> None:
     page = anna.get("/export?company=demo&entity=units&format=nope")
     assert page.status == 400 and page.problems == [
-        "Format: Expected one of csv, excel, json, xml, pdf, html, parquet, mapper, got nope"
+        "Format: Expected one of json, xml, csv, excel, pdf, html, parquet, jsonl, custom, got nope"
     ]

@@ -165,7 +165,9 @@ def test_an_import_that_has_ended_cannot_be_cancelled(anna: Visitor) -> None:
     ("units.xml", b"<units><unit><code>PCE</code><name>Piece</name></unit><unit><code>MTR</code><name>Metre</name></unit></units>"),
 ])  # fmt: skip
 def test_a_file_as_an_export_writes_it_needs_no_mapper(anna: Visitor, service: Service, name: str, content: bytes) -> None:
-    assert "CSV, XML or Excel: units" in anna.get("/imports?company=demo").all("//select[@id='mapper']/optgroup[1]/option")
+    assert "XML, CSV, Excel or JSON Lines: units" in anna.get("/imports?company=demo").all(
+        "//select[@id='mapper']/optgroup[1]/option"
+    )
     page = report(anna, anna.upload("/imports?company=demo", {"mapper": "entity:units"}, name, content))
     assert "All records were applied." in page.text
     assert service.operator.rows("select name from data.units where code = 'PCE' and company_id = 'demo'") == [("Piece",)]

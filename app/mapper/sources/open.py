@@ -25,6 +25,10 @@ def open_source(mapper: Mapper, emit: Emit, charset: str | None = None, limit: i
         from app.mapper.sources.excel_source import ExcelSource
 
         return ExcelSource(mapper, emit, limit)
+    if mapper.format == "jsonl":
+        from app.mapper.sources.jsonl_source import JsonlSource
+
+        return JsonlSource(mapper, emit)
     from app.mapper.sources.csv_source import CsvSource
 
     return CsvSource(mapper, emit, charset)

@@ -1,0 +1,90 @@
+"""The formats of files, each in one place: what exports write, and what an import with an entity reads back.
+
+An entry is all that the command line, the pages, the OpenAPI description, messages and the docs say about a format.  To add one: an
+entry here, and a module app/export/to_<name>.py with `write(export, reader)`; where imports read it, its reader in
+app/mapper/sources/open.py, too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+XLSX = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """One format.
+
+    label, purpose: what pages and docs say; is_flat: a table, one line a row; is_binary: nothing for a terminal, and gzip would not
+    make it smaller; read_as: media types of an entity's files that an import reads; starts: how such a file begins, by which one
+    without a media type is known.
+    """
+
+    name: str
+    label: str
+    purpose: str
+    media_type: str
+    extension: str
+    is_flat: bool = False
+    is_binary: bool = False
+    aliases: tuple[str, ...] = ()
+    read_as: tuple[str, ...] = ()
+    starts: bytes = b""
+
+
+JSON = Format("json", "JSON", "an import document, children included", "application/json", "json")
+XML = Format(
+    *("xml", "XML", "the same structure, with a schema", "application/xml", "xml"),
+    read_as=("application/xml", "text/xml"),
+    starts=b"<",
+)
+CSV = Format(
+    *("csv", "CSV", "for spreadsheets and scripts", "text/csv; charset=utf-8; header=present", "csv"),
+    is_flat=True,
+    read_as=("text/csv", "application/csv"),
+)
+EXCEL = Format(
+    *("excel", "Excel", "a workbook with typed cells", XLSX, "xlsx"),
+    is_flat=True,
+    is_binary=True,
+    aliases=("xlsx",),
+    read_as=(XLSX,),
+    starts=b"PK\x03\x04",
+)
+PDF = Format("pdf", "PDF", "for printing, up to 10,000 rows", "application/pdf", "pdf", is_flat=True, is_binary=True)
+HTML = Format("html", "HTML", "one page with one table", "text/html; charset=utf-8", "html", is_flat=True)
+PARQUET = Format(
+    *("parquet", "Parquet", "typed columns for DuckDB, pandas, Spark", "application/vnd.apache.parquet", "parquet"),
+    is_flat=True,
+    is_binary=True,
+)
+JSONL = Format(
+    *("jsonl", "JSON Lines", "a record a line, children included", "application/x-ndjson", "jsonl"),
+    aliases=("ndjson",),
+    read_as=("application/x-ndjson", "application/jsonl"),
+    starts=b"{",
+)
+CUSTOM = Format("custom", "Mapper", "a template, or an import mapper in reverse", "", "")  # the mapper has a file type of its own
+SCHEMA = Format("xsd", "XML Schema", "the schema of the XML of the same query", "application/xml", "xsd")
+
+FORMATS = {each.name: each for each in (JSON, XML, CSV, EXCEL, PDF, HTML, PARQUET, JSONL, CUSTOM)}
+READABLE = tuple(each for each in FORMATS.values() if each.read_as)
+READABLE_LABELS = " or ".join(", ".join(each.label for each in READABLE).rsplit(", ", 1))
+_NAMED = {name: each for each in (*FORMATS.values(), SCHEMA) for name in (each.name, *each.aliases)}
+
+
+def find(name: str) -> Format | None:
+    """The format of a name or alias, in any case; the schema of XML, too."""
+    return _NAMED.get(name.lower())
+
+
+def read_as(media_type: str) -> Format | None:
+    """The format in which an import reads files of a media type (without parameters)."""
+    return next((each for each in READABLE if media_type in each.read_as), None)
+
+
+def begun_by(start: bytes) -> Format:
+    """The format in which an import reads a file that begins with these bytes: CSV unless another one is recognized."""
+    text = start.lstrip(b"\xef\xbb\xbf\xff\xfe\0 \t\r\n")
+    return next((each for each in READABLE if each.starts and (start if each.is_binary else text).startswith(each.starts)), CSV)

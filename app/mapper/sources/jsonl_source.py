@@ -1,0 +1,62 @@
+"""Reads JSON Lines as they arrive: each line is a record of an import document."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from app.mapper.language.problems import source_error
+from app.mapper.language.tree import Mapper
+from app.mapper.sources.base import LARGEST_RECORD, Emit
+
+_decode = msgspec.json.Decoder(float_hook=str).decode  # numbers with a point as text, which keeps their digits
+MARK = b"\xef\xbb\xbf"  # U+FEFF, which some programs put at the start of a text
+
+
+class JsonlSource:
+    """Reads the complete lines, and keeps an incomplete one for the next piece."""
+
+    unit = "line"
+
+    def __init__(self, mapper: Mapper, emit: Emit) -> None:
+        self._collection = mapper.blocks[0].name
+        self._emit = emit
+        self._pending: list[bytes] = []  # pieces of the line that has not ended
+        self._size = 0  # bytes of them
+        self._line = 0  # lines before it
+
+    def feed(self, data: bytes) -> None:
+        """Read bytes; emit the records that they complete."""
+        *ended, rest = data.split(b"\n")
+        for part in ended:
+            self._read(b"".join([*self._pending, part]))
+            self._pending, self._size = [], 0
+        self._pending.append(rest)
+        self._size += len(rest)
+        if self._size > LARGEST_RECORD:
+            raise self._error(f"a record is larger than {LARGEST_RECORD >> 20} MB", "invalid_document")
+
+    def finish(self) -> Iterable[None]:
+        """Read the last line, which needs no end."""
+        self._read(b"".join(self._pending))
+        return ()
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _read(self, line: bytes) -> None:
+        self._line += 1
+        text = (line.removeprefix(MARK) if self._line == 1 else line).strip()
+        if not text:
+            return
+        try:
+            record = _decode(text)
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise source_error(str(error), line=self._line) from None
+        if not isinstance(record, dict):
+            raise source_error("expected an object, the record of this line", line=self._line, code="invalid_document")
+        self._emit(self._collection, record, self._line, ())
+
+    def _error(self, reason: str, code: str) -> Exception:
+        return source_error(reason, line=self._line + 1, code=code)
