@@ -8,6 +8,7 @@ import io
 import json
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, ClassVar
 
@@ -22,9 +23,9 @@ from app.export import custom
 from app.export.custom import ExportMapper, ExportTemplate, TemplateLimits
 from app.export.document import lay_out
 from app.export.environment import RowEnvironment, readable
+from app.export.output import extension_of
 from app.export.read import Reader
 from app.export.request import read_parameters, read_request
-from app.export.output import extension_of
 from app.mapper.reverse.base import ReverseWriter
 from tests.export.conftest import TEXTS, Shop, put_mapper
 
@@ -46,7 +47,7 @@ def rendered(shop: Shop, mapper: ExportMapper, entity: str = "products", **optio
             async with database.snapshot("demo") as connection:
                 reader = Reader(connection, 30)
                 write = (
-                    custom.render(export, reader, mapper, NOW)
+                    custom.render(replace(export, now=NOW), reader, mapper)
                     if isinstance(mapper, ExportTemplate)
                     else custom.reverse(export, reader, mapper)
                 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 import zipfile
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -25,9 +26,9 @@ def workbook(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     """An empty workbook for some rows, ten in a sheet."""
     monkeypatch.setattr(to_excel, "ROWS", 10)
     model = catalog()
-    export = read_request(model, model["products"], "demo", {"format": "excel"})
+    export = replace(read_request(model, model["products"], "demo", {"format": "excel"}), now=NOW)
     fields = line_shape(export.query).fields
-    return empty_workbook(export, fields, request.param, column_widths(fields, b""), NOW)
+    return empty_workbook(export, fields, request.param, column_widths(fields, b""))
 
 
 def sheets(workbook: bytes) -> dict[str, bytes]:

@@ -27,7 +27,7 @@ def test_each_line_is_a_record(feed: Feed, chunk: int) -> None:
 
 
 def test_an_error_of_a_record_has_its_line(feed: Feed) -> None:
-    report = send(feed, "products", b'{"code":"A","name":"a"}\n\n{"code":"B","nope":1}\n')
+    report = send(feed, "products", b'{"code":"A","name":"a"}\n\n{"code":"B","name":"b","nope":1}\n')
     [error] = [each for each in report["errors"] if each["code"] != "batch_failed"]
     assert (error["code"], "line 3" in error["path"] + error["message"]) == ("unknown_field", True), error
 
