@@ -172,7 +172,7 @@ def _connect(url: str) -> psycopg.Connection[Any]:
 
 
 def _prepare(connection: psycopg.Connection[Any]) -> None:
-    """What a dump does not carry: rights on the database; and the table of what was applied."""
+    """Give the rights on the database, which a dump does not contain, and make the table of what was applied."""
     roles.close(connection)
     connection.execute(PREPARE)
     connection.execute(ALLOW)

@@ -46,7 +46,7 @@ from app.feed.staging import Staging
 
 log = logging.getLogger("bds.feed")
 
-RUNS = 2  # of what is staged, if bds migrate replaces functions meanwhile
+RUNS = 2  # how often staged rows are run at most; a second time if bds migrate replaced functions during the first
 LONG_READING = 0.5  # seconds after which a document that is being read belongs to an import that has begun
 STOP_TIMEOUT = 8.0  # seconds that an import has to end when the service stops
 NOTICE = re.compile(r"((\w+).*): (\d+) of (\d+) rows done")  # of bds.import_run; its first word is bds.imports.phase

@@ -74,7 +74,7 @@ class Query:
 
     @property
     def has_long_rows(self) -> bool:
-        """Whether rows hold collections that are no children: those can be of any length."""
+        """Whether rows hold collections other than children: those can be of any length."""
         return any(each.step.many and not each.step.child for _, each in self.expansions)
 
     @property

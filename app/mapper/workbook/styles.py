@@ -20,7 +20,7 @@ BRACKETS = re.compile(r"\[[^\]]*\]")  # colours, conditions, languages
 DATE = re.compile(r"[dmhys]", re.IGNORECASE)
 DAY = 86_400_000  # milliseconds
 EPOCH, EPOCH_1904 = datetime(1899, 12, 30), datetime(1904, 1, 1)
-ERROR = "#VALUE!"  # what a spreadsheet shows for a number that is no date
+ERROR = "#VALUE!"  # what a spreadsheet shows for a number with a date's format that no date has
 
 
 def read_styles(part: Part) -> list[Kind | None]:

@@ -90,7 +90,7 @@ class SharedTexts:
 
 
 def read_texts(part: Part) -> SharedTexts:
-    """Read the table of texts that cells share.  Pronunciations (rPh) are no text."""
+    """Read the table of texts that cells share.  Pronunciations (rPh) are left out."""
     texts, collector = SharedTexts(), Collector()
     spoken = 0
 
