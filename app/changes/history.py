@@ -13,6 +13,7 @@ from app.database.session import Session
 from app.errors import ServiceError
 from app.query.query import Query
 from app.query.sql_statements import page
+from app.types import named
 
 # A value in the format of /c: ids are text, times are UTC with a Z.
 VALUES: LiteralString = """
@@ -79,7 +80,7 @@ async def read_versions(
         **{"company": company, "entity": entity.name, "id": id, "limit": limit, "offset": offset},
         "names": list(entity.fields),
         "ids": [field.name for field in entity.fields.values() if field.name == "id" or field.reference],
-        "times": [field.name for field in entity.fields.values() if field.type == "timestamptz"],
+        "times": [field.name for field in entity.fields.values() if named(field.type).kind == "timestamp"],
     }
     rows = await (await connection.execute(HISTORY, parameters)).fetchall()
     return [text for (text,) in rows[:limit]], len(rows) > limit

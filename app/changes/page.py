@@ -16,12 +16,12 @@ from app.database.catalog import Catalog
 from app.database.session import Session
 from app.errors import ServiceError
 from app.query import sql_statements
-from app.query.literals import INT8
 from app.query.query import Query
 from app.query.sql_parameters import Statement
 from app.query.sql_rows import RECORDS
 from app.query.sql_select import Select
 from app.query.tree import Comparison, Constant, Expression, Junction, Order
+from app.types.literals import INT8
 
 PAGE = 500  # records
 SPAN = 100_000  # records that one page with a filter searches; a filter that matches few would read the whole log at once

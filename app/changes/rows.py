@@ -17,15 +17,16 @@ from app.database.past import Moment, model_of, name_version, require_version_ke
 from app.database.replicas import require_position
 from app.database.session import Row, Session, read_row_on
 from app.errors import QueryError, about
-from app.query import literals, parse_where, sql_statements
+from app.query import parse_where, sql_statements
 from app.query.cache import Cache
 from app.query.check_where import WhereChecker
-from app.query.literals import INT8
 from app.query.moments import moment_of
 from app.query.query import Query
 from app.query.sql_parameters import Statement
 from app.query.sql_rows import NESTED, Style
 from app.query.tree import Column, Comparison, Constant, Expression, Order
+from app.types import TYPES
+from app.types.literals import INT8
 
 DEFAULT_LIMIT = 1_000
 MAX_LIMIT = 10_000
@@ -127,7 +128,7 @@ def row_key(catalog: Catalog, entity: Entity, text: str) -> Expression | None:
     if field is None:
         raise QueryError(f"{kind!r} is not a lookup of {entity.name}: expected one of {', '.join(f.name for f in keys.values())}")
     try:
-        return checker.compare(0, "eq", Column(0, field.type, (), field), Constant(0, *literals.typed(value, field.type)))
+        return checker.compare(0, "eq", Column(0, field.type, (), field), Constant(0, *TYPES[field.type].literal(value)))
     except ValueError:
         return None
 

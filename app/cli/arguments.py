@@ -9,7 +9,7 @@ from uuid import UUID
 
 from app import formats
 from app.cli import stdio
-from app.query.literals import INT8
+from app.types.literals import INT8
 
 SCOPES = ("read", "import", "hooks")
 MOST_PROCESSES = 64

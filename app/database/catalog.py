@@ -9,9 +9,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, LiteralString
+from typing import Any, LiteralString
 
-Type = Literal["text", "int2", "int4", "int8", "numeric", "float8", "bool", "date", "time", "timestamptz", "uuid"]
+from app import types
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class Field:
 
     name: str  # in every API and in the view, camelCase
     column: str  # in the table, snake_case
-    type: Type
+    type: types.Name
     precision: int | None  # digits of a numeric, else None
     scale: int | None
     max_length: int | None  # characters of a bounded text, else None
@@ -37,7 +37,7 @@ class Field:
             object.__setattr__(self, "identifies", self.unique and self.required)
 
     @classmethod
-    def computed(cls, name: str, type: Type, *, required: bool = True, reference: str | None = None) -> Field:
+    def computed(cls, name: str, type: types.Name, *, required: bool = True, reference: str | None = None) -> Field:
         """A column of a result as a field, though no registered table has it."""
         return cls(
             name=name,

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import date, datetime, time
 
 from psycopg.sql import SQL, Composable, Composed, Literal
 
 from app.export.row_formats import (
     LINE_ENDS,
-    NOT_FINITE,
     PLAIN,
     UNSAFE,
     or_empty,
@@ -23,7 +20,7 @@ from app.export.row_formats import (
 from app.export.shape import ExportField
 from app.mapper.exported import FORMULA
 from app.mapper.workbook.frames import LONGEST_CELL
-from app.query.tree import NUMBERS
+from app.types import TYPES, Cell, named
 
 ROW_MARK = "\x03"  # stands for a row's number, which the workbook fills in
 TOO_LONG = "\x04"  # stands for a text that a cell does not hold, before its length
@@ -31,29 +28,14 @@ NOT_BARE = f"(?:{FORMULA}|$)"  # an empty text gets a ', too, which tells it fro
 EXACT = 15  # digits that a spreadsheet's number keeps
 
 
-@dataclass(frozen=True, slots=True)
-class CellFormat:
-    """How a sheet shows the values of a type.  sample: a value with which the workbook is made to number its formats."""
-
-    style: int  # the number that cells name as s="2"
-    picture: str
-    width: int  # characters, at least
-    sample: date | time | float
-
-
 # XlsxWriter numbers cell formats in the order in which cells use them first: 0 is the default's number, 1 the header's.
-CELL_FORMATS = {
-    "date": CellFormat(2, "yyyy-mm-dd", 11, date(2026, 1, 1)),
-    "timestamptz": CellFormat(3, "yyyy-mm-dd hh:mm:ss", 19, datetime(2026, 1, 1)),
-    "time": CellFormat(4, "hh:mm:ss", 9, time(1)),
-    "decimal": CellFormat(5, "#,##0.00########", 8, 1.5),  # two decimals, more where the value has them
-}
+FORMATS = [each.excel for each in TYPES.values() if each.excel and each.excel.picture]
 
 
-def cell_format(field: ExportField) -> CellFormat | None:
+def cell_format(field: ExportField) -> Cell | None:
     """The format of a field's cells; None for the default."""
-    is_decimal = field.type == "numeric" and bool(field.column.field.scale)
-    return CELL_FORMATS.get("decimal" if is_decimal else field.type)
+    type = named(field.type)
+    return type.excel if type.excel in FORMATS and (type.kind != "decimal" or field.column.field.scale) else None
 
 
 class ExcelLines:
@@ -82,7 +64,7 @@ class ExcelLines:
             return text
         value, is_exact = number
         format = cell_format(field)
-        style = f' s="{format.style}"' if format else ""
+        style = f' s="{2 + FORMATS.index(format)}"' if format else ""
         start = Literal(f'<c r="{name}"{style}><v>')
         return SQL("case when {} then {} || {} || '</v></c>' else {} end").format(is_exact, start, value, text)
 
@@ -114,30 +96,13 @@ def bounded(text: Composable, written: Composable) -> Composed:
 
 def cell_number(field: ExportField, column: Composable) -> tuple[Composable, Composable] | None:
     """Return the value as a spreadsheet's number, and whether that is exact; None for a type without numbers."""
-    since = "{0} >= '1900-03-01' and {0} < {1}"  # Excel counts a 29 February 1900, which did not exist
-    match field.type:
-        case "date":
-            return SQL("({} - date '1899-12-30')").format(column), SQL(since).format(column, Literal("10000-01-01"))
-        case "timestamptz":
-            days = "round(extract(epoch from {}) / 86400 + 25569, 9)"
-            # a later moment would be rounded up to the year 10000, which Excel does not have
-            return SQL(days).format(column), SQL(since).format(column, Literal("9999-12-31 23:59:59.9999"))
-        case "time":
-            return SQL("round(extract(epoch from {}) / 86400, 9)").format(column), SQL("true")
-        case "float8":
-            return column, SQL("not ({})").format(SQL(NOT_FINITE).format(column))
-        case _ if field.type in NUMBERS:
-            return column, _is_exact(field, column)
-    return None
-
-
-def _is_exact(field: ExportField, column: Composable) -> Composable:
-    """Return the condition that an integer or decimal has at most EXACT digits."""
-    scale = field.column.field.scale if field.type == "numeric" else 0
-    if scale is not None and 0 <= scale < EXACT:
-        # no abs: the least integer has none
-        return SQL("{0} > -{1} and {0} < {1}").format(column, Literal(10 ** (EXACT - scale)))
-    return SQL("case when abs({0}) < 1e300 then {0}::float8::numeric = {0} else false end").format(column)
+    type = named(field.type)
+    if type.excel is None:
+        return None
+    exact, scale = type.excel.exact, field.column.field.scale
+    if type.kind == "decimal" and scale is not None and 0 <= scale < EXACT:
+        exact = f"{{0}} > -{10 ** (EXACT - scale)} and {{0}} < {10 ** (EXACT - scale)}"  # no abs: NaN is greater than any number
+    return SQL(type.excel.value).format(column), SQL(exact).format(column)
 
 
 def letters(number: int) -> str:

@@ -108,15 +108,17 @@ def _meaning(converted: int | None, union: int, content: Mapping[int, Thrift]) -
 
 
 _MICROSECONDS = record({2: record({})})
-BOOLEAN = ColumnType(Physical.BOOLEAN, {})
-INT16 = ColumnType(Physical.INT32, _meaning(16, 10, {1: (3, b"\x10"), 2: boolean(True)}))
-INT32 = ColumnType(Physical.INT32, {})
-INT64 = ColumnType(Physical.INT64, {})
-DOUBLE = ColumnType(Physical.DOUBLE, {})  # its values arrive as the integers of the same bits
-STRING = ColumnType(Physical.BYTE_ARRAY, _meaning(0, 1, {}))
-DATE = ColumnType(Physical.INT32, _meaning(6, 6, {}))  # days since 1970-01-01
-TIME = ColumnType(Physical.INT64, _meaning(None, 7, {1: boolean(False), 2: _MICROSECONDS}))
-TIMESTAMP = ColumnType(Physical.INT64, _meaning(10, 8, {1: boolean(True), 2: _MICROSECONDS}))  # since 1970-01-01 in UTC
+TYPES = {  # as app/types names them
+    "BOOLEAN": ColumnType(Physical.BOOLEAN, {}),
+    "INT16": ColumnType(Physical.INT32, _meaning(16, 10, {1: (3, b"\x10"), 2: boolean(True)})),
+    "INT32": ColumnType(Physical.INT32, {}),
+    "INT64": ColumnType(Physical.INT64, {}),
+    "DOUBLE": ColumnType(Physical.DOUBLE, {}),  # its values arrive as the integers of the same bits
+    "STRING": ColumnType(Physical.BYTE_ARRAY, _meaning(0, 1, {})),
+    "DATE": ColumnType(Physical.INT32, _meaning(6, 6, {})),  # days since 1970-01-01
+    "TIME": ColumnType(Physical.INT64, _meaning(None, 7, {1: boolean(False), 2: _MICROSECONDS})),
+    "TIMESTAMP": ColumnType(Physical.INT64, _meaning(10, 8, {1: boolean(True), 2: _MICROSECONDS})),  # since 1970-01-01 in UTC
+}
 
 
 def decimal(precision: int, scale: int) -> ColumnType:

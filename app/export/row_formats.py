@@ -25,6 +25,7 @@ from psycopg.sql import SQL, Composable, Composed, Literal
 from app.database.catalog import Navigation
 from app.export.shape import ExportField, RecordShape
 from app.mapper.exported import FORMULA
+from app.types import named
 
 QUOTED = SQL("(format csv)")
 PLAIN = SQL("(format csv, quote e'\\x01', delimiter e'\\x02')")
@@ -35,10 +36,6 @@ UNSAFE = "[\x01-\x1f\ufffe\uffff]"
 LINE_ENDS = {"\t": "&#9;", "\n": "&#10;", "\r": "&#13;"}
 
 SHOWN_DECIMALS = 2  # of a decimal that people read, unless it has more that are not 0
-
-# Conditions on values that PostgreSQL can hold and an import document cannot.
-ENDLESS = "not ({0} >= '0001-01-01' and {0} < '10000-01-01')"
-NOT_FINITE = "{} in ('NaN', 'Infinity', '-Infinity')"
 
 
 class RecordFormat(Protocol):
@@ -71,19 +68,12 @@ def text_of(field: ExportField, column: Composable, *, shown: bool = False) -> C
 
     shown: as people read it: a timestamp ends with its seconds, without T and Z; a decimal has two decimals, more if it needs them.
     """
-    if field.type == "text":
-        return column
-    if shown and field.type == "numeric" and (field.column.field.scale or 0) > SHOWN_DECIMALS:
+    type = named(field.type)
+    if shown and type.kind == "decimal" and (field.column.field.scale or 0) > SHOWN_DECIMALS:
         return SQL("case when scale(trim_scale({0})) > {1} then trim_scale({0}) else round({0}, {1}) end::text").format(
             column, Literal(SHOWN_DECIMALS)
         )
-    if field.type != "timestamptz":
-        return SQL("{}::text").format(column)
-    picture = "YYYY-MM-DD HH24:MI:SS" if shown else 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'
-    # to_char writes neither infinity nor years before 1
-    return SQL("case when {} then {}::text else to_char({} at time zone 'UTC', {}) end").format(
-        SQL(ENDLESS).format(column), column, column, Literal(picture)
-    )
+    return SQL(type.shown if shown else type.text).format(column)
 
 
 def shown_decimal(text: str) -> str:

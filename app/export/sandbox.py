@@ -10,7 +10,7 @@ import json
 import sys
 import traceback
 from collections.abc import Iterator
-from datetime import date, datetime, time
+from datetime import datetime
 from decimal import Decimal
 from typing import Any, NoReturn
 
@@ -19,10 +19,10 @@ from jinja2 import StrictUndefined, TemplateError, TemplateSyntaxError
 
 from app import child
 from app.export.environment import RowEnvironment, readable
+from app.types import named
 
 HEAD = 1  # line of the mapper's text before the template: its type
 WRITE = 64 << 10  # characters from which pieces are written
-READERS = {"date": date.fromisoformat, "timestamptz": datetime.fromisoformat, "time": time.fromisoformat, "numeric": Decimal}
 ENCODER = msgspec.json.Encoder(decimal_format="number")
 MARKUP = 2_000_000  # characters of HTML that are laid out as a PDF
 TEMPLATE = "<template>"  # the file name in tracebacks that Jinja2 gives a template
@@ -144,10 +144,11 @@ def convert_row(record: Row, types: dict[str, Any]) -> Row:
 
 def convert(type: str | None, value: Any) -> Any:
     """Return a value in the Python type for its type; unchanged if there is none or it has no such value, as for infinity."""
-    if value is None or type not in READERS or isinstance(value, Decimal):
+    read = named(type).python if type else None
+    if value is None or read is None or isinstance(value, Decimal):
         return value
     try:
-        return READERS[type](value)
+        return read(value)
     except (ValueError, TypeError):
         return value
 

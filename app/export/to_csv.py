@@ -10,6 +10,7 @@ from app.export.read import Reader
 from app.export.request import ExportRequest
 from app.export.row_formats import QUOTED, text_of, without_formula
 from app.export.shape import ExportField, line_shape
+from app.types import PLAIN_TEXT, named
 
 
 class CsvLines:
@@ -23,8 +24,8 @@ class CsvLines:
     def value(self, field: ExportField, column: Composable) -> Composable:
         if field.type == "text":
             return without_formula(column)
-        # COPY writes every other type as text_of does
-        return text_of(field, column) if field.type in ("bool", "timestamptz") else column
+        # COPY writes most types by themselves as their text is, but for true and false
+        return text_of(field, column) if field.type == "bool" or named(field.type).text != PLAIN_TEXT else column
 
 
 async def write(export: ExportRequest, reader: Reader) -> AsyncGenerator[bytes, None]:

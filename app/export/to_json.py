@@ -10,13 +10,10 @@ from app.database.catalog import Navigation
 from app.export import statements
 from app.export.read import Reader
 from app.export.request import ExportRequest
-from app.export.row_formats import ENDLESS, NOT_FINITE, PLAIN, concatenated, text_of
+from app.export.row_formats import PLAIN, concatenated, text_of
 from app.export.shape import ExportField, RecordShape, related_shapes
 from app.query.sql_parameters import Statement
-from app.query.tree import INTEGERS
-
-# The values of a type that no import accepts.
-UNIMPORTABLE = {"date": ENDLESS, "timestamptz": ENDLESS, "numeric": NOT_FINITE, "float8": NOT_FINITE}
+from app.types import named
 
 
 class JsonRecords:
@@ -33,8 +30,8 @@ class JsonRecords:
             value = self.value(field, column)
             key = Literal(f',"{field.name}":' if parts else f',{{"{field.name}":')
             text = SQL("{} || {}").format(key, SQL("coalesce({}, 'null')").format(value) if field.nullable else value)
-            if parts and self.importable and field.type in UNIMPORTABLE:
-                text = SQL("case when {} then '' else {} end").format(SQL(UNIMPORTABLE[field.type]).format(column), text)
+            if parts and self.importable and (lacks := named(field.type).lacks):
+                text = SQL("case when {} then '' else {} end").format(SQL(lacks).format(column), text)
             parts.append(text)
         for step, records in children:
             parts.append(SQL("{} || coalesce(substr({}, 2), '') || ']'").format(Literal(f',"{step.name}":['), records))
@@ -44,11 +41,10 @@ class JsonRecords:
         """Return the JSON text of a value."""
         if field.lookup:
             return SQL("to_json({} || {})::text").format(Literal(f"{field.lookup}:"), text_of(field, column))
-        if field.type in INTEGERS or field.type == "bool":
-            return SQL("{}::text").format(column)
-        if field.type == "timestamptz":
-            return SQL("""'"' || {} || '"'""").format(text_of(field, column))
-        return SQL("to_json({})::text").format(column)
+        type = named(field.type)
+        if type.is_total:
+            return SQL(type.json).format(column)
+        return SQL("""'"' || {} || '"'""").format(text_of(field, column))
 
 
 async def write(export: ExportRequest, reader: Reader) -> AsyncGenerator[bytes, None]:

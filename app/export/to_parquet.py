@@ -16,33 +16,14 @@ from app.export import parquet
 from app.export.parquet import MOST_DIGITS, ColumnType, ParquetWriter
 from app.export.read import Reader
 from app.export.request import ExportRequest
-from app.export.row_formats import ENDLESS, PLAIN, row_column
+from app.export.row_formats import PLAIN, row_column
 from app.export.shape import ExportField, line_shape
+from app.types import named
 
 ROWS = 1 << 15  # of a row group
 SIZE = 4 << 20  # bytes of JSON from which a row group is full
 
-# The JSON of a value, and null for a value that the type cannot hold: infinity, NaN, 24:00, years outside 1 to 9999.
-EXACT = "trunc(nullif({{0}}, 'NaN') * {})::text"  # times a power of ten
-TEMPLATES = {
-    "text": "to_json({0})::text",
-    "float8": "('x' || encode(float8send({0}), 'hex'))::bit(64)::int8::text",
-    "date": f"case when {ENDLESS} then null else ({{0}} - date '1970-01-01')::text end",
-    "time": "case when {0} < '24:00' then (extract(epoch from {0}) * 1000000)::int8::text end",
-    "timestamptz": f"case when {ENDLESS} then null else (extract(epoch from {{0}}) * 1000000)::int8::text end",
-    **dict.fromkeys(("bool", "int2", "int4", "int8"), "{0}::text"),
-}
-TYPES = {
-    "bool": parquet.BOOLEAN,
-    "int2": parquet.INT16,
-    "int4": parquet.INT32,
-    "int8": parquet.INT64,
-    "float8": parquet.DOUBLE,
-    "date": parquet.DATE,
-    "time": parquet.TIME,
-    "timestamptz": parquet.TIMESTAMP,
-}
-
+EXACT = "trunc(nullif({{0}}, 'NaN') * {})::text"  # the JSON of a decimal: times a power of ten
 _decode = msgspec.json.Decoder().decode
 
 
@@ -60,21 +41,21 @@ class ParquetLines:
     def value(self, field: ExportField, column: Composable) -> Composable:
         digits = decimal_digits(field)
         exact = EXACT.format(10 ** digits[1]) if digits else None
-        template = exact or TEMPLATES.get(field.type, "to_json({0}::text)::text")
+        template = exact or named(field.type).parquet[1]
         return SQL("coalesce({}, 'null')").format(SQL(template).format(column))
 
 
 def decimal_digits(field: ExportField) -> tuple[int, int] | None:
     """Return precision and scale of a decimal that Parquet can hold, else None: then its text is exact."""
     precision, scale = field.column.field.precision, field.column.field.scale
-    if field.type != "numeric" or precision is None or scale is None or not 0 <= scale <= precision <= MOST_DIGITS:
+    if named(field.type).kind != "decimal" or precision is None or scale is None or not 0 <= scale <= precision <= MOST_DIGITS:
         return None
     return precision, scale
 
 
 def column_type(field: ExportField) -> ColumnType:
     digits = decimal_digits(field)
-    return TYPES.get(field.type, parquet.STRING) if digits is None else parquet.decimal(*digits)
+    return parquet.decimal(*digits) if digits else parquet.TYPES[named(field.type).parquet[0]]
 
 
 async def write(export: ExportRequest, reader: Reader) -> AsyncGenerator[bytes, None]:

@@ -13,29 +13,11 @@ from app.export.read import Reader
 from app.export.request import ExportRequest
 from app.export.row_formats import PLAIN, concatenated, escaped, text_of
 from app.export.shape import ExportField, RecordShape, record_shape, related_shapes
+from app.types import TYPES, named
 
 HEAD = '<?xml version="1.0" encoding="UTF-8"?>\n'
 ROOT = "document"  # around several collections
 QUOTES = {'"': "&quot;"}
-SCHEMA_TYPES = {
-    "bool": "xs:boolean",
-    "int2": "xs:short",
-    "int4": "xs:int",
-    "int8": "xs:long",
-    "numeric": "xs:decimal",
-    "float8": "xs:double",
-    "date": "xs:date",
-    "time": "xs:time",
-    "timestamptz": "xs:dateTime",
-}
-# The texts that PostgreSQL writes for values that a type of XML Schema does not have.
-SPECIAL_VALUES = {
-    "numeric": ("NaN", "Infinity", "-Infinity"),
-    "float8": ("NaN", "Infinity", "-Infinity"),
-    "date": ("infinity", "-infinity"),
-    "timestamptz": ("infinity", "-infinity"),
-    "time": ("24:00:00",),
-}
 
 
 class XmlRecords:
@@ -95,10 +77,12 @@ def schema(export: ExportRequest) -> bytes:
 
 def _simple_types() -> Iterator[str]:
     """Yield a type for each type with special values: those of XML Schema, or one of the special ones."""
-    for type, values in SPECIAL_VALUES.items():
-        words = "".join(f'<xs:enumeration value="{value}"/>' for value in values)
+    for type in TYPES.values():
+        if not type.beside_xsd:
+            continue
+        words = "".join(f'<xs:enumeration value="{value}"/>' for value in type.beside_xsd)
         yield (
-            f'<xs:simpleType name="{type}"><xs:union memberTypes="{SCHEMA_TYPES[type]}">'
+            f'<xs:simpleType name="{type.name}"><xs:union memberTypes="{type.xsd}">'
             f'<xs:simpleType><xs:restriction base="xs:string">{words}</xs:restriction></xs:simpleType></xs:union></xs:simpleType>'
         )
 
@@ -117,8 +101,6 @@ def _complex(name: str, inside: Iterable[str], occurs: str = "") -> Iterator[str
 
 
 def _field(field: ExportField) -> Iterator[str]:
-    if field.lookup:
-        type = "xs:string"
-    else:
-        type = field.type if field.type in SPECIAL_VALUES else SCHEMA_TYPES.get(field.type, "xs:string")
-    yield f'<xs:element name="{field.name}" type="{type}"' + (' nillable="true"/>' if field.nullable else "/>")
+    type = TYPES["text"] if field.lookup else named(field.type)
+    written = type.name if type.beside_xsd else type.xsd
+    yield f'<xs:element name="{field.name}" type="{written}"' + (' nillable="true"/>' if field.nullable else "/>")

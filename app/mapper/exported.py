@@ -20,7 +20,8 @@ from app.database.catalog import Catalog, Entity, Field
 from app.errors import ServiceError
 from app.formats import XML, Format
 from app.mapper.language.functions import ABSENT, to_text
-from app.mapper.language.tree import NUMERIC, Block, Mapper, Rule, SourceFormat, SourcePath
+from app.mapper.language.tree import Block, Mapper, Rule, SourceFormat, SourcePath
+from app.types import named
 
 LOST = "\ufffd"  # stands for a character that XML does not hold
 EMPTY = "\0\0"  # a quoted empty cell of CSV; no stored text holds U+0000
@@ -95,4 +96,4 @@ def restored_element(rule: Rule, text: str) -> Any:
 
 
 def has_special(field: Field) -> bool:
-    return field.type in NUMERIC or field.type in ("date", "timestamptz")
+    return named(field.type).lacks != ""

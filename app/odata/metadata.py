@@ -16,6 +16,7 @@ from app.query.functions import FUNCTIONS
 from app.query.options import MAX_LEVELS
 from app.query.sql_rows import NAMESPACE
 from app.query.types import TYPE_NAMES
+from app.types import named
 
 CONTAINER = "Container"
 EDMX = "http://docs.oasis-open.org/odata/ns/edmx"
@@ -105,11 +106,10 @@ def _property(parent: Element, each: Field) -> None:
     facets = {"Nullable": _boolean(not each.required)}
     if each.max_length is not None:
         facets["MaxLength"] = str(each.max_length)
-    if each.type == "numeric":
+    if named(each.type).kind == "decimal":
         facets |= {"Precision": str(each.precision)} if each.precision is not None else {}
         facets["Scale"] = str(each.scale) if each.scale is not None else "variable"
-    if each.type in ("timestamptz", "time"):
-        facets["Precision"] = "6"
+    facets |= named(each.type).facets or {}
     element = SubElement(parent, "Property", {"Name": each.name, "Type": TYPE_NAMES[each.type], **facets})
     _description(element, each.description)
     if each.name in ("id", "updatedAt") or each.generated:

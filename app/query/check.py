@@ -16,7 +16,6 @@ from typing import Any, ClassVar, cast
 
 from app.database.catalog import Catalog, Entity, Field, Navigation
 from app.errors import QueryError
-from app.query import literals
 from app.query.functions import BOUNDED, NUMERIC, WHOLE
 from app.query.indexable import indexable
 from app.query.nodes import Name, Node, Operation, Path, Sorting, Unsupported
@@ -37,6 +36,7 @@ from app.query.tree import (
     Type,
 )
 from app.query.types import TYPE_NAMES, common, converted, unify
+from app.types import literals
 
 MAX_GROWTH = 100  # arithmetic operators and concatenations in one expression: their results stay within PostgreSQL's limits
 

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from app.database.catalog import Field
-from app.database.catalog import Type as FieldType
 from app.errors import QueryError
 from app.query.check import call
 from app.query.check_odata import ODataChecker
@@ -23,6 +22,7 @@ from app.query.functions import AGGREGATES, PRESENT, ROWS, accepts
 from app.query.nodes import Aggregation, Grouping, Node, Operation, Path
 from app.query.tree import Call, Column, Count, Expression, Junction, Quantifier, RelatedRows, Result, walk
 from app.query.types import TYPE_NAMES
+from app.types import Name as FieldType
 
 MAX_RESULTS = 100  # fields and aggregates of a group
 OPERANDS = {"sum": "numbers", "avg": "numbers", "average": "numbers", "min": "comparable values", "max": "comparable values"}

@@ -11,12 +11,12 @@ from typing import TypeVar, cast
 
 from app.database.catalog import Catalog, Entity, Field, Navigation
 from app.errors import QueryError
-from app.query import literals
 from app.query.check import Checker, call, column, unknown
 from app.query.functions import PATTERNS
 from app.query.nodes import Literal, Name, Operation, Path
 from app.query.tree import NUMBERS, Column, Comparison, Constant, Expression, Junction, Membership
 from app.query.types import TYPE_NAMES
+from app.types import TYPES, literals
 
 T = TypeVar("T")
 
@@ -119,7 +119,7 @@ def _typed(literal: Literal, field: Field) -> Constant:
             case "null":
                 return Constant(literal.at, "null", None)
             case "text":
-                return Constant(literal.at, *literals.typed(literal.text, field.type))
+                return Constant(literal.at, *TYPES[field.type].literal(literal.text))
             case "number" if field.type in NUMBERS:
                 return Constant(literal.at, *literals.number(literal.text))
             case "number" if field.type == "text" and field.reference:

@@ -7,6 +7,7 @@ company.  Arithmetic is numeric, which cannot overflow within the bounds that th
 from __future__ import annotations
 
 from app.query.tree import INTEGERS, NUMBERS, Function, Type
+from app.types import TYPES, Name
 
 # White space by Unicode.
 SPACES = (
@@ -35,18 +36,6 @@ DAYS = f"case when {{{{0}}}} between date '{FIRST_MOMENT}' and date '{LAST_MOMEN
 MOMENTS = (
     f"case when {{{{0}}}} between timestamptz '{FIRST_MOMENT}' and timestamptz '{LAST_MOMENT}' then ({{}} at time zone 'UTC') end"
 )
-
-# How OData writes values, for casts from text.  PostgreSQL also accepts other forms, such as 'now', 'Jan 5 2026' and ' 0x1F '.
-_DAY = "[0-9]{4}-[0-9]{2}-[0-9]{2}"
-_CLOCK = "[0-9]{2}:[0-9]{2}(:[0-9]{2}([.][0-9]{1,12})?)?"
-FORMS: dict[Type, str] = {
-    **dict.fromkeys(("int2", "int4", "int8"), "[-+]?[0-9]+"),
-    "numeric": "[-+]?[0-9]+([.][0-9]+)?([eE][-+]?[0-9]+)?",
-    "date": _DAY,
-    "time": _CLOCK,
-    "timestamptz": f"{_DAY}[Tt]{_CLOCK}([Zz]|[-+][0-9]{{2}}:[0-9]{{2}})",
-    "uuid": "[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}",
-}
 
 
 def _text() -> list[Function]:
@@ -156,7 +145,7 @@ def _aggregates() -> list[Function]:
         ("whole", "whole"),
         ("number", "numeric"),
     ]
-    ordered: tuple[Type, ...] = ("int2", "int4", "int8", "whole", "numeric", "float8", "date", "time", "timestamptz")
+    ordered: tuple[Type, ...] = (*(each.name for each in TYPES.values() if each.kind not in ("text", "bool", "uuid")), "whole")
     functions = [Function("sum", (type,), total, "sum({0})", partial=True) for type, total in sums]
     for name in ("avg", "average"):
         functions += [Function(name, (type,), "numeric", "avg({0})", partial=True) for type, _ in sums]
@@ -184,29 +173,17 @@ WHOLE = Function("numeric", ("integer",), "whole", "{0}::numeric")
 BOUNDED = Function("numeric", ("number",), "numeric", "case when abs({0}) < 1e308::numeric then {0} end", partial=True)
 WITHOUT_ZONE = Function("local", ("timestamptz",), "timestamp", LOCAL)
 
-EDM: dict[str, Type] = {
-    "Edm.String": "text",
-    "Edm.Boolean": "bool",
-    "Edm.Int16": "int2",
-    "Edm.Int32": "int4",
-    "Edm.Int64": "int8",
-    "Edm.Decimal": "numeric",
-    "Edm.Double": "numeric",
-    "Edm.Date": "date",
-    "Edm.TimeOfDay": "time",
-    "Edm.DateTimeOffset": "timestamptz",
-    "Edm.Guid": "uuid",
-}
-LIMITS: dict[Type, tuple[int, int]] = {"int2": (-(2**15), 2**15 - 1), "int4": (-(2**31), 2**31 - 1), "int8": (-(2**63), 2**63 - 1)}
+# Targets of casts by OData's names: arithmetic with doubles is numeric, which cannot overflow.
+EDM: dict[str, Name] = {each.edm: "numeric" if each.kind == "double" else each.name for each in TYPES.values()}
 
 
-def cast(source: Type, target: Type) -> Function | None:
+def cast(source: Type, target: Name) -> Function | None:
     """Return the cast function, which gives null for a value that cannot be cast; None if no value of `source` can be cast."""
     template = _cast(source, target)
     return Function("cast", ("any",), target, template, partial=True) if template else None
 
 
-def _cast(source: Type, target: Type) -> str | None:
+def _cast(source: Type, target: Name) -> str | None:
     match source, target:
         case _, _ if source == target:
             return "{0}"
@@ -220,8 +197,8 @@ def _cast(source: Type, target: Type) -> str | None:
             return _read(target)
         case _, "numeric" if source in NUMBERS:
             return "{0}::numeric"
-        case _, "int2" | "int4" | "int8" if source in NUMBERS:
-            low, high = LIMITS[target]
+        case _, _ if target in INTEGERS and source in NUMBERS:
+            low, high = TYPES[target].limits or (0, 0)
             return f"case when trunc({{0}}) between {low} and {high} then trunc({{0}})::{target} end"
         case "timestamptz", "date" | "time":
             return f"{LOCAL}::{target}"
@@ -230,9 +207,12 @@ def _cast(source: Type, target: Type) -> str | None:
     return None
 
 
-def _read(target: Type) -> str:
-    """Read a text in OData's notation of the type; null for other texts, and for numbers too large for arithmetic."""
-    form = FORMS[target].replace("{", "{{").replace("}", "}}")
+def _read(target: Name) -> str:
+    """Read a text in OData's notation of the type; null for other texts, and for numbers too large for arithmetic.
+
+    PostgreSQL also accepts other forms, such as 'now', 'Jan 5 2026' and ' 0x1F '.
+    """
+    form = TYPES[target].form.replace("{", "{{").replace("}", "}}")
     valid = f"{{0}} collate \"C\" ~ '^({form})$' and pg_input_is_valid({{0}}, '{target}')"
     if target == "numeric":
         return f"case when not ({valid}) then null when abs({{0}}::numeric) < 1e308::numeric then {{0}}::numeric end"

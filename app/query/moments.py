@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from app.database.past import Moment
 from app.errors import QueryError, about
-from app.query.literals import timestamp
+from app.types.literals import timestamp
 
 EXPECTED = "expected a version such as 17, or a time in UTC such as 2026-01-01 or 2026-01-01T14:30:00Z"
 

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from app.errors import QueryError
-from app.query.literals import storable
 from app.query.query import Query
 from app.query.tree import Comparison, Constant, Expression, IsNull, Junction, Not, Order
+from app.types.literals import storable
 
 MAX_PAGE = 1_000  # rows
 MAX_LONG_PAGE = 100  # rows of unbounded length

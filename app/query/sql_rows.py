@@ -14,20 +14,12 @@ from psycopg.sql import SQL, Composable, Composed, Identifier, Literal
 from app.database.catalog import Catalog, Entity, Field, Navigation
 from app.query.sql_parameters import BASE, COMPANY
 from app.query.sql_past import Joined, past_rows
+from app.types import TYPES
 
 NAMESPACE = "bds"  # of entity types in OData
 
 # Types that the JSON value alone does not tell; full metadata names them.
-EDM_TYPES = {
-    "int2": "Int16",
-    "int4": "Int32",
-    "int8": "Int64",
-    "numeric": "Decimal",
-    "date": "Date",
-    "time": "TimeOfDay",
-    "timestamptz": "DateTimeOffset",
-    "uuid": "Guid",
-}
+EDM_TYPES = {each.name: each.edm.removeprefix("Edm.") for each in TYPES.values() if each.kind not in ("text", "bool", "double")}
 
 # The change log as the view of an entity, under the API's names.
 CHANGES = SQL(
@@ -114,26 +106,19 @@ class Writer:
 
     def template(self, field: Field) -> tuple[str, bool]:
         """The JSON text of a column, and whether every value has one (an infinite timestamp does not)."""
-        match field.type:
-            case "int2" | "int4" | "int8":
-                quoted = (
-                    (self.style.numbers_as_strings and field.type == "int8")
-                    or (self.style.ids_as_strings and _is_id(field))
-                    or (self.style.references_as_strings and field.reference is not None)
-                )
-                return ("""'"' || {}::text || '"'""" if quoted else "{}::text"), True
-            case "bool":
-                return "{}::text", True
-            case "numeric" if self.style.numbers_as_strings:
-                return """'"' || {}::text || '"'""", True
-            case "timestamptz":
-                return r"""to_char({} at time zone interval '0', '\"YYYY-MM-DD"T"HH24:MI:SS.US"Z"\"')""", False
-            case "numeric":  # faster than to_json, which checks the text again; with a precision, NaN is the only exception
-                text = "nullif({0}::text, 'NaN')"
-                if not field.precision:
-                    text = f"nullif(nullif({text}, 'Infinity'), '-Infinity')"
-                return f"coalesce({text}, to_json({{0}})::text)", True
-        return "to_json({})::text", True
+        type = TYPES[field.type]
+        if (
+            (self.style.numbers_as_strings and type.edm in ("Edm.Int64", "Edm.Decimal"))
+            or (self.style.ids_as_strings and _is_id(field))
+            or (self.style.references_as_strings and field.reference is not None)
+        ):
+            return """'"' || {0}::text || '"'""", True
+        if type.kind == "decimal":  # faster than to_json, which checks the text again; with a precision, NaN is the only exception
+            text = "nullif({0}::text, 'NaN')"
+            if not field.precision:
+                text = f"nullif(nullif({text}, 'Infinity'), '-Infinity')"
+            return f"coalesce({text}, to_json({{0}})::text)", True
+        return type.json, type.is_total
 
     def children(self, step: Navigation, alias: str) -> Composed:
         """The JSON text of a row's children: an array ordered by id."""

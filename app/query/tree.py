@@ -14,16 +14,15 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Literal as Choice
 
-from app.database import catalog
+from app import types
 from app.database.catalog import Field, Navigation
 from app.query.nodes import Node
 
-# Beyond the types of fields: a whole number of any size (the result of integer arithmetic), a timestamp without its zone (in UTC,
-# for comparison with a date), and the type of null.
-Type = catalog.Type | Choice["whole", "timestamp", "null"]
+Type = types.AnyName
 
-INTEGERS: frozenset[Type] = frozenset(("int2", "int4", "int8", "whole"))
-NUMBERS: frozenset[Type] = INTEGERS | {"numeric", "float8"}
+INTEGERS: frozenset[Type] = types.INTEGERS | {"whole"}
+NUMBERS: frozenset[Type] = types.NUMBERS | {"whole"}
+DOUBLES: frozenset[Type] = types.of_kind("double")
 
 Comparator = Choice["eq", "ne", "lt", "le", "gt", "ge"]
 

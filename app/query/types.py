@@ -10,24 +10,13 @@ from dataclasses import replace
 
 from app.errors import QueryError
 from app.query.functions import NUMERIC, WITHOUT_ZONE
-from app.query.tree import NUMBERS, Call, Constant, Expression, Function, Type
+from app.query.tree import DOUBLES, NUMBERS, Call, Constant, Expression, Function, Type
+from app.types import TYPES
 
 # The names of types in error messages and metadata.
 TYPE_NAMES: dict[Type, str] = {
-    "text": "Edm.String",
-    "bool": "Edm.Boolean",
-    "int2": "Edm.Int16",
-    "int4": "Edm.Int32",
-    "int8": "Edm.Int64",
-    "whole": "Edm.Int64",
-    "numeric": "Edm.Decimal",
-    "float8": "Edm.Double",
-    "date": "Edm.Date",
-    "time": "Edm.TimeOfDay",
-    "timestamp": "Edm.DateTimeOffset",
-    "timestamptz": "Edm.DateTimeOffset",
-    "uuid": "Edm.Guid",
-    "null": "null",
+    **{each.name: each.edm for each in TYPES.values()},
+    **{"whole": TYPES["int8"].edm, "timestamp": TYPES["timestamptz"].edm, "null": "null"},
 }
 
 # If the constants of a list differ in type, all become the one of their types that comes last here.
@@ -37,7 +26,7 @@ WIDENING: tuple[Type, ...] = ("int8", "float8", "whole", "numeric", "date", "tim
 def unify(at: int, left: Expression, right: Expression) -> tuple[Expression, Expression]:
     """Return both operands, converted if necessary.  Raises QueryError at position `at` if their types cannot be compared."""
     types = {left.type, right.type}
-    if len(types) == 1 or types <= NUMBERS - {"float8"}:
+    if len(types) == 1 or types <= NUMBERS - DOUBLES:
         return left, right
     if types <= NUMBERS:
         return _number(left, right), _number(right, left)
@@ -59,7 +48,7 @@ def _number(operand: Expression, other: Expression) -> Expression:
     """
     if isinstance(operand, Constant) and _fits(operand):
         return replace(operand, type="float8")
-    if operand.type == "float8" and not (isinstance(other, Constant) and _fits(other)):
+    if operand.type in DOUBLES and not (isinstance(other, Constant) and _fits(other)):
         return converted(operand, NUMERIC)
     return operand
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from http import HTTPStatus
 from importlib.metadata import version
 from typing import Any
@@ -26,20 +26,8 @@ from app.service.operations import (
     Operation,
 )
 from app.service.schemas import SCHEMAS, TEXT, Schema, array, nullable, page, record, ref
+from app.types import named
 
-TYPES: Mapping[str, Schema] = {
-    "text": TEXT,
-    "int2": {"type": "integer"},
-    "int4": {"type": "integer"},
-    "int8": {"type": "integer", "format": "int64"},
-    "numeric": {"type": "number"},
-    "float8": {"type": "number", "format": "double"},
-    "bool": {"type": "boolean"},
-    "date": {"type": "string", "format": "date"},
-    "time": {"type": "string", "format": "time"},
-    "timestamptz": {"type": "string", "format": "date-time"},
-    "uuid": {"type": "string", "format": "uuid"},
-}
 SCHEMES = {
     "bearer": {"type": "http", "scheme": "bearer", "description": "An API key, or a token of `POST /auth/login`"},
     "basic": {"type": "http", "scheme": "basic", "description": "User `api`, password: an API key"},
@@ -146,11 +134,11 @@ def _operation(catalog: Catalog, path: str, operation: Operation) -> dict[str, A
     parameters: list[dict[str, Any]] = [
         {"name": name, "in": "path", "required": True, "schema": schemas.get(name, TEXT)} for name in PATH_PARAMETER.findall(path)
     ]
-    for where, named in (("query", operation.query), ("header", operation.headers)):
-        required = ("export",) if "export" in named else ()
+    for where, given in (("query", operation.query), ("header", operation.headers)):
+        required = ("export",) if "export" in given else ()
         parameters += [
             {"name": name, "in": where, "required": name in required, "schema": schema, "description": about}
-            for name, (schema, about) in named.items()
+            for name, (schema, about) in given.items()
         ]
     found: dict[str, Any] = {
         "operationId": operation.id,
@@ -194,7 +182,7 @@ def _row(catalog: Catalog, entity: Entity) -> Schema:
 
 
 def _value(field: Field) -> Schema:
-    schema = TEXT if field.name == "id" or field.reference else dict(TYPES[field.type])
+    schema = TEXT if field.name == "id" or field.reference else dict(named(field.type).schema)
     if field.max_length is not None:
         schema = {**schema, "maxLength": field.max_length}
     return schema if field.required else nullable(schema)

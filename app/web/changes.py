@@ -15,7 +15,7 @@ from app.changes.log_filter import OPERATIONS
 from app.changes.rows import ID
 from app.errors import ServiceError
 from app.query import parse_where
-from app.query.literals import INT8
+from app.types.literals import INT8
 from app.web.actors import display_names
 from app.web.change_sets import read_groups
 from app.web.forms import Form

@@ -20,11 +20,12 @@ from app.errors import QueryError, ServiceError, about
 from app.export.row_formats import shown_decimal
 from app.query import moments, parse_where, sql_statements
 from app.query.check_where import WhereChecker
-from app.query.literals import INT8
 from app.query.paging import paged, write_token
 from app.query.query import Expansion, Query
 from app.query.sql_rows import Style
 from app.query.tree import Column, Comparison, Constant, Expression, Junction
+from app.types import named
+from app.types.literals import INT8
 from app.web import addresses
 from app.web.actors import display_names
 from app.web.forms import Form
@@ -40,7 +41,6 @@ EXACT = Style(numbers_as_strings=True, ids_as_strings=True)  # JSON numbers woul
 COUNT = "select c.entity, c.rows, c.is_estimate from bds.count_rows(%s) c"
 DAMAGED = "The address of this page is damaged, or belongs to another condition or order: these are the first rows"
 OR = re.compile(r"\bor\b", re.IGNORECASE)
-NUMBERS = frozenset({"int2", "int4", "int8", "numeric", "float8"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Cell:
 
     @property
     def is_number(self) -> bool:
-        return self.step is None and self.field.name != "id" and self.field.type in NUMBERS
+        return self.step is None and self.field.name != "id" and named(self.field.type).is_number
 
 
 async def index(page: PageRequest) -> web.StreamResponse:
@@ -221,8 +221,8 @@ async def missing_row(page: PageRequest, entity: Entity, id: int, form: Form, mo
 def word(catalog: Catalog, cell: Cell) -> tuple[str, str]:
     """The kind of a column, for the completion of conditions; and how a lookup of a reference begins."""
     if cell.step is None:
-        kind = "number" if cell.field.type in NUMBERS else cell.field.type
-        return {"timestamptz": "time"}.get(kind, kind), ""
+        type = named(cell.field.type)
+        return "number" if type.is_number else type.kind, ""
     code = catalog[cell.step.target].identifying_field
     return "reference", f"'{code.name}:" if code else ""
 
@@ -331,6 +331,6 @@ def _constant(cell: Cell, value: Any) -> str:
         return str(value)
     if isinstance(value, bool):
         return "true" if value else "false"
-    if cell.field.type == "numeric":
+    if named(cell.field.type).kind == "decimal":
         return shown_decimal(str(value))
-    return str(value) if cell.field.type in NUMBERS else parse_where.quoted(str(value))
+    return str(value) if named(cell.field.type).is_number else parse_where.quoted(str(value))

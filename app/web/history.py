@@ -14,7 +14,8 @@ from app.changes.rows import ID
 from app.database.catalog import Entity
 from app.errors import ServiceError
 from app.export.row_formats import shown_decimal
-from app.query.literals import INT8
+from app.types import named
+from app.types.literals import INT8
 from app.web.actors import display_names
 from app.web.page import PageRequest
 from app.web.row_names import row_names
@@ -120,7 +121,7 @@ def _version(entity: Entity, document: Mapping[str, Any]) -> Version:
 
 def _field_change(entity: Entity, name: str, before: Any, after: Any) -> FieldChange:
     field = entity.fields.get(name)
-    if field and field.type == "numeric":
+    if field and named(field.type).kind == "decimal":
         before, after = (shown_decimal(value) if isinstance(value, str) else value for value in (before, after))
     step = entity.navigations.get(field.reference) if field and field.reference else None
     return FieldChange(name, before, after, step.target if step else None)

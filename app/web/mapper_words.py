@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from app.database.catalog import Catalog, Entity, Field
-from app.mapper.language.tree import NUMERIC
+from app.types import named
 
 # name, value, meaning
 SETTINGS = (
@@ -20,7 +20,6 @@ SETTINGS = (
     ("@sheet", "Sheet1", "Excel: the worksheet"),
     ("@namespace[p]", "urn:example", "XML: the namespace of a prefix"),
 )
-TYPES = {"bool": "true or false", "timestamptz": "time", "uuid": "UUID"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +54,7 @@ def _words(catalog: Catalog, entity: Entity) -> Iterator[Word]:
 
 
 def _about(field: Field) -> Iterator[str]:
-    yield "number" if field.type in NUMERIC else TYPES.get(field.type, field.type)
+    yield named(field.type).label
     if field.required and not field.has_default:
         yield "required"
     if field.unique:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import io
+from datetime import datetime, time
 from typing import Any
 
 import openpyxl
 import pytest
 from lxml import etree
 
+from app.formats import READABLE
 from tests.export.conftest import Shop
+from tests.export.exported import send
 from tests.service.serving import wait_until
 
 pytestmark = pytest.mark.slow
@@ -20,6 +23,8 @@ ROWS = [
     (2**31 - 1, 2**63 - 1, "9999-12-31 23:59:59.999999+00", "9999-12-31", "24:00", 5e-324, "999999999999999.9999"),
     (0, 0, "1970-01-01 00:00:00+00", "1970-01-01", "23:59:59.999999", -0.0, "-0.0001"),
     (None, None, None, None, None, None, None),
+    (1, 10**15 - 1, "2026-11-20 08:15:30.123+00", "2026-11-20", "08:15:30.5", 0.1, "0.1"),
+    (2, 10**15, "2026-11-20 08:15:30.123456+00", "1900-02-28", "08:15:30.000001", 0.1 + 0.2, "99999999999.9999"),
 ]
 
 
@@ -51,10 +56,12 @@ def refreshed(shop: Shop) -> Any:
         return Feed(shop.feed.url, connections.read_catalog(connection), "demo", shop.service.operator)
 
 
-def test_json_is_imported_unchanged(limits: Shop) -> None:
-    body = limits.good("limits", "json")
-    assert b'"at":"9999-12-31T23:59:59.999999Z"' in body and b'"exact":-999999999999999.9999' in body
-    report = refreshed(limits).send(body)
+@pytest.mark.parametrize("format", ["json", *(each.name for each in READABLE)])
+def test_what_was_exported_is_imported_unchanged(limits: Shop, format: str) -> None:
+    body, feed = limits.good("limits", format), refreshed(limits)
+    if format == "json":
+        assert b'"at":"9999-12-31T23:59:59.999999Z"' in body and b'"exact":-999999999999999.9999' in body
+    report = feed.send(body) if format == "json" else send(feed, "limits", body)
     assert (report["state"], report["entities"]["limits"]["unchanged"], report["errors"]) == ("completed", len(ROWS), [])
 
 
@@ -66,11 +73,15 @@ def test_xml_is_valid_and_has_the_same_values(limits: Shop) -> None:
 
 def test_excel_has_numbers_where_they_are_exact_and_else_texts(limits: Shop) -> None:
     book = openpyxl.load_workbook(io.BytesIO(limits.good("limits", "excel", select=f"{FIELDS},code", orderby="code")))
-    least, greatest, zero, nothing = list(book.active.values)[1:]
+    least, greatest, zero, nothing, short, long = list(book.active.values)[1:]
     assert least[:4] == (-(2**31), str(-(2**63)), "0001-01-01T00:00:00.000000Z", "0001-01-01")
     assert greatest[:3] == (2**31 - 1, str(2**63 - 1), "9999-12-31T23:59:59.999999Z") and greatest[6] == "999999999999999.9999"
     assert str(greatest[3]).startswith("9999-12-31") and zero[0] == 0 and zero[6] == -0.0001
     assert nothing == (None,) * 7 + ("L3",)
+    moment = datetime(2026, 11, 20, 8, 15, 30, 123_000)
+    assert short == (1, 10**15 - 1, moment, datetime(2026, 11, 20), time(8, 15, 30, 500_000), 0.1, 0.1, "L4")
+    assert long[:6] == (2, str(10**15), "2026-11-20T08:15:30.123456Z", "1900-02-28", "08:15:30.000001", "0.30000000000000004")
+    assert long[6] == 99999999999.9999, "15 digits"
 
 
 @pytest.mark.parametrize("format", ["csv", "html", "pdf"])

@@ -167,8 +167,8 @@ def test_random_columns_are_read_back(tmp_path: Path) -> None:
     """Lengths around whole bytes and groups, dictionaries of one and two bytes per index, columns of nulls alone."""
     choose = random.Random(20261122)
     types = {
-        "bool": parquet.BOOLEAN, "short": parquet.INT16, "int": parquet.INT32, "long": parquet.INT64, "text": parquet.STRING,
-        "few": parquet.STRING, "some": parquet.STRING, "narrow": parquet.decimal(18, 3), "wide": parquet.decimal(38, 0), "nothing": parquet.STRING,
+        "bool": parquet.TYPES["BOOLEAN"], "short": parquet.TYPES["INT16"], "int": parquet.TYPES["INT32"], "long": parquet.TYPES["INT64"], "text": parquet.TYPES["STRING"],
+        "few": parquet.TYPES["STRING"], "some": parquet.TYPES["STRING"], "narrow": parquet.decimal(18, 3), "wide": parquet.decimal(38, 0), "nothing": parquet.TYPES["STRING"],
     }  # fmt: skip
     make = {
         "bool": lambda: choose.random() < 0.5,
@@ -204,7 +204,7 @@ def test_random_columns_are_read_back(tmp_path: Path) -> None:
 def test_a_file_is_written_in_bounded_memory() -> None:
     """Memory while a hundred row groups are written is that of one, and some bytes in the footer."""
     table = to_parquet.ParquetTable(())
-    table.writer = ParquetWriter({"id": parquet.INT64, "name": parquet.STRING})
+    table.writer = ParquetWriter({"id": parquet.TYPES["INT64"], "name": parquet.TYPES["STRING"]})
     table._columns = [[], []]
     block = b"".join(b',[%d,"some name %d"]\n' % (n, n) for n in range(10_000))
     for _ in range(14):

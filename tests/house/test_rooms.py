@@ -21,6 +21,7 @@ LAYERS = (
     ("auth",),
     ("query", "places"),
     ("database", "wire"),
+    ("types",),
 )
 LOOSE = {"child", "config", "errors", "formats", "logs", "metrics", "resources", "tasks"}  # modules below all packages
 LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms} | dict.fromkeys(LOOSE, len(LAYERS))

@@ -18,6 +18,7 @@ from app.child import Child, ChildEnded
 from app.database import connections
 from app.database.catalog import Catalog
 from app.errors import ServiceError
+from app.formats import EXCEL
 from app.mapper.document import SourceConverter
 from app.mapper.exported import exported_mapper
 from tests.conftest import Operator
@@ -105,7 +106,7 @@ def test_a_preview_ends_its_child_when_its_client_leaves(service: Service, slow:
 def test_an_import_that_is_stopped_ends_its_child(module_database_url: str, service: Service, slow: bytes) -> None:
     with psycopg.connect(module_database_url, autocommit=True) as connection:
         feed = Feed(module_database_url, read_catalog(module_database_url), "demo", Operator(connection))
-        importing = feed.begin(converter=SourceConverter(exported_mapper(feed.catalog, "units", "excel")))
+        importing = feed.begin(converter=SourceConverter(exported_mapper(feed.catalog, "units", EXCEL)))
         importing.receive(slow)
         errors: list[BaseException] = []
 

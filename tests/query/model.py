@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from app.database.catalog import Catalog, Entity, Field, Navigation, Type
+from app.database.catalog import Catalog, Entity, Field, Navigation
 from app.query.sql_parameters import Statement
+from app.types import Name as Type
 
 TABLES: dict[str, tuple[str, str]] = {
     "units": ("unit", "code!* name* symbol"),

@@ -12,7 +12,6 @@ from app.mapper.language.functions import type_of
 from app.mapper.language.locales import Locale
 from app.mapper.language.problems import mapper_error
 from app.mapper.language.tree import (
-    NUMERIC,
     Block,
     BlockSyntax,
     FieldSyntax,
@@ -26,6 +25,7 @@ from app.mapper.language.tree import (
     ValueType,
     paths_in,
 )
+from app.types import named
 
 FORMATS = ("xml", "json", "csv", "excel")
 OPERATIONS = ("create", "update", "upsert", "delete")
@@ -37,7 +37,7 @@ TAKES: dict[str, frozenset[ValueType]] = {
     "number": frozenset(("source", "text", "number", "null")),
     "bool": frozenset(("source", "text", "bool", "null")),
     "date": frozenset(("source", "text", "date", "timestamp", "null")),
-    "timestamptz": frozenset(("source", "text", "date", "timestamp", "null")),
+    "timestamp": frozenset(("source", "text", "date", "timestamp", "null")),
     "text": frozenset(("source", "text", "number", "date", "timestamp", "null")),
 }
 
@@ -218,7 +218,8 @@ class _Check:
         self._paths(item.expression, depth)
         found = type_of(item.expression, self._text)
         if item.kind is None and field is not None and item.name != "id":
-            expected: str = "number" if field.type in NUMERIC else field.type
+            type = named(field.type)
+            expected: str = "number" if type.is_number else type.kind
         else:
             expected = "a lookup"
         takes = TAKES.get(expected, TAKES["text"])

@@ -10,7 +10,8 @@ from typing import Any
 from app.mapper.language.functions import ABSENT, COMPARE, FUNCTIONS, NUMBERS, Signature, ValueReader, to_text, type_of
 from app.mapper.language.locales import Locale, parse_date
 from app.mapper.language.problems import InvalidValue
-from app.mapper.language.tree import NUMERIC, FunctionCall, LiteralValue, Mapper, MapperExpression, Rule, SourcePath
+from app.mapper.language.tree import FunctionCall, LiteralValue, Mapper, MapperExpression, Rule, SourcePath
+from app.types import named
 
 Getter = Callable[[Any], Any]  # an element of the source -> a value, None, or ABSENT; raises InvalidValue
 Condition = Callable[[Any], bool]
@@ -53,11 +54,11 @@ class Evaluator:
         found = type_of(rule.expression, self._text)
         if found == "null":
             return get
-        wanted = rule.field.type if rule.field is not None and rule.name != "id" else "text"
-        if wanted in ("date", "timestamptz") and (self._locale or found in ("date", "timestamp")):
+        wanted = named(rule.field.type).kind if rule.field is not None and rule.name != "id" else "text"
+        if wanted in ("date", "timestamp") and (self._locale or found in ("date", "timestamp")):
             read = self._reader.date if wanted == "date" else self._reader.timestamp
             return _applied(get, lambda value: to_text(read(value)))
-        if wanted in NUMERIC and (self._locale or found == "number"):
+        if wanted in ("integer", "decimal", "double") and (self._locale or found == "number"):
             # a text that a function made may have a decimal point, whatever the locale
             number = self._reader.number_or_plain if found == "text" else self._reader.number
             return _applied(get, lambda value: to_text(number(value)))

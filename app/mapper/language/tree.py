@@ -17,8 +17,6 @@ SourceFormat = Choice["xml", "json", "csv", "excel", "jsonl"]  # jsonl: of expor
 # `source` is the type of a path: text (in JSON also a number or a boolean), converted to the type that its context expects
 ValueType = Choice["source", "text", "number", "date", "timestamp", "bool", "null"]
 
-NUMERIC = frozenset(("int2", "int4", "int8", "numeric", "float8"))  # types of numeric fields
-
 
 # Expressions ----------------------------------------------------------------------------------------------------------------------
 

@@ -15,8 +15,9 @@ from typing import Any
 from app.errors import ServiceError
 from app.mapper.language.functions import ABSENT
 from app.mapper.language.problems import InvalidValue
-from app.mapper.language.tree import NUMERIC, Block, Mapper, Rule, SourcePath, paths_in
+from app.mapper.language.tree import Block, Mapper, Rule, SourcePath, paths_in
 from app.mapper.reverse.solve import Solution, Solver
+from app.types import named
 
 LONGEST_SHOWN = 80  # characters of a value in a message
 
@@ -86,7 +87,7 @@ class ReverseBlock:
     def _typed(rule: Rule, value: Any) -> Any:
         if value is None or rule.field is None or rule.name == "id" or rule.kind is not None:
             return value
-        if rule.field.type in NUMERIC:
+        if named(rule.field.type).is_number:
             return Decimal(str(value))
         if rule.field.type == "date":
             return date.fromisoformat(value)

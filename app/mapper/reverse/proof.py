@@ -18,10 +18,11 @@ from app.errors import ServiceError
 from app.mapper.exported import SPECIAL, has_special
 from app.mapper.language.expressions import INVALID
 from app.mapper.language.functions import ABSENT
-from app.mapper.language.tree import NUMERIC, Mapper, Rule
+from app.mapper.language.tree import Mapper, Rule
 from app.mapper.reverse.base import ReverseWriter
 from app.mapper.reverse.plan import Record, ReverseBlock, shortened
 from app.mapper.sources.open import open_source
+from app.types import named
 
 
 class Proof:
@@ -156,9 +157,9 @@ def _same(field: Field | None, expected: Any, got: Any) -> bool:
     """Whether the value read back equals the record's.  A null may be absent: neither is a value."""
     if not (_is_value(expected) and _is_value(got)):
         return not _is_value(expected) and not _is_value(got)
-    if field is not None and field.type in NUMERIC:
+    if field is not None and named(field.type).is_number:
         return bool(_rounded(field, expected) == _rounded(field, got))
-    if field is not None and field.type == "timestamptz":
+    if field is not None and named(field.type).kind == "timestamp":
         return bool(_moment(expected) == _moment(got))
     if isinstance(expected, bool) or isinstance(got, bool):
         return str(expected).lower() == str(got).lower()

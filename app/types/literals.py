@@ -6,12 +6,10 @@ Each reader takes a text and returns the value in PostgreSQL's notation, or rais
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
+from typing import Literal
 from uuid import UUID
-
-from app.query.tree import INTEGERS, Type
 
 INT8 = range(-(2**63), 2**63)
 LARGEST_EXPONENT = 308  # of a number, as in a double: results of arithmetic stay far below the limit of numeric
@@ -24,8 +22,9 @@ _TIME = re.compile(r"(\d\d):(\d\d)(?::(\d\d)(?:\.(\d{1,12}))?)?", re.ASCII)
 _ZONE = re.compile(r"[Zz]|[-+ ](\d\d):?(\d\d)?", re.ASCII)
 
 
-def number(text: str) -> tuple[Type, str]:
+def number(text: str) -> tuple[Literal["int8", "whole", "numeric"], str]:
     """Return a number with its narrowest type: int8 if it is whole and fits, otherwise whole or numeric."""
+    text = text.strip()
     if not _NUMBER.fullmatch(text):
         raise ValueError("expected a number")
     value = Decimal(text)
@@ -37,6 +36,18 @@ def number(text: str) -> tuple[Type, str]:
         whole = int(value)
         return ("int8" if whole in INT8 else "whole"), str(whole)
     return "numeric", format(value, "f")
+
+
+def whole(text: str) -> tuple[Literal["int8", "whole"], str]:
+    type, value = number(text)
+    if type == "numeric":
+        raise ValueError("expected a whole number")
+    return type, value
+
+
+def day_or_moment(text: str) -> tuple[Literal["date", "timestamptz"], str]:
+    """A text longer than a date, compared with a date, is a timestamp."""
+    return ("timestamptz", timestamp(text)) if len(text) > len("2026-11-20") else ("date", day(text))
 
 
 def day(text: str) -> str:
@@ -121,31 +132,3 @@ def storable(text: str) -> str:
     if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
         raise ValueError("expected a text without U+0000 and without lone surrogates")
     return text
-
-
-# Readers of quoted literals, by the type of the field that they are compared with.
-QUOTED: dict[Type, Callable[[str], str]] = {
-    "text": storable,
-    "bool": truth,
-    "date": day,
-    "time": clock,
-    "timestamptz": timestamp,
-    "uuid": uuid,
-}
-
-
-def typed(text: str, type: Type) -> tuple[Type, str]:
-    """Read a quoted literal that is compared with a field of `type`; return its own type and its value.
-
-    A number gets its narrowest type.  A text longer than a date, compared with a date, is a timestamp.
-    """
-    if type in INTEGERS:
-        kind, value = number(text.strip())
-        if kind == "numeric":
-            raise ValueError("expected a whole number")
-        return kind, value
-    if type in ("numeric", "float8"):
-        return number(text.strip())
-    if type == "date" and len(text) > len("2026-11-20"):
-        return "timestamptz", timestamp(text)
-    return type, QUOTED[type](text)
