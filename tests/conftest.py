@@ -106,9 +106,14 @@ def make_citus_template(url: str) -> None:
         connection.execute("select citus_set_node_property(%s, inet_server_port(), 'shouldhaveshards', true)", (host,))
     migrate.migrate(template, DIVIDED)
     place_shards(template)
-    with psycopg.connect(url, autocommit=True) as connection:  # Citus has a process in each database
-        connection.execute(f"alter database {TEMPLATE} allow_connections false".encode())
-        connection.execute("select pg_terminate_backend(pid, 5000) from pg_stat_activity where datname = %s", (TEMPLATE,))
+    close(url, TEMPLATE)
+
+
+def close(url: str, database: str) -> None:
+    """End the sessions of a database that is to be copied: Citus has a process in each."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(f"alter database {database} allow_connections false".encode())
+        connection.execute("select pg_terminate_backend(pid, 5000) from pg_stat_activity where datname = %s", (database,))
 
 
 def place_shards(url: str) -> None:
@@ -143,7 +148,7 @@ class Janitor(DatabaseJanitor):
             cls._ended.pop(0).drop()
 
 
-def _database(server: str, template: str) -> Iterator[str]:
+def fresh_database(server: str, template: str = TEMPLATE) -> Iterator[str]:
     where = conninfo_to_dict(server)
     name = f"test_{next(_numbers)}"
     janitor = Janitor(
@@ -153,12 +158,17 @@ def _database(server: str, template: str) -> Iterator[str]:
         yield make_conninfo(server, dbname=name)
 
 
-def prepared(server: str, statements: str) -> Iterator[str]:
-    """The name of a template in which statements have been run: for a module whose tests would all run them in their databases."""
-    for url in _database(server, TEMPLATE):
+def prepared(server: str, prepare: str | Callable[[Operator], object]) -> Iterator[str]:
+    """The name of a template in which statements, or a function, have been run: what all tests of a module would do first."""
+    for url in fresh_database(server):
         with psycopg.connect(url, autocommit=True) as connection:
-            connection.execute(statements.encode())
+            if isinstance(prepare, str):
+                connection.execute(prepare.encode())
+            else:
+                prepare(Operator(connection))
             name = connection.info.dbname
+        place_shards(url)
+        close(server, name)
         yield name
 
 
@@ -171,13 +181,13 @@ def template() -> str:
 @pytest.fixture
 def database_url(server: str, template: str) -> Iterator[str]:
     """A fresh, migrated database for one test."""
-    yield from _database(server, template)
+    yield from fresh_database(server, template)
 
 
 @pytest.fixture(scope="module")
 def module_database_url(server: str, template: str) -> Iterator[str]:
     """A fresh, migrated database for the tests of one module, which keep apart by company."""
-    yield from _database(server, template)
+    yield from fresh_database(server, template)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 from tests.cli.test_commands import BDS, ROOT, bds
-from tests.conftest import Operator, _database
+from tests.conftest import Operator, fresh_database
 
 pytestmark = pytest.mark.processes
 
@@ -27,7 +27,7 @@ def environment(database_url: str, operator: Operator) -> dict[str, str]:
 
 @pytest.fixture
 def elsewhere(server: str) -> Iterator[str]:
-    yield from _database(server)
+    yield from fresh_database(server)
 
 
 def test_a_company_goes_through_a_pipe_into_another_database(environment: dict[str, str], elsewhere: str) -> None:

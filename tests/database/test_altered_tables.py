@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import psycopg
 import pytest
 
-from tests.conftest import Operator
+from tests.conftest import Operator, prepared
 
 pytestmark = pytest.mark.slow
 
@@ -50,11 +51,13 @@ ALTERATIONS = {
 }
 
 
+@pytest.fixture(scope="module")
+def template(server: str) -> Iterator[str]:
+    yield from prepared(server, f"{TABLE}; select bds.register('data.stores'); select bds.create_company('acme')")
+
+
 @pytest.fixture
 def stores(operator: Operator) -> Operator:
-    operator.company("acme")
-    operator.connection.execute(TABLE.encode())
-    operator.connection.execute("select bds.register('data.stores')")
     operator.write("acme", "insert into data.stores (code, city, size) values ('a', 'Ulm', 1)")
     return operator
 

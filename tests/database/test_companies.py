@@ -14,7 +14,7 @@ import pytest
 
 from app.errors import ServiceError
 from app.places import dump
-from tests.conftest import NO_MONTHS, Operator, _database
+from tests.conftest import NO_MONTHS, Operator, fresh_database, prepared
 from tests.database.aging import age
 from tests.upgrade.snapshot import HASH, WAREHOUSES, run_import, stage
 
@@ -32,6 +32,9 @@ LATE = "update data.units set name = 'late' where company_id = %s and code = 'MT
 
 def no_show(table: str, size: int) -> None:
     """Show no progress."""
+
+
+NOTES = "create table data.notes (company_id text, note text); alter table data.notes owner to bds_owner"
 
 
 def fill(operator: Operator, company: str) -> None:
@@ -67,9 +70,8 @@ def fill(operator: Operator, company: str) -> None:
     operator.key(company)
 
 
-@pytest.fixture
-def filled(operator: Operator) -> Operator:
-    """Two companies, acme with a past and an archive."""
+def fill_two(operator: Operator) -> None:
+    """Make two companies, acme with a past and an archive."""
     operator.connection.execute(WAREHOUSES.encode())
     for company in ("acme", "beta"):
         fill(operator, company)
@@ -78,10 +80,16 @@ def filled(operator: Operator) -> Operator:
     operator.connection.execute("select bds.maintain()")
     operator.connection.execute("select bds.set_retention(null)")
     age(operator, "2020_01", "id in (2, 3)")
-    operator.connection.execute(
-        "create table data.notes (company_id text, note text); insert into data.notes values ('acme', 'a'), ('beta', 'b')"
-    )
-    operator.connection.execute("alter table data.notes owner to bds_owner")
+    operator.connection.execute(f"{NOTES}; insert into data.notes values ('acme', 'a'), ('beta', 'b')".encode())
+
+
+@pytest.fixture(scope="module")
+def template(server: str) -> Iterator[str]:
+    yield from prepared(server, fill_two)
+
+
+@pytest.fixture
+def filled(operator: Operator) -> Operator:
     return operator
 
 
@@ -126,17 +134,22 @@ def restore(operator: Operator, content: bytes, company: str = "acme", *, hooks:
         operator.connection.execute("reset role")
 
 
+def fill_another(operator: Operator) -> None:
+    operator.connection.execute(f"{WAREHOUSES}; {NOTES}".encode())
+    fill(operator, "gamma")
+
+
+@pytest.fixture(scope="module")
+def another(server: str) -> Iterator[str]:
+    yield from prepared(server, fill_another)
+
+
 @pytest.fixture
-def elsewhere(server: str) -> Iterator[Operator]:
+def elsewhere(server: str, another: str) -> Iterator[Operator]:
     """Another database, with the same entities and a company of its own."""
-    databases = _database(server)
-    with psycopg.connect(next(databases), autocommit=True) as connection:
-        operator = Operator(connection)
-        connection.execute(WAREHOUSES.encode())
-        connection.execute("create table data.notes (company_id text, note text); alter table data.notes owner to bds_owner")
-        fill(operator, "gamma")
-        yield operator
-    next(databases, None)
+    for url in fresh_database(server, another):
+        with psycopg.connect(url, autocommit=True) as connection:
+            yield Operator(connection)
 
 
 def test_no_table_with_companies_is_forgotten(filled: Operator) -> None:

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from tests.conftest import Operator
+from tests.conftest import Operator, prepared
 
 pytestmark = pytest.mark.slow
 
@@ -22,9 +22,8 @@ ENTITIES = (
 )  # fmt: skip
 
 
-@pytest.fixture
-def two(operator: Operator) -> Operator:
-    """Companies acme and beta, each with a row of every entity whose text is the company's name; what is beta's is secret."""
+def fill(operator: Operator) -> None:
+    """Make companies acme and beta, each with a row of every entity whose text is the company's name; what is beta's is secret."""
     for company in ("acme", "beta"):
         operator.company(company)
         operator.write(
@@ -43,6 +42,15 @@ def two(operator: Operator) -> Operator:
             """,
             actor=company,
         )
+
+
+@pytest.fixture(scope="module")
+def template(server: str) -> Iterator[str]:
+    yield from prepared(server, fill)
+
+
+@pytest.fixture
+def two(operator: Operator) -> Operator:
     return operator
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import psycopg
 import pytest
 
-from tests.conftest import Operator
+from tests.conftest import Operator, prepared
 from tests.database.aging import age
 from tests.database.postgres_tools import run
 from tests.database.test_altered_tables import ALTERATIONS, DROP_VIEWS, TABLE
@@ -17,10 +17,15 @@ from tests.upgrade.snapshot import run_import, stage
 pytestmark = pytest.mark.slow
 
 
+@pytest.fixture(scope="module")
+def template(server: str) -> Iterator[str]:
+    yield from prepared(
+        server, f"{TABLE}; select bds.register('data.stores'); select bds.create_company('acme'), bds.create_company('beta')"
+    )
+
+
 @pytest.fixture
 def acme(operator: Operator) -> Operator:
-    operator.company("acme")
-    operator.company("beta")
     operator.write("acme", "insert into data.units (code, name) values ('a', 'A'), ('b', 'B'), ('c', 'C')")
     operator.write("acme", "update data.units set name = 'B2', symbol = 'b' where code = 'b'")
     operator.write("beta", "insert into data.units (code, name) values ('a', 'A')")
@@ -149,9 +154,6 @@ def test_writers_do_not_disturb_a_comparison(acme: Operator, connect: Callable[.
 
 @pytest.fixture
 def stores(operator: Operator) -> Operator:
-    operator.company("acme")
-    operator.connection.execute(TABLE.encode())
-    operator.connection.execute("select bds.register('data.stores')")
     operator.write("acme", "insert into data.stores (code, city, size) values ('a', 'Ulm', 1), ('b', 'Bonn', null)")
     return operator
 

@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from tests.conftest import NO_MONTHS, Operator, _database
+from tests.conftest import NO_MONTHS, Operator, fresh_database
 from tests.database.aging import age
 from tests.database.test_companies import dumped, restore
 
@@ -44,7 +44,7 @@ def archive(operator: Operator) -> None:
 
 @pytest.fixture
 def elsewhere(server: str) -> Iterator[Operator]:
-    databases = _database(server)
+    databases = fresh_database(server)
     with psycopg.connect(next(databases), autocommit=True) as connection:
         yield Operator(connection)
     next(databases, None)

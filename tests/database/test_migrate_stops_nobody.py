@@ -14,6 +14,7 @@ import psycopg
 import pytest
 
 from app.database import migrate
+from tests.conftest import prepared
 from tests.database.test_migrations import empty_url, own_sql, replace
 
 pytestmark = pytest.mark.slow
@@ -33,14 +34,16 @@ STATE = """
 """
 
 
+@pytest.fixture(scope="module")
+def template(server: str) -> Iterator[str]:
+    yield from prepared(server, "select bds.create_company('acme'), bds.create_company('beta')")
+
+
 @pytest.fixture
-def url(empty_url: str, own_sql: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def url(database_url: str, own_sql: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     for name, value in (("LOCK_TIMEOUT", "200ms"), ("LOCK_PAUSE", 0.2), ("LOCK_TRIES", 1000)):
         monkeypatch.setattr(migrate, name, value)
-    migrate.migrate(empty_url)
-    with psycopg.connect(empty_url) as connection:
-        connection.execute("select bds.create_company('acme'), bds.create_company('beta')")
-    return empty_url
+    return database_url
 
 
 @pytest.fixture

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import psycopg
 import pytest
 
-from tests.conftest import Operator
+from tests.conftest import Operator, prepared
 from tests.database.aging import age
 from tests.database.test_altered_tables import DROP_VIEWS, TABLE
 from tests.database.test_history import past_rows
@@ -36,11 +37,13 @@ EVENTS = (
 )
 
 
+@pytest.fixture(scope="module")
+def template(server: str) -> Iterator[str]:
+    yield from prepared(server, f"{TABLE}; select bds.register('data.stores'); select bds.create_company('acme')")
+
+
 @pytest.fixture
 def acme(operator: Operator) -> Operator:
-    operator.company("acme")
-    operator.connection.execute(TABLE.encode())
-    operator.connection.execute("select bds.register('data.stores')")
     operator.write("acme", "insert into data.stores (code, city, size) values ('a', 'Ulm', 1)")
     return operator
 

@@ -3,29 +3,36 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import psycopg
 import pytest
 
 from app.database import migrate
-from tests.conftest import Operator
+from tests.conftest import Operator, prepared
 from tests.database.test_altered_tables import ALTERATIONS, DROP_VIEWS, TABLE
 from tests.database.test_compare_log import unlogged
 
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture
-def acme(operator: Operator) -> Operator:
+def fill(operator: Operator) -> None:
     operator.company("acme")
-    operator.connection.execute(TABLE.encode())
-    operator.connection.execute("select bds.register('data.stores')")
+    operator.connection.execute(f"{TABLE}; select bds.register('data.stores')".encode())
     operator.write("acme", "insert into data.stores (code, city, size) values ('a', 'Ulm', 1)")
     operator.write("acme", "insert into data.units (code, name) values ('a', 'A'), ('b', 'B')")
     operator.rows("select * from bds.compare_log()")
     assert problems(operator) == []
+
+
+@pytest.fixture(scope="module")
+def template(server: str) -> Iterator[str]:
+    yield from prepared(server, fill)
+
+
+@pytest.fixture
+def acme(operator: Operator) -> Operator:
     return operator
 
 

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, settings
 from app.database import connections
 from app.database.catalog import Catalog
 from app.feed.run import Import
-from tests.conftest import Operator, place_shards
+from tests.conftest import Operator
 
 _numbers = count(1)
 
@@ -116,11 +116,9 @@ def feed(companies: Callable[[], Feed]) -> Iterator[Feed]:
     assert feed.staged() == 0
 
 
-def with_tables(url: str, statements: str) -> Iterator[Feed]:
-    """A company in a database of the test's own, with more tables."""
+def alone(url: str) -> Iterator[Feed]:
+    """The only company of a database, which has the tables of the module's template."""
     with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute(statements.encode())
-        place_shards(url)
         with connections.connect(url) as reader:
             catalog = connections.read_catalog(reader)
         operator = Operator(connection)
@@ -152,5 +150,5 @@ select bds.register('data.teams'), bds.register('data.badges');
 
 @pytest.fixture
 def staff(database_url: str) -> Iterator[Feed]:
-    """A company with teams that have a lead, people that have a team, and badges of people."""
-    yield from with_tables(database_url, STAFF)
+    """A company with teams that have a lead, people that have a team, and badges of people; the template has STAFF."""
+    yield from alone(database_url)

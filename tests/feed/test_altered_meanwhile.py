@@ -6,9 +6,7 @@ import json
 import re
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 from dataclasses import replace
-from itertools import count
 from typing import Any
 
 import psycopg
@@ -16,11 +14,12 @@ import pytest
 from psycopg.types.json import Jsonb
 
 from app.errors import SQLSTATES, ServiceError
-from tests.feed.conftest import Feed, with_tables
+from tests.conftest import prepared
+from tests.feed.conftest import Feed, alone
 from tests.feed.test_crash import blocked, holding
 from tests.feed.test_http import send as post
 from tests.feed.test_registered_tables import ROW
-from tests.service.serving import Service, running
+from tests.service.serving import running
 from tests.upgrade.snapshot import STAGED, run_import, stage
 
 pytestmark = pytest.mark.slow
@@ -36,28 +35,17 @@ select bds.register('data.slips', parent => 'box_id', collection => 'slips');
 GADGETS = "select bds.register('data.gadgets')"  # without anything to do with boxes
 AGAIN = "select bds.register('data.boxes', singular => 'box')"
 
-_numbers = count(1)
-
-
 VIEWS = "drop view api.boxes, my.boxes, past.boxes_changed, past.boxes_unchanged, past.boxes_replaced"
 
 
 @pytest.fixture(scope="module")
-def tables(module_database_url: str) -> Iterator[Feed]:
-    yield from with_tables(module_database_url, TABLES)
+def template(server: str) -> Iterator[str]:
+    yield from prepared(server, TABLES)
 
 
 @pytest.fixture
-def feed(tables: Feed) -> Iterator[Feed]:
-    """A company in the module's database, whose tables are as they were before the test."""
-    yield replace(tables, company=tables.operator.company(f"c{next(_numbers)}"))
-    tables.operator.connection.execute("""
-        do $$ begin
-            perform bds.unregister(e.name) from bds.entities e where e.name in ('slips', 'boxes', 'gadgets') order by e.ordinal desc;
-        end $$;
-        drop table if exists data.slips, data.gadgets, data.boxes cascade
-    """)
-    tables.operator.connection.execute(TABLES.encode())
+def feed(database_url: str) -> Iterator[Feed]:
+    yield from alone(database_url)
 
 
 def by_program(feed: Feed, document: dict[str, Any], **options: Any) -> Any:
@@ -163,27 +151,22 @@ def test_so_does_one_that_was_read_for_an_older_model(feed: Feed, change: str) -
     assert feed.staged() == 0
 
 
-def serving_demo(feed: Feed) -> AbstractContextManager[Service]:
-    """The service, with the company demo, which the first test makes."""
-    return running(feed.url, company=None if feed.ask("select from bds.companies where id = 'demo'") else "demo")
-
-
-def test_over_http_the_answer_is_409(tables: Feed) -> None:
-    with serving_demo(tables) as service:
+def test_over_http_the_answer_is_409(feed: Feed) -> None:
+    with running(feed.url) as service:
 
         def over_http(feed: Feed, document: dict[str, Any]) -> Any:
             return post(service, json.dumps(document).encode())
 
-        feed = replace(tables, company="demo")
-        reply = meanwhile(feed, over_http, BOXES, "alter table data.boxes add column color text", AGAIN)
+        demo = replace(feed, company="demo")
+        reply = meanwhile(demo, over_http, BOXES, "alter table data.boxes add column color text", AGAIN)
         assert (reply.status, reply.json["code"]) == (409, "conflict")
         assert reply.json["detail"].startswith("data.boxes was altered")
         [listed] = service.ask("/api/demo/imports?limit=1").json["data"]
         assert listed["state"] == "failed"
         [error] = service.ask(f"/api/demo/imports/{listed['importId']}/errors").json["data"]
         assert (error["code"], error["message"]) == ("conflict", reply.json["detail"])
-        assert feed.rows("boxes", "code") == []
-        assert over_http(feed, BOXES).status == 200
+        assert demo.rows("boxes", "code") == []
+        assert over_http(demo, BOXES).status == 200
 
 
 READS = [
@@ -198,9 +181,8 @@ READS = [
 @pytest.mark.parametrize("change", ALTERED)
 def test_what_is_read_before_and_after_a_registration_is_right_or_a_503(feed: Feed, change: str) -> None:
     """What was altered is found in the catalog before it is registered again, or the statement no longer fits."""
-    with serving_demo(feed) as service:
+    with running(feed.url) as service:
         demo = replace(feed, company="demo")
-        demo.operator.write("demo", "delete from data.boxes")
         assert demo.send(BOXES)["state"] == "completed"
         [(first,)] = demo.ask("select id::text from bds.imports where company_id = 'demo' order by number desc limit 1")
 

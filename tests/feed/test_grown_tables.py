@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.feed.conftest import Feed, with_tables
+from tests.conftest import prepared
+from tests.feed.conftest import Feed, alone
 from tests.feed.test_revert import revert
 from tests.feed.test_revert_tables import TABLES
 
@@ -36,11 +37,14 @@ end $$;
 """
 
 
+@pytest.fixture(scope="module")
+def template(server: str) -> Iterator[str]:
+    yield from prepared(server, TABLES + NOTES + QUIET)
+
+
 @pytest.fixture
 def shops(database_url: str) -> Iterator[Feed]:
-    for feed in with_tables(database_url, TABLES + NOTES):
-        feed.operator.connection.execute(QUIET)
-        yield feed
+    yield from alone(database_url)
 
 
 def empty(feed: Feed) -> str:

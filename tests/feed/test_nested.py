@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.conftest import parts_of
-from tests.feed.conftest import Feed, errors, with_tables
+from tests.conftest import parts_of, prepared
+from tests.feed.conftest import Feed, alone, errors
 from tests.service.serving import wait_until
 
 pytestmark = pytest.mark.slow
@@ -35,10 +35,15 @@ select bds.register('data.parts');
 """
 
 
+@pytest.fixture(scope="module")
+def template(server: str) -> Iterator[str]:
+    yield from prepared(server, TABLES)
+
+
 @pytest.fixture
 def stock(database_url: str) -> Iterator[Feed]:
     """A company with boxes without a unique field, slips in them, nodes in nodes, and parts with a number."""
-    yield from with_tables(database_url, TABLES)
+    yield from alone(database_url)
 
 
 def test_a_child_moves_to_a_parent_without_a_unique_field(stock: Feed) -> None:

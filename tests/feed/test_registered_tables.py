@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import parts_of
-from tests.feed.conftest import Feed, counts, errors, with_tables
+from tests.conftest import parts_of, prepared
+from tests.feed.conftest import Feed, alone, counts, errors
 from tests.service.serving import wait_until
 
 pytestmark = pytest.mark.slow
@@ -46,9 +46,14 @@ select bds.register('data.labels'), bds.register('data.sizes'), bds.register('da
 """
 
 
+@pytest.fixture(scope="module")
+def template(server: str) -> Iterator[str]:
+    yield from prepared(server, TABLES)
+
+
 @pytest.fixture
 def stock(database_url: str) -> Iterator[Feed]:
-    yield from with_tables(database_url, TABLES)
+    yield from alone(database_url)
 
 
 def test_a_key_that_is_too_long_does_not_match_a_shorter_one(stock: Feed) -> None:

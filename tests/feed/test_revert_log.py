@@ -9,7 +9,8 @@ from uuid import uuid4
 import psycopg
 import pytest
 
-from tests.feed.conftest import Feed, counts, with_tables
+from tests.conftest import prepared
+from tests.feed.conftest import STAFF, Feed, alone, counts
 from tests.feed.test_revert import Changes, content, problems, revert
 from tests.feed.test_revert_tables import ROW, change
 
@@ -22,9 +23,14 @@ select bds.register('data.boxes', singular => 'box');
 """
 
 
+@pytest.fixture(scope="module")
+def template(server: str) -> Iterator[str]:
+    yield from prepared(server, STAFF + BOXES + SHELVES + NOTES)
+
+
 @pytest.fixture
 def boxes(database_url: str) -> Iterator[Feed]:
-    yield from with_tables(database_url, BOXES)
+    yield from alone(database_url)
 
 
 def records(feed: Feed, change_set: str) -> list[tuple[Any, ...]]:
@@ -182,7 +188,7 @@ select bds.register('data.shelves', singular => 'shelf');
 
 @pytest.fixture
 def shelves(database_url: str) -> Iterator[Feed]:
-    yield from with_tables(database_url, SHELVES)
+    yield from alone(database_url)
 
 
 def fill_shelves(feed: Feed, rows: int) -> None:
@@ -271,7 +277,7 @@ alter table data.marks disable trigger retry;
 
 @pytest.fixture
 def notes(database_url: str) -> Iterator[Feed]:
-    yield from with_tables(database_url, NOTES)
+    yield from alone(database_url)
 
 
 @pytest.mark.parametrize("trigger", ["note", "retry"])

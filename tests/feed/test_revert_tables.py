@@ -9,8 +9,9 @@ from uuid import uuid4
 import psycopg
 import pytest
 
+from tests.conftest import prepared
 from tests.database.aging import age
-from tests.feed.conftest import Feed, counts, with_tables
+from tests.feed.conftest import STAFF, Feed, alone, counts
 from tests.feed.test_revert import content, problems, revert
 
 pytestmark = pytest.mark.slow
@@ -29,9 +30,14 @@ create table data.outside (company_id text collate "C", shop_id bigint, foreign 
 """
 
 
+@pytest.fixture(scope="module")
+def template(server: str) -> Iterator[str]:
+    yield from prepared(server, STAFF + TABLES)
+
+
 @pytest.fixture
 def shops(database_url: str) -> Iterator[Feed]:
-    yield from with_tables(database_url, TABLES)
+    yield from alone(database_url)
 
 
 def change(feed: Feed, *statements: str) -> str:

@@ -9,8 +9,8 @@ from itertools import count
 
 import pytest
 
-from tests.conftest import not_divided
-from tests.feed.conftest import Feed, counts, with_tables
+from tests.conftest import not_divided, prepared
+from tests.feed.conftest import Feed, alone, counts
 from tests.feed.test_revert import content, problems, revert
 from tests.feed.test_revert_tables import ROW, alter, change
 
@@ -28,8 +28,13 @@ _numbers = count(1)
 
 
 @pytest.fixture(scope="module")
+def template(server: str) -> Iterator[str]:
+    yield from prepared(server, TABLES)
+
+
+@pytest.fixture(scope="module")
 def tables(module_database_url: str) -> Iterator[Feed]:
-    yield from with_tables(module_database_url, TABLES)
+    yield from alone(module_database_url)
 
 
 @pytest.fixture
