@@ -15,11 +15,11 @@ import pytest
 
 from app.database import migrate
 from tests.conftest import prepared
-from tests.database.test_migrations import empty_url, own_sql, replace
+from tests.database.test_migrations import own_sql, replace
 
 pytestmark = pytest.mark.slow
 
-__all__ = ["empty_url", "own_sql"]  # fixtures
+__all__ = ["own_sql"]  # a fixture
 
 ENTITIES = (
     "units", "categories", "products", "productVariants", "customers", "orders", "orderItems", "invoices", "invoiceItems"
@@ -198,13 +198,6 @@ def test_a_plan_waits_for_no_reader_of_an_entity_and_stops_none(
     change_policies(own_sql)
     assert migrate.plan(url) == ["20_registry", migrate.LAST, *(f"{name}: table" for name in ENTITIES)]
     assert reader.info.transaction_status == psycopg.pq.TransactionStatus.INTRANS
-
-
-def test_a_plan_for_an_empty_database_leaves_it_empty(empty_url: str) -> None:
-    planned = migrate.plan(empty_url)
-    with psycopg.connect(empty_url) as connection:
-        assert connection.execute("select to_regnamespace('bds'), to_regclass('public.bds_migrations')").fetchone() == (None, None)
-    assert migrate.migrate(empty_url) == planned
 
 
 def test_an_entity_whose_comment_changed_is_generated_again_alone(url: str, own_sql: Path) -> None:

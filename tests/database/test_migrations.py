@@ -24,21 +24,24 @@ def empty_url(server: str, request: pytest.FixtureRequest):
         connection.execute(f"drop database {name} with (force)".encode())
 
 
-def test_a_second_run_finds_nothing_to_do(empty_url: str) -> None:
-    assert migrate.migrate(empty_url)[0] == "migrations/0001_schemas.sql"
+def test_an_empty_database_is_migrated_as_planned_and_a_second_run_finds_nothing_to_do(empty_url: str) -> None:
+    planned = migrate.plan(empty_url)
+    with psycopg.connect(empty_url) as connection:
+        assert connection.execute("select to_regnamespace('bds'), to_regclass('public.bds_migrations')").fetchone() == (None, None)
+    assert planned[0] == "migrations/0001_schemas.sql"
+    assert migrate.migrate(empty_url) == planned
     assert migrate.is_current(empty_url)
     assert migrate.migrate(empty_url) == []
 
 
-def test_what_another_version_of_postgresql_has_recorded_is_made_anew(empty_url: str) -> None:
+def test_what_another_version_of_postgresql_has_recorded_is_made_anew(database_url: str) -> None:
     """As after a dump of 17 was restored on 18, where nothing else is due."""
-    migrate.migrate(empty_url)
-    with psycopg.connect(empty_url, autocommit=True) as connection:
+    with psycopg.connect(database_url, autocommit=True) as connection:
         connection.execute("update bds.generated set objects = jsonb_set(objects, '{server:}', '\"16\"') where entity = 'units'")
         assert connection.execute("select kind, entity from bds.problems").fetchall() == [("altered server", None)]
-        assert "20_registry" in migrate.migrate(empty_url)
+        assert "20_registry" in migrate.migrate(database_url)
         assert connection.execute("select from bds.problems").fetchall() == []
-    assert migrate.migrate(empty_url) == []
+    assert migrate.migrate(database_url) == []
 
 
 def test_two_processes_at_once_apply_each_file_once(empty_url: str) -> None:
@@ -52,17 +55,17 @@ def test_two_processes_at_once_apply_each_file_once(empty_url: str) -> None:
     assert sorted(int(out) for out, _ in outputs)[:3] == [0, 0, 0]
 
 
-def test_a_run_tells_for_whom_it_waits(empty_url: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_run_tells_for_whom_it_waits(database_url: str, caplog: pytest.LogCaptureFixture) -> None:
     with ThreadPoolExecutor() as threads:
-        with psycopg.connect(empty_url, autocommit=True, application_name="mine") as stranger:
+        with psycopg.connect(database_url, autocommit=True, application_name="mine") as stranger:
             stranger.execute("select pg_advisory_lock(%s)", (migrate.LOCK,))
-            run = threads.submit(migrate.migrate, empty_url)
+            run = threads.submit(migrate.migrate, database_url)
             while not (caplog.messages or run.done()):
                 pass
             assert caplog.messages == [
                 f"waiting for another session that migrates: pid {stranger.info.backend_pid}, postgres, mine"
             ]
-        assert run.result()
+        assert run.result() == []
 
 
 @pytest.fixture
@@ -73,30 +76,28 @@ def own_sql(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return copy
 
 
-def test_functions_are_applied_again_when_their_file_changes(empty_url: str, own_sql: Path) -> None:
-    migrate.migrate(empty_url)
+def test_functions_are_applied_again_when_their_file_changes(database_url: str, own_sql: Path) -> None:
     with (own_sql / "10_tenancy" / "1_companies.sql").open("a") as file:
         file.write("create or replace function bds.newcomer() returns int language sql return 7;\n")
-    assert not migrate.is_current(empty_url)
-    assert migrate.migrate(empty_url) == ["10_tenancy", "99_grants.sql"]
-    with psycopg.connect(empty_url) as connection:
+    assert not migrate.is_current(database_url)
+    assert migrate.migrate(database_url) == ["10_tenancy", "99_grants.sql"]
+    with psycopg.connect(database_url) as connection:
         assert connection.execute("select bds.newcomer()").fetchone() == (7,)
 
 
-def test_a_migration_that_was_applied_may_not_change(empty_url: str, own_sql: Path) -> None:
-    migrate.migrate(empty_url)
+def test_a_migration_that_was_applied_may_not_change(database_url: str, own_sql: Path) -> None:
     with (own_sql / "migrations" / "0002_tenancy.sql").open("a") as file:
         file.write("-- an afterthought\n")
     with pytest.raises(migrate.MigrationError, match=r"0002_tenancy\.sql was changed after it was applied"):
-        migrate.migrate(empty_url)
+        migrate.migrate(database_url)
 
 
-def test_a_database_that_is_newer_is_left_alone(empty_url: str, own_sql: Path) -> None:
+def test_a_database_that_is_newer_is_left_alone(database_url: str, own_sql: Path) -> None:
     (own_sql / "migrations" / "0099_future.sql").write_text("select 1;\n")
-    migrate.migrate(empty_url)
+    migrate.migrate(database_url)
     (own_sql / "migrations" / "0099_future.sql").unlink()
     with pytest.raises(migrate.MigrationError, match=r"newer than this program.*0099_future"):
-        migrate.migrate(empty_url)
+        migrate.migrate(database_url)
 
 
 def test_a_file_that_fails_leaves_nothing_and_names_its_line(empty_url: str, own_sql: Path) -> None:
@@ -108,9 +109,8 @@ def test_a_file_that_fails_leaves_nothing_and_names_its_line(empty_url: str, own
 
 
 def test_a_run_that_dies_before_the_grants_is_finished_by_the_next(
-    empty_url: str, own_sql: Path, monkeypatch: pytest.MonkeyPatch
+    database_url: str, own_sql: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    migrate.migrate(empty_url)
     with (own_sql / "80_accounts" / "3_throttle.sql").open("a") as file:
         file.write("create function bds.newcomer() returns int language sql return 7;\n")
     apply = migrate._apply
@@ -122,19 +122,18 @@ def test_a_run_that_dies_before_the_grants_is_finished_by_the_next(
 
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
         patched.setattr(migrate, "_apply", die_at_the_grants)
-        migrate.migrate(empty_url)
-    assert not migrate.is_current(empty_url)
-    with psycopg.connect(empty_url) as connection:
+        migrate.migrate(database_url)
+    assert not migrate.is_current(database_url)
+    with psycopg.connect(database_url) as connection:
         assert connection.execute("select to_regproc('bds.newcomer')").fetchone() == (None,)
-    assert migrate.migrate(empty_url) == ["80_accounts", migrate.LAST]
-    with psycopg.connect(empty_url) as connection:
+    assert migrate.migrate(database_url) == ["80_accounts", migrate.LAST]
+    with psycopg.connect(database_url) as connection:
         assert connection.execute("select has_function_privilege('public', 'bds.newcomer()', 'execute')").fetchone() == (False,)
 
 
 def test_a_run_that_dies_between_a_migration_and_the_grants_is_finished_by_the_next(
-    empty_url: str, own_sql: Path, monkeypatch: pytest.MonkeyPatch
+    database_url: str, own_sql: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    migrate.migrate(empty_url)
     (own_sql / "migrations" / "0099_table.sql").write_text("create table bds.newcomers (id int);\n")
     with (own_sql / migrate.LAST).open("a") as file:
         file.write("grant select on bds.newcomers to bds_operator;\n")
@@ -147,9 +146,9 @@ def test_a_run_that_dies_between_a_migration_and_the_grants_is_finished_by_the_n
 
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
         patched.setattr(migrate, "_apply", die_after_the_migration)
-        migrate.migrate(empty_url)
-    assert not migrate.is_current(empty_url)
-    assert migrate.migrate(empty_url) == [migrate.LAST]
+        migrate.migrate(database_url)
+    assert not migrate.is_current(database_url)
+    assert migrate.migrate(database_url) == [migrate.LAST]
 
 
 def replace(path: Path, old: str, new: str) -> None:
@@ -158,8 +157,7 @@ def replace(path: Path, old: str, new: str) -> None:
     path.write_text(text.replace(old, new))
 
 
-def test_an_internal_function_changes_its_parameters_and_its_result_without_a_migration(empty_url: str, own_sql: Path) -> None:
-    migrate.migrate(empty_url)
+def test_an_internal_function_changes_its_parameters_and_its_result_without_a_migration(database_url: str, own_sql: Path) -> None:
     path = own_sql / "80_accounts" / "3_throttle.sql"
     text = path.read_text()
     assert "bds_accounts.network_of(address inet, bits int default 32)\n    returns cidr" in text
@@ -168,27 +166,25 @@ def test_an_internal_function_changes_its_parameters_and_its_result_without_a_mi
         "bds_accounts.network_of(where_from inet, bits int default 32)\n    returns inet",
     )
     path.write_text(text.replace("set_masklen(address, case family(address)", "set_masklen(where_from, case family(where_from)"))
-    assert migrate.migrate(empty_url) == ["80_accounts", migrate.LAST]
-    with psycopg.connect(empty_url) as connection:
+    assert migrate.migrate(database_url) == ["80_accounts", migrate.LAST]
+    with psycopg.connect(database_url) as connection:
         assert connection.execute(
             "select oid::regprocedure::text, prorettype::regtype::text from pg_proc where proname = 'network_of'"
         ).fetchall() == [("bds_accounts.network_of(inet,integer)", "inet")]
         assert connection.execute("select bds.count_wrong('10.0.0.1', 9)").fetchone() == (None,)
 
 
-def test_a_public_function_whose_result_changes_is_refused_by_its_line(empty_url: str, own_sql: Path) -> None:
-    migrate.migrate(empty_url)
+def test_a_public_function_whose_result_changes_is_refused_by_its_line(database_url: str, own_sql: Path) -> None:
     path = own_sql / "90_operation" / "1_operation.sql"
     replace(path, "    returns bigint\n", "    returns int\n")
     line = 1 + path.read_text().split("function bds.after_restore")[0].count("\n")
     with pytest.raises(
         migrate.MigrationError, match=rf"sql/90_operation/1_operation.sql, line {line}: .*; a public function keeps"
     ):
-        migrate.migrate(empty_url)
+        migrate.migrate(database_url)
 
 
-def test_a_public_function_whose_parameters_change_is_refused_by_its_line(empty_url: str, own_sql: Path) -> None:
-    migrate.migrate(empty_url)
+def test_a_public_function_whose_parameters_change_is_refused_by_its_line(database_url: str, own_sql: Path) -> None:
     path = own_sql / "90_operation" / "1_operation.sql"
     replace(path, "function bds.after_restore()\n", "function bds.after_restore(thoroughly boolean)\n")
     replace(path, "comment on function bds.after_restore() is", "comment on function bds.after_restore(boolean) is")
@@ -196,7 +192,7 @@ def test_a_public_function_whose_parameters_change_is_refused_by_its_line(empty_
     with pytest.raises(
         migrate.MigrationError, match=rf"line {line}: bds.after_restore exists twice, .*boolean.*; a public function keeps"
     ):
-        migrate.migrate(empty_url)
+        migrate.migrate(database_url)
 
 
 def test_nothing_outside_a_schema_of_internals_depends_on_what_is_in_it(server: str) -> None:
@@ -207,14 +203,13 @@ def test_nothing_outside_a_schema_of_internals_depends_on_what_is_in_it(server: 
             assert connection.execute(migrate.DEPENDENTS, {"schema": f"bds_{name}"}).fetchall() == [], name
 
 
-def test_a_view_of_a_dbas_own_over_an_internal_function_is_not_dropped_silently(empty_url: str, own_sql: Path) -> None:
-    migrate.migrate(empty_url)
-    with psycopg.connect(empty_url) as connection:
+def test_a_view_of_a_dbas_own_over_an_internal_function_is_not_dropped_silently(database_url: str, own_sql: Path) -> None:
+    with psycopg.connect(database_url) as connection:
         connection.execute("create view public.mine as select bds_accounts.network_of('10.0.0.1', 24)")
     with (own_sql / "80_accounts" / "3_throttle.sql").open("a") as file:
         file.write("-- changed\n")
     with pytest.raises(migrate.MigrationError, match=r"00_schema\.sql: drop what depends on .*bds_accounts first: .*view mine"):
-        migrate.migrate(empty_url)
-    with psycopg.connect(empty_url) as connection:
+        migrate.migrate(database_url)
+    with psycopg.connect(database_url) as connection:
         connection.execute("drop view public.mine")
-    assert migrate.migrate(empty_url) == ["80_accounts", migrate.LAST]
+    assert migrate.migrate(database_url) == ["80_accounts", migrate.LAST]
