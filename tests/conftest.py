@@ -231,19 +231,23 @@ def operator(database_url: str) -> Iterator[Operator]:
         yield Operator(connection)
 
 
+def new_session(url: str, role: str | None = None, company: str | None = None) -> psycopg.Connection[Any]:
+    connection = psycopg.connect(url, autocommit=True)
+    if role:
+        connection.execute(f"set role {role}".encode())
+    if company:
+        connection.execute("select set_config('bds.company', %s, false)", (company,))
+    return connection
+
+
 @pytest.fixture
 def connect(database_url: str) -> Iterator[Callable[..., psycopg.Connection[Any]]]:
     """Open further connections to the test's database, in autocommit mode, as a role if one is named."""
     opened: list[psycopg.Connection[Any]] = []
 
     def connect(role: str | None = None, company: str | None = None) -> psycopg.Connection[Any]:
-        connection = psycopg.connect(database_url, autocommit=True)
-        opened.append(connection)
-        if role:
-            connection.execute(f"set role {role}".encode())
-        if company:
-            connection.execute("select set_config('bds.company', %s, false)", (company,))
-        return connection
+        opened.append(new_session(database_url, role, company))
+        return opened[-1]
 
     yield connect
     for connection in opened:

@@ -4,14 +4,15 @@ of triggers decides which records a write leaves, their ids, order, times, colum
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 
-from tests.conftest import Operator
+from tests.conftest import Operator, new_session
 from tests.database.test_turn import assert_gapless
 
 pytestmark = pytest.mark.slow
@@ -50,12 +51,13 @@ WRITES = (
 
 
 class Trials:
-    """Companies of their own, with the same rows, in which a writer runs the same writes."""
+    """Companies of their own, with the same rows, in which a writer in a new session runs the same writes."""
 
-    def __init__(self, operator: Operator, connect: Connect) -> None:
-        self._operator = operator
-        self._connect = connect
-        self._count = 0
+    def __init__(self, url: str, operator: Operator) -> None:
+        self._url = url
+        self.operator = operator
+        self._numbers = count(1)
+        self._unchecked: list[str] = []
         outcome, self.truth = self.run()
         assert outcome is None and len(self.truth) == 22
 
@@ -63,12 +65,12 @@ class Trials:
         self, inside: str = "", session: tuple[str, str] | None = None, prepare: str = "", way: str = "{statement}"
     ) -> tuple[str | None, list[Any]]:
         """Run the writes in one transaction; returns the SQLSTATE of an error, and the company's log."""
-        self._count += 1
-        company = self._operator.company(f"t{self._count}")
+        company = self.operator.company(f"t{next(self._numbers)}")
+        self._unchecked.append(company)
         for statement in BEFORE:
-            self._operator.write(company, statement, actor="ben")
+            self.operator.write(company, statement, actor="ben")
         outcome = None
-        with self._connect("bds_writer", company) as writer:
+        with new_session(self._url, "bds_writer", company) as writer:
             writer.execute(prepare.encode())
             if session:
                 name, value = session
@@ -81,8 +83,25 @@ class Trials:
                         writer.execute(way.replace("{statement}", statement).encode())
             except psycopg.Error as error:
                 outcome = error.sqlstate
-        assert_true(self._operator, company)
-        return outcome, log(self._operator, company)
+        return outcome, log(self.operator, company)
+
+    def check(self) -> None:
+        """The logs of all companies since the last check are true."""
+        assert_true(self.operator, *self._unchecked)
+        self._unchecked.clear()
+
+
+@pytest.fixture(scope="module")
+def all_trials(module_database_url: str) -> Iterator[Trials]:
+    with psycopg.connect(module_database_url, autocommit=True) as connection:
+        yield Trials(module_database_url, Operator(connection))
+
+
+@pytest.fixture
+def trials(all_trials: Trials) -> Iterator[Trials]:
+    """Trials whose logs are checked together when the test ends."""
+    yield all_trials
+    all_trials.check()
 
 
 def log(operator: Operator, company: str) -> list[Any]:
@@ -93,33 +112,40 @@ def log(operator: Operator, company: str) -> list[Any]:
     )
 
 
-def assert_true(operator: Operator, company: str) -> None:
+def assert_true(operator: Operator, *companies: str) -> None:
     """The log tells what happened to each row: ids, times and versions rise, and its end is what is there."""
-    assert operator.rows("select kind, entity, examples from bds.compare_log(%s)", (company,)) == []
+    assert operator.rows("select company_id, kind, entity, examples from bds.compare_log()") == []
     assert operator.rows(
-        "select c.id from (select id, created_at < lag(created_at) over (order by id) as falls from bds.changes where company_id = %s) c where falls",
-        (company,),
+        """
+        select c.company_id, c.id
+        from (
+            select company_id, id, created_at < lag(created_at) over (partition by company_id order by id) as falls
+            from bds.changes where company_id = any(%s)
+        ) c
+        where falls
+        """,
+        (list(companies),),
     ) == []  # fmt: skip
     assert operator.rows(
         """
-        select r.entity, r.row_id, h.version
-        from (select distinct entity, row_id from bds.changes where company_id = %s) r
+        select r.company_id, r.entity, r.row_id, h.version
+        from (select distinct company_id, entity, row_id from bds.changes where company_id = any(%s)) r
         cross join lateral (
             select h.version, h.operation, h."row", h.at, lag(h."row") over (order by h.version) as before
-            from bds.row_history(%s, r.entity, r.row_id) h
+            from bds.row_history(r.company_id, r.entity, r.row_id) h
         ) h
         where (h."row" ->> 'updatedAt')::timestamptz <= (h.before ->> 'updatedAt')::timestamptz
             or (h.operation = 'create') <> (h.before is null) or (h.operation = 'delete') <> (h."row" is null)
             or (h."row" ->> 'updatedAt')::timestamptz > h.at
         """,
-        (company, company),
+        (list(companies),),
     ) == []  # fmt: skip
 
 
-def test_no_setting_of_a_session_changes_its_records(operator: Operator, connect: Connect) -> None:
+def test_no_setting_of_a_session_changes_its_records(trials: Trials) -> None:
     """A lie is without effect, or its statement fails and leaves nothing; it stands before the statements, or inside their conditions."""
     assert {"bds.turns", "bds.clock", "bds.touching"} <= OWN
-    trials, outcomes = Trials(operator, connect), set()
+    outcomes = set()
     for name in sorted(OWN):
         for lie in LIES:
             for session, inside in (((name, lie), ""), (None, f"and set_config('{name}', '{lie}', true) is not null")):
@@ -128,10 +154,10 @@ def test_no_setting_of_a_session_changes_its_records(operator: Operator, connect
                 assert outcome is None or len(found) == 5, (name, lie, inside)
                 outcomes.add(outcome)
     assert outcomes <= {None, "BD004", "40001", "22P02", "0A000"}, outcomes
-    assert_gapless(operator)
+    assert_gapless(trials.operator)
 
 
-def test_no_setting_of_postgresql_changes_records(operator: Operator, connect: Connect) -> None:
+def test_no_setting_of_postgresql_changes_records(trials: Trials) -> None:
     """Each boolean and each choice that any session may set, but for those that refuse writes, and some texts and numbers."""
     refuse = {
         "default_transaction_read_only", "transaction_read_only", "transaction_isolation", "transaction_deferrable",
@@ -139,12 +165,11 @@ def test_no_setting_of_postgresql_changes_records(operator: Operator, connect: C
     }  # fmt: skip
     values = [("DateStyle", "German"), ("IntervalStyle", "iso_8601"), ("TimeZone", "Asia/Tokyo"), ("extra_float_digits", "-15"),
               ("search_path", "pg_temp, pg_catalog"), ("lc_numeric", "C")]  # fmt: skip
-    for name, kind, setting, choices in operator.rows(
+    for name, kind, setting, choices in trials.operator.rows(
         "select name, vartype, setting, enumvals from pg_settings where context = 'user' and vartype in ('bool', 'enum') order by name"
     ):
         if name not in refuse:
             values += [(name, choice) for choice in (choices if kind == "enum" else ("on", "off")) if choice != setting]
-    trials = Trials(operator, connect)
     for session in values:
         outcome, found = trials.run(session=session)
         assert (outcome, found) == (None, trials.truth), session
@@ -155,10 +180,9 @@ def test_no_setting_of_postgresql_changes_records(operator: Operator, connect: C
 ENDING = r"timeout|^transaction_|^default_transaction|seed|^tcp_|^log_|^idle|^client_conn"
 
 
-def test_no_number_of_postgresql_changes_records(operator: Operator, connect: Connect) -> None:
+def test_no_number_of_postgresql_changes_records(trials: Trials) -> None:
     """All numbers that any session may set, at their least and at their greatest, with a planner that finds everything cheap or dear."""
-    trials = Trials(operator, connect)
-    numbers = operator.rows(
+    numbers = trials.operator.rows(
         "select name, min_val, max_val from pg_settings where context = 'user' and vartype in ('integer', 'real') and name !~ %s",
         (ENDING,),
     )
@@ -174,10 +198,7 @@ def test_no_number_of_postgresql_changes_records(operator: Operator, connect: Co
     "set default_transaction_deferrable = on", "set timezone_abbreviations = 'India'", "set default_transaction_isolation = 'repeatable read'",
     "set application_name = 'psql [boss]'", "set role bds_importer", "set session_replication_role = replica",
 ])  # fmt: skip
-def test_what_a_session_may_not_set_or_what_refuses_writes_changes_no_record(
-    operator: Operator, connect: Connect, prepare: str
-) -> None:
-    trials = Trials(operator, connect)
+def test_what_a_session_may_not_set_or_what_refuses_writes_changes_no_record(trials: Trials, prepare: str) -> None:
     prepare = f"do $do$ begin execute $s${prepare}$s$; exception when insufficient_privilege then null; end $do$"
     if "bds_importer" in prepare or "replica" in prepare:  # those who log in as a writer have no right to it
         prepare = "set session authorization bds_writer;" + prepare
@@ -212,10 +233,7 @@ set search_path = pg_temp, bds, data, pg_catalog;
 """
 
 
-def test_records_do_not_depend_on_objects_of_the_session_that_are_named_like_those_of_the_log(
-    operator: Operator, connect: Connect
-) -> None:
-    trials = Trials(operator, connect)
+def test_records_do_not_depend_on_objects_of_the_session_that_are_named_like_those_of_the_log(trials: Trials) -> None:
     assert trials.run(prepare=SHADOWS) == (None, trials.truth)
     assert trials.run(prepare=SHADOWS, way="{statement}; set constraints all deferred") == (None, trials.truth)
 
@@ -232,8 +250,7 @@ WAYS = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_records_do_not_depend_on_the_depth_at_which_their_statement_runs(operator: Operator, connect: Connect, way: str) -> None:
-    trials = Trials(operator, connect)
+def test_records_do_not_depend_on_the_depth_at_which_their_statement_runs(trials: Trials, way: str) -> None:
     outcome, found = trials.run(prepare=RELAY, way=WAYS[way])
     assert (outcome, found) == (None, trials.truth)
     for lie in ("2:items", "3:items"):  # with what the log sets where it touches parents
