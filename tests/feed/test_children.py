@@ -14,10 +14,11 @@ pytestmark = pytest.mark.slow
 @pytest.fixture
 def product(feed: Feed) -> Feed:
     """A company with a product P that has the variants A, B and C, and an empty product Q."""
-    feed.good(products=[
-        {"code": "P", "name": "p", "variants": [{"code": "A", "name": "a"}, {"code": "B", "name": "b"}, {"code": "C", "name": "c"}]},
-        {"code": "Q", "name": "q"},
-    ])  # fmt: skip
+    feed.write("""
+        with p as (insert into data.products (code, name) values ('P', 'p'), ('Q', 'q') returning id, code)
+        insert into data.product_variants (product_id, code, name)
+            select id, upper(c), c from p, unnest('{a,b,c}'::text[]) c where p.code = 'P'
+    """)
     return feed
 
 

@@ -12,15 +12,23 @@ from tests.feed.conftest import Feed, counts, errors
 pytestmark = pytest.mark.slow
 
 
+SHOP = """
+    with k as (insert into data.categories (code, name) values ('K', 'k') returning id),
+        l as (insert into data.categories (code, name, parent_id) select 'L', 'l', id from k returning id)
+    insert into data.products (code, name, price, category_id)
+        select upper(c), c, n, case when n < 3 then k.id else l.id end from k, l, unnest('{a,b,c,d}'::text[]) with ordinality p (c, n);
+    insert into data.customers (code, name, email) values ('C', 'c', 'c@example.com'), ('E', 'e', null);
+    insert into data.orders (code, order_date, customer_id)
+        select 'O', '2026-01-01', id from data.customers where company_id = '{company}' and code = 'C';
+    insert into data.order_items (order_id, product_id) select o.id, p.id
+        from data.orders o join data.products p using (company_id) where company_id = '{company}' and p.code in ('A', 'B') order by p.code
+"""
+
+
 @pytest.fixture
 def shop(feed: Feed) -> Feed:
     """Two categories, one the parent of the other; products A to D in them; a customer with an order of A and B."""
-    feed.good({
-        "categories": [{"code": "K", "name": "k"}, {"code": "L", "name": "l", "parent": "code:K"}],
-        "products": [{"code": code, "name": code.lower(), "price": n, "category": f"code:{'K' if n < 3 else 'L'}"} for n, code in enumerate("ABCD", 1)],
-        "customers": [{"code": "C", "name": "c", "email": "c@example.com"}, {"code": "E", "name": "e"}],
-        "orders": [{"code": "O", "orderDate": "2026-01-01", "customer": "code:C", "items": [{"product": "code:A"}, {"product": "code:B"}]}],
-    })  # fmt: skip
+    feed.write(SHOP.replace("{company}", feed.company))
     return feed
 
 
