@@ -51,7 +51,8 @@ test: install pooler browser
 # A cluster has one template database, for one process of pytest.
 test-divided: install
 	BDS_TEST_DIVIDED=$(or $(BDS_TEST_DIVIDED),4) $(PYTEST) $(if $(BDS_TEST_CITUS_URL),--numprocesses 0) \
-		tests/feed tests/changes tests/odata tests/divided tests/citus
+		tests/feed tests/changes tests/odata tests/divided tests/citus \
+		$(if $(BDS_TEST_CITUS_URL),,tests/database/test_isolation.py tests/database/test_turn.py tests/webhooks/test_registration.py)
 
 # For every day: nothing that starts processes of its own, a browser or npm, or takes long.
 check: lint

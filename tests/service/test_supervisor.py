@@ -17,7 +17,10 @@ ROOT = Path(__file__).resolve().parents[2]
 
 PROGRAM = """
 import asyncio, gc, logging, os, sys, time
+from app.service import lifeline, supervisor
 from app.service.supervisor import Parent, Slot
+
+supervisor.TICK = lifeline.SIGN = {tick}
 
 {child}
 

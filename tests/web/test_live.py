@@ -86,6 +86,12 @@ class Relay:
         return [int(found[1]) for head in heads if (found := re.search(r"(?im)^last-event-id: (\d+)", head))]
 
 
+@pytest.fixture(autouse=True)
+def frequent_checks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Streams of ended sessions and deleted companies end at once; for every test, since a check waits as long as the last one said."""
+    monkeypatch.setattr(hub, "CHECK", 0.1)
+
+
 @pytest.fixture
 def relay(service: Service) -> Iterator[Relay]:
     relay = Relay(service)
@@ -219,8 +225,7 @@ def test_the_page_of_changes_follows_on_after_its_connection_was_lost(page: Any,
     page.wait_for_selector("[data-is=live]")
 
 
-def test_the_page_of_changes_shows_that_its_session_has_ended(page: Any, service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hub, "CHECK", 0.1)
+def test_the_page_of_changes_shows_that_its_session_has_ended(page: Any, service: Service) -> None:
     page.goto("/changes?company=demo&view=single")
     page.wait_for_selector("[data-is=live]")
     service.operator.connection.execute("delete from bds.sessions")
